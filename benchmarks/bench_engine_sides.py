@@ -117,7 +117,8 @@ def engines(folder: Path) -> dict[str, Engine]:
         found["C++, reach"] = Engine(lambda n: process([str(binary), "--shm", *reach, str(n)]))
     if shutil.which("mcs") and shutil.which("mono"):
         program, unity = folder / "engine.exe", ROOT / "samples" / "unity"
-        sources = [unity / "UeRlBridge.cs", unity / "UeRlSharedMemory.cs", *sorted((unity / "console").glob("*.cs"))]
+        bridge = [unity / f"UeRl{part}.cs" for part in ("Bridge", "SharedMemory", "Heuristic")]
+        sources = [*bridge, *sorted((unity / "console").glob("*.cs"))]
         subprocess.run(["mcs", "-optimize+", f"-out:{program}", *map(str, sources)], check=True)
         found["C#, reach"] = Engine(lambda n: process(["mono", str(program), *reach, str(n)]))
     with contextlib.suppress(ImportError):

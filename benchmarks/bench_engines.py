@@ -188,9 +188,10 @@ def bench_slow(rounds: int) -> None:
             env.step(actions)
             took.append((time.perf_counter() - begun) * 1e3)
     table(
-        f"{SLOW} engines with a step of {STEP * 1e3:g} ms each", "a step of all, median|p90",
+        f"{SLOW} engines with a step of {STEP * 1e3:g} ms each",
+        "a step of all, median|p90",
         [(f"{statistics.median(took):.2f} ms", f"{np.percentile(took, 90):.2f} ms")],
-    )  # fmt: skip
+    )
 
 
 def bench_supervision(rounds: int) -> None:

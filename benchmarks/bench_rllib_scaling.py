@@ -40,9 +40,11 @@ def algorithm(runners: int, num_envs: int, steps: int) -> Any:
     """PPO, with RLlib's defaults but for its batch: the samples of all runners."""
     config: Any = PPOConfig().environment("ue_rl", env_config={"bridge": "rllib_engines:Slow"})
     config.env_runners(
-        env_runner_cls=UnrealEnvRunner, num_env_runners=runners, num_envs_per_env_runner=num_envs,
+        env_runner_cls=UnrealEnvRunner,
+        num_env_runners=runners,
+        num_envs_per_env_runner=num_envs,
         rollout_fragment_length=steps,
-    )  # fmt: skip
+    )
     config.training(train_batch_size_per_learner=runners * num_envs * steps)
     return config.build_algo()
 
@@ -52,8 +54,9 @@ def sampled(group: Any, runners: int, steps: int) -> tuple[list[Any], float]:
     began = time.perf_counter()
     found = group.foreach_env_runner(
         lambda runner: (runner.sample(num_timesteps=steps), runner.get_metrics()),
-        remote_worker_ids=list(range(1, runners + 1)), local_env_runner=False,
-    )  # fmt: skip
+        remote_worker_ids=list(range(1, runners + 1)),
+        local_env_runner=False,
+    )
     took = time.perf_counter() - began
     episodes = [episode for given, _ in found for episode in given]
     return episodes, sum(map(len, episodes)) / took
@@ -81,9 +84,12 @@ def main() -> None:
     importable()
     most, wanted = max(options.runners), options.envs * options.steps
     ray.init(
-        num_cpus=most + 2, include_dashboard=False, object_store_memory=200_000_000, logging_level=logging.ERROR,
+        num_cpus=most + 2,
+        include_dashboard=False,
+        object_store_memory=200_000_000,
+        logging_level=logging.ERROR,
         log_to_driver=False,
-    )  # fmt: skip
+    )
     ue_rl.rllib.register()
     algo = algorithm(most, options.envs, options.steps)
     try:

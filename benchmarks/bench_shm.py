@@ -254,10 +254,15 @@ def bench_envs(repeats: int) -> None:
             repeats,
         )
     rows = [
-        (name, f"{t:.1f}", f"{n * 1e6 / t:,.0f}", f"{us['SubprocVecEnv'] / t:.1f}x",
-         f"{us['AsyncVectorEnv(shared_memory=True)'] / t:.1f}x")
+        (
+            name,
+            f"{t:.1f}",
+            f"{n * 1e6 / t:,.0f}",
+            f"{us['SubprocVecEnv'] / t:.1f}x",
+            f"{us['AsyncVectorEnv(shared_memory=True)'] / t:.1f}x",
+        )
         for name, t in us.items()
-    ]  # fmt: skip
+    ]
     table(
         "VecEnv.step: 16 do-nothing envs x 8 observations, engine in Python",
         "carrier | us a step | env-steps/s | vs SubprocVecEnv | vs AsyncVectorEnv",

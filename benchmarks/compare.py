@@ -154,9 +154,11 @@ def start(tree: Path, ppo: bool) -> subprocess.Popen[str]:
     """A worker over `tree`."""
     return subprocess.Popen(
         [sys.executable, __file__, "--worker", *(["--ppo"] if ppo else [])],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(tree)},  # for the engines' processes, too
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

@@ -105,7 +105,7 @@ SAMPLES = {
         needs=("mono", "mcs"),
         before=("mkdir -p samples/unity/build",
                 "mcs -optimize+ -out:samples/unity/build/engine.exe samples/unity/UeRlBridge.cs "
-                "samples/unity/console/Program.cs samples/unity/console/ReachGame.cs"),
+                "samples/unity/UeRlHeuristic.cs samples/unity/console/Program.cs samples/unity/console/ReachGame.cs"),
     ),
     "godot_cart_pole": Sample(
         "Cart-pole, Godot 3", "godot:samples/godot",
@@ -147,13 +147,22 @@ SAMPLES = {
         "--set n_epochs=8",
         4.5, "5 for both places at once, less the way", "text", "cover", 0.15, agents=True,
     ),
+    "skirmish": Sample(
+        "Skirmish, a strategy game",
+        f"ue-rl serve --bridge samples.skirmish.bridge:Skirmish {PLACES} --shm --kwargs '{{\"ticks\": 25}}'",
+        "--algo maskable_ppo --num-envs 64 --timesteps 400000 --n-steps 16 --batch-size 256 --learning-rate lin_0.002 "
+        "--set gamma=0.98 --set n_epochs=3 --set ent_coef=0.001",
+        1.8, "1 for a win, and up to about 2 for what is built, destroyed and kept", "shared memory", step=0.1,
+        filming=f"ue-rl serve --bridge samples.skirmish.bridge:Skirmish {PLACES} --kwargs '{{\"ticks\": 25}}'",
+        note="the game's own picture: blue is the agent, red the middle script, darker what the agent does not see",
+    ),
 }  # fmt: skip
 
 
 def command_of(name: str) -> str:
     """The training, as a reader types it."""
     sample = SAMPLES[name]
-    engine = f'--engine "{sample.engine}" ' if sample.engine else ""
+    engine = '--engine "{}" '.format(sample.engine.replace('"', '\\"')) if sample.engine else ""
     return f"ue-rl train {engine}{sample.options} --seed 0 --threads 1"
 
 
@@ -203,7 +212,8 @@ def play(sample: Sample, model: Path, num_envs: int, episodes: int, film: list[I
                 else:
                     frame = DRAWINGS[sample.film](observations[0])
                 film.append(label(frame, f"episode {number}"))
-            actions = policy.run_inference(observations)
+            masks = np.stack(env.env_method("action_masks")) if policy.takes_masks else None
+            actions = policy.run_inference(observations, action_masks=masks)
             if env.action_space.shape == ():
                 actions = actions.reshape(rows).astype(np.int64)
             observations, _, dones, infos = env.step(actions)
@@ -324,9 +334,21 @@ def page(results: dict[str, dict[str, Any]]) -> str:
             f"![learning curve of {sample.title}](gallery/{name}.png)",
             f"![the trained agent in {sample.title}](gallery/{name}.gif)", "",
             *textwrap.wrap(f"Return: {sample.most}.{f' Film: {sample.note}.' if sample.note else ''}", 118), "",
-            "```sh", *sample.before, command_of(name), "```",
+            "```bash", *map(in_lines, [*sample.before, command_of(name)]), "```",
         ]  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def in_lines(command: str) -> str:
+    """As a page can show it: a line goes on in the next one, at a blank that stands in no quotes."""
+    words = re.findall(r"(?:[^\s\"']|\"[^\"]*\"|'[^']*')+", command)
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) > 105:
+            lines.append(f"   {word}")
+        else:
+            lines[-1] += f" {word}"
+    return " \\\n ".join(lines)
 
 
 def anchor(title: str) -> str:

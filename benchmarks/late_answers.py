@@ -181,9 +181,15 @@ def run(case: Case, steps: int = 60) -> Seen:
                     seen.rows_until_found = seen.rows - (at_blow[0] if at_blow else seen.rows)
 
         transport = open_transport(
-            engine.url, "tcp", channel=case.channel, timeout=TIMEOUT, connect_timeout=5.0, reconnect=5.0,
-            max_restarts=1000, on_change=told,
-        )  # fmt: skip
+            engine.url,
+            "tcp",
+            channel=case.channel,
+            timeout=TIMEOUT,
+            connect_timeout=5.0,
+            reconnect=5.0,
+            restarts=1000,
+            on_change=told,
+        )
         try:
             tag = itertools.count(1)
             expected = np.zeros(count)

@@ -50,9 +50,11 @@ def ppo(num_env_runners: int = 2, env_config: dict[str, Any] | None = None, **en
     command = chaos_command(shm=True, **{"step_seconds": 0.005, **engine})
     config = PPOConfig().environment("ue_rl", env_config={"engine": command, **(env_config or {})})
     config.env_runners(
-        env_runner_cls=ue_rl.rllib.UnrealEnvRunner, num_env_runners=num_env_runners, num_envs_per_env_runner=2,
+        env_runner_cls=ue_rl.rllib.UnrealEnvRunner,
+        num_env_runners=num_env_runners,
+        num_envs_per_env_runner=2,
         custom_resources_per_env_runner={"engine": 1},
-    )  # fmt: skip
+    )
     config.fault_tolerance(env_runner_health_probe_timeout_s=2)  # a runner that waits for a node costs as much per step
     return config.training(train_batch_size_per_learner=BATCH, num_epochs=1, minibatch_size=100)
 
@@ -267,7 +269,7 @@ def kill_driver(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
 
 def spend_quota(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
     """An engine that dies again and again: train() raises RestartsSpent with its last lines."""
-    run = ppo(env_config={"max_restarts": 3}, fault="exit", after=80).build_algo()
+    run = ppo(env_config={"restarts": 3}, fault="exit", after=80).build_algo()
     try:
         began = time.monotonic()
         error = _raised(RestartsSpent, lambda: [run.train() for _ in range(50)])
@@ -318,12 +320,16 @@ def two_trials(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
     try:
         with tempfile.TemporaryDirectory() as folder:
             results = tune.Tuner(
-                config.algo_class, param_space=config, tune_config=tune.TuneConfig(max_concurrent_trials=2),
+                config.algo_class,
+                param_space=config,
+                tune_config=tune.TuneConfig(max_concurrent_trials=2),
                 run_config=tune.RunConfig(
-                    storage_path=folder, stop={"training_iteration": 3}, verbose=0,
+                    storage_path=folder,
+                    stop={"training_iteration": 3},
+                    verbose=0,
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 ),
-            ).fit()  # fmt: skip
+            ).fit()
     finally:
         over.set()
         thread.join()

@@ -154,9 +154,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = chaos_command(record=f"{folder}/record-{{engine}}", shm=a.transport == "shm")
         env = ue_rl.launch(
-            command, a.engines, a.envs, seed=0, output_dir=folder, transport=a.transport, monitor=False, copy=False,
-            max_restarts=10, restart_window=60.0,
-        )  # fmt: skip
+            command,
+            a.engines,
+            a.envs,
+            seed=0,
+            output_dir=folder,
+            transport=a.transport,
+            monitor=False,
+            copy=False,
+            restarts="10/60s",
+        )
         try:
             records = [Record(f"{folder}/record-{number}", a.envs) for number in range(a.engines)]
             follower = Follower(env)

@@ -61,9 +61,12 @@ class ActionCheck:
             actions = actions.reshape(expected)
         if actions.shape != expected:
             raise ModelMismatch(
-                "the model's actions do not fit the bridge", fault="model", field="ACT",
-                expected=expected, got=actions.shape,
-            )  # fmt: skip
+                "the model's actions do not fit the bridge",
+                fault="model",
+                field="ACT",
+                expected=expected,
+                got=actions.shape,
+            )
         if actions.dtype.kind not in "fiub":
             raise ModelOutputError("the model's actions are not real numbers", field="ACT", got=str(actions.dtype))
         actions = np.ascontiguousarray(actions, np.float32)
@@ -75,10 +78,12 @@ class ActionCheck:
         if not rows.all():
             row = int(rows.argmin())
             raise ModelOutputError(
-                problem, env_id=int(env_ids[row]) // len(self._actions), field="ACT",
+                problem,
+                env_id=int(env_ids[row]) // len(self._actions),
+                field="ACT",
                 expected=None if expected_row is None else self._choices_of(int(env_ids[row])),
                 got=actions[row].tolist(),
-            )  # fmt: skip
+            )
         return actions
 
     def of_trainer(self, inbox: ActionBatch, states: StepBuffers | None = None) -> None:
@@ -98,9 +103,13 @@ class ActionCheck:
             if wrong.any():
                 row = int(wrong.argmax())
                 raise MalformedMessage(
-                    "the action is not a choice of its space", fault="trainer", env_id=row // len(self._actions),
-                    field="ACT", expected=self._choices_of(row), got=inbox.actions[row].tolist(),
-                )  # fmt: skip
+                    "the action is not a choice of its space",
+                    fault="trainer",
+                    env_id=row // len(self._actions),
+                    field="ACT",
+                    expected=self._choices_of(row),
+                    got=inbox.actions[row].tolist(),
+                )
         if self._masked and states is not None:
             self._count_illegal(inbox, states)
 
@@ -134,8 +143,9 @@ class ActionCheck:
             _log.warning(
                 "env %d: the action %s is not legal under the mask of the state that it answers; the trainer does not "
                 "use the masks, or not those of the last state (said once)",
-                row // len(self._actions), inbox.actions[row].tolist(),
-            )  # fmt: skip
+                row // len(self._actions),
+                inbox.actions[row].tolist(),
+            )
         self.illegal += len(bad)
 
     def _choices_of(self, row: int) -> str:

@@ -222,8 +222,9 @@ class BaseBridge(Game):
         if self.host is not None and (self.lockstep.switches, self.lockstep.ticks) == (switches, ticks):
             _log.warning(
                 "the bridge is in inference mode and nothing has ticked it for %g s, so the policy is not asked: "
-                "host it with a tick_rate, or call update_rl(delta) in the game's loop", _TICKED_WITHIN,
-            )  # fmt: skip
+                "host it with a tick_rate, or call update_rl(delta) in the game's loop",
+                _TICKED_WITHIN,
+            )
 
     def update_rl(self, delta: float) -> None:
         """One tick of the engine.

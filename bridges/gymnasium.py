@@ -120,9 +120,11 @@ class GymnasiumBridge(VectorBridge):
         """
         if self._spec is not None and (spec.obs_size, spec.act_size) != (self._spec.obs_size, self._spec.act_size):
             raise ConfigurationError(
-                "this bridge's sizes are those of its env", field="OBS, ACT",
-                expected=(self._spec.obs_size, self._spec.act_size), got=(spec.obs_size, spec.act_size),
-            )  # fmt: skip
+                "this bridge's sizes are those of its env",
+                field="OBS, ACT",
+                expected=(self._spec.obs_size, self._spec.act_size),
+                got=(spec.obs_size, spec.act_size),
+            )
         with self.lock:
             prepared = 0 if self._spec is None else len(self.envs)
             while len(self.envs) < spec.num_envs:
@@ -242,9 +244,13 @@ class GymnasiumBridge(VectorBridge):
         mask = info.get("action_mask") if ask is None else ask()
         if mask is None:
             raise ConfigurationError(
-                "the env gave no action mask", fault="engine", env_id=env, field="MASK",
-                expected='action_masks(), or "action_mask" in the info of every reset and step', got=sorted(info),
-            )  # fmt: skip
+                "the env gave no action mask",
+                fault="engine",
+                env_id=env,
+                field="MASK",
+                expected='action_masks(), or "action_mask" in the info of every reset and step',
+                got=sorted(info),
+            )
         masks[env] = flat_mask(mask, masks.shape[1], env)
 
     def _note(self, env: int, info: dict[str, Any]) -> None:
@@ -286,7 +292,10 @@ def _wants_masks(env: AnyEnv, action: ActionSpec, wanted: bool | None) -> bool:
         return False
     if wanted and not action.mask_size:
         raise ConfigurationError(
-            "an action mask needs choices", field="masks", expected="a space with a Discrete part",
-            got=env.action_space, cure="leave masks=True out",
-        )  # fmt: skip
+            "an action mask needs choices",
+            field="masks",
+            expected="a space with a Discrete part",
+            got=env.action_space,
+            cure="leave masks=True out",
+        )
     return bool(action.mask_size)

@@ -54,17 +54,23 @@ class EnvMaker:
         for i, other in enumerate(made):
             if env.unwrapped is other.unwrapped:
                 raise ConfigurationError(
-                    "the same env object was given for two envs: each steps on its own", field="env",
-                    env_id=number, expected="a new env from each call", got=f"that of env {i}, a {type(env).__name__}",
+                    "the same env object was given for two envs: each steps on its own",
+                    field="env",
+                    env_id=number,
+                    expected="a new env from each call",
+                    got=f"that of env {i}, a {type(env).__name__}",
                     cure="make the env within the callable: lambda: MyEnv(), not lambda: env",
-                )  # fmt: skip
+                )
         for name in ("observation_space", "action_space"):
             if made and getattr(env, name) != getattr(made[0], name):
                 raise ConfigurationError(
                     f"envs of one bridge have the same spaces, but this {name} is another",
-                    field="env", env_id=number, expected=getattr(made[0], name), got=getattr(env, name),
+                    field="env",
+                    env_id=number,
+                    expected=getattr(made[0], name),
+                    got=getattr(env, name),
                     cure="host envs with other spaces in an engine of their own",
-                )  # fmt: skip
+                )
         return env
 
 
@@ -102,9 +108,13 @@ def flat_mask(mask: Any, size: int, env_id: int) -> NDArray[np.bool_]:
     flags: NDArray[np.bool_] = np.ravel(mask).astype(np.bool_)
     if flags.size != size:
         raise ConfigurationError(
-            "the env's action mask has a wrong size", fault="engine", env_id=env_id, field="MASK",
-            expected=f"{size} flags, one for each choice", got=np.shape(mask),
-        )  # fmt: skip
+            "the env's action mask has a wrong size",
+            fault="engine",
+            env_id=env_id,
+            field="MASK",
+            expected=f"{size} flags, one for each choice",
+            got=np.shape(mask),
+        )
     return flags
 
 
@@ -191,9 +201,11 @@ def _place(env: AnyEnv, path: str) -> tuple[Any, str]:
     for name in [*way, last]:
         if not hasattr(owner, name):
             raise ConfigurationError(
-                "the env has no such attribute", field="parameters", got=path,
+                "the env has no such attribute",
+                field="parameters",
+                got=path,
                 expected=f"an attribute of {type(owner).__name__}",
-            )  # fmt: skip
+            )
         if name is not last:
             owner = getattr(owner, name)
     return owner, last
@@ -209,6 +221,8 @@ def _make(env: str | EnvFactory, kwargs: dict[str, Any]) -> AnyEnv:
             raise
         cure = "check the id, or install what the env needs (such as gymnasium[mujoco])"
         raise ConfigurationError(
-            f"Gymnasium cannot make {env!r}", field="env", got=str(error).strip(),
+            f"Gymnasium cannot make {env!r}",
+            field="env",
+            got=str(error).strip(),
             cure="check its arguments" if isinstance(error, TypeError) else cure,
-        ) from error  # fmt: skip
+        ) from error

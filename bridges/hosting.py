@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
+    from ue_rl.bridges.realtime.interrupts import Interrupts
     from ue_rl.spec import EnvSpec
 
 
@@ -153,9 +154,12 @@ class BeginsContracts(Protocol):
     """A game that takes seed, parameters and ranges of an episode in one message."""
 
     def begin_contract(
-        self, seed: int | None, parameters: Mapping[str, float], randomization: Mapping[str, tuple[float, float]],
+        self,
+        seed: int | None,
+        parameters: Mapping[str, float],
+        randomization: Mapping[str, tuple[float, float]],
         env_ids: Sequence[int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """For `env_ids`; empty: for all. `randomization`: name -> (low, high) to draw from."""
         ...
 
@@ -184,6 +188,65 @@ class RegistersCommands(Protocol):
 
     def register_commands(self, dispatcher: Any) -> None:
         """Called once, with the host's ue_rl.commands Dispatcher."""
+        ...
+
+
+# -- what a game may offer to sessions that do not wait (bridges/realtime)
+
+
+@runtime_checkable
+class HasNoOp(Protocol):
+    """A game with an action that does nothing; without it 0 is taken, brought into the action space."""
+
+    @property
+    def no_op(self) -> Sequence[float]:
+        """act_size numbers: the action of a tick for which nobody gave one."""
+        ...
+
+
+@runtime_checkable
+class AppliesActions(Protocol):
+    """A game that takes several actions in one tick, such as orders. Otherwise a tick takes the newest."""
+
+    def apply_action(self, env_id: int, action: NDArray[np.float32]) -> None:
+        """An action beside the tick's own, float32 [act_size], before that tick. The world does not move."""
+        ...
+
+
+@runtime_checkable
+class NamesInterrupts(Protocol):
+    """A game with events that end an advance early."""
+
+    @property
+    def interrupts(self) -> Interrupts:
+        """Their names, and in which envs each was raised in the last tick."""
+        ...
+
+
+@runtime_checkable
+class KnowsResults(Protocol):
+    """A game that is won, lost or drawn."""
+
+    def result(self, env_id: int) -> str:
+        """Asked when an episode has ended: "win", "lose" or "draw", "" where it is none of them."""
+        ...
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A game that says in words what is seen."""
+
+    def describe(self, env_id: int) -> str:
+        """What the agent of this env sees now, for minds that read."""
+        ...
+
+
+@runtime_checkable
+class TellsMap(Protocol):
+    """A game with a map that does not change within an episode."""
+
+    def map_info(self, env_id: int) -> dict[str, Any]:
+        """What JSON can carry."""
         ...
 
 

@@ -307,10 +307,12 @@ class LockStep:
             self.everybody = together and bool(self.live.all())
             if not there.any(axis=-1).all():
                 raise ConfigurationError(
-                    "an episode begins without any agent", fault="engine", field="AGENT",
+                    "an episode begins without any agent",
+                    fault="engine",
+                    field="AGENT",
                     env_id=int(np.atleast_1d(envs)[np.atleast_1d(there.any(axis=-1)).argmin()]),
                     expected="one agent or more that is there after the reset",
-                )  # fmt: skip
+                )
 
     def _act(self, envs: Envs, actions: NDArray[np.float32]) -> None:
         if self._agents and not (self.everybody and envs is self._all):
@@ -352,17 +354,23 @@ class LockStep:
         if np.count_nonzero(forgotten):
             at, agent = np.argwhere(np.atleast_2d(forgotten))[0]
             raise MalformedMessage(
-                "an agent that can act was not asked", fault="trainer", field="AGENT",
-                env_id=int(np.atleast_1d(envs)[at]), expected=self._game.spec.agent_names[agent],
-            )  # fmt: skip
+                "an agent that can act was not asked",
+                fault="trainer",
+                field="AGENT",
+                env_id=int(np.atleast_1d(envs)[at]),
+                expected=self._game.spec.agent_names[agent],
+            )
 
     def _require_somebody(self, envs: Envs) -> None:
         can_act = self.live[envs].any(axis=-1)
         if np.count_nonzero(can_act) < can_act.size:
             raise MalformedMessage(
-                "nobody in this env can act any more", fault="trainer", field="AGENT", expected="ACT=RESET",
+                "nobody in this env can act any more",
+                fault="trainer",
+                field="AGENT",
+                expected="ACT=RESET",
                 env_id=int(np.atleast_1d(envs)[can_act.argmin()]),
-            )  # fmt: skip
+            )
 
     def _decide(self, observations: NDArray[np.float32], rows: Sequence[int]) -> NDArray[np.float32]:
         """The policy's actions for `rows`, checked: float32 [n, act_size]."""

@@ -103,9 +103,11 @@ class MujocoBridge(VectorBridge):
         """
         if self._spec is not None and (spec.obs_size, spec.act_size) != (self._spec.obs_size, self._spec.act_size):
             raise ConfigurationError(
-                "this bridge's sizes are those of its model and task", field="OBS, ACT",
-                expected=(self._spec.obs_size, self._spec.act_size), got=(spec.obs_size, spec.act_size),
-            )  # fmt: skip
+                "this bridge's sizes are those of its model and task",
+                field="OBS, ACT",
+                expected=(self._spec.obs_size, self._spec.act_size),
+                got=(spec.obs_size, spec.act_size),
+            )
         with self.lock:
             if spec.num_envs != self._num:
                 self._make(spec.num_envs)
@@ -136,10 +138,12 @@ class MujocoBridge(VectorBridge):
         ):  # fmt: skip
             if not good:
                 raise ConfigurationError(
-                    "the task gave an array of a wrong shape", field=field,
-                    expected=f"({n}, numbers of an observation)" if array is obs else (n,), got=array.shape,
+                    "the task gave an array of a wrong shape",
+                    field=field,
+                    expected=f"({n}, numbers of an observation)" if array is obs else (n,),
+                    got=array.shape,
                     cure="it is given all envs at once: keep the first axis",
-                )  # fmt: skip
+                )
         return int(obs.shape[1])
 
     # -- episodes and steps
@@ -250,9 +254,12 @@ class MujocoBridge(VectorBridge):
         self._parameters.set(name, value, env_id)
 
     def begin_contract(
-        self, seed: int | None, parameters: Mapping[str, float], randomization: Mapping[str, tuple[float, float]],
+        self,
+        seed: int | None,
+        parameters: Mapping[str, float],
+        randomization: Mapping[str, tuple[float, float]],
         env_ids: Sequence[int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """See BeginsContracts; ranges are drawn from in each reset until the next contract."""
         for env in env_ids or range(self.num_envs):
             self._contracts[env] = _Contract(seed, dict(parameters), dict(randomization))

@@ -170,9 +170,13 @@ class Cameras:
             if not len(clock.due(env[np.isin(env, ids)], time)):
                 continue
             frame = messages().ImageFrameT(
-                cameraId=camera, width=self._width, height=self._height, channels=3, time=float(time[env[0]]),
+                cameraId=camera,
+                width=self._width,
+                height=self._height,
+                channels=3,
+                time=float(time[env[0]]),
                 pixels=self._picture(camera),
-            )  # fmt: skip
+            )
             if not send_or_drop(self._bridge, Method.IMAGE_FRAME, frame):
                 return
 

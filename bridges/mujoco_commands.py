@@ -300,9 +300,11 @@ class SceneCommands:
         env, body = divmod(int(entity), len(self._bodies))
         if not 0 <= env < self._bridge.num_envs or body == 0:
             raise ConfigurationError(
-                "there is no such entity", field="id", got=entity,
+                "there is no such entity",
+                field="id",
+                got=entity,
                 expected=f"env * {len(self._bodies)} + body, as LIST_ENTITIES says",
-            )  # fmt: skip
+            )
         return env, body
 
     def _entities(self, env: int, bodies: Sequence[int]) -> list[Any]:
@@ -313,11 +315,14 @@ class SceneCommands:
             w, x, y, z = data.xquat[body].tolist()
             found.append(
                 m.EntityT(
-                    id=env * len(self._bodies) + body, name=f"{env}/{self._bodies[body]}",
-                    position=m.Vec3T(*data.xpos[body].tolist()), rotation=m.QuatT(x, y, z, w),
-                    linearVelocity=m.Vec3T(*velocity[3:].tolist()), angularVelocity=m.Vec3T(*velocity[:3].tolist()),
+                    id=env * len(self._bodies) + body,
+                    name=f"{env}/{self._bodies[body]}",
+                    position=m.Vec3T(*data.xpos[body].tolist()),
+                    rotation=m.QuatT(x, y, z, w),
+                    linearVelocity=m.Vec3T(*velocity[3:].tolist()),
+                    angularVelocity=m.Vec3T(*velocity[:3].tolist()),
                 )
-            )  # fmt: skip
+            )
         return found
 
 

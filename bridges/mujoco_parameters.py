@@ -43,9 +43,11 @@ class PhysicsParameters:
         for name in ranges:
             if name != "gravity" and name not in _SCALES and not _can_be_scaled(model, name):
                 raise ConfigurationError(
-                    "MuJoCo's physics has no such parameter", field="parameters", got=name,
+                    "MuJoCo's physics has no such parameter",
+                    field="parameters",
+                    got=name,
                     expected=f"gravity, {', '.join(_SCALES)}, or a field of mujoco.MjModel with real numbers",
-                )  # fmt: skip
+                )
         self.known = {
             name: Parameter(name, size if name == "gravity" else 1.0, *map(float, span))
             for name, span in ranges.items()

@@ -43,9 +43,11 @@ def load(model: Any, task: MujocoTask | type[MujocoTask] | None) -> tuple[Any, M
     made = task() if isinstance(task, type) else task
     if made is not None and not isinstance(made, MujocoTask):
         raise ConfigurationError(
-            "the task is no MujocoTask", field="task", got=type(made).__name__,
+            "the task is no MujocoTask",
+            field="task",
+            got=type(made).__name__,
             cure="derive its class from ue_rl.bridges.MujocoTask",
-        )  # fmt: skip
+        )
     if isinstance(model, str) and model in TASKS:
         made = TASKS[model]() if made is None else made
         path: Any = model_file(TASKS[model]())
@@ -63,9 +65,11 @@ def load(model: Any, task: MujocoTask | type[MujocoTask] | None) -> tuple[Any, M
             name = Path(text).stem
         else:
             raise ConfigurationError(
-                "there is no such model", field="model", got=text,
+                "there is no such model",
+                field="model",
+                got=text,
                 expected=f"the path of an MJCF file, or one of {', '.join(TASKS)}",
-            )  # fmt: skip
+            )
     except ConfigurationError:
         raise
     except ValueError as error:
@@ -111,9 +115,11 @@ class Physics:
             self.now = States({name: self.batch.bind(name) for name in names})
         except ValueError as error:
             raise ConfigurationError(
-                "the task asks for a field that cannot be observed", field="observed, fields",
-                expected="array fields of mujoco.MjData", got=str(error),
-            ) from error  # fmt: skip
+                "the task asks for a field that cannot be observed",
+                field="observed, fields",
+                expected="array fields of mujoco.MjData",
+                got=str(error),
+            ) from error
 
     def reset(self, ids: Sequence[int], rngs: Sequence[np.random.Generator]) -> None:
         """New episodes: the initial state, changed by the task's `begin` with each env's own generator."""

@@ -265,7 +265,8 @@ def model_file(task: MujocoTask) -> Path:
     gymnasium = find_spec("gymnasium")
     if gymnasium is None or not gymnasium.submodule_search_locations:
         raise ConfigurationError(
-            f"the model {task.file} comes with Gymnasium, which is not installed", field="model",
+            f"the model {task.file} comes with Gymnasium, which is not installed",
+            field="model",
             cure="pip install gymnasium",
-        )  # fmt: skip
+        )
     return Path(gymnasium.submodule_search_locations[0]) / "envs" / "mujoco" / "assets" / path

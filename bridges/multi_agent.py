@@ -135,9 +135,7 @@ class MultiAgentBridge(BaseBridge):
     def act_in(self, envs: int, actions: NDArray[np.float32]) -> None:
         """See Game."""
         first, acting = envs * len(self.agent_names), np.flatnonzero(self.lockstep.live[envs]).tolist()
-        self.step_env(
-            envs, {self.agent_names[i]: actions[first + i, : self._act_sizes[i]].copy() for i in acting}
-        )  # fmt: skip
+        self.step_env(envs, {self.agent_names[i]: actions[first + i, : self._act_sizes[i]].copy() for i in acting})
 
     def running_in(self, envs: int) -> bool:
         """See Game."""
@@ -159,9 +157,13 @@ class MultiAgentBridge(BaseBridge):
                     missing = "observation"
                     given = [self.agent_names[i] for i in np.flatnonzero(states.present[envs]).tolist()]
                 raise ConfigurationError(
-                    f"{name} acted, but there is no {missing} of it", fault="engine", env_id=envs, field="AGENT",
-                    expected="of all that acted, those that ended among them", got=given,
-                )  # fmt: skip
+                    f"{name} acted, but there is no {missing} of it",
+                    fault="engine",
+                    env_id=envs,
+                    field="AGENT",
+                    expected="of all that acted, those that ended among them",
+                    got=given,
+                )
             reward, terminated, truncated = results[name]
             states.rewards[envs, agent] = reward
             states.dones[envs, agent] = terminated or truncated
@@ -191,16 +193,23 @@ class MultiAgentBridge(BaseBridge):
     def _agent(self, env: int, name: str) -> int:
         if name not in self._place:
             raise ConfigurationError(
-                "there is no such agent", fault="engine", env_id=env, field="AGENT",
-                expected=", ".join(self.agent_names), got=name,
-            )  # fmt: skip
+                "there is no such agent",
+                fault="engine",
+                env_id=env,
+                field="AGENT",
+                expected=", ".join(self.agent_names),
+                got=name,
+            )
         return self._place[name]
 
     def _values(self, env: int, name: str, numbers: Numbers, size: int, field: str) -> NDArray[np.float32]:
         values = np.asarray(numbers, np.float32).reshape(-1)
         if values.size != size:
             raise WrongCount(
-                f"the game gave {name} a wrong number of numbers", env_id=env, field=field,
-                expected=size, got=values.size,
-            )  # fmt: skip
+                f"the game gave {name} a wrong number of numbers",
+                env_id=env,
+                field=field,
+                expected=size,
+                got=values.size,
+            )
         return values

@@ -113,10 +113,14 @@ class MultiEnvBridge(BaseBridge):
         result: Any = self.calculate_reward_for_env(env)
         if not isinstance(result, (tuple, list)) or len(result) not in (2, 3):
             raise MalformedMessage(
-                "the game's reward does not say whether the episode is over", fault="engine", env_id=env, field="REW",
-                expected="(reward, done) or (reward, done, truncated)", got=repr(result),
+                "the game's reward does not say whether the episode is over",
+                fault="engine",
+                env_id=env,
+                field="REW",
+                expected="(reward, done) or (reward, done, truncated)",
+                got=repr(result),
                 cure="look at what calculate_reward returns; is a `return` missing?",
-            )  # fmt: skip
+            )
         reward, done, *rest = result
         truncated = any(rest)
         out = self.outbox
@@ -139,9 +143,13 @@ class MultiEnvBridge(BaseBridge):
         values = np.ravel(flags)
         if values.size != row.size:
             raise WrongCount(
-                "the game's action mask has the wrong number of flags", env_id=env, field="MASK",
-                expected=row.size, got=values.size, cure="it has one flag for each choice of each number",
-            )  # fmt: skip
+                "the game's action mask has the wrong number of flags",
+                env_id=env,
+                field="MASK",
+                expected=row.size,
+                got=values.size,
+                cure="it has one flag for each choice of each number",
+            )
         row[:] = values != 0
 
     def _read_state(self, env: int) -> None:
@@ -155,13 +163,21 @@ class MultiEnvBridge(BaseBridge):
             values = np.asarray({} if state is None else state, np.float32).reshape(-1)
         except (TypeError, ValueError) as error:
             raise MalformedMessage(
-                "the game's state is not a row of numbers", fault="engine", env_id=env, field="OBS",
-                expected=f"{self.spec.obs_size} numbers", got=repr(state),
+                "the game's state is not a row of numbers",
+                fault="engine",
+                env_id=env,
+                field="OBS",
+                expected=f"{self.spec.obs_size} numbers",
+                got=repr(state),
                 cure="look at what create_state_string returns; is a `return` missing?",
-            ) from error  # fmt: skip
+            ) from error
         if values.size != self.spec.obs_size:
             raise WrongCount(
-                "the game's state has the wrong number of numbers", env_id=env, field="OBS",
-                expected=self.spec.obs_size, got=values.size, cure="it must be the OBS of the handshake",
-            )  # fmt: skip
+                "the game's state has the wrong number of numbers",
+                env_id=env,
+                field="OBS",
+                expected=self.spec.obs_size,
+                got=values.size,
+                cure="it must be the OBS of the handshake",
+            )
         self.outbox.obs[env] = values

@@ -92,9 +92,13 @@ def apply_with_resets(game: Any, given: dict[int, Mapping[str, float]], agents: 
             check_values(game, values, env_id)
         except UeRlError as error:
             raise MalformedMessage(
-                f"SET beside a reset cannot be followed: {error.message}", fault="trainer", env_id=env_id,
-                field=error.field or "SET", expected=error.expected, got=error.got or dict(values),
-            ) from error  # fmt: skip
+                f"SET beside a reset cannot be followed: {error.message}",
+                fault="trainer",
+                env_id=env_id,
+                field=error.field or "SET",
+                expected=error.expected,
+                got=error.got or dict(values),
+            ) from error
     for env_id, values in wanted.items():
         for name, value in values.items():
             game.set_parameter(name, float(value), env_id)

@@ -210,10 +210,13 @@ def _maker(env: str | Callable[..., Any]) -> Callable[..., Any]:
     try:
         module = pkgutil.resolve_name(env)
     except (ImportError, AttributeError, ValueError) as error:
+        needed = (getattr(error, "name", None) or "").partition(".")[0]
+        cure = "install it: pip install 'ue_rl[agents]', and what else the env needs"
+        if needed not in ("", "pettingzoo"):
+            cure = f"is {needed} right? pip install 'pettingzoo[all]' has the packages that PettingZoo's envs need"
         raise ConfigurationError(
             f"{env!r} cannot be loaded", field="env", got=str(error),
-            expected="a module such as pettingzoo.butterfly.pistonball_v6",
-            cure="install it: pip install ue_rl[agents], and what else the env needs",
+            expected="a module such as pettingzoo.butterfly.pistonball_v6", cure=cure,
         ) from error  # fmt: skip
     for name in ("parallel_env", "env"):
         if callable(getattr(module, name, None)):

@@ -35,15 +35,18 @@ class Policy:
     def __init__(self, interface: PolicyInterface, spec: EnvSpec) -> None:
         if any(group.spec != spec.groups[0].spec for group in spec.groups):
             raise ConfigurationError(
-                "inference mode has one policy, but the groups of agents have different spaces", field="AGENTS",
+                "inference mode has one policy, but the groups of agents have different spaces",
+                field="AGENTS",
                 got=", ".join(group.name for group in spec.groups),
                 cure="run one exported model for each group in the game itself",
-            )  # fmt: skip
+            )
         if spec.image is not None:
             raise ConfigurationError(
-                "inference mode gives a policy numbers, not images", field="IMAGE", got=spec.image.text(),
+                "inference mode gives a policy numbers, not images",
+                field="IMAGE",
+                got=spec.image.text(),
                 cure="run the exported model in the engine, on outbox.image",
-            )  # fmt: skip
+            )
         if isinstance(interface, ChecksSpaces):
             interface.require_spaces(spec)
         elif isinstance(interface, ChecksSizes):

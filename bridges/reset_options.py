@@ -28,7 +28,10 @@ def blames_options(options: Mapping[str, Any] | None, env_id: int | None) -> Ite
             raise
         _log.debug("the game's reset failed with options", exc_info=True)
         raise MalformedMessage(
-            f"the game cannot use the options of a reset: {type(error).__name__}: {error}", fault="trainer",
-            env_id=env_id, field="OPTIONS", got=dict(options),
+            f"the game cannot use the options of a reset: {type(error).__name__}: {error}",
+            fault="trainer",
+            env_id=env_id,
+            field="OPTIONS",
+            got=dict(options),
             cure="give the names and types that the game's reset takes; its traceback is logged at DEBUG",
-        ) from error  # fmt: skip
+        ) from error

@@ -281,9 +281,13 @@ def run_in_process(
 
 
 def serve(
-    bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, *,
-    ready: Callable[[BridgeServer], None] = lambda server: None, **options: Any,
-) -> None:  # fmt: skip
+    bridge: BaseBridge,
+    host: str = "127.0.0.1",
+    port: int = 7777,
+    *,
+    ready: Callable[[BridgeServer], None] = lambda server: None,
+    **options: Any,
+) -> None:
     """Hosts `bridge` over TCP until Ctrl-C; options as BridgeServer. `ready` is called once it listens.
 
     Raises:

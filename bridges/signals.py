@@ -24,11 +24,12 @@ def ends_in_order(for_good: bool = False) -> Iterator[None]:
     """
     came = False
     taken = [
-        number for number in (getattr(signal, name, None) for name in _NAMES)
+        number
+        for number in (getattr(signal, name, None) for name in _NAMES)
         if number is not None
         and threading.current_thread() is threading.main_thread()
         and signal.getsignal(number) is signal.SIG_DFL
-    ]  # fmt: skip
+    ]
 
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal came

@@ -73,8 +73,11 @@ class VectorAgentsBridge(VectorBridge):
         if gone.any():
             at, agent = np.argwhere(gone)[0]
             raise ConfigurationError(
-                f"{self.spec.agent_names[agent]} acted, but is not there any more", fault="engine",
-                env_id=int(envs[at]), field="AGENT", expected="present and done in the step in which it ends",
-            )  # fmt: skip
+                f"{self.spec.agent_names[agent]} acted, but is not there any more",
+                fault="engine",
+                env_id=int(envs[at]),
+                field="AGENT",
+                expected="present and done in the step in which it ends",
+            )
         for values in (states.dones, states.truncated):
             values[envs] &= states.present[envs]

@@ -35,11 +35,23 @@ def meaning(name: str) -> str:
     return f"{text} Also {also}." if also else text
 
 
+def kinds() -> list[str]:
+    """The names of all errors, in the order of their file."""
+    found = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.UeRlError)]
+    return [kind.__name__ for kind in found]
+
+
+def by_error(entries: str) -> str:
+    """An entry for each error: what it is, then what the page says of causes and cure."""
+    said = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", entries, re.M | re.S))
+    parts = [f"### {name}\n\n{meaning(name)}\n{said.pop(name, '').rstrip()}\n" for name in kinds()]
+    if said:
+        raise LookupError(f"docs/troubleshooting.md: ue_rl/errors.py has no {', '.join(said)}")
+    return "\n".join(parts)
+
+
 def filled(markdown: str) -> str:
     """A page with all that."""
     before, heading, entries = markdown.replace(MARK, table()).partition(BY_ERROR)
-    return (
-        before
-        + heading
-        + re.sub(r"^### (\w+)\n", lambda found: f"{found[0]}\n{meaning(found[1])}\n", entries, flags=re.M)
-    )
+    introduction, mark, entries = entries.partition("\n### ")
+    return before + heading + introduction + "\n" * bool(mark) + (by_error(mark[1:] + entries) if mark else "")

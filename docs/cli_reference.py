@@ -14,7 +14,8 @@ from pathlib import Path
 import click
 
 from ue_rl.cli import COMMANDS, cli
-from ue_rl.cli.common import GroupedCommand
+from ue_rl.cli.common import URL_HELP, GroupedCommand
+from ue_rl.cli.sessions_replay import replay
 
 PAGE = Path(__file__).resolve().parent / "cli.md"
 BEGINNING = """\
@@ -28,21 +29,48 @@ Look up every command and option of `ue-rl` here; `ue-rl COMMAND --help` says th
 - `--num-envs=8` is an option with its default. Of several words, such as `auto|tcp|shm`, the first is the default.
 - An error is one sentence with a cure ([troubleshooting](troubleshooting.md)). `ue-rl --debug COMMAND` shows the
   traceback and the log.
+- Durations: `500ms`, `30s`, `5min`, `2h`; a number alone is seconds.
 - Exit codes: 0 done, 1 the run failed, 2 the command line is wrong. Ctrl-C: 130, SIGTERM: 143, SIGHUP (the terminal was
   closed): 129.
+
+## Addresses
+
+Every command finds a running engine by its URL, and so do `ue_rl.connect` and `url:` in a YAML file:
+
+| URL | what |
+|---|---|
+| `tcp://HOST:PORT` | the engine that listens there; `HOST:PORT` and `HOST` (port 7777) mean the same |
+| `shm://NAME` | an engine's shared memory, by name or by the path of a file |
+| `'tcp://HOST:PORT?channel=per-env&timeout=2min'` | with options; quotes keep `?` and `&` from the shell |
+
+`--port 7777` is short for `tcp://127.0.0.1:7777`. The options go before flags and arguments of the same name:
+
+| option | what |
+|---|---|
+| `transport` | `auto`, `tcp` or `shm`; auto takes shared memory where both share a machine |
+| `channel` | `auto`, `shared` (one socket for all envs) or `per-env` |
+| `nul-terminated` | a NUL byte after each line, `yes` or `no`; by default for the Unreal plugin's SINGLE and RLBASE |
+| `timeout`, `connect-timeout`, `wait` | how long a step, the handshake, and waiting for the engine may take |
+
+`shm://NAME` takes the last row only.
 """
 EXAMPLES = {
     "train": """\
 ue-rl train --env Pendulum-v1 --algo sac --timesteps 20000
-ue-rl train --port 7777 --wait 60
+ue-rl train --port 7777 --wait 60s
 ue-rl train --engine './Game.sh --port {port} --envs {num_envs}' --num-engines 4
-ue-rl train --host a:7001 --host b:7001 --reconnect 60
+ue-rl train tcp://a:7001 tcp://b:7001 --reconnect 60s
 ue-rl train --resume --run-id ppo-CartPole-v1-3 --timesteps 300000
 """,
     "serve": """\
 ue-rl serve --env CartPole-v1 --num-envs 8 --port 7777
 ue-rl serve --bridge my_game:MyBridge --num-envs 4
 """,
+    "sessions": """\
+ue-rl sessions my_game:Game --tcp 7777 --num-envs 16
+ue-rl sessions my_game:Game --tick-rate 25 --max-sessions 64 --record replays --tcp 7777
+""",
+    "sessions replay": "ue-rl sessions replay replays/1.replay --gif film.gif\n",
     "check": """\
 ue-rl check 127.0.0.1:7777
 ue-rl check --engine './Game.sh --port {port}'
@@ -51,13 +79,22 @@ ue-rl check --engine './Game.sh --port {port}'
 ue-rl export runs/first
 """,
     "play": "ue-rl play runs/first --env CartPole-v1 --episodes 5 --gif agent.gif\n",
+    "arena": """\
+ue-rl arena run foraging --behavior rules --out runs/rules --gif rules.gif
+ue-rl arena eval foraging --behavior rules --behavior random
+ue-rl arena inspect runs/rules --html rules.html
+ue-rl arena replay runs/rules/replay.msgpack
+ue-rl arena serve --agent scout=rules
+""",
 }
 MORE = {
     "train": "What you can set: [training](training.md). What a run's folder holds: [saving](saving.md).",
+    "sessions": "See [games that do not wait](realtime.md).",
     "check": "See [checking](checking.md).",
     "export": "See [deploy](deploy.md).",
     "policy-server": "See [policy server](policy-server.md).",
     "rllink": "See [RLlink](rllink.md).",
+    "arena": "See [agents that reason](arena.md).",
 }
 WIDTH = 112
 
@@ -70,6 +107,10 @@ def page() -> str:
         command = cli.get_command(context, name)
         assert command is not None
         out.append(section(name, command, seen))
+        if isinstance(command, click.Group):
+            out += [section(f"{name} {each.name}", each, seen) for each in command.commands.values()]
+        if name == "sessions":
+            out.append(section("sessions replay", replay, seen).replace("\n## ", "\n### ", 1))
     return "".join(out)
 
 
@@ -81,12 +122,15 @@ def section(name: str, command: click.Command, seen: dict[tuple[str, str], str])
     """
     arguments = [each for each in command.params if isinstance(each, click.Argument)]
     words = "".join(f" {each.metavar or str(each.name).upper()}" for each in arguments)
-    text = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    text = inspect.cleandoc(command.help or "").replace(URL_HELP, "URL: see [addresses](#addresses).")
+    text = re.sub(r"\x08\n((?:.+\n)+)", r"```text\n\1```\n", f"{text}\n").rstrip("\n")
     out = [f"\n## {name}{words}\n\n{text}\n"]
     if name in EXAMPLES:
         out.append(f"\n```bash\n{EXAMPLES[name]}```\n")
     if name in MORE:
         out.append(f"\n{MORE[name]}\n")
+    if isinstance(command, click.Group):
+        return "".join(out)
     groups = command.grouped(click.Context(command)) if isinstance(command, GroupedCommand) else {"": command.params}
     formatter, same = click.HelpFormatter(width=WIDTH), {}
     for title, parameters in groups.items():
@@ -97,11 +141,12 @@ def section(name: str, command: click.Command, seen: dict[tuple[str, str], str])
             elif row:
                 rows.append(row)
         with formatter.section(title) if title else contextlib.nullcontext():
-            formatter.write_dl(rows)
+            if rows:
+                formatter.write_dl(rows)
     lines = formatter.getvalue().strip("\n").splitlines()
     for whose, names in same.items():
         lines += textwrap.wrap(f"As of {whose}: {', '.join(names)}", WIDTH, break_on_hyphens=False)
-    return "".join([*out, "\n```text\n", *(f"{line.rstrip()}\n" for line in lines), "```\n"])
+    return "".join([*out, "\n```text\n", *(f"{line.rstrip()}\n" for line in lines), "```\n"] if any(lines) else out)
 
 
 def described(parameter: click.Parameter) -> tuple[str, str] | None:

@@ -1,6 +1,6 @@
 """Draws the pictures of the pages on training: python docs/drawings.py
 
-concepts.svg, engine-life.svg (its arrows are those of ue_rl.engines.lifecycle.FOLLOWS) and run-folder.svg.
+concepts.svg, engine-life.svg (its arrows are those of ue_rl.engines.lifecycle.FOLLOWS), run-folder.svg, realtime.svg.
 """
 
 from __future__ import annotations
@@ -213,7 +213,34 @@ def run_folder() -> str:
     return draw.svg()
 
 
-PICTURES = {"concepts.svg": concepts, "engine-life.svg": engine_life, "run-folder.svg": run_folder}
+def realtime() -> str:
+    """Agents that think, sessions between them and a world that moves, and the workers that move it."""
+    title = "Agents read the newest observation of their session and queue actions; workers tick the game by a clock"
+    draw = Drawing(880, 330, title)
+    draw.words(110, 34, "agents think, for as long as they like", size=13)
+    draw.words(420, 34, "a session for each", size=13)
+    draw.words(750, 34, "the world moves", size=13)
+    for row, name in enumerate(("a policy", "a language model", "a person")):
+        y = 54 + 90 * row
+        draw.box(20, y, 170, 64, "blue", name)
+        draw.box(310, y, 100, 64, "yellow", "mailbox", "1, newest wins")
+        draw.box(430, y, 100, 64, "violet", "queue", "16 actions")
+        draw.arrow(f"M310 {y + 20} H192")
+        draw.arrow(f"M190 {y + 46} H250 V{y + 72} H480 V{y + 66}")
+        draw.arrow(f"M640 {y + 8} H580 V{y - 8} H360 V{y - 2}")
+        draw.arrow(f"M530 {y + 46} H638")
+        draw.words(250, y + 14, "observation")
+    draw.frame(630, 44, 230, 220)
+    draw.box(640, 54, 210, 64, "green", "one game", "all rows in one call, or one each")
+    draw.box(640, 144, 210, 110, "grey", "workers", "a fixed number of threads", "tick by a clock, or when told")
+    draw.arrow("M745 144 V120")
+    draw.words(440, 312, "What is overwritten or dropped is counted. No tick waits for an agent.", size=13)
+    return draw.svg()
+
+
+PICTURES = {
+    "concepts.svg": concepts, "engine-life.svg": engine_life, "run-folder.svg": run_folder, "realtime.svg": realtime,
+}  # fmt: skip
 
 if __name__ == "__main__":
     for file, draw_it in PICTURES.items():

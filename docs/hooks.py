@@ -5,6 +5,7 @@
 - Python-Markdown wants four blanks where CommonMark is content with two or three.
 - `<!-- names of ue_rl.bridges -->` becomes the reference of what this package offers.
 - What docs/catalogue.py takes from the code: the mistakes of checking.md, the errors of troubleshooting.md.
+- Comments that set a block up for the tests are left out.
 - Headings of the third level between `<!-- tabs -->` and `<!-- end of tabs -->` become tabs.
 
 A page whose lists, tables or code blocks would be others than CommonMark's is a warning, and `--strict` fails.
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 FENCE = re.compile(r" *(`{3,}|~{3,})")
 NAMES = re.compile(r"^<!-- names of ([\w.]+) -->$", re.M)
+SETUP = re.compile(r"^<!-- setup\n.*?^-->\n\n", re.M | re.S)
 TABS = re.compile(r"^<!-- tabs -->$(.*?)^<!-- end of tabs -->$", re.M | re.S)
 LANGUAGES = {
     ".py": "python", ".c": "c", ".h": "c", ".hpp": "cpp", ".cpp": "cpp", ".cs": "csharp", ".gd": "gdscript",
@@ -52,7 +54,7 @@ def on_files(files: Files, config: Any) -> Files:
             homes[uri] = f"{target}/README.md" if (ROOT / target).is_dir() else target
             content = shown(target)
             files.append(File.generated(config, uri, content=content))
-            if (ROOT / target).is_dir():
+            if homes[uri].endswith(".md"):
                 waiting.append((homes[uri], content))
     return files
 
@@ -61,8 +63,8 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
     """Links, fences, indents and names."""
     uri = page.file.src_uri
     home = homes.get(uri, f"docs/{uri}")
-    markdown = TABS.sub(lambda found: tabs(found[1]), markdown)
-    if uri not in homes or Path(home).name == "README.md":
+    markdown = TABS.sub(lambda found: tabs(found[1]), SETUP.sub("", markdown))
+    if uri not in homes or home.endswith(".md"):
         markdown = "\n".join(indented(rewritten(markdown, home, uri)))
     return NAMES.sub(lambda found: reference(found[1]), filled(markdown))
 

@@ -109,9 +109,11 @@ class InferenceInterface(ABC):
         found = with_engine(spec, *self.spaces, as_trainer=as_trainer)
         if found is not None:
             raise ModelMismatch(
-                "the model is made for another engine: its numbers mean something else", fault="caller",
-                **found._asdict(), cure="load the model that was trained for this env",
-            )  # fmt: skip
+                "the model is made for another engine: its numbers mean something else",
+                fault="caller",
+                **found._asdict(),
+                cure="load the model that was trained for this env",
+            )
 
     def require(self, obs_size: int, act_size: int) -> None:
         """Refuse a model whose sizes are not these.

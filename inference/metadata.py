@@ -190,10 +190,13 @@ class PolicyMetadata:
             raw = json.loads(text)
             if raw["format"] > FORMAT:
                 raise ModelMismatch(
-                    "the model was exported by a later version of ue_rl", fault="model", field="format",
-                    expected=f"at most {FORMAT}", got=raw["format"],
+                    "the model was exported by a later version of ue_rl",
+                    fault="model",
+                    field="format",
+                    expected=f"at most {FORMAT}",
+                    got=raw["format"],
                     cure="update ue_rl here, or export again with this version",
-                )  # fmt: skip
+                )
             known = {f.name for f in fields(cls)}
             values = {key: value for key, value in raw.items() if key in known}
             for side in ("inputs", "outputs"):
@@ -216,9 +219,11 @@ def _tree(space: Mapping[str, Any]) -> Space:
 
 def _unreadable(error: Exception) -> ModelLoadError:
     return ModelLoadError(
-        "the model's description (metadata key 'ue_rl') cannot be read", fault="model",
-        got=f"{type(error).__name__}: {error}", cure="export the model again",
-    )  # fmt: skip
+        "the model's description (metadata key 'ue_rl') cannot be read",
+        fault="model",
+        got=f"{type(error).__name__}: {error}",
+        cure="export the model again",
+    )
 
 
 def _port_from_json(raw: Mapping[str, Any]) -> Port:
@@ -324,8 +329,10 @@ def tree_from_json(space: Mapping[str, Any]) -> Space:
     if kind == "MultiBinary":
         return Leaf(LeafKind.MULTI_BINARY, shape)
     with np.errstate(over="ignore"):
-        low, high = (np.asarray(space.get(side, f"{sign}inf"), np.float64).astype(np.float32)
-                     for side, sign in (("low", "-"), ("high", "")))  # fmt: skip
+        low, high = (
+            np.asarray(space.get(side, f"{sign}inf"), np.float64).astype(np.float32)
+            for side, sign in (("low", "-"), ("high", ""))
+        )
     return box(shape, low, high)
 
 

@@ -34,10 +34,13 @@ class StatefulInference(InferenceInterface):
             self._starts = np.ones(n, np.bool_)
         elif len(self._starts) != n:
             raise ModelMismatch(
-                "a recurrent policy keeps a state per row, and the number of rows changed", fault="caller",
-                field="observations", expected=f"{len(self._starts)} rows", got=f"{n} rows",
+                "a recurrent policy keeps a state per row, and the number of rows changed",
+                fault="caller",
+                field="observations",
+                expected=f"{len(self._starts)} rows",
+                got=f"{n} rows",
                 cure="call reset() before a batch of another size",
-            )  # fmt: skip
+            )
         actions, state = self._step(observations, self._state, self._starts)
         self._state, self._starts = (state, np.zeros(n, np.bool_)) if state else (None, None)
         return actions

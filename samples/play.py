@@ -1,14 +1,14 @@
 """Let an exported policy act in a running engine, with NumPy and onnxruntime only: no torch, no SB3.
 
 ue-rl serve --env CartPole-v1 --num-envs 1 &
-python samples/play.py cartpole.onnx [--port 7777] [--episodes 5]
+python samples/play.py cartpole.onnx [tcp://127.0.0.1:7777] [--episodes 5]
 """
 
 from __future__ import annotations
 
 import argparse
 
-from ue_rl.connections import open_tcp
+from ue_rl.connecting import open_transport
 from ue_rl.inference import OnnxInference
 
 
@@ -16,13 +16,12 @@ def main() -> None:
     """Plays episodes in all envs at once and prints their returns."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=7777)
+    parser.add_argument("url", nargs="?", default="tcp://127.0.0.1:7777")
     parser.add_argument("--episodes", type=int, default=5)
     arguments = parser.parse_args()
 
     policy = OnnxInference(arguments.model)
-    engine = open_tcp(arguments.host, arguments.port)
+    engine = open_transport(arguments.url)
     policy.require_spaces(engine.spec)
     engine.reset()
     states = engine.receive()

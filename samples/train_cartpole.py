@@ -25,9 +25,18 @@ def main() -> None:
     with run_in_process(functools.partial(GymnasiumBridge, "CartPole-v1", 8)) as engine:
         env = ue_rl.connect(engine.url)
         model = PPO(
-            "MlpPolicy", env, n_steps=32, batch_size=256, n_epochs=20, gae_lambda=0.8, gamma=0.98,
-            learning_rate=lambda left: left * 1e-3, clip_range=lambda left: left * 0.2, device="cpu", seed=0,
-        )  # fmt: skip
+            "MlpPolicy",
+            env,
+            n_steps=32,
+            batch_size=256,
+            n_epochs=20,
+            gae_lambda=0.8,
+            gamma=0.98,
+            learning_rate=lambda left: left * 1e-3,
+            clip_range=lambda left: left * 0.2,
+            device="cpu",
+            seed=0,
+        )
         model.learn(arguments.timesteps, progress_bar=True)
         mean, deviation = evaluate_policy(model, env, n_eval_episodes=10, warn=False)
         env.close()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib.util
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +27,11 @@ if TYPE_CHECKING:
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What tests start finds tests.harness as they do, wherever it runs.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+if sys.dont_write_bytecode:  # as in many containers: each of some hundred processes would compile the library anew
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = tempfile.mkdtemp(prefix="ue_rl-pycache-")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the workers come here with that folder
+    sys.dont_write_bytecode = False
+    atexit.register(shutil.rmtree, sys.pycache_prefix, ignore_errors=True)
 os.environ["MONO_DISABLE_SHARED_AREA"] = "1"  # a mono that is killed would leave its counters in /dev/shm
 
 
@@ -34,6 +43,21 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Eight thousand tests and what they import live to the end: the garbage collector need not look at them.
+
+    It would take a third of the collection's time, and a tenth of that of each test that imports torch.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,24 +19,35 @@ from tests.places import GROUND, ROOMS, ROWS, place_of
 ROOT = Path(__file__).resolve().parents[1]
 # Who imports another project's package: exactly these. NumPy and the standard library are everybody's.
 LIBRARIES = {
+    "anyio": "bridges/mcp/",
     "click": "ue_rl/cli/",
     "filelock": "ue_rl/saving/",
     "flatbuffers": "ue_rl/commands/",
-    "gymnasium": "bridges/ inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/envs/ ue_rl/rllib/ ue_rl/spaces/ "
-    "ue_rl/testing/ ue_rl/training/",
-    "matplotlib": "ue_rl/training/",
-    "msgpack": "ue_rl/rllink/",
+    "google": "ue_rl/sessions/",
+    "grpc": "bridges/grpc/ connections/grpc/ ue_rl/sessions/",
+    "grpc_health": "bridges/grpc/",
+    "grpc_reflection": "bridges/grpc/",
+    "gymnasium": "bridges/ inference/export/ ue_rl/agents/ ue_rl/arena/ ue_rl/cli/ ue_rl/envs/ ue_rl/rllib/ "
+    "ue_rl/spaces/ ue_rl/testing/ ue_rl/training/",
+    "matplotlib": "ue_rl/arena/ ue_rl/training/",
+    "mcp": "bridges/mcp/",
+    "mcp_types": "bridges/mcp/",
+    "msgpack": "bridges/realtime/ ue_rl/arena/ ue_rl/rllink/",
     "onnx": "inference/export/ ue_rl/cli/ ue_rl/rllink/",
+    "openai": "ue_rl/arena/",
     "pettingzoo": "bridges/ ue_rl/agents/",
     "PIL": "ue_rl/cli/",
     "psutil": "ue_rl/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/testing/",
+    "pydantic": "bridges/openenv/ ue_rl/arena/ ue_rl/tools/",
     "pytest": "ue_rl/testing/",
     "ray": "ue_rl/rllib/",
     "rich": "ue_rl/cli/",
     "sb3_contrib": "ue_rl/agents/ ue_rl/training/",
     "stable_baselines3": "inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/envs/ ue_rl/saving/ ue_rl/training/",
+    "starlette": "bridges/mcp/ bridges/openenv/ ue_rl/arena/",
     "torch": "inference/export/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ ue_rl/training/",
-    "yaml": "ue_rl/training/",
+    "uvicorn": "bridges/serving/ ue_rl/arena/",
+    "yaml": "ue_rl/arena/ ue_rl/training/",
 }  # fmt: skip
 
 
@@ -158,8 +169,8 @@ def test_the_picture_is_drawn_from_the_table() -> None:
 
 @pytest.mark.parametrize("module", ["ue_rl", "ue_rl.inference", "ue_rl.errors", "ue_rl.wire", "ue_rl.connections"])
 def test_light_imports_stay_light(module: str) -> None:
-    heavy = "('torch', 'stable_baselines3', 'gymnasium', 'numba', 'mujoco')"
-    code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
+    heavy = "torch stable_baselines3 gymnasium numba mujoco pydantic msgpack grpc google.protobuf mcp starlette uvicorn"
+    code = f"import sys, {module}; print([m for m in '{heavy}'.split() if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "[]"
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.harness.engines.shm_faulty import ShmFaultyEngine
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread
 from ue_rl.errors import ConfigurationError
 from ue_rl.shm import segment
 from ue_rl.spec import EnvSpec
 from ue_rl.system import compiled
 from ue_rl.system.compiled import load, name_of
-from ue_rl.testing import ShmFaultyEngine
 from ue_rl.wire import kernels_pure
 
 KERNELS = pytest.importorskip("ue_rl.wire._kernels", reason="no C compiler built the kernels in this installation")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
+from ue_rl import errors
 from ue_rl.errors import ConfigurationError, UeRlError, printable
 from ue_rl.wire.notices import ended
 
@@ -47,3 +50,12 @@ def test_what_a_peer_sends_begins_no_line_of_its_own(feed: str) -> None:
 def test_a_wrong_argument_is_the_callers_fault_unless_it_is_said_otherwise() -> None:
     assert (ConfigurationError("no").fault, ConfigurationError("no", fault="engine").fault) == ("caller", "engine")
     assert UeRlError("no").fault is None
+
+
+def test_every_error_reaches_another_process_with_all_its_fields() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, UeRlError)]
+    assert len(kinds) > 20
+    for kind in kinds:
+        error = kind("it failed", fault="engine", env_id=3, field="OBS", expected=[1, 2], got="nan", cure="try again")
+        copy = pickle.loads(pickle.dumps(error))
+        assert (type(copy), vars(copy), str(copy)) == (kind, vars(error), str(error))

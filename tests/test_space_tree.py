@@ -23,9 +23,14 @@ def test_the_rows_order_is_the_trees() -> None:
     assert space.size == 3 + 4 + 1 + 5 + 4 + 3
     found = [("/".join(path), leaf.kind.value, offset) for path, leaf, offset in leaves(space)]
     assert found == [
-        ("camera", "IMAGE", 0), ("position", "BOX", 0), ("pixels", "BOX", 3), ("team", "DISCRETE", 7),
-        ("bag/0", "MULTI_BINARY", 8), ("bag/1", "MULTI_DISCRETE", 13), ("speed", "BOX", 17),
-    ]  # fmt: skip
+        ("camera", "IMAGE", 0),
+        ("position", "BOX", 0),
+        ("pixels", "BOX", 3),
+        ("team", "DISCRETE", 7),
+        ("bag/0", "MULTI_BINARY", 8),
+        ("bag/1", "MULTI_DISCRETE", 13),
+        ("speed", "BOX", 17),
+    ]
 
 
 def test_bounds_and_choices_of_every_number() -> None:

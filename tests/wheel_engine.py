@@ -20,7 +20,7 @@ def main() -> None:
         assert engine.stdout is not None
         try:
             url = engine.stdout.readline().partition(" on ")[2].split()[0].rstrip(",")
-            for words in (["check", url], ["inspect", "--host", url]):
+            for words in (["check", url], ["inspect", url]):
                 done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
                 assert done.returncode == 0, done.stdout + done.stderr
                 print(words[0], done.stdout.strip().splitlines()[-1])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ue_rl.connecting import connect as connect
     from ue_rl.connecting import launch as launch
     from ue_rl.envs.gym_env import UnrealEnv as UnrealEnv
+    from ue_rl.envs.real_time_env import RealTimeEnv as RealTimeEnv
     from ue_rl.envs.vec_env import UnrealVecEnv as UnrealVecEnv
     from ue_rl.envs.vector_env import UnrealVectorEnv as UnrealVectorEnv
     from ue_rl.saving.autosave import AutoSave as AutoSave
@@ -32,6 +33,7 @@ __getattr__, __dir__, __all__ = lazy(
         "agents.parallel_env": "UnrealParallelEnv",
         "connecting": "connect launch",
         "envs.gym_env": "UnrealEnv",
+        "envs.real_time_env": "RealTimeEnv",
         "envs.vec_env": "UnrealVecEnv",
         "envs.vector_env": "UnrealVectorEnv",
         "saving.autosave": "AutoSave",

@@ -15,7 +15,7 @@ def main() -> Any:
             raise
         sys.exit(
             "The command line needs more than the library: pip install 'ue_rl[engine]' to check and serve engines, "
-            "'ue_rl[train]' to train in them"
+            "'ue_rl[train]' to train in them, 'ue_rl[engine,inference]' for a policy server"
         )
     return run()
 

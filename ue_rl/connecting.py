@@ -2,6 +2,9 @@
 
 tcp://HOST:PORT    the engine's text protocol; upgraded to shared memory where both sides can (transport="auto")
 shm://NAME         an engine's shared memory, by name or by the path of a file; shm:// alone: $LUCKY_SHM_NAME
+grpc://HOST:PORT   sessions of a game (`ue-rl sessions`), as many as num_envs says
+
+Behind a "?" stand options of the connection: tcp://HOST:PORT?channel=per-env (ue_rl/carriers/address.py).
 """
 
 from __future__ import annotations
@@ -9,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
 
+from ue_rl.carriers.address import Address, Scheme, host_and_port, read_address, split_place
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.connections import SharedMemoryConnection, open_engine
 from ue_rl.engines.url_engine import UrlEngine
@@ -28,95 +31,69 @@ if TYPE_CHECKING:
     from ue_rl.envs.vector_env import UnrealVectorEnv
     from ue_rl.launching.engine import LaunchedEngine
 
-DEFAULT_PORT = 7777
-SHM = "shm://"
 
-
-def parse_tcp(url: str) -> tuple[str, int]:
-    """("127.0.0.1", 7777) of "tcp://127.0.0.1:7777"; the port defaults to 7777. IPv6 in brackets.
-
-    Raises:
-        ConfigurationError: not such a URL.
-    """
-    try:
-        parts = urlsplit(url)
-        port = DEFAULT_PORT if parts.port is None else parts.port
-    except ValueError:
-        parts, port = urlsplit(""), 0
-    if parts.scheme != "tcp" or not parts.hostname or not 0 < port < 65_536 or parts.path not in ("", "/"):
-        raise _no_address(url)
-    return parts.hostname, port
-
-
-def _dial_tcp(url: str, transport: str, **options: Any) -> BaseTransport:
-    host, port = parse_tcp(url)
+def _dial_tcp(place: str, transport: str, **options: Any) -> BaseTransport:
+    host, port = split_place(place)
     return open_engine(host, port, transport=transport, **options)
 
 
-def _dial_shm(url: str, transport: str, **options: Any) -> BaseTransport:
+def _dial_shm(place: str, transport: str, **options: Any) -> BaseTransport:
     if transport not in ("auto", "shm") or options.pop("channel", "auto") != "auto":
         raise ConfigurationError(
             "this address is shared memory", field="transport", expected="transport='auto' or 'shm'", got=transport
         )
     for name in ("compiled", "nul_terminated"):  # of text only
         options.pop(name, None)
-    return SharedMemoryConnection.attach(url.removeprefix(SHM) or None, **options)
+    return SharedMemoryConnection.attach(place or None, **options)
+
+
+def _dial_grpc(place: str, transport: str, **options: Any) -> BaseTransport:
+    if transport != "auto" or options.pop("channel", "auto") != "auto":
+        raise ConfigurationError("this address is gRPC", field="transport", expected="'auto'", got=transport)
+    for name in ("compiled", "nul_terminated"):  # of text only
+        options.pop(name, None)
+    with named_if_missing("grpc://"):
+        from ue_rl.connections.grpc import GrpcConnection
+
+    connection = GrpcConnection(place, **options)
+    connection.connect()
+    return connection
 
 
 class Carrier(NamedTuple):
     """What the addresses of one scheme mean.
 
     Attributes:
-        form: for people.
-        check: raises ConfigurationError where an address is none; nothing is dialled.
-        dial: dial(url, transport, **options): a connected transport.
+        scheme: how they are written.
+        dial: dial(place, transport, **options): a connected transport.
     """
 
-    form: str
-    check: Callable[[str], object]
+    scheme: Scheme
     dial: Callable[..., BaseTransport]
 
 
+_DEADLINES = ("timeout", "connect_timeout", "wait")
+_TCP = ("transport", "channel", "nul_terminated", *_DEADLINES)
+_GRPC = ("num_envs", "ticks", *_DEADLINES)
 CARRIERS = {
-    "tcp": Carrier("tcp://HOST:PORT", parse_tcp, _dial_tcp),
-    "shm": Carrier("shm://NAME", str, _dial_shm),
+    "tcp": Carrier(Scheme("tcp://HOST:PORT", "tcp://127.0.0.1:7777", host_and_port, _TCP), _dial_tcp),
+    "shm": Carrier(Scheme("shm://NAME", "shm://arena", str, _DEADLINES), _dial_shm),
+    "grpc": Carrier(Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, _GRPC), _dial_grpc),
 }
 
 
-def carrier_of(url: str) -> Carrier:
-    """The carrier that an address names; the address is checked.
+def address_of(url: str) -> Address:
+    """What an engine's URL says; nothing is dialled.
 
     Raises:
-        ConfigurationError: it names none.
+        ConfigurationError: names the part of it that is wrong.
     """
-    carrier = CARRIERS.get(url.partition("://")[0])
-    if carrier is None:
-        raise _no_address(url)
-    carrier.check(url)
-    return carrier
+    return read_address(url, {name: carrier.scheme for name, carrier in CARRIERS.items()})
 
 
-def _no_address(url: str) -> ConfigurationError:
-    forms = " or ".join(carrier.form for carrier in CARRIERS.values())
-    return ConfigurationError("not an address of an engine", field="url", expected=forms, got=url)
-
-
-def address_of(host: str | None, port: int | None) -> str:
-    """The URL of --host (a name, ADDRESS:PORT, a URL or shm://NAME) and --port, as ue_rl.connect takes it."""
-    address = (host or "127.0.0.1").removeprefix("tcp://")
-    if "://" in address:
-        return address
-    if has_port(address):
-        return f"tcp://{address}"
-    if ":" in address:
-        address = f"[{address.strip('[]')}]"
-    return f"tcp://{address}:{port or DEFAULT_PORT}"
-
-
-def has_port(host: str) -> bool:
-    """Does it end in :PORT? An IPv6 address has its own colons, and brackets where a port follows."""
-    address, colon, port = host.rpartition(":")
-    return bool(colon and port.isdigit() and ("]" in address or ":" not in address))
+def dial(address: Address, transport: str = "auto", **options: Any) -> BaseTransport:
+    """A connected transport; what the address says itself goes before the arguments, which are those of `connect`."""
+    return CARRIERS[address.scheme].dial(address.place, **{"transport": transport, **options, **address.options})
 
 
 def open_transport(
@@ -124,20 +101,19 @@ def open_transport(
     transport: str = "auto",
     *,
     reconnect: float = 0.0,
-    max_restarts: int = 10,
-    restart_window: float = 60.0,
+    restarts: str | int = "10/60s",
     on_change: Listener | None = None,
     **options: Any,
 ) -> BaseTransport:
     """A connected transport for `url`; the arguments as for `connect`."""
     if isinstance(url, str) and not reconnect and on_change is None:
-        return carrier_of(url).dial(url, transport, **options)
+        return dial(address_of(url), transport, **options)
     from ue_rl.engines.restarts import Restarts
     from ue_rl.engines.transport import EnginesTransport
 
     engines = url_engines([url] if isinstance(url, str) else url, transport, reconnect=reconnect, **options)
-    restarts = Restarts(max_restarts, restart_window) if reconnect else None
-    carrier = EnginesTransport(engines, restarts=restarts, on_change=on_change)
+    quota = Restarts.of(restarts) if reconnect else None
+    carrier = EnginesTransport(engines, restarts=quota, on_change=on_change)
     carrier.connect()
     return carrier
 
@@ -146,22 +122,25 @@ def url_engines(
     urls: Sequence[str], transport: str = "auto", *, reconnect: float = 0.0, **options: Any
 ) -> list[UrlEngine]:
     """The engines at these addresses, none of which has been dialled yet; arguments and errors as for `connect`."""
-    twice = next((url for n, url in enumerate(urls) if url in urls[:n]), None)
+    addresses = [address_of(url) for url in urls]  # raises, before the first one is dialled
+    named = [address.url for address in addresses]
+    twice = next((url for n, url in enumerate(named) if url in named[:n]), None)
     if twice is not None:
         raise ConfigurationError(
             "an engine serves one trainer, over one connection", field="url", expected="each address once", got=twice,
             cure="start a second engine on another port",
         )  # fmt: skip
-    carriers = {url: carrier_of(url) for url in urls}  # raises, before the first one is dialled
 
-    def engine_at(url: str) -> UrlEngine:
-        def dial(wait: float | None, connect_timeout: float | None) -> BaseTransport:
-            again = {} if wait is None else {"wait": wait, "connect_timeout": connect_timeout}
-            return carriers[url].dial(url, transport, **{**options, **again})
+    def engine_at(address: Address) -> UrlEngine:
+        def dial_it(wait: float | None, connect_timeout: float | None) -> BaseTransport:
+            if wait is None:
+                return dial(address, transport, **options)
+            again = Address(*address[:2], {**address.options, "wait": wait, "connect_timeout": connect_timeout})
+            return dial(again, transport, **options)
 
-        return UrlEngine(url, dial, reconnect)
+        return UrlEngine(address.url, dial_it, reconnect)
 
-    return [engine_at(url) for url in urls]
+    return list(map(engine_at, addresses))
 
 
 def connect(
@@ -181,8 +160,10 @@ def connect(
         model = PPO("MlpPolicy", env).learn(100_000)
 
     Args:
-        url: "tcp://HOST:PORT", or "shm://NAME" for shared memory by name. A list connects to several engines as one:
-            their envs stand one after the other. They may have different numbers of envs; their spaces must agree.
+        url: "tcp://HOST:PORT", "shm://NAME" for shared memory by name, or "grpc://HOST:PORT" for sessions. Options of
+            one engine may stand behind a "?": "tcp://HOST:PORT?channel=per-env&timeout=2min"; they go before the
+            arguments. A list connects to several engines as one: their envs stand one after the other. They may have
+            different numbers of envs; their spaces must agree.
         transport: "auto" takes shared memory where the engine offers it on this machine, else TCP. "tcp" and "shm"
             take nothing else.
         max_episode_steps, monitor, copy, compute_reward, render_mode: see UnrealVecEnv.
@@ -190,9 +171,10 @@ def connect(
             engine listens. connect_timeout=None: seconds that the handshake may take. channel="auto": one socket for
             all envs ("shared") or one for each ("per_env"). nul_terminated=None: send a NUL byte after each line; None:
             only to the Unreal plugin's SINGLE and RLBASE. compiled=None: use the compiled codec where it is there.
+            Of gRPC: num_envs=1: sessions, each an env. game=None: the one that is served. ticks=1: of each step.
             Of engines that are lost (docs/engines.md): reconnect=0.0: seconds to dial a lost engine again; 0: its loss
-            is raised. max_restarts=10: how often within restart_window=60.0 seconds, for each engine. on_change=None:
-            called with each ue_rl.engines.lifecycle.Change.
+            is raised. restarts="10/60s": how often within how long, for each engine. on_change=None: called with each
+            ue_rl.engines.lifecycle.Change.
 
     Raises:
         ConfigurationError: a wrong argument.
@@ -246,6 +228,8 @@ def make_vector_env(
     with named_if_missing("ue_rl.UnrealVectorEnv"):
         from ue_rl.envs.vector_env import UnrealVectorEnv
 
+    if num_envs is not None and isinstance(url, str) and address_of(url).scheme == "grpc":  # it has as many as one asks
+        options["num_envs"] = num_envs
     carrier = open_transport(url, transport, **options)
     with closed_if_it_fails(carrier):
         count = carrier.connect().num_envs
@@ -308,8 +292,7 @@ def launch(
     seed: int | None = None,
     output_dir: str | Path | None = None,
     start_timeout: float = 120.0,
-    max_restarts: int = 10,
-    restart_window: float = 60.0,
+    restarts: str | int = "10/60s",
     on_change: Listener | None = None,
     transport: str = "auto",
     max_episode_steps: int | None = None,
@@ -333,7 +316,7 @@ def launch(
         seed: {seed} of the first engine. Other engines and later starts get other numbers that follow from it.
         output_dir: folder for what the engines print: engine-0.log and so on. None: it is shown in errors only.
         start_timeout: seconds that an engine may take to listen, and again to shake hands.
-        max_restarts: how often a lost engine is started again within `restart_window` seconds of play; 0: never.
+        restarts: how often a lost engine is started again within how long of play, such as "10/60s"; 0: never.
         on_change: called with each ue_rl.engines.lifecycle.Change.
         transport, max_episode_steps, monitor, copy, compute_reward, render_mode, options: as for `connect`.
 
@@ -350,8 +333,7 @@ def launch(
         command, num_engines=num_engines, num_envs=num_envs, seed=seed, output_dir=output_dir,
         start_timeout=start_timeout, transport=transport, **options,
     )  # fmt: skip
-    restarts = Restarts(max_restarts, restart_window) if max_restarts else None
-    carrier = EnginesTransport(engines, restarts=restarts, on_change=on_change)
+    carrier = EnginesTransport(engines, restarts=Restarts.of(restarts), on_change=on_change)
     return UnrealVecEnv(
         carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
         render_mode=render_mode,

@@ -28,6 +28,13 @@
     ├── CommandFailed               the engine answered a command with an error
     ├── ActionError                 the policy's actions have a wrong shape, dtype or value  (also a ValueError)
     ├── UnsupportedByEngine         the engine does not offer what was asked for  (also an AttributeError)
+    ├── ToolError                   a tool that does not exist, wrong arguments, or one that failed  (also a ValueError)
+    ├── SessionError                a session of a game that does not wait: what was asked of it cannot be done
+    │   ├── ResourceExhausted       all sessions are taken, or too many requests wait: try again later
+    │   ├── SessionNotFound         there is no session of this id           (also a LookupError)
+    │   ├── SessionEnded            it was destroyed, was idle for too long, or lost its agent or its game
+    │   └── GameFailed              the game raised; its session has ended
+    ├── ReplayInvalid               not a replay, a damaged one, or one that plays differently now
     ├── SaveFailed                  a checkpoint could not be written: the disk is full, or the folder is not ours
     ├── UnsupportedNetwork          a policy that RLlib has sent cannot be rebuilt here
     ├── ExportError                 a policy that cannot be exported, or whose file differs from predict()
@@ -198,7 +205,7 @@ class EngineNotStarted(TransportError):
 
 
 class RestartsSpent(TransportError):
-    """An engine was lost more often than the run allows (`--max-restarts`)."""
+    """An engine was lost more often than the run allows (`--restarts`)."""
 
 
 class LearnerUnreachable(TransportError, ConnectionError):
@@ -285,6 +292,64 @@ class UnsupportedByEngine(UeRlError, AttributeError):
     """The engine does not offer what was asked for."""
 
     _fault = "caller"
+
+
+class ToolError(UeRlError, ValueError):
+    """A call of a tool that could not be made, or that failed.
+
+    Args:
+        message, about: as UeRlError.
+        tool: its name.
+        code: TOOL_NOT_FOUND, INVALID_PARAMETERS (nothing was called), or TOOL_EXECUTION_FAILED.
+    """
+
+    _fault = "caller"
+
+    def __init__(
+        self, message: str, *, tool: str = "", code: str = "TOOL_EXECUTION_FAILED", **about: Any
+    ) -> None:  # defaults, so that it can be unpickled
+        self.tool, self.code = tool, code
+        super().__init__(message, **about)
+
+
+class SessionError(UeRlError):
+    """What was asked of a session of a game that does not wait (bridges/realtime) cannot be done.
+
+    Attributes:
+        code: the name of the status of gRPC that says so.
+    """
+
+    code = "INTERNAL"
+
+
+class ResourceExhausted(SessionError):
+    """All sessions are taken, or as many requests wait as may. Nothing was done: a client tries again later."""
+
+    code = "RESOURCE_EXHAUSTED"
+    _fault = "caller"
+
+
+class SessionNotFound(SessionError, LookupError):
+    """There is no session of this id, and there was none lately."""
+
+    code = "NOT_FOUND"
+    _fault = "caller"
+
+
+class SessionEnded(SessionError):
+    """The session was destroyed, was idle for too long, or lost its agent or its game; the message says which."""
+
+    code = "ABORTED"
+
+
+class GameFailed(SessionError):
+    """The game raised. Its session has ended, others go on; the traceback stands in the log of the game's side."""
+
+    _fault = "engine"
+
+
+class ReplayInvalid(UeRlError):
+    """Not a replay, one that is damaged or of another game, or one that does not play as it was recorded."""
 
 
 class SaveFailed(UeRlError):

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, printable
 from ue_rl.spaces.actions import MAX_LISTED, MAX_SWITCHES, ActionKind, ActionSpec, invalid, set_bounds
-from ue_rl.spaces.tree import Leaf, LeafKind, Space, bounds, leaves
+from ue_rl.spaces.tree import Leaf, LeafKind, Space, bounds, leaves, number_path
 
 __all__ = [
     "FEATURES", "MAX_BYTES", "MAX_ENVS", "MAX_LISTED", "MAX_NUMBERS", "MAX_SWITCHES", "PROTOCOL_VERSION",
@@ -37,7 +37,20 @@ DEFAULT_FPS = 30
 MAX_AGENTS = 4096  # of one env
 # What an engine can do beyond the base; docs/protocol.md, section 3, says what each one means.
 FEATURES = frozenset(
-    {"TRUNC", "SEED", "OPTIONS", "INFO", "MASK", "ERROR", "TIME_SCALE", "PAUSE", "RENDER", "GOAL_REWARD", "SEQ"}
+    {
+        "TRUNC",
+        "SEED",
+        "OPTIONS",
+        "INFO",
+        "MASK",
+        "ERROR",
+        "TIME_SCALE",
+        "PAUSE",
+        "RENDER",
+        "GOAL_REWARD",
+        "SEQ",
+        "REALTIME",
+    }
 )
 
 
@@ -148,6 +161,10 @@ class Parameter:
     def __post_init__(self) -> None:
         if not self.name or not (np.isfinite(self.value) and self.low <= self.value <= self.high):
             raise invalid("PARAMS", "a parameter has a name and a value in its range", "low <= value <= high", self)
+
+
+def _slack(bound: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.where(np.isfinite(bound), 1e-5 * np.maximum(1, np.abs(bound)), 0).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -358,3 +375,22 @@ class EnvSpec:
             return bounds(self.obs_space)
         low, high = (self.obs_low, self.obs_high) if self.obs_low else (-np.inf, np.inf)
         return np.full(self.obs_size, low, np.float32), np.full(self.obs_size, high, np.float32)
+
+    @property
+    def obs_limits(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """`obs_bounds`, wider by rounding that no game can be blamed for."""
+        low, high = self.obs_bounds
+        return low - _slack(low), high + _slack(high)
+
+    def obs_name(self, index: int) -> str:
+        """Of a number of the observation, for people, with its index in the row."""
+        if self.obs_names:
+            return f"{printable(self.obs_names[index])} [{index}]"
+        if self.obs_space is not None:
+            return f"{printable(number_path(self.obs_space, index))} [{index}]"
+        return f"number {index}"
+
+    def out_of_bounds(self, index: int, value: float) -> str:
+        """What to say of a number of the observation that was outside its space."""
+        low, high = self.obs_bounds
+        return f"{self.obs_name(index)} was {value:g}, not in {low[index]:g} to {high[index]:g}"

@@ -216,9 +216,10 @@ class _Handlers:
         for name, (low, high) in ranges.items():
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise ConfigurationError(
-                    "a range to draw from must be finite, its low not above its high", field=name,
+                    "a range to draw from must be finite, its low not above its high",
+                    field=name,
                     got=f"{low} to {high}",
-                )  # fmt: skip
+                )
         if isinstance(game, ListsParameters):
             known, bounds = known_parameters(game), [(name, bound) for name, pair in ranges.items() for bound in pair]
             for name, value in [*parameters.items(), *bounds]:

@@ -39,9 +39,16 @@ def make_segment(
         **_gpu_fields(gpu or {}), **({} if image is None else image.fields()),
     }  # fmt: skip
     header, size = plan(
-        spec.num_rows, spec.obs_size, spec.act_size, image=None if image is None else image.size,
-        ring_size=ring_size, config=config, agents=bool(spec.groups), mask_size=spec.mask_size, **fields,
-    )  # fmt: skip
+        spec.num_rows,
+        spec.obs_size,
+        spec.act_size,
+        image=None if image is None else image.size,
+        ring_size=ring_size,
+        config=config,
+        agents=bool(spec.groups),
+        mask_size=spec.mask_size,
+        **fields,
+    )
     segment = Segment.create(size, name)
     try:
         return segment, StepMemory.create(segment.memory, header, config)

@@ -101,9 +101,13 @@ class ShmSteps:
         if wanted.max() > ActionBatch.RESET:
             row = int(wanted.argmax())
             raise UnexpectedMessage(
-                "invalid command byte", fault="trainer", env_id=row // self._per_env, field="ask",
-                expected="0, 1 or 2", got=int(wanted[row]),
-            )  # fmt: skip
+                "invalid command byte",
+                fault="trainer",
+                env_id=row // self._per_env,
+                field="ask",
+                expected="0, 1 or 2",
+                got=int(wanted[row]),
+            )
         rows = np.flatnonzero(wanted == ActionBatch.STEP)
         if self._first_nonfinite(inbox.actions) >= 0:  # rows that take no step may hold anything
             finite = np.isfinite(inbox.actions[rows]).all(axis=1)
@@ -119,9 +123,12 @@ class ShmSteps:
         torn = envs.any(axis=1) & ~envs.all(axis=1)
         if torn.any():
             raise UnexpectedMessage(
-                "some agents of an env are reset, others are not", fault="trainer", env_id=int(torn.argmax()),
-                field="ask", expected="2 for all of them, or for none",
-            )  # fmt: skip
+                "some agents of an env are reset, others are not",
+                fault="trainer",
+                env_id=int(torn.argmax()),
+                field="ask",
+                expected="2 for all of them, or for none",
+            )
         first = np.flatnonzero(envs[:, 0]) * self._per_env
         self._bridge.inbox.seeds[first] = np.maximum(self._seeds[first], -1)
 
@@ -144,9 +151,12 @@ class ShmSteps:
         """
         if seq != (self.seen + 1) % _SEQ:
             raise UnexpectedMessage(
-                "the trainer asked more than once, or counted wrongly", fault="trainer", field="action_seq",
-                expected=(self.seen + 1) % _SEQ, got=seq,
-            )  # fmt: skip
+                "the trainer asked more than once, or counted wrongly",
+                fault="trainer",
+                field="action_seq",
+                expected=(self.seen + 1) % _SEQ,
+                got=seq,
+            )
         self.seen = seq
 
     def forget(self) -> None:
@@ -155,6 +165,8 @@ class ShmSteps:
 
     def _nonfinite(self, index: int) -> NonFiniteValue:
         return NonFiniteValue(
-            "the trainer sent an action that is not a finite number", fault="trainer",
-            env_id=index // (self._bridge.spec.act_size * self._per_env), field="ACT",
-        )  # fmt: skip
+            "the trainer sent an action that is not a finite number",
+            fault="trainer",
+            env_id=index // (self._bridge.spec.act_size * self._per_env),
+            field="ACT",
+        )

@@ -35,9 +35,10 @@ class ShmUpgrader:
     def __init__(self, **options: Any) -> None:
         if "name" in options:
             raise ConfigurationError(
-                "the segments of an upgrade are named anew for each session", field="name",
+                "the segments of an upgrade are named anew for each session",
+                field="name",
                 cure="to be attached by name, host the bridge with ShmHost(bridge, name=..)",
-            )  # fmt: skip
+            )
         self._options = options
         self._host: ShmHost | None = None
         self._told = ""

@@ -41,9 +41,12 @@ class Connection(asyncio.Protocol):
     """
 
     def __init__(
-        self, made: Callable[[Connection], None], received: Callable[[Connection, bytes], None],
-        lost: Callable[[Connection], None], clogging_changed: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        made: Callable[[Connection], None],
+        received: Callable[[Connection, bytes], None],
+        lost: Callable[[Connection], None],
+        clogging_changed: Callable[[], None],
+    ) -> None:
         self._made, self._received, self._lost, self._clogging_changed = made, received, lost, clogging_changed
         self._transport: asyncio.Transport | None = None
         self.place = -1
@@ -75,9 +78,10 @@ class Connection(asyncio.Protocol):
         self.heard = True
         if self.place < 0 and not self.gone and not self._speaks_our_language(data):
             _log.warning(
-                "a connection from %s was closed: it sent %r, which no trainer says before it is served", self.peer,
+                "a connection from %s was closed: it sent %r, which no trainer says before it is served",
+                self.peer,
                 (self.early + data)[:60],
-            )  # fmt: skip
+            )
             self.drop()
             return
         self._received(self, data)

@@ -47,9 +47,12 @@ class Numbers:
         at, number = self._find(line, start, end)
         if number < 0:
             raise MalformedMessage(
-                "the number of a request cannot be read", fault="trainer", field="SEQ",
-                expected="1 to 18 digits, from 1", got=bytes(line[at:end]),
-            )  # fmt: skip
+                "the number of a request cannot be read",
+                fault="trainer",
+                field="SEQ",
+                expected="1 to 18 digits, from 1",
+                got=bytes(line[at:end]),
+            )
         return at, number
 
     def cut_call(self, line: bytes) -> tuple[bytes, int]:

@@ -54,9 +54,14 @@ class BridgeServer(Host):
     """
 
     def __init__(
-        self, bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
+        self,
+        bridge: BaseBridge,
+        host: str = "127.0.0.1",
+        port: int = 7777,
+        *,
+        tick_rate: float | None = None,
         upgrader: Upgrader | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not 0 <= port <= 65535:
             raise ConfigurationError("no such port", field="port", expected="0 to 65535", got=port)
         super().__init__(bridge, tick_rate, _log)
@@ -96,8 +101,9 @@ class BridgeServer(Host):
         if self._upgrader is not None and not gives_sockets_away(self._loop):
             _log.warning(
                 "no shared memory is offered: %s cannot give a socket away; run the server on a SelectorEventLoop, as "
-                "serve() and run_in_thread() do", type(self._loop).__name__,
-            )  # fmt: skip
+                "serve() and run_in_thread() do",
+                type(self._loop).__name__,
+            )
             self._upgrader = None
         self._require_free()
         spec = self.bridge.announce()

@@ -61,9 +61,12 @@ class EngineSession:
     """
 
     def __init__(
-        self, bridge: BaseBridge, upgrader: Upgrader | None = None, tick_rate: float | None = None,
+        self,
+        bridge: BaseBridge,
+        upgrader: Upgrader | None = None,
+        tick_rate: float | None = None,
         on_finish: Callable[[EngineSession], None] = lambda session: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.bridge, self.tick_rate, self._on_finish = bridge, tick_rate, on_finish
         spec = bridge.announce()
         self.codec = Codec(spec)
@@ -189,9 +192,11 @@ class EngineSession:
     def _answer_call(self, line: bytes) -> None:
         if self._order.state is State.ASKED or self.finished:
             raise UnexpectedMessage(
-                "a call came while a request was open", fault="trainer", expected="the answer to be awaited first",
+                "a call came while a request was open",
+                fault="trainer",
+                expected="the answer to be awaited first",
                 got=line[:80],
-            )  # fmt: skip
+            )
         call, number = self._numbers.cut_call(line)
         self._writers[0].write(end_line(answer_call(self.bridge, call), number))
 
@@ -250,9 +255,11 @@ class EngineSession:
             if self._queues and inbox.command[0]:  # as the plugin does: one request at a time, the others wait
                 if len(lines) > MAX_QUEUED:
                     raise UnexpectedMessage(
-                        "the trainer sends without reading the answers", fault="trainer",
-                        expected=f"at most {MAX_QUEUED} bytes of requests ahead of the answers", got=len(lines),
-                    )  # fmt: skip
+                        "the trainer sends without reading the answers",
+                        fault="trainer",
+                        expected=f"at most {MAX_QUEUED} bytes of requests ahead of the answers",
+                        got=len(lines),
+                    )
                 return
             span = lines.next_span()
             if span is None:

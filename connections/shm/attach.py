@@ -112,14 +112,16 @@ def check_maker(header: Header, name: str) -> None:
     """
     if header.magic == 0:
         raise EngineUnreachable(
-            f"{name!r} is all zeros: its engine has not written it yet", field="magic",
+            f"{name!r} is all zeros: its engine has not written it yet",
+            field="magic",
             cure="pass wait= seconds to connect(); if that does not help, it died while it started: see its log",
-        )  # fmt: skip
+        )
     if header.magic == MAGIC and processes.engine_alive(header) is False:
         raise EngineUnreachable(
-            f"the engine that made {name!r} has died", got=f"pid {header.server_pid}",
+            f"the engine that made {name!r} has died",
+            got=f"pid {header.server_pid}",
             cure="start it again; what it left is deleted then",
-        )  # fmt: skip
+        )
 
 
 def claim(
@@ -168,8 +170,9 @@ def claim(
             raise EngineTimeout(
                 "the engine does not serve its shared memory",
                 expected=f"an engine that waits for a trainer within {seconds:g} s",
-                got="an earlier trainer is still noted" if holder else "it is not ready", cure="does its loop run?",
-            )  # fmt: skip
+                got="an earlier trainer is still noted" if holder else "it is not ready",
+                cure="does its loop run?",
+            )
         time.sleep(_POLL_SECONDS)
 
 
@@ -180,10 +183,13 @@ def _busy(memory: StepMemory, holder: int) -> EngineBusy:
     if 0 < since <= time.time():
         who += f", for {time.time() - since:.0f} s"
     return EngineBusy(
-        "another trainer is attached to this segment", field="client_pid", expected="nobody", got=who,
+        "another trainer is attached to this segment",
+        field="client_pid",
+        expected="nobody",
+        got=who,
         cure="close that one first (in a notebook: env.close() on the one of the cell's last run), start a second "
         "engine, or give wait=SECONDS to wait for your turn",
-    )  # fmt: skip
+    )
 
 
 def gone(memory: StepMemory, got: str) -> EngineDisconnected:

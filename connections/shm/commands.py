@@ -111,9 +111,10 @@ class ShmCommands:
         try:
             self._write(data, seconds)
             self._await(
-                lambda: self._answers[number] is not None, deadline,
+                lambda: self._answers[number] is not None,
+                deadline,
                 f"an answer to method {method_name(method)} within {seconds:g} s",
-            )  # fmt: skip
+            )
         finally:
             answer = self._answers.pop(number)
         assert answer is not None

@@ -198,9 +198,10 @@ class SharedMemoryConnection(BaseTransport):
         """A step of some rows, and a new episode of some envs."""
         if self._plain is not None:
             raise UnsupportedByEngine(
-                "a segment of the plain layout steps or resets all its envs at once", field="resets",
+                "a segment of the plain layout steps or resets all its envs at once",
+                field="resets",
                 got=resets and resets.env_ids,
-            )  # fmt: skip
+            )
         check_actions(self.spec, actions)
         who = self.buffers.present.tobytes() + self.buffers.dones.tobytes()
         if resets is None and who == self._who_acts:  # the same agents as in the request before
@@ -364,10 +365,16 @@ class SharedMemoryConnection(BaseTransport):
         self._bell.bind(memory.actions, *given, ANSWERED_SEQ, *holder, into)
         self._watch = watch = EngineWatch(memory, spec, self._bell, sock, self.timeout)
         self._commands = ShmCommands(
-            memory.c2s, memory.s2c, nudge=self._bell.nudge, wait=lambda ms: watch.wait(None, ms),
-            check=lambda: self.memory, fail=self.fail, infos=self.buffers.infos, num_rows=spec.num_rows,
+            memory.c2s,
+            memory.s2c,
+            nudge=self._bell.nudge,
+            wait=lambda ms: watch.wait(None, ms),
+            check=lambda: self.memory,
+            fail=self.fail,
+            infos=self.buffers.infos,
+            num_rows=spec.num_rows,
             timeout=self.timeout,
-        )  # fmt: skip
+        )
         return spec
 
     def _drop(self) -> None:

@@ -50,10 +50,13 @@ class MaskReader:
             row, number = divmod(bad, self._ends.shape[1])
             count = self._counts[row % self._spec.agents_per_env][number]
             raise MalformedMessage(
-                f"an action mask leaves a number without a choice{agent_text(self._spec, row)}", fault="engine",
-                env_id=row // self._spec.agents_per_env, field="MASK", got=f"none of the {count} of number {number}",
+                f"an action mask leaves a number without a choice{agent_text(self._spec, row)}",
+                fault="engine",
+                env_id=row // self._spec.agents_per_env,
+                field="MASK",
+                got=f"none of the {count} of number {number}",
                 expected="a choice at least for each number, unless DONE=1",
-            )  # fmt: skip
+            )
 
 
 class AgentReader:
@@ -102,18 +105,26 @@ class AgentReader:
         if missing.any():
             row = int(missing.argmax())
             raise MalformedMessage(
-                f"an agent that acted is missing from its env's answer{agent_text(self._spec, row)}", fault="engine",
-                env_id=row // self._spec.agents_per_env, field="AGENT", expected="present=1", got="present=0",
+                f"an agent that acted is missing from its env's answer{agent_text(self._spec, row)}",
+                fault="engine",
+                env_id=row // self._spec.agents_per_env,
+                field="AGENT",
+                expected="present=1",
+                got="present=0",
                 cure="DONE=1 ends an agent's part in the episode: it is there once more, with its last state",
-            )  # fmt: skip
+            )
         empty = asked & ~there
         if empty.any():
             envs = empty.reshape(self._spec.num_envs, -1).all(axis=1)
             if envs.any():
                 raise MalformedMessage(
-                    "no agent is there at the start of an episode", fault="engine", env_id=int(envs.argmax()),
-                    field="AGENT", expected="one agent or more", got="none",
-                )  # fmt: skip
+                    "no agent is there at the start of an episode",
+                    fault="engine",
+                    env_id=int(envs.argmax()),
+                    field="AGENT",
+                    expected="one agent or more",
+                    got="none",
+                )
         np.copyto(out.present, there, where=asked)
         came = asked & there
         for own, given in self._own:  # of an agent that has just come they mean nothing

@@ -50,7 +50,7 @@ class TorchUpload:
         try:
             self._torch: Any = importlib.import_module("torch")
         except ImportError as error:
-            raise ConfigurationError("tensors need torch", got=str(error), cure="pip install ue_rl[train]") from error
+            raise ConfigurationError("tensors need torch", got=str(error), cure="pip install 'ue_rl[train]'") from error
         self.device = self._torch.device(device)
         self._asked = device
         self._pinned = self.device.type == "cuda"

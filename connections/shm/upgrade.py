@@ -40,10 +40,11 @@ class UpgradeRefused(Exception):
         if isinstance(self._why, UeRlError):
             facts = {name: getattr(self._why, name) for name in ("message", "field", "fault", "expected", "got")}
         return UnsupportedByEngine(
-            f"no shared memory with this engine: {facts.pop('message')}", **facts,
+            f"no shared memory with this engine: {facts.pop('message')}",
+            **facts,
             cure="start the engine on this machine with shared memory on offer (`ue-rl serve --shm`, ShmUpgrader), or "
             "connect with transport='auto'",
-        )  # fmt: skip
+        )
 
 
 def check_name(name: str, host: str) -> None:
@@ -61,26 +62,32 @@ def check_name(name: str, host: str) -> None:
     mapped = getattr(address, "ipv4_mapped", None)
     if address is None or not (address.is_loopback or (mapped is not None and mapped.is_loopback)):
         raise SegmentInvalid(
-            "an engine on another machine names a file of this one", field="SHM",
-            expected="a name of shared memory, or the path of a file from an engine at 127.0.0.1 or ::1", got=name,
+            "an engine on another machine names a file of this one",
+            field="SHM",
+            expected="a name of shared memory, or the path of a file from an engine at 127.0.0.1 or ::1",
+            got=name,
             cure="connect to the engine by a loopback address, or let it offer a segment with a name",
-        )  # fmt: skip
+        )
 
 
 def check_offered(memory: StepMemory, token: bytes, spec: EnvSpec) -> None:
     """Raises SegmentInvalid where this is not the segment that was offered, or its CONFIG line not the handshake's."""
     if not (memory.header.extended and memory.header.token == token):
         raise SegmentInvalid(
-            "another segment has the offered name", field="token",
+            "another segment has the offered name",
+            field="token",
             cure="is the engine on another machine, or in another container?",
-        )  # fmt: skip
+        )
     different = difference(spec, spec_of(memory))
     if different is not None:
         key, offered, written = different
         raise SegmentInvalid(
-            "the segment's CONFIG line differs from the handshake", field=key, expected=offered, got=written,
+            "the segment's CONFIG line differs from the handshake",
+            field=key,
+            expected=offered,
+            got=written,
             cure="write the same line into both, without SHM=",
-        )  # fmt: skip
+        )
 
 
 def difference(one: EnvSpec, other: EnvSpec) -> tuple[str, str, str] | None:

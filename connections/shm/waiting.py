@@ -94,9 +94,13 @@ class EngineWatch:
                 break
             if seq != (expected - 1) % _SEQ:
                 raise UnexpectedMessage(
-                    "the engine answered more than once, or counted wrongly", fault="engine", field="frame_seq",
-                    expected=expected, got=seq, cure="it must count frame_seq up by one for each action_seq",
-                )  # fmt: skip
+                    "the engine answered more than once, or counted wrongly",
+                    fault="engine",
+                    field="frame_seq",
+                    expected=expected,
+                    got=seq,
+                    cure="it must count frame_seq up by one for each action_seq",
+                )
             left = deadline - time.monotonic()
             if left < 0 and bell.peek() == seq:  # draining may have taken long
                 beating = None if beat is None else memory.load_u64(HEARTBEAT) != beat
@@ -109,9 +113,13 @@ class EngineWatch:
 def unasked(field: str, expected: int, got: int) -> UeRlError:
     """The error for a frame that answers no request."""
     return UnexpectedMessage(
-        "the engine published a frame that nobody asked for", fault="engine", field=field, expected=expected, got=got,
+        "the engine published a frame that nobody asked for",
+        fault="engine",
+        field=field,
+        expected=expected,
+        got=got,
         cure="it must answer each action_seq exactly once, and say in answered_seq which one",
-    )  # fmt: skip
+    )
 
 
 def bad_state(spec: EnvSpec, answer: tuple[NDArray[Any], ...], bad: tuple[int, int]) -> ProtocolError:
@@ -123,15 +131,23 @@ def bad_state(spec: EnvSpec, answer: tuple[NDArray[Any], ...], bad: tuple[int, i
     value = array.reshape(-1)[index]
     if field in ("OBS", "REW"):
         return NonFiniteValue(
-            f"a value is NaN or infinite{agent}", fault="engine", env_id=env, field=field,
-            expected="finite float32", got=f"{value} at index {number}" if field == "OBS" else str(value),
+            f"a value is NaN or infinite{agent}",
+            fault="engine",
+            env_id=env,
+            field=field,
+            expected="finite float32",
+            got=f"{value} at index {number}" if field == "OBS" else str(value),
             cure="the game's state or reward is not a finite number: look for a division by zero",
-        )  # fmt: skip
+        )
     limit = field == "TRUNC" and value == 1
     return MalformedMessage(
-        ("TRUNC=1 came with DONE=0" if limit else "a flag is neither 0 nor 1") + agent, fault="engine", env_id=env,
-        field=field, expected="DONE=1" if limit else "0 or 1", got=f"{field}={value}",
-    )  # fmt: skip
+        ("TRUNC=1 came with DONE=0" if limit else "a flag is neither 0 nor 1") + agent,
+        fault="engine",
+        env_id=env,
+        field=field,
+        expected="DONE=1" if limit else "0 or 1",
+        got=f"{field}={value}",
+    )
 
 
 def late(memory: StepMemory, spec: EnvSpec, timeout: float, asked_seq: int, beating: bool | None) -> EngineTimeout:

@@ -87,10 +87,10 @@ class TcpConnection(BaseTransport):
         self._admin: Link | None = None
         self._wiring: Wiring | None = None
         self._numbers: Numbers | None = None  # where the engine numbers its answers
-        self._due = 0
+        self._rows_due = 0
         self._using = self._dropped = False
         self._nuls = False
-        self._extra = 0.0  # seconds on top of the deadline of the first answer
+        self._accept_seconds = 0.0  # on top of the deadline of the first answer
 
     # -- opening
 
@@ -144,7 +144,7 @@ class TcpConnection(BaseTransport):
             if "ERROR" in spec.features:  # of version 1.1: these are env sockets, and no port probes
                 for link in links:
                     link.send(b"\n", time.monotonic() + self.connect_timeout)
-            self._extra = accept_seconds(spec)
+            self._accept_seconds = accept_seconds(spec)
             return PerEnvWiring(links, self._codec, self.buffers, self._nuls, self._numbers)
         admin.lines.max_line = self._codec.max_line
         if "ERROR" in spec.features:  # of version 1.1: no env sockets will come, and somebody is there
@@ -174,7 +174,7 @@ class TcpConnection(BaseTransport):
         wiring = self._wiring
         assert wiring is not None
         if self._numbers is not None and self._admin is not None:
-            self._numbers.after = self._admin.number = last_number
+            self._numbers.lost_up_to = self._admin.number = last_number
             wiring.count_from(last_number)
             return ""
         spec = self.spec
@@ -234,7 +234,7 @@ class TcpConnection(BaseTransport):
         self._use()
         try:
             wiring = self._ready_wiring()
-            self._due = self._expect(resets, steps=actions is not None)
+            self._rows_due = self._expect(resets, steps=actions is not None)
             wiring.send(actions, resets, time.monotonic() + self.timeout)
         except EngineDisconnected as error:
             raise self._ended(error) from error
@@ -245,8 +245,8 @@ class TcpConnection(BaseTransport):
         assert self._wiring is not None
         self._use()
         try:
-            self._wiring.receive(self._due, time.monotonic() + self.timeout + self._extra)
-            self._extra = 0.0
+            self._wiring.receive(self._rows_due, time.monotonic() + self.timeout + self._accept_seconds)
+            self._accept_seconds = 0.0
         except EngineDisconnected as error:
             raise self._ended(error) from error
         except EngineTimeout as error:
@@ -259,7 +259,7 @@ class TcpConnection(BaseTransport):
         assert self._wiring is not None
         why = self._why_silent() if error.expected is None else f"{error.cure}."  # else a line has begun
         waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
-        return engine_late(waiting, total, self.timeout + self._extra, error.got, why)
+        return engine_late(waiting, total, self.timeout + self._accept_seconds, error.got, why)
 
     def _why_silent(self) -> str:
         """What to look at after a timeout. The deployed plugin has env sockets and no other way, or it is RLBASE."""
@@ -268,7 +268,7 @@ class TcpConnection(BaseTransport):
         if spec.env_type is not EnvType.RLBASE and (spec.version or shared):
             other = "per-env sockets (channel='per_env')" if shared else "the shared channel (channel='shared')"
             why = f"is the game paused, does an action still run, or does it want {other}?"
-        elif self._extra:  # it has never answered
+        elif self._accept_seconds:  # it has never answered
             why += ' Or is it not the Unreal plugin, and wants one socket for all envs (channel="shared")?'
         if self._nuls:
             why += (
@@ -362,7 +362,7 @@ class SingleTcpConnection(TcpConnection):
     def _open(self) -> EnvSpec:
         spec = super()._open()
         if spec.env_type is EnvType.RLBASE:
-            self._due = self._expect(None, steps=False)
+            self._rows_due = self._expect(None, steps=False)
             self._collect()  # RLBASE: the engine speaks first, one state before anything was asked
         return spec
 

@@ -84,7 +84,7 @@ def _busy(link: Link, said: dict[str, str]) -> EngineBusy:
         f"the engine on {host}:{port} serves {who}",
         cure="close that one first (in a notebook: env.close() on the one of the cell's last run), start a second "
         "engine on another port, or give wait=SECONDS to wait for your turn",
-    )  # fmt: skip
+    )
 
 
 def _no_handshake(link: Link, timeout: float, error: EngineTimeout) -> HandshakeError:
@@ -92,14 +92,17 @@ def _no_handshake(link: Link, timeout: float, error: EngineTimeout) -> Handshake
     if unread:
         return HandshakeError(
             f"the engine's first line was not finished within {timeout:g} s",
-            expected="a line feed at the end of the line", got=unread, cure=UNFINISHED,
-        )  # fmt: skip
+            expected="a line feed at the end of the line",
+            got=unread,
+            cure=UNFINISHED,
+        )
     return HandshakeError(
         "the engine accepted the connection but sent no handshake",
-        expected=f"CONFIG:.. within {timeout:g} s", got=error.got,
+        expected=f"CONFIG:.. within {timeout:g} s",
+        got=error.got,
         cure="is another trainer connected, did one connect before (then press Play again), "
         "or is this not the game's port?",
-    )  # fmt: skip
+    )
 
 
 def accept_seconds(spec: EnvSpec) -> float:
@@ -129,7 +132,8 @@ def open_env_links(
             return []
         raise type(error)(
             f"the engine took the first connection, but only {len(links)} of {count} env sockets",
-            fault="engine", got=error.got,
+            fault="engine",
+            got=error.got,
             cure="if it serves one socket for all envs, connect with channel='shared'",
-        ) from error  # fmt: skip
+        ) from error
     return links

@@ -188,9 +188,11 @@ class Link:
         error = self._broken or error
         if error is not None and error.errno in _NO_WAY:
             return EngineDisconnected(
-                "the engine's machine does not answer any more", fault="network", got=str(error),
+                "the engine's machine does not answer any more",
+                fault="network",
+                got=str(error),
                 cure="is it still on, and is the network between it and this one up?",
-            )  # fmt: skip
+            )
         got = "the connection was closed" if error is None else str(error)
         if unfinished:
             got += f", {unfinished} bytes of an unfinished line before it"
@@ -214,18 +216,22 @@ def late_line(unread: bytes) -> EngineTimeout:
     if not unread:
         return EngineTimeout("the engine did not answer in time", got="nothing")
     return EngineTimeout(
-        "the engine did not finish its line in time", expected="a line feed at its end",
-        got=f"{len(unread)} bytes of an unfinished line: {shorten(unread)}", cure=UNFINISHED,
-    )  # fmt: skip
+        "the engine did not finish its line in time",
+        expected="a line feed at its end",
+        got=f"{len(unread)} bytes of an unfinished line: {shorten(unread)}",
+        cure=UNFINISHED,
+    )
 
 
 def engine_late(waiting: list[int], total: int, timeout: float, got: str, why: str) -> EngineTimeout:
     """The error for an engine of whose `total` envs those in `waiting` have not answered."""
     return EngineTimeout(
         f"the engine answered {total - len(waiting)} of {total} envs within {timeout:g} s",
-        env_id=waiting[0] if len(waiting) == 1 else None, expected=f"answers of envs {waiting}", got=got,
+        env_id=waiting[0] if len(waiting) == 1 else None,
+        expected=f"answers of envs {waiting}",
+        got=got,
         cure=f"{why} Raise timeout= for slow actions",
-    )  # fmt: skip
+    )
 
 
 def readable(links: Sequence[Link]) -> Callable[[], bool]:
@@ -276,20 +282,25 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
             error: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         except socket.gaierror as unknown:
             raise EngineUnreachable(
-                f"the host name {host!r} is unknown", fault="caller", got=str(unknown), cure="check --host"
+                f"the host name {host!r} is unknown",
+                fault="caller",
+                got=str(unknown),
+                cure="is it spelt right? An address in numbers always works",
             ) from unknown
         except TimeoutError as late:
             raise EngineTimeout(
-                f"connecting to {where} took too long", fault="network",
+                f"connecting to {where} took too long",
+                fault="network",
                 cure="is the machine up, and does a firewall drop the packets?",
-            ) from late  # fmt: skip
+            ) from late
         except OSError as refused:
             error = refused
         if time.monotonic() >= give_up:
             raise EngineUnreachable(
-                f"nothing listens on {where}", got=str(error),
+                f"nothing listens on {where}",
+                got=str(error),
                 cure="is Play pressed, and is the game's bridge set to this port?",
-            ) from error  # fmt: skip
+            ) from error
         time.sleep(min(0.2, max(0.01, give_up - time.monotonic())))
         deadline = max(deadline, time.monotonic() + 1.0)
 

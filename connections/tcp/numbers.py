@@ -23,13 +23,13 @@ class Numbers:
     """Reads the numbers of answers, one for each connection; who asks counts the requests of each socket.
 
     Attributes:
-        after: the highest number of the connection that this one replaces; 0: it replaces none.
+        lost_up_to: the highest number of the connection that this one replaces; 0: it replaces none.
         dropped: answers to that connection that have come on this one.
     """
 
     def __init__(self, codec: Codec) -> None:
         self._find = codec.find_number
-        self.after = self.dropped = 0
+        self.lost_up_to = self.dropped = 0
 
     def end_of_rows(self, data: Any, start: int, end: int, number: int, env_id: int | None = None) -> int:
         """Where the rows of the line data[start:end] end, which must answer request `number`.
@@ -47,7 +47,7 @@ class Numbers:
         at, found = self._find(data, start, end)
         if found == number:
             return int(at)
-        if 0 < found <= self.after:
+        if 0 < found <= self.lost_up_to:
             self.dropped += 1
             if self.dropped == 1:
                 _log.warning("an answer to the connection that was lost has come late; such answers are dropped")
@@ -69,14 +69,22 @@ def _wrong(line: bytes, found: int, number: int, env_id: int | None) -> UeRlErro
         late = found < number
         return UnexpectedMessage(
             "an answer came twice or too late" if late else "an answer to a request that was never made",
-            fault="engine", env_id=env_id, field="SEQ", expected=f"the answer to request {number}",
-            got=f"one to request {found}", cure="the game must answer each request exactly once, in turn",
-        )  # fmt: skip
+            fault="engine",
+            env_id=env_id,
+            field="SEQ",
+            expected=f"the answer to request {number}",
+            got=f"one to request {found}",
+            cure="the game must answer each request exactly once, in turn",
+        )
     return MalformedMessage(
         "an answer without the number of its request" if found == 0 else "the number of an answer cannot be read",
-        fault="engine", env_id=env_id, field="SEQ", expected=f"SEQ={number} at the end of the line",
-        got=line if len(line) < 80 else b"..." + line[-80:], cure=_CURE,
-    )  # fmt: skip
+        fault="engine",
+        env_id=env_id,
+        field="SEQ",
+        expected=f"SEQ={number} at the end of the line",
+        got=line if len(line) < 80 else b"..." + line[-80:],
+        cure=_CURE,
+    )
 
 
 def ask_anything(call: Callable[[str], str], spec: EnvSpec) -> bool:

@@ -322,8 +322,10 @@ def _batch_norm(func: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, 
         return NotImplemented
     (exact, error), eps = _both(x), rest[-1]
     shape = (-1, *[1] * (exact.dim() - 2))
-    w, b, m, v = (exact_of(th.ones(()) * k if t is None else t).reshape(shape if t is not None else ()) for t, k in
-                  ((weight, 1.0), (bias, 0.0), (mean, 0.0), (var, 0.0)))  # fmt: skip
+    w, b, m, v = (
+        exact_of(th.ones(()) * k if t is None else t).reshape(shape if t is not None else ())
+        for t, k in ((weight, 1.0), (bias, 0.0), (mean, 0.0), (var, 0.0))
+    )
     slope = w / th.sqrt(v + eps)
     fresh = gamma(_FUSED) * ((exact.abs() + error + m.abs()) * slope.abs() + b.abs())
     return _rounded((exact - m) * slope + b, error * slope.abs(), fresh), th.empty(0), th.empty(0)

@@ -203,7 +203,7 @@ def check_libraries() -> None:
         raise ExportError(
             f"exporting needs libraries that are not installed: {', '.join(missing)}",
             fault="caller",
-            cure="install them with: pip install ue_rl[train]",
+            cure="install them with: pip install 'ue_rl[train]'",
         )
 
 

@@ -141,10 +141,12 @@ def algorithm_of(model: Any) -> str:
         if cls.__name__ in ALGORITHMS and cls.__module__.startswith(_TRUSTED):
             return cls.__name__
     raise ExportError(
-        f"{type(model).__name__} is not an algorithm that can be exported", fault="caller",
-        expected=", ".join(ALGORITHMS), got=f"{type(model).__module__}.{type(model).__qualname__}",
+        f"{type(model).__name__} is not an algorithm that can be exported",
+        fault="caller",
+        expected=", ".join(ALGORITHMS),
+        got=f"{type(model).__module__}.{type(model).__qualname__}",
         cure="pass a model of Stable-Baselines3 or sb3-contrib, not a policy or an env",
-    )  # fmt: skip
+    )
 
 
 def plan_graph(
@@ -222,9 +224,11 @@ def observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
     clash = [leaf.name for leaf in leaves if leaf.name in _RESERVED or not leaf.name]
     if clash:
         raise ExportError(
-            "a key of the observation has the name of another input or output", fault="caller", field=clash[0],
+            "a key of the observation has the name of another input or output",
+            fault="caller",
+            field=clash[0],
             cure="rename the key, or export with flat_input=True",
-        )  # fmt: skip
+        )
     # torch takes no name of digits alone for an input; the other side goes by the key
     taken, ports = {str(leaf.name) for leaf in leaves}, []
     for leaf in leaves:
@@ -240,11 +244,13 @@ def _check_class(module: nn.Module, what: str, allow_custom: bool) -> None:
     if allow_custom or f"{cls.__module__}.".startswith(_TRUSTED):
         return
     raise ExportError(
-        f"the {what} {cls.__qualname__} is custom code, which a graph may not be able to hold", fault="caller",
-        field=what, expected="classes of torch, Stable-Baselines3 and sb3-contrib",
+        f"the {what} {cls.__qualname__} is custom code, which a graph may not be able to hold",
+        fault="caller",
+        field=what,
+        expected="classes of torch, Stable-Baselines3 and sb3-contrib",
         got=f"{cls.__module__}.{cls.__qualname__}",
         cure="pass allow_custom=True to try: the file is then compared with predict() like any other",
-    )  # fmt: skip
+    )
 
 
 @contextmanager
@@ -306,9 +312,10 @@ def _convert(plan: Plan, examples: tuple[th.Tensor, ...], **options: Any) -> byt
             raise _refusal(error) from error
         raise ExportError(
             "the policy has control flow, or numbers taken out of tensors, that depend on the observation",
-            fault="caller", got=str(cause).partition("\n")[0],
+            fault="caller",
+            got=str(cause).partition("\n")[0],
             cure="write it with tensor operations such as torch.where",
-        ) from error  # fmt: skip
+        ) from error
     except (RuntimeError, NotImplementedError, AssertionError) as error:  # the converters' own errors derive from these
         raise _refusal(error) from error
     return sink.getvalue()  # type: ignore[no-any-return]

@@ -50,15 +50,20 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
             data = json.loads(archive.read("data"))
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
         raise ExportError(
-            f"{path} is not a saved model of Stable-Baselines3", fault="caller",
-            got=f"{type(error).__name__}: {error}", cure="check the path",
-        ) from error  # fmt: skip
+            f"{path} is not a saved model of Stable-Baselines3",
+            fault="caller",
+            got=f"{type(error).__name__}: {error}",
+            cure="check the path",
+        ) from error
     name = {known.lower(): known for known in ALGORITHMS}.get((algorithm or _guess(data) or "").lower())
     if name is None:
         raise ExportError(
-            f"the algorithm of {path} is not supported or cannot be told from it", fault="caller",
-            expected=", ".join(ALGORITHMS), got=algorithm, cure="name the algorithm",
-        )  # fmt: skip
+            f"the algorithm of {path} is not supported or cannot be told from it",
+            fault="caller",
+            expected=", ".join(ALGORITHMS),
+            got=algorithm,
+            cure="name the algorithm",
+        )
     try:
         library = import_module("sb3_contrib" if name in _CONTRIB else "stable_baselines3")
     except ImportError as error:
@@ -69,9 +74,11 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
         return getattr(library, name).load(path, device="cpu")
     except Exception as error:  # unpickling can raise anything
         raise ExportError(
-            f"{path} could not be loaded as {name}", fault="caller", got=f"{type(error).__name__}: {error}",
+            f"{path} could not be loaded as {name}",
+            fault="caller",
+            got=f"{type(error).__name__}: {error}",
             cure="use the library versions that it was saved with, and make its custom classes importable",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _guess(data: dict[str, Any]) -> str | None:
@@ -123,9 +130,11 @@ def load_vec_normalize(source: VecNormalize | str | PathLike[str] | None) -> Vec
             found = pickle.load(file)
     except Exception as error:  # unpickling can raise anything
         raise ExportError(
-            f"{source} cannot be read as VecNormalize statistics", fault="caller",
-            got=f"{type(error).__name__}: {error}", cure="pass the file that VecNormalize.save wrote",
-        ) from error  # fmt: skip
+            f"{source} cannot be read as VecNormalize statistics",
+            fault="caller",
+            got=f"{type(error).__name__}: {error}",
+            cure="pass the file that VecNormalize.save wrote",
+        ) from error
     if not isinstance(found, VecNormalize):
         raise ExportError(f"{source} holds no VecNormalize", fault="caller", got=type(found).__name__)
     return found
@@ -150,10 +159,12 @@ def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
     around = sum(isinstance(wrapper, VecNormalize) and wrapper.norm_obs for wrapper in _wrappers(model.get_env()))
     if around > 1:
         raise ExportError(
-            "two VecNormalize, one around the other: a file holds the statistics of one", fault="caller",
-            field="vec_normalize", got=f"{around} that normalise observations",
+            "two VecNormalize, one around the other: a file holds the statistics of one",
+            fault="caller",
+            field="vec_normalize",
+            got=f"{around} that normalise observations",
             cure="train with one; norm_obs=False where the other is for rewards",
-        )  # fmt: skip
+        )
     if own is not None:
         if own.norm_obs and given is None:
             logger.info("normalisation: taken from the model's own env")

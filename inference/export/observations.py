@@ -95,10 +95,13 @@ def check_starts(space: Any, what: str) -> None:
         if isinstance(part, (spaces.Discrete, spaces.MultiDiscrete)) and np.any(part.start):
             raise ExportError(
                 f"the {what} space's choices do not begin with 0, but those of Stable-Baselines3 do: the env that the "
-                "model was trained in was not given what such an engine is", fault="caller", field=f"{what}_space",
-                expected="choices from 0", got=part,
+                "model was trained in was not given what such an engine is",
+                fault="caller",
+                field=f"{what}_space",
+                expected="choices from 0",
+                got=part,
                 cure="train in an UnrealVecEnv, which counts as the engine does, or behind a wrapper that starts at 0",
-            )  # fmt: skip
+            )
 
 
 def keys_of(space: gym.Space[Any]) -> dict[str, str]:
@@ -131,10 +134,13 @@ def find_leaves(space: gym.Space[Any], env: Any, image_layout: str, order: tuple
 def _leaf(key: str | None, space: gym.Space[Any], env: Any, layout: str) -> Leaf:
     if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         raise ExportError(
-            f"a {type(space).__name__} observation cannot be exported", fault="caller", field=key, got=space,
+            f"a {type(space).__name__} observation cannot be exported",
+            fault="caller",
+            field=key,
+            got=space,
             expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of these, as Stable-Baselines3 takes them",
             cure="train behind a wrapper that flattens it",
-        )  # fmt: skip
+        )
     if not (isinstance(space, spaces.Box) and is_image_space(space) and is_image_space_channels_first(space)):
         return Leaf(key, space, space, False, starts_of(space))
     if layout == "auto" and env is not None:
@@ -181,9 +187,11 @@ def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Leaf]) -> N
     theirs = set(rms) if isinstance(rms, dict) else {None}
     if not theirs <= mine or (theirs == {None}) != (mine == {None}):
         raise ExportError(
-            "the VecNormalize statistics belong to another observation space", fault="caller",
-            expected=f"keys {sorted(map(str, mine))}", got=f"keys {sorted(map(str, theirs))}",
-        )  # fmt: skip
+            "the VecNormalize statistics belong to another observation space",
+            fault="caller",
+            expected=f"keys {sorted(map(str, mine))}",
+            got=f"keys {sorted(map(str, theirs))}",
+        )
     for leaf in leaves:
         stats = stats_of(vec_normalize, leaf.key)
         wanted, had = tuple(leaf.policy_space.shape or ()), () if stats is None else tuple(stats.mean.shape)
@@ -192,15 +200,22 @@ def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Leaf]) -> N
             raise ExportError(
                 "frames were stacked after they had been normalised (VecFrameStack around VecNormalize): the file gets "
                 "stacked frames as the engine sends them, and the zeros before an episode's first ones are none that "
-                "could be normalised", fault="caller", field=leaf.key, expected=wanted, got=had,
+                "could be normalised",
+                fault="caller",
+                field=leaf.key,
+                expected=wanted,
+                got=had,
                 cure="train in VecNormalize(VecFrameStack(env, n)), or pass the statistics that belong to this model",
-            )  # fmt: skip
+            )
         if stats is not None and had != wanted:
             raise ExportError(
-                "the VecNormalize statistics have another shape than the observation", fault="caller", field=leaf.key,
-                expected=wanted, got=had,
+                "the VecNormalize statistics have another shape than the observation",
+                fault="caller",
+                field=leaf.key,
+                expected=wanted,
+                got=had,
                 cure="pass the statistics that were saved with this model",
-            )  # fmt: skip
+            )
 
 
 class LeafNet(nn.Module):

@@ -26,7 +26,7 @@ from ue_rl.inference.export.file import (
     check_target,
     describe,
     export,
-)  # fmt: skip
+)
 from ue_rl.spaces.tree import Branch
 from ue_rl.spec import EnvSpec
 

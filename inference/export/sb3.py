@@ -68,9 +68,13 @@ class Sb3Inference(StatefulInference):
             check_starts(model.observation_space, "observation")
         except ExportError as error:
             raise ModelMismatch(
-                error.message, fault=error.fault, field=error.field, expected=error.expected, got=error.got,
+                error.message,
+                fault=error.fault,
+                field=error.field,
+                expected=error.expected,
+                got=error.got,
                 cure=error.cure,
-            ) from error  # fmt: skip
+            ) from error
         self._keys = keys_of(model.observation_space)
         self._model = model
 

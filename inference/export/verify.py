@@ -255,7 +255,7 @@ class Verifier:
             got, want: the outputs [N, columns]; scale: by what they are divided.
         """
         what = "of the action range" if index == 0 else "in the net's scores or state, from which actions follow"
-        exact, bound = self._bounds(kind, got[rows], want[rows], exactly, f"a difference {what}")[index]
+        exact, bound = self._exact_or_refuse(kind, got[rows], want[rows], exactly, f"a difference {what}")[index]
         exact, bound, scale = exact[rows], bound[rows], scale[rows]
         of_file, of_predict = (np.abs(array[rows] - exact) / scale for array in (got, want))
         bound = np.where(np.isfinite(bound), bound / scale, 0.0)  # none: no allowance
@@ -285,10 +285,8 @@ class Verifier:
         needed = np.zeros(len(got), np.bool_)
         what = "any difference of a discrete action"
         for row in np.flatnonzero((got != want).any(axis=1)).tolist():
-            of_net, of_head = (
-                self._is_tie(got[row], want[row], scores[row], bounds[row])
-                for scores, bounds in self._bounds(kind, got[[row]], want[[row]], exactly, what)[-2:]
-            )
+            *_, net, head = self._exact_or_refuse(kind, got[[row]], want[[row]], exactly, what)
+            of_net, of_head = (self._is_tie(got[row], want[row], one[row], bound[row]) for one, bound in (net, head))
             if not of_net:
                 self._refuse(kind, got[row], want[row], what)
             needed[row] = not of_head
@@ -336,7 +334,7 @@ class Verifier:
 
         return [(exact.cpu().numpy(), bound.cpu().numpy()) for exact, bound in evaluate(compute)]
 
-    def _bounds(
+    def _exact_or_refuse(
         self, kind: str, got: NDArray[Any], want: NDArray[Any], exactly: Exactly, what: str
     ) -> list[tuple[Doubles, Doubles]]:
         """What `exactly` gives; raises ExportError where there is no bound."""

@@ -299,7 +299,7 @@ def load_session(
         ort: Any = import_module("onnxruntime")
     except ImportError as error:
         raise ModelLoadError(
-            "onnxruntime is not installed", fault="caller", cure="install it with: pip install ue_rl[inference]"
+            "onnxruntime is not installed", fault="caller", cure="install it with: pip install 'ue_rl[inference]'"
         ) from error
     offered = ort.get_available_providers()
     usable = [provider for provider in providers if provider in offered]

@@ -253,9 +253,11 @@ class OnnxInference(StatefulInference):
         given = {NOISE: noise, ACTION_MASKS: masks, EPISODE_START: starts} if model.side_inputs else {}
         if masks is not None and all(port.role != ACTION_MASKS for port in model.side_inputs):
             raise ModelMismatch(
-                "this policy takes no action masks", fault="caller", field="action_masks",
+                "this policy takes no action masks",
+                fault="caller",
+                field="action_masks",
                 cure="only policies of MaskablePPO do; leave them out",
-            )  # fmt: skip
+            )
         for port in model.side_inputs:
             shape = (n, *port.shape)
             if port.role == STATE and state is not None:
@@ -269,9 +271,12 @@ class OnnxInference(StatefulInference):
                 value = np.full(shape, port.role == ACTION_MASKS, np.float32)
             if value is None or value.shape != shape:
                 raise ModelMismatch(
-                    f"wrong shape of {port.role.replace('_', ' ')}", fault="caller", field=port.name, expected=shape,
+                    f"wrong shape of {port.role.replace('_', ' ')}",
+                    fault="caller",
+                    field=port.name,
+                    expected=shape,
                     got=None if value is None else value.shape,
-                )  # fmt: skip
+                )
             feeds[port.name] = value
         return model.run(feeds, n, self._batch_size)
 

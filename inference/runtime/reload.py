@@ -205,21 +205,27 @@ def _require_as_before(old: PolicyMetadata | None, new: PolicyMetadata | None) -
         return
     if new is None:
         raise ModelMismatch(
-            "the file says nothing of its observations and actions, and the one in use does", fault="model",
-            field="metadata", cure="export it with ue_rl",
-        )  # fmt: skip
+            "the file says nothing of its observations and actions, and the one in use does",
+            fault="model",
+            field="metadata",
+            cure="export it with ue_rl",
+        )
     if old.sha256 and not new.sha256:
         raise ModelMismatch(
-            "whether the file is whole cannot be told: it has no sha256, and the one in use does", fault="model",
-            field="sha256", cure="export it with this version of ue_rl, or restart with this file",
-        )  # fmt: skip
+            "whether the file is whole cannot be told: it has no sha256, and the one in use does",
+            fault="model",
+            field="sha256",
+            cure="export it with this version of ue_rl, or restart with this file",
+        )
     found = between_files(old, new)
     if found is not None:
         part = found.field.partition(".")[0].replace("_", " ")
         raise ModelMismatch(
-            f"the {part} is another one", fault="model", **found._asdict(),
+            f"the {part} is another one",
+            fault="model",
+            **found._asdict(),
             cure="restart with this file if the change is intended",
-        )  # fmt: skip
+        )
 
 
 def _signature(path: Path) -> tuple[int, int, int]:

@@ -25,28 +25,42 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
     sizes = handshake_sizes(line)  # before the rest is decoded, which takes memory and time in proportion to them
     if any(own not in (None, size) for own, size in zip((model.obs_size, model.act_size), sizes, strict=True)):
         raise HandshakeError(
-            "the engine's sizes are not the model's", fault="engine", expected=f"OBS={model.obs_size};"
-            f"ACT={model.act_size}", got=line, cure="serve the model that was trained for this game",
-        )  # fmt: skip
+            "the engine's sizes are not the model's",
+            fault="engine",
+            expected=f"OBS={model.obs_size};ACT={model.act_size}",
+            got=line,
+            cure="serve the model that was trained for this game",
+        )
     spec = decode_handshake(line)
     require_lines(spec)
     if spec.num_envs > max_rows:
         raise HandshakeError(
-            "more envs than the server answers at once", fault="engine", field="ENV_COUNT",
-            expected=f"at most {max_rows}", got=spec.num_envs, cure="use several connections, or raise --max-batch",
-        )  # fmt: skip
+            "more envs than the server answers at once",
+            fault="engine",
+            field="ENV_COUNT",
+            expected=f"at most {max_rows}",
+            got=spec.num_envs,
+            cure="use several connections, or raise --max-batch",
+        )
     if spec.groups:
         raise HandshakeError(
-            "the server answers envs, not their agents", fault="engine", field="AGENTS",
-            expected="no AGENTS", got=line,
+            "the server answers envs, not their agents",
+            fault="engine",
+            field="AGENTS",
+            expected="no AGENTS",
+            got=line,
             cure="count each agent of the model's group as an env, and serve each group's model on a port of its own",
-        )  # fmt: skip
+        )
     found = with_engine(spec, *model.spaces, says_actions=b"ACT_SPACE" in line.upper())
     if found is not None:  # what the model has is expected of the engine
         raise HandshakeError(
-            "the engine's spaces are not the model's", fault="engine", field=found.field, expected=found.got,
-            got=found.expected, cure="serve the model that was trained for this game",
-        )  # fmt: skip
+            "the engine's spaces are not the model's",
+            fault="engine",
+            field=found.field,
+            expected=found.got,
+            got=found.expected,
+            cure="serve the model that was trained for this game",
+        )
     kept = spec.features & {"MASK"} if model.takes_masks else frozenset[str]()
     return replace(spec, env_type=EnvType.MULTI if spec.num_envs > 1 else EnvType.SINGLE, features=kept)
 
@@ -54,4 +68,4 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
 def write_refusal(error: UeRlError) -> bytes:
     """The last line that a dropped engine gets: `ERROR=` and a sentence in printable ASCII."""
     text = f"{type(error).__name__}: {error}".encode("ascii", "backslashreplace")[:600]
-    return b"ERROR=" + bytes(b if 0x20 <= b < 0x7F and b not in b";|" else 0x20 for b in text) + b"\n"
+    return b"ERROR=" + text.translate(bytes.maketrans(b";|\n", b"   ")) + b"\n"  # the rest is printable already

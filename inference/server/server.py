@@ -180,8 +180,9 @@ class PolicyServer:
             _log.error(
                 "no engine can connect at present: %s, with %d connected. These are served, others wait until some "
                 "have gone. Raise the limit of open files (ulimit -n), or lower --max-engines",
-                error.strerror, len(self.engines),
-            )  # fmt: skip
+                error.strerror,
+                len(self.engines),
+            )
 
     # -- batches
 

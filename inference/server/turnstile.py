@@ -39,7 +39,7 @@ class Turnstile:
         else:
             self._order.append(fd)
         if self._timer is None:
-            self._timer = self._loop.call_later(_EVERY, self._turn)
+            self._timer = self._loop.call_later(_EVERY, self._let_some_in)
 
     def leave(self, fd: int) -> None:
         """It waits no more; before its descriptor is closed."""
@@ -56,7 +56,7 @@ class Turnstile:
             self._timer.cancel()
             self._timer = None
 
-    def _turn(self) -> None:
+    def _let_some_in(self) -> None:
         if self._epoll is not None:
             ready = [fd for fd, _ in self._epoll.poll(0, _AT_ONCE)]
         else:
@@ -66,4 +66,4 @@ class Turnstile:
             self.leave(fd)
             if one is not None:
                 one.let_in()
-        self._timer = self._loop.call_later(_EVERY, self._turn) if self._waiting else None
+        self._timer = self._loop.call_later(_EVERY, self._let_some_in) if self._waiting else None

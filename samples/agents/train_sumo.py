@@ -37,9 +37,17 @@ def run(folder: Path, timesteps: int = 120_000, seed: int = 0) -> Result:
         env = GroupVecEnv(SidesTransport(open_transport(engine.url)))
         env.seed(seed)
         model = PPO(
-            "MlpPolicy", env, n_steps=64, batch_size=512, n_epochs=8, gamma=0.98, learning_rate=1e-3, ent_coef=0.001,
-            seed=seed, device="cpu",
-        )  # fmt: skip
+            "MlpPolicy",
+            env,
+            n_steps=64,
+            batch_size=512,
+            n_epochs=8,
+            gamma=0.98,
+            learning_rate=1e-3,
+            ent_coef=0.001,
+            seed=seed,
+            device="cpu",
+        )
         self_play = SelfPlay(env, folder, OPTIONS, seed)
         model.learn(timesteps, callback=self_play)
         pool = self_play.pool

@@ -1,10 +1,12 @@
 // reach: an engine to train on and to measure with; the game is reach_game.hpp.
 //
 //   reach [--port 7777] [--num-envs 8] [--obs-size 6] [--cost-us 0] [--max-steps 60] [--seed 0]
-//         [--shm] [--shm-name NAME] [--per-env]
+//         [--shm] [--shm-name NAME] [--per-env] [--heuristic EPISODES]
 //
 // --shm offers shared memory over TCP, --shm-name serves shm://NAME instead. --per-env takes the callbacks for single
 // envs, to compare. --cost-us: microseconds that a step of all envs costs besides.
+// --heuristic: a script plays so many episodes, without a trainer, and each step is shown.
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <cstdint>
@@ -12,12 +14,13 @@
 #include <cstring>
 #include <string>
 
+#define UE_RL_BRIDGE_IMPLEMENTATION
 #include "reach_game.hpp"
 
 namespace {
 
 struct Settings : reach::Settings {
-    int port = 7777;
+    int port = 7777, heuristic = 0;
     bool shm = false, per_env = false;
     std::string shm_name;
 };
@@ -44,6 +47,7 @@ bool read_settings(int count, char** arguments, Settings& settings) {
                                 : name == "--num-envs"  ? &settings.num_envs
                                 : name == "--obs-size"  ? &settings.obs_size
                                 : name == "--cost-us"   ? &settings.cost_us
+                                : name == "--heuristic" ? &settings.heuristic
                                 : name == "--max-steps" ? &settings.max_steps
                                                         : nullptr;
             if (error != std::errc() || at != end || value < 0 || (!number && name != "--seed")) return false;
@@ -61,16 +65,27 @@ int serve(ue_rl::Bridge& bridge, const Settings& settings) {
     options.port = settings.port;
     options.shared_memory = settings.shm;
     options.shm_name = settings.shm_name;
+    int left = settings.heuristic;
+    if (left) {
+        options.heuristic = [](const ue_rl::AgentView& view, float* action) {  // towards the target, and not too fast
+            const float* seen = view.observation;
+            for (int i = 0; i < 2; i++) action[i] = std::clamp(4 * seen[4 + i] - 2 * seen[2 + i], -1.0f, 1.0f);
+        };
+        options.show = [&](const ue_rl::AgentView& view) {
+            std::printf("%s\n", ue_rl::text_of(bridge, view).c_str());
+            if (view.done && --left == 0) running->stop();
+        };
+    }
     ue_rl::Server server(bridge, options);
     if (!server.start()) return std::fprintf(stderr, "reach: %s\n", server.error().c_str()), 1;
     running = &server;
     std::signal(SIGINT, stop);
     std::signal(SIGTERM, stop);
-    std::printf("PORT %d\n", server.port());
+    if (!settings.heuristic) std::printf("PORT %d\n", server.port());
     std::fflush(stdout);
     server.run();
     running = nullptr;
-    return 0;
+    return server.error().empty() ? 0 : 1;
 }
 
 }  // namespace
@@ -81,7 +96,7 @@ int main(int count, char** arguments) {
         std::fprintf(
             stderr,
             "usage: reach [--port N] [--num-envs N] [--obs-size N] [--cost-us N] [--max-steps N] [--seed N] [--shm] "
-            "[--shm-name NAME] [--per-env]\n");
+            "[--shm-name NAME] [--per-env] [--heuristic EPISODES]\n");
         return 2;
     }
     if (settings.per_env) {

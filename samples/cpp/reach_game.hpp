@@ -80,7 +80,8 @@ inline ue_rl::Spec spec_of(const Settings& settings) {
     spec.obs_size = settings.obs_size;
     spec.act_size = 2;
     spec.num_envs = settings.num_envs;
-    spec.features = {"SEED", "TRUNC"};
+    if (settings.obs_size == 6) spec.obs_names = {"x", "y", "vx", "vy", "dx", "dy"};
+    spec.features = {ue_rl::Feature::Seed, ue_rl::Feature::Trunc};
     spec.parameters = {{"power", 1, 0.1, 10}};
     return spec;
 }

@@ -1,10 +1,17 @@
 // ue_rl_bridge.hpp: the engine's side of ue_rl in one C++17 header without dependencies.
 //
-// The text is docs/protocol.md (version 1.1), shared memory docs/shared-memory.md. Derive from MultiEnvBridge (one env
-// at a time) or VectorBridge (whole arrays), give it to a Server, and call tick() once a frame or run() once:
+// Include it wherever you need it. In one .cpp file of your program, and in no other, define the macro before:
+//
+//     #define UE_RL_BRIDGE_IMPLEMENTATION
+//     #include "ue_rl_bridge.hpp"
+//
+// The first part below declares what a game uses, and includes no header of the system; the second is the
+// implementation. The text is docs/protocol.md (version 1.1), shared memory docs/shared-memory.md. Derive from
+// MultiEnvBridge (one env at a time) or VectorBridge (whole arrays), give it to a Server, and call tick() once a frame
+// or run() once:
 //
 //     ue_rl::Spec spec;
-//     spec.obs_size = 4; spec.act_size = 1; spec.num_envs = 8;
+//     spec.obs_size = 4; spec.act_space = ue_rl::Discrete(3); spec.num_envs = 8;
 //     MyGame game(spec);
 //     ue_rl::Server server(game);
 //     if (!server.start()) return std::fprintf(stderr, "%s\n", server.error().c_str()), 1;
@@ -14,7 +21,314 @@
 // served. The header also compiles with exceptions off. Callbacks run in the thread that calls tick() or run().
 // Run on Linux with g++ and clang++; text also on Windows, built by MinGW and run under Wine. Written for macOS, not
 // run there.
-#pragma once
+#ifndef UE_RL_BRIDGE_HPP
+#define UE_RL_BRIDGE_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ue_rl {
+
+// -- spaces: what the numbers of an action or an observation mean, docs/protocol.md, section 3
+
+// A number of a Box, where `count` is 0; else one of the `count` integers from `low`. An int n is {n, 0}.
+struct Choice {
+    std::int64_t count, low;
+    Choice(std::int64_t how_many = 0, std::int64_t first = 0) : count(how_many), low(first) {}
+};
+
+struct Range {
+    double low, high;
+};
+
+enum class Number { Float32, Float64, UInt8, Int8, Int16, UInt16, Int32, Int64 };  // what the trainer sees
+
+// Made by the functions below. Where one cannot be, Layout::problem says why.
+class Space {
+public:
+    Space() = default;  // none: the protocol's default
+    bool empty() const { return text_.empty(); }
+    const std::string& text() const { return text_; }  // as it stands in the handshake
+
+private:
+    friend struct SpaceMaker;
+    std::string text_, problem_;
+    std::vector<Choice> numbers_;
+    int height_ = 0, leaves_ = 1;
+    bool fits_row_ = false, has_image_ = false;  // fits_row_: as many numbers as the row has
+};
+
+// Numbers between low and high, infinity included. Without a shape: as many as the row has, within Dict and Tuple one.
+Space Box(double low, double high, const std::vector<int>& shape = {}, Number type = Number::Float32);
+// A range for each number: Box({{-1, 1}, {0, 5}}).
+Space Box(const std::vector<Range>& ranges, const std::vector<int>& shape = {}, Number type = Number::Float32);
+Space Discrete(std::int64_t count, std::int64_t start = 0);
+// MultiDiscrete({3, 2}), or with starts: MultiDiscrete({{3, -1}, {2, 1}}).
+Space MultiDiscrete(const std::vector<Choice>& choices, const std::vector<int>& shape = {});
+Space MultiBinary(int flags, const std::vector<int>& shape = {});
+Space Dict(const std::vector<std::pair<std::string, Space>>& parts);
+Space Tuple(const std::vector<Space>& parts);
+Space ImagePart();  // where in an observation the image of Spec::image stands; it has no numbers
+
+// -- what the game says about itself
+
+enum class EnvType { Multi, Single, RlBase };
+enum class Channel { Any, Shared, PerEnv };
+// What the game does beyond steps. ERROR and SEQ, which the header does, are added by it.
+enum class Feature { Seed, Options, Trunc, Info, Mask, TimeScale, Pause, Render, GoalReward };
+
+// uint8, as rows of pixels or as planes. only: it is the whole observation. All sizes 0: none.
+struct Image {
+    std::uint32_t height = 0, width = 0, channels = 0;
+    bool planes = false, only = false;
+    std::size_t bytes() const { return std::size_t{height} * width * channels; }
+};
+
+struct Parameter {
+    std::string name;
+    double value = 0;
+    double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+};
+
+// A group of agents of one kind. Sizes of 0 and empty spaces: those of the Spec.
+struct Group {
+    std::string name;
+    int count = 1;
+    int obs_size = 0, act_size = 0;
+    Space obs_space, act_space;
+    std::vector<std::string> obs_names, act_names;
+};
+
+// The handshake, docs/protocol.md, section 3.
+struct Spec {
+    int obs_size = 1, act_size = 1, num_envs = 1;
+    EnvType env_type = EnvType::Multi;
+    int version = 1;
+    Channel channel = Channel::Any;
+    Space act_space = Box(-1, 1), obs_space;
+    Image image;
+    std::set<Feature> features;
+    std::vector<std::string> obs_names, act_names;
+    std::vector<Parameter> parameters;
+    std::vector<Group> agents;
+};
+
+// A Spec, checked, with what follows from it.
+class Layout {
+public:
+    explicit Layout(const Spec& spec);
+
+    struct Agent {
+        std::size_t obs_size, act_size, mask_size;
+        std::vector<Choice> choices;  // of each number of an action
+    };
+
+    std::vector<Agent> agents;                              // of one env; one where an env is one agent
+    std::size_t envs = 1, per_env = 1, rows = 1;            // rows: one for each agent of each env
+    std::size_t obs_size = 1, act_size = 1, mask_size = 0;  // what a row has
+    std::size_t max_line = 0;
+    bool calls = false, rings = false, has_choices = false;
+    Image image;
+    std::string config;   // the handshake, without SHM and line feed
+    std::string problem;  // what is wrong with the Spec; empty: nothing
+
+private:
+    void bad(const std::string& why);
+    void add_agents(const Group& group, const Spec& spec);
+    std::string write(const Spec& spec) const;
+};
+
+// -- what passes between the game and the trainer
+
+struct Reset {
+    int env;
+    std::int64_t seed;    // -1: none
+    std::string options;  // a JSON object, as text; empty: none
+};
+
+// Arrays of all rows, which the game writes. A row is an env, or with agents one agent: env * agents + k. They may lie
+// in shared memory: write into them in a callback, and do not keep the pointers.
+struct States {
+    float* obs = nullptr;                                  // [rows, obs_size]
+    float* rewards = nullptr;                              // [rows]
+    std::uint8_t *dones = nullptr, *truncateds = nullptr;  // [rows]; truncated alone ends an episode, too
+    std::uint8_t* masks = nullptr;                         // [rows, mask_size]; 1: legal
+    std::uint8_t* present = nullptr;                       // [rows]; with agents: 1 for each that has just come
+    std::uint8_t* image = nullptr;                         // [rows, pixels]
+    std::map<int, std::string> infos;                      // row -> a JSON object, as text
+};
+
+struct Picture {
+    int height = 0, width = 0, channels = 0;
+    std::vector<std::uint8_t> pixels;
+};
+
+struct Goals {
+    std::size_t pairs = 0, achieved_size = 0, desired_size = 0;
+    std::vector<float> achieved, desired;  // [pairs, size]
+};
+
+// -- the game
+
+struct Inbox;
+
+// The base of both kinds of game. Its callbacks are those beside the steps; each may stay as it is.
+class Bridge {
+public:
+    explicit Bridge(Spec given) : spec(std::move(given)), layout(spec) {
+        for (const Parameter& p : spec.parameters) values_.emplace_back(layout.envs, p.value);
+    }
+    virtual ~Bridge() = default;
+    Bridge(const Bridge&) = delete;
+    Bridge& operator=(const Bridge&) = delete;
+
+    const Spec spec;
+    const Layout layout;
+
+    // The value now of spec.parameters[parameter] in an env; checked against its range before it is set. env -1: all.
+    virtual double GetParameter(std::size_t parameter, int env) {
+        return values_[parameter][static_cast<std::size_t>(env)];
+    }
+    virtual void SetParameter(std::size_t parameter, double value, int env) {
+        auto& all = values_[parameter];
+        if (env < 0) std::fill(all.begin(), all.end(), value);
+        else all[static_cast<std::size_t>(env)] = value;
+    }
+    // Calls, docs/protocol.md, section 8: an empty string, or why the game refuses.
+    virtual std::string SetTimeScale(double) { return "this engine has no time scale"; }
+    virtual std::string SetPaused(bool) { return "this engine cannot pause"; }
+    virtual std::string Render(int, Picture&) { return "this engine renders no picture"; }
+    virtual std::string ComputeRewards(const Goals&, std::vector<float>&) {
+        return "this engine computes no rewards of goals";
+    }
+    virtual void SessionBegan() {}
+    virtual void SessionEnded(const std::string& /*why*/) {}
+
+    // In a callback, where a game has no exceptions: what follows from one, with this sentence.
+    void Fail(const std::string& why) { failure_ = why; }
+    std::string TakeFailure() { return std::exchange(failure_, std::string()); }
+
+    // Follows what `inbox` asks as far as this tick comes, and marks the envs that are `answered`.
+    virtual void Update(Inbox& inbox, States& states) = 0;
+    // Whatever was asked is void: the trainer has gone.
+    virtual void Forget() {}
+
+private:
+    std::vector<std::vector<double>> values_;
+    std::string failure_;
+};
+
+// A game of arrays: all envs that were asked in one call, answered in the tick that sees them. Also for agents.
+class VectorBridge : public Bridge {
+public:
+    using Bridge::Bridge;
+
+    // Begins a new episode in each of these envs and writes its observation. With agents all of them are `present`;
+    // write 0 for those that are not there.
+    virtual void ResetEnvs(const std::vector<Reset>& resets, States& states) = 0;
+    // Steps these rows, in ascending order: writes observation, reward, done and truncated. `actions`: [rows,
+    // act_size].
+    virtual void StepEnvs(const float* actions, const std::vector<int>& rows, States& states) = 0;
+
+    void Update(Inbox& inbox, States& states) override;
+
+private:
+    std::vector<int> rows_;
+    std::vector<Reset> resets_;
+};
+
+// A game of single envs, with the callbacks of the Unreal plugin. An action may take several ticks.
+class MultiEnvBridge : public Bridge {
+public:
+    using Bridge::Bridge;
+
+    virtual void CreateStateForEnv(int env, float* observation) = 0;
+    virtual float CalculateRewardForEnv(int env, bool& done, bool& truncated) = 0;
+    virtual void HandleResetForEnv(int env, const Reset& reset) = 0;
+    virtual void HandleResponseActionsForEnv(int env, const float* actions) = 0;
+    // Asked in each tick until it says no; then the state is written.
+    virtual bool IsActionRunningForEnv(int) { return false; }
+    virtual bool IsResetRunningForEnv(int) { return false; }
+    virtual void CreateMaskForEnv(int, std::uint8_t* /*mask*/) {}  // all ones before
+    virtual void CreateImageForEnv(int, std::uint8_t* /*pixels*/) {}
+    virtual std::string CreateInfoForEnv(int) { return ""; }
+
+    void Update(Inbox& inbox, States& states) override;
+    void Forget() override;
+
+private:
+    std::vector<std::uint8_t> started_;
+};
+
+// -- the server
+
+// What an agent sees: an env, or with agents one of them. Of the step that has just ended, or of a reset.
+struct AgentView {
+    int row = 0;                         // env * agents + k
+    int steps = 0;                       // of the episode; 0: it has just begun
+    const float* observation = nullptr;  // obs_size numbers
+    const std::uint8_t* mask = nullptr;  // a flag for each choice; nullptr: the Spec has no masks
+    float reward = 0;
+    double episode_return = 0;
+    bool done = false, truncated = false;
+};
+
+// In one line, with the names of its numbers: "env 0: x=0.5 speed=-1 | reward 0.1, return 2.3, step 12".
+std::string text_of(const Bridge& bridge, const AgentView& view);
+
+struct Options {
+    std::string host = "127.0.0.1";
+    int port = 7777;                   // 0: a free one, see Server::port()
+    bool shared_memory = true;         // offered to each trainer over TCP
+    std::string shm_name;              // serves shm://NAME instead of TCP
+    std::uint32_t ring_size = 524288;  // bytes of a command ring, a multiple of 8; used where the Spec needs one
+    std::function<void(const std::string&)> log;  // gets each line of the log; without one they go to stderr
+    // Heuristic mode: a person or a script plays, nobody is listened to. It writes act_size numbers for each agent.
+    std::function<void(const AgentView&, float* action)> heuristic;
+    std::function<void(const AgentView&)> show;  // there: after each step and reset; without one text_of() is logged
+};
+
+// Serves one trainer after the other.
+class Server {
+public:
+    explicit Server(Bridge& bridge, Options options = {});
+    ~Server();
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+
+    // Listens; false: error() says why not. Where the port was taken it may be tried again.
+    bool start();
+    const std::string& error() const;
+    int port() const;
+    bool serving() const;
+
+    // For a game with a loop of its own: takes what is asked, lets the game follow it, answers. It never blocks, unless
+    // `wait_ms` says how long it may wait for something to do. True: a request was answered completely.
+    bool tick(int wait_ms = 0);
+
+    // Serves until stop(), blocking: a request is answered as soon as it is there.
+    void run();
+    void stop();  // from any thread, or a signal handler
+
+private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ue_rl
+
+#endif  // UE_RL_BRIDGE_HPP
+
+#if defined(UE_RL_BRIDGE_IMPLEMENTATION) && !defined(UE_RL_BRIDGE_IMPLEMENTED)
+#define UE_RL_BRIDGE_IMPLEMENTED
 
 #include <algorithm>
 #include <atomic>
@@ -22,24 +336,14 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <iterator>
-#include <limits>
-#include <map>
-#include <memory>
 #include <random>
-#include <set>
-#include <string>
 #include <string_view>
 #include <thread>
 #include <type_traits>
-#include <utility>
-#include <vector>
 
 #ifdef _WIN32
 #ifndef NOMINMAX
@@ -96,72 +400,10 @@
 
 namespace ue_rl {
 
-// -- what the game says about itself
-
-enum class EnvType { Multi, Single, RlBase };
-
-struct Parameter {
-    std::string name;
-    double value = 0;
-    double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
-};
-
-// A group of agents of one kind. Sizes of 0 and empty spaces: those of the Spec.
-struct Group {
-    std::string name;
-    int count = 1;
-    int obs_size = 0, act_size = 0;
-    std::string obs_space, act_space;
-    std::vector<std::string> obs_names, act_names;
-};
-
-// The handshake, docs/protocol.md, section 3. Spaces and the image are written as they stand there: "DISCRETE(3)".
-struct Spec {
-    int obs_size = 1, act_size = 1, num_envs = 1;
-    EnvType env_type = EnvType::Multi;
-    int version = 1;
-    std::string channel = "ANY";  // SHARED, PER_ENV or ANY
-    std::string act_space = "BOX(-1:1)", obs_space, image;
-    std::set<std::string> features;  // SEED, OPTIONS, TRUNC, INFO, MASK, TIME_SCALE, PAUSE, RENDER, GOAL_REWARD
-    std::vector<std::string> obs_names, act_names;
-    std::vector<Parameter> parameters;
-    std::vector<Group> agents;
-};
-
 // What is wrong, and of which kind: the names of the golden vectors (MalformedMessage, WrongCount, ..).
 struct Problem {
     std::string kind, text;
     explicit operator bool() const { return !kind.empty(); }
-};
-
-// -- what passes between the game and the trainer
-
-struct Reset {
-    int env;
-    std::int64_t seed;    // -1: none
-    std::string options;  // a JSON object, as text; empty: none
-};
-
-// Arrays of all rows, which the game writes. A row is an env, or with agents one agent: env * agents + k. They may lie
-// in shared memory: write into them in a callback, and do not keep the pointers.
-struct States {
-    float* obs = nullptr;                                  // [rows, obs_size]
-    float* rewards = nullptr;                              // [rows]
-    std::uint8_t *dones = nullptr, *truncateds = nullptr;  // [rows]; truncated alone ends an episode, too
-    std::uint8_t* masks = nullptr;                         // [rows, mask_size]; 1: legal
-    std::uint8_t* present = nullptr;                       // [rows]; with agents: 1 for each that has just come
-    std::uint8_t* image = nullptr;                         // [rows, pixels]
-    std::map<int, std::string> infos;                      // row -> a JSON object, as text
-};
-
-struct Picture {
-    int height = 0, width = 0, channels = 0;
-    std::vector<std::uint8_t> pixels;
-};
-
-struct Goals {
-    std::size_t pairs = 0, achieved_size = 0, desired_size = 0;
-    std::vector<float> achieved, desired;  // [pairs, size]
 };
 
 namespace detail {
@@ -414,324 +656,284 @@ inline Problem number_problem(Read read, const std::string& where, View got) {
     return {"MalformedMessage", where + ": numbers were expected, got " + shown(got)};
 }
 
+}  // namespace detail
+
 // -- spaces
 
-struct Choice {
-    std::int64_t count = 0, low = 0;  // 0: a number of a BOX
-};
-
-// Reads a space of the grammar and appends what each of its numbers is.
-class SpaceReader {
-public:
-    explicit SpaceReader(View text) : rest_(text) {}
-
-    // `size`: of the whole row; an action's or an observation's.
-    bool read(std::size_t size, std::vector<Choice>& numbers) {
-        whole_ = size;
-        return space(0, numbers) && trim(rest_).empty() && numbers.size() == size;
+struct SpaceMaker {
+    static Space leaf(const std::string& text, std::size_t count, const Choice& each, const char* wrong) {
+        Space space;
+        space.text_ = text;
+        if (wrong) space.problem_ = wrong;
+        else space.numbers_.assign(count, each);
+        return space;
     }
 
-    bool has_image = false;
-
-private:
-    View rest_;
-    std::size_t whole_ = 0, leaves_ = 0;
-
-    void skip() {
-        while (!rest_.empty() && blank(rest_.front())) rest_.remove_prefix(1);
-    }
-    bool take(char c) {
-        skip();
-        if (rest_.empty() || rest_.front() != c) return false;
-        rest_.remove_prefix(1);
-        skip();
-        return true;
-    }
-    View until(View stops) {
-        const std::size_t at = std::min(rest_.find_first_of(stops), rest_.size());
-        const View part = trim(rest_.substr(0, at));
-        rest_.remove_prefix(at);
-        return part;
-    }
-    bool integer(std::int64_t& value) {
-        View text = until(":,)]");
-        const bool negative = !text.empty() && text[0] == '-';
-        std::uint64_t number = 0;
-        if (!read_integer(text.substr(negative), std::uint64_t{1} << 31, number)) return false;
-        value = negative ? -static_cast<std::int64_t>(number) : static_cast<std::int64_t>(number);
-        return true;
-    }
-    bool bound(double& value) {
-        const View text = until(":,)");
-        const bool minus = same(text, "-INF");
-        if (!minus && !same(text, "INF")) return read_number(text, value) == Read::Ok;
-        value = (minus ? -1 : 1) * std::numeric_limits<double>::infinity();
-        return true;
-    }
-    bool shape(bool& given, std::size_t& size) {
-        size = 1;
-        given = take('[');
-        if (!given || take(']')) return true;
-        do {
-            std::int64_t side = 0;
-            if (!integer(side) || side < 1 || (size *= static_cast<std::size_t>(side)) > (1 << 24)) return false;
-        } while (take(','));
-        return take(']');
-    }
-
-    bool space(int depth, std::vector<Choice>& numbers) {
-        skip();
-        const View word = until("([,)");
-        if (same(word, "IMAGE")) return has_image = true, ++leaves_ <= 1024;
-        if (!take('(') || depth > 8) return false;
-        if (same(word, "DICT") || same(word, "TUPLE")) return parts(same(word, "DICT"), depth, numbers);
-        std::size_t size = 0, count = 0;
-        bool shaped = false;
-        std::vector<Choice> leaf;
-        if (++leaves_ > 1024) return false;
-        if (same(word, "BOX")) {
-            do {
-                double low = 0, high = 0;
-                if (!bound(low) || !take(':') || !bound(high) || !(low <= high)) return false;
-                count++;
-            } while (take(','));
-            if (!take(')') || !shape(shaped, size)) return false;
-            static const char* const types[] = {"FLOAT32", "FLOAT64", "UINT8", "INT8", "INT16",
-                                                "UINT16",  "INT32",   "INT64", ""};
-            const View type = until(",)");
-            if (std::none_of(std::begin(types), std::end(types), [&](const char* t) { return same(type, t); }))
-                return false;
-            if (!shaped) size = depth || count > 1 ? count : whole_;
-            if (count > 1 && count != size) return false;
-            leaf.resize(size);
-        } else if (same(word, "DISCRETE") || same(word, "MULTI_DISCRETE")) {
-            do {
-                std::int64_t low = 0, high = 0;
-                if (!integer(low)) return false;
-                if (!take(':')) high = low - 1, low = 0;
-                else if (!integer(high)) return false;
-                if (high < low) return false;
-                leaf.push_back({high - low + 1, low});
-            } while (take(','));
-            if (!take(')') || (same(word, "DISCRETE") && leaf.size() != 1)) return false;
-            if (!same(word, "DISCRETE") && (!shape(shaped, size) || (shaped && size != leaf.size()))) return false;
-        } else if (same(word, "MULTI_BINARY")) {
-            std::int64_t flags = 0;
-            if (!integer(flags) || flags < 1 || flags > 262144 || !take(')') || !shape(shaped, size)) return false;
-            leaf.assign(static_cast<std::size_t>(flags), {2, 0});
-            if (shaped && size != leaf.size()) return false;
-        } else {
-            return false;
+    // How many numbers a shape has, which `text` gets; 0: it is none.
+    static std::size_t size_of(const std::vector<int>& shape, std::string& text) {
+        std::size_t size = 1;
+        for (const int side : shape) {
+            text += (text.back() == ')' ? "[" : ",") + detail::number_text(side);
+            if (side < 1 || (size *= static_cast<std::size_t>(side)) > (1 << 24)) return 0;
         }
-        numbers.insert(numbers.end(), leaf.begin(), leaf.end());
-        return numbers.size() <= (1 << 24);
+        if (!shape.empty()) text += ']';
+        return size;
     }
 
-    bool parts(bool named, int depth, std::vector<Choice>& numbers) {
+    static Space box(const std::vector<Range>& ranges, const std::vector<int>& shape, Number type) {
+        static const char* const types[] = {"", "FLOAT64", "UINT8", "INT8", "INT16", "UINT16", "INT32", "INT64"};
+        const auto bound = [](double value) {
+            return std::isinf(value) ? std::string(value < 0 ? "-inf" : "inf") : detail::number_text(value);
+        };
+        std::string text = "BOX(";
+        bool ordered = !ranges.empty();
+        for (const Range& range : ranges) {
+            text += (text.back() == '(' ? "" : ",") + bound(range.low) + ":" + bound(range.high);
+            ordered &= range.low <= range.high;
+        }
+        const std::size_t count = ranges.size(), size = size_of(shape, text += ')');
+        const bool agree = shape.empty() || count == 1 || count == size;
+        Space space = leaf(text + types[static_cast<int>(type)], shape.empty() ? count : size, {},
+                           !ordered        ? "a range is low:high"
+                           : size && agree ? nullptr
+                                           : "its shape is not one of so many numbers");
+        space.fits_row_ = shape.empty() && count == 1;
+        return space;
+    }
+
+    static Space choices(std::string text, const std::vector<Choice>& choices, const std::vector<int>& shape) {
+        constexpr std::int64_t most = std::int64_t{1} << 31;
+        bool right = !choices.empty();
+        for (const Choice& c : choices) {
+            right &= c.count >= 1 && c.count <= 2 * most + 1 && c.low >= -most && c.low <= most - c.count + 1;
+            text += text.back() == '(' ? "" : ",";
+            if (c.low && right) text += detail::number_text(c.low) + ":" + detail::number_text(c.low + c.count - 1);
+            else text += detail::number_text(c.count);
+        }
+        const std::size_t size = size_of(shape, text += ')');
+        right &= shape.empty() || size == choices.size();
+        Space space = leaf(text, 0, {}, right ? nullptr : "it has no such choices, or not of this shape");
+        space.numbers_ = choices;
+        return space;
+    }
+
+    static Space tree(const char* word, const std::vector<std::pair<std::string, Space>>& parts, bool named) {
+        Space all = leaf(word, 0, {}, parts.empty() ? "it has no parts" : nullptr);
+        all.leaves_ = 0;
         std::set<std::string> names;
-        do {
-            if (named) {
-                std::string name;
-                if (!unquote(until(":"), name, "/[]^*") || name.empty() || !names.insert(name).second || !take(':'))
-                    return false;
-            }
-            if (!space(depth + 1, numbers)) return false;
-        } while (take(','));
-        return take(')');
+        for (const auto& [name, part] : parts) {
+            all.text_ += all.text_.back() == '(' ? "" : ",";
+            if (named) all.text_ += detail::name_text(name) + ":";
+            all.text_ += part.text_;
+            all.numbers_.insert(all.numbers_.end(), part.numbers_.begin(), part.numbers_.end());
+            all.height_ = std::max(all.height_, part.height_ + 1);
+            all.leaves_ += part.leaves_;
+            all.has_image_ |= part.has_image_;
+            const bool own = !named || (detail::is_utf8(name) && !name.empty() && names.insert(name).second);
+            if (all.problem_.empty()) all.problem_ = own ? part.problem_ : "each part has a name of its own";
+            if (all.problem_.empty() && part.empty()) all.problem_ = "a part is no space";
+        }
+        all.text_ += ')';
+        if (all.problem_.empty() && (all.height_ > 8 || all.leaves_ > 1024 || all.numbers_.size() > (1 << 24)))
+            all.problem_ = "it is deeper than 8, or has more than 1024 parts or 2^24 numbers";
+        return all;
     }
+
+    static Space image() {
+        Space space = leaf("IMAGE", 0, {}, nullptr);
+        space.has_image_ = true;
+        return space;
+    }
+
+    // What each of a row's numbers is; otherwise why `space` is none of `size` numbers.
+    static std::string read(const Space& space, std::size_t size, std::vector<Choice>& numbers) {
+        if (!space.problem_.empty()) return space.problem_;
+        numbers = space.numbers_;
+        if (space.fits_row_ || space.empty()) numbers.assign(size, {});
+        if (numbers.size() == size) return "";
+        return "it has " + detail::number_text(numbers.size()) + " numbers, not " + detail::number_text(size);
+    }
+    static bool has_image(const Space& space) { return space.has_image_; }
 };
 
-struct Image {
-    std::uint32_t height = 0, width = 0, channels = 0, planes = 0, only = 0;
-    std::size_t bytes() const { return std::size_t{height} * width * channels; }
-};
-
-inline bool read_image(View text, Image& image) {
-    text = trim(text);
-    image.planes = same(text.substr(0, 4), "CHW(");
-    if (!image.planes && !same(text.substr(0, 4), "HWC(")) return false;
-    text.remove_prefix(4);
-    bool closed = false;
-    View inside = cut(text, ")", &closed);
-    std::uint64_t sizes[3] = {};
-    for (auto& size : sizes)
-        if (!read_integer(trim(cut(inside, ",")), 65535, size) || !size) return false;
-    image.only = same(trim(text), ",ONLY");
-    const auto at = [&](int i) { return static_cast<std::uint32_t>(sizes[i]); };
-    if (image.planes) image.channels = at(0), image.height = at(1), image.width = at(2);
-    else image.height = at(0), image.width = at(1), image.channels = at(2);
-    return closed && inside.empty() && (image.only || trim(text).empty());
+Space Box(double low, double high, const std::vector<int>& shape, Number type) {
+    return SpaceMaker::box({{low, high}}, shape, type);
 }
-
-}  // namespace detail
+Space Box(const std::vector<Range>& ranges, const std::vector<int>& shape, Number type) {
+    return SpaceMaker::box(ranges, shape, type);
+}
+Space Discrete(std::int64_t count, std::int64_t start) {
+    return SpaceMaker::choices("DISCRETE(", {{count, start}}, {});
+}
+Space MultiDiscrete(const std::vector<Choice>& choices, const std::vector<int>& shape) {
+    return SpaceMaker::choices("MULTI_DISCRETE(", choices, shape);
+}
+Space MultiBinary(int flags, const std::vector<int>& shape) {
+    std::string text = "MULTI_BINARY(" + detail::number_text(flags) + ")";
+    const std::size_t size = SpaceMaker::size_of(shape, text), count = flags > 0 ? static_cast<std::size_t>(flags) : 0;
+    const bool right = count && count <= 262144 && (shape.empty() || size == count);
+    return SpaceMaker::leaf(text, count, {2, 0}, right ? nullptr : "it has 1 to 262144 flags, as many as its shape");
+}
+Space Dict(const std::vector<std::pair<std::string, Space>>& parts) { return SpaceMaker::tree("DICT(", parts, true); }
+Space Tuple(const std::vector<Space>& parts) {
+    std::vector<std::pair<std::string, Space>> all;
+    for (const Space& part : parts) all.emplace_back("", part);
+    return SpaceMaker::tree("TUPLE(", all, false);
+}
+Space ImagePart() { return SpaceMaker::image(); }
 
 // -- the handshake
 
-// A Spec, checked, with what follows from it.
-class Layout {
-public:
-    explicit Layout(const Spec& spec) : spec_(spec) {
-        using namespace detail;
-        const auto bad = [&](const std::string& why) {
-            if (problem.empty()) problem = why;
-        };
-        if (spec.version) spec_.features.insert("ERROR");  // it says why it ends a session
-        if (spec.version && spec.env_type != EnvType::RlBase) spec_.features.insert("SEQ");  // answers say to what
-        if (spec.obs_size < 1 || spec.act_size < 1 || spec.num_envs < 1 || spec.num_envs > 65536)
-            bad("OBS and ACT are at least 1, ENV_COUNT is 1 to 65536");
-        if (spec.version < 0 || spec.version > 1) bad("VERSION is 0 or 1");
-        if (spec.env_type != EnvType::Multi && spec.num_envs != 1) bad("SINGLE and RLBASE have one env");
-        if (!same(spec.channel, "ANY") && !same(spec.channel, "SHARED") && !same(spec.channel, "PER_ENV"))
-            bad("CHANNEL is SHARED, PER_ENV or ANY");
-        std::set<std::string> names;
-        for (const Parameter& p : spec.parameters)
-            if (p.name.empty() || !names.insert(p.name).second || !std::isfinite(p.value) ||
-                !(p.low <= p.value && p.value <= p.high))
-                bad("PARAMS: " + p.name + ": a name of its own and a value between low and high were expected");
-        if (!spec.image.empty() && !read_image(spec.image, image))
-            bad("IMAGE: HWC(height,width,channels) was expected");
-        if (spec.agents.empty()) {
-            add_agents({"", 1, 0, 0, "", "", {}, {}}, bad);
-        } else {
-            names.clear();
-            int obs = 0, act = 0;
-            for (const Group& group : spec.agents) {
-                if (group.name.empty() || !names.insert(group.name).second || group.count < 1)
-                    bad("AGENTS: a name of its own and a count of 1 or more were expected");
-                else if (agents.size() + static_cast<std::size_t>(group.count) > 4096)
-                    bad("AGENTS: at most 4096 in one env");
-                else add_agents(group, bad);
-                obs = std::max(obs, group.obs_size ? group.obs_size : spec.obs_size);
-                act = std::max(act, group.act_size ? group.act_size : spec.act_size);
-            }
-            if (obs != spec.obs_size || act != spec.act_size)
-                bad("OBS and ACT are those of the group with the most numbers");
-            if (spec.env_type != EnvType::Multi || same(spec.channel, "PER_ENV") || image.bytes())
-                bad("AGENTS need ENV_TYPE=MULTI and the shared channel, and have no images");
-        }
-        const auto size = [](int n) { return static_cast<std::size_t>(std::max(n, 1)); };
-        envs = size(spec.num_envs), obs_size = size(spec.obs_size), act_size = size(spec.act_size);
-        per_env = std::max<std::size_t>(1, agents.size());
-        rows = envs * per_env;
-        const std::size_t widest = std::max(obs_size + 1, act_size);
-        if (rows > 65536 || rows * widest > (1 << 25)) bad("too many rows, or numbers in them");
-        if (image.bytes() && rows * image.bytes() > (std::size_t{1} << 32))
-            bad("IMAGE: 2^32 bytes at most for all envs");
-        const bool wide = spec.features.count("INFO") || spec.features.count("OPTIONS") || !spec.parameters.empty();
-        max_line = std::min(1024 + 48 * rows * widest + ((wide ? 65536 : 64) + mask_size) * rows, most_bytes);
-        calls = spec.version &&
-                (!spec.parameters.empty() || spec.features.count("TIME_SCALE") || spec.features.count("PAUSE") ||
-                 spec.features.count("RENDER") || spec.features.count("GOAL_REWARD"));
-        rings = calls || spec.features.count("OPTIONS") || spec.features.count("INFO");
-        config = write();
-        if (config.size() > 65000) bad("the handshake is longer than 64 KiB");
-        if (problem.empty()) return;
-        envs = per_env = rows = obs_size = act_size = 1;  // nobody is served: no room is taken for what may be millions
-        mask_size = 0;
-        image = {};
-    }
+void Layout::bad(const std::string& why) {
+    if (problem.empty()) problem = why;
+}
 
-    struct Agent {
-        std::size_t obs_size, act_size, mask_size;
-        std::vector<detail::Choice> choices;  // of each number of an action
+Layout::Layout(const Spec& spec) : image(spec.image) {
+    using namespace detail;
+    if (spec.obs_size < 1 || spec.act_size < 1 || spec.num_envs < 1 || spec.num_envs > 65536)
+        bad("OBS and ACT are at least 1, ENV_COUNT is 1 to 65536");
+    if (spec.version < 0 || spec.version > 1) bad("VERSION is 0 or 1");
+    if (spec.env_type != EnvType::Multi && spec.num_envs != 1) bad("SINGLE and RLBASE have one env");
+    std::set<std::string> names;
+    for (const Parameter& p : spec.parameters)
+        if (p.name.empty() || !names.insert(p.name).second || !std::isfinite(p.value) ||
+            !(p.low <= p.value && p.value <= p.high))
+            bad("PARAMS: " + p.name + ": a name of its own and a value between low and high were expected");
+    const auto no_side = [](std::uint32_t side) { return side < 1 || side > 65535; };
+    if ((image.height || image.width || image.channels || image.only) &&
+        (no_side(image.height) || no_side(image.width) || no_side(image.channels)))
+        bad("IMAGE: height, width and channels are 1 to 65535");
+    if (spec.agents.empty()) {
+        add_agents({"", 1, 0, 0, {}, {}, {}, {}}, spec);
+    } else {
+        names.clear();
+        int obs = 0, act = 0;
+        for (const Group& group : spec.agents) {
+            if (group.name.empty() || !names.insert(group.name).second || group.count < 1)
+                bad("AGENTS: a name of its own and a count of 1 or more were expected");
+            else if (agents.size() + static_cast<std::size_t>(group.count) > 4096)
+                bad("AGENTS: at most 4096 in one env");
+            else add_agents(group, spec);
+            obs = std::max(obs, group.obs_size ? group.obs_size : spec.obs_size);
+            act = std::max(act, group.act_size ? group.act_size : spec.act_size);
+        }
+        if (obs != spec.obs_size || act != spec.act_size)
+            bad("OBS and ACT are those of the group with the most numbers");
+        if (spec.env_type != EnvType::Multi || spec.channel == Channel::PerEnv || image.bytes())
+            bad("AGENTS need ENV_TYPE=MULTI and the shared channel, and have no images");
+    }
+    const auto size = [](int n) { return static_cast<std::size_t>(std::max(n, 1)); };
+    envs = size(spec.num_envs), obs_size = size(spec.obs_size), act_size = size(spec.act_size);
+    per_env = std::max<std::size_t>(1, agents.size());
+    rows = envs * per_env;
+    const std::size_t widest = std::max(obs_size + 1, act_size);
+    if (rows > 65536 || rows * widest > (1 << 25)) bad("too many rows, or numbers in them");
+    if (image.bytes() && rows * image.bytes() > (std::size_t{1} << 32)) bad("IMAGE: 2^32 bytes at most for all envs");
+    const bool wide =
+        spec.features.count(Feature::Info) || spec.features.count(Feature::Options) || !spec.parameters.empty();
+    max_line = std::min(1024 + 48 * rows * widest + ((wide ? 65536 : 64) + mask_size) * rows, most_bytes);
+    calls = spec.version && (!spec.parameters.empty() || spec.features.count(Feature::TimeScale) ||
+                             spec.features.count(Feature::Pause) || spec.features.count(Feature::Render) ||
+                             spec.features.count(Feature::GoalReward));
+    rings = calls || spec.features.count(Feature::Options) || spec.features.count(Feature::Info);
+    config = write(spec);
+    if (config.size() > 65000) bad("the handshake is longer than 64 KiB");
+    if (problem.empty()) return;
+    envs = per_env = rows = obs_size = act_size = 1;  // nobody is served: no room is taken for what may be millions
+    mask_size = 0;
+    image = {};
+}
+
+void Layout::add_agents(const Group& group, const Spec& spec) {
+    using namespace detail;
+    const int obs = group.obs_size ? group.obs_size : spec.obs_size,
+              act = group.act_size ? group.act_size : spec.act_size;
+    const Space& act_space = group.act_space.empty() ? spec.act_space : group.act_space;
+    const Space& obs_space = group.obs_space.empty() ? spec.obs_space : group.obs_space;
+    if (obs < 1 || act < 1 || obs > 1 << 24 || act > 1 << 24) return bad("OBS and ACT are 1 to 16777216");
+    Agent agent{static_cast<std::size_t>(obs), static_cast<std::size_t>(act), 0, {}};
+    std::vector<Choice> unused;
+    std::string wrong = SpaceMaker::read(act_space, agent.act_size, agent.choices);
+    if (!wrong.empty()) bad("ACT_SPACE " + act_space.text() + ": " + wrong);
+    wrong = obs_space.empty() ? "" : SpaceMaker::read(obs_space, agent.obs_size, unused);
+    const bool has_image = SpaceMaker::has_image(obs_space);
+    if (!wrong.empty() && !(has_image && unused.empty() && obs == 1))
+        bad("OBS_SPACE " + obs_space.text() + ": " + wrong);
+    if (image.bytes() && !obs_space.empty() && !same(View(obs_space.text()).substr(0, 3), "BOX") && !has_image)
+        bad("OBS_SPACE names no place for the IMAGE");
+    const auto& obs_names = group.obs_names.empty() ? spec.obs_names : group.obs_names;
+    const auto& act_names = group.act_names.empty() ? spec.act_names : group.act_names;
+    if ((!obs_names.empty() && obs_names.size() != agent.obs_size) ||
+        (!act_names.empty() && act_names.size() != agent.act_size))
+        bad("OBS_NAMES and ACT_NAMES have one name for each number");
+    std::int64_t flags = 0;
+    for (const Choice& choice : agent.choices) flags += choice.count;
+    has_choices |= flags > 0;
+    if (spec.features.count(Feature::Mask)) {
+        if (flags > 67108864) return bad("a mask has too many flags");
+        agent.mask_size = static_cast<std::size_t>(flags);
+    }
+    mask_size = std::max(mask_size, agent.mask_size);
+    agents.insert(agents.end(), static_cast<std::size_t>(group.count), agent);
+}
+
+std::string Layout::write(const Spec& spec) const {
+    using namespace detail;
+    static const char* const types[] = {"MULTI", "SINGLE", "RLBASE"};
+    static const char* const channels[] = {"ANY", "SHARED", "PER_ENV"};
+    static const char* const features[] = {"SEED",       "OPTIONS", "TRUNC",  "INFO",       "MASK",
+                                           "TIME_SCALE", "PAUSE",   "RENDER", "GOAL_REWARD"};
+    std::string out = "CONFIG:OBS=" + number_text(spec.obs_size) + ";ACT=" + number_text(spec.act_size);
+    out += std::string(";ENV_TYPE=") + types[static_cast<int>(spec.env_type)];
+    if (spec.env_type == EnvType::Multi) out += ";ENV_COUNT=" + number_text(spec.num_envs);
+    if (!spec.version) return out;
+    const auto field = [&](const std::string& key, const std::string& value) {
+        if (!value.empty()) out += ";" + key + "=" + value;
     };
-
-    std::vector<Agent> agents;                              // of one env; one where an env is one agent
-    std::size_t envs = 1, per_env = 1, rows = 1;            // rows: one for each agent of each env
-    std::size_t obs_size = 1, act_size = 1, mask_size = 0;  // what a row has
-    std::size_t max_line = 0;
-    bool calls = false, rings = false, has_choices = false;
-    detail::Image image;
-    std::string config;   // the handshake, without SHM and line feed
-    std::string problem;  // what is wrong with the Spec; empty: nothing
-
-private:
-    Spec spec_;
-
-    template <class Bad>
-    void add_agents(const Group& group, Bad& bad) {
-        using namespace detail;
-        const int obs = group.obs_size ? group.obs_size : spec_.obs_size,
-                  act = group.act_size ? group.act_size : spec_.act_size;
-        const std::string& act_space = group.act_space.empty() ? spec_.act_space : group.act_space;
-        const std::string& obs_space = group.obs_space.empty() ? spec_.obs_space : group.obs_space;
-        if (obs < 1 || act < 1 || obs > 1 << 24 || act > 1 << 24) return bad("OBS and ACT are 1 to 16777216");
-        Agent agent{static_cast<std::size_t>(obs), static_cast<std::size_t>(act), 0, {}};
-        if (!SpaceReader(act_space).read(agent.act_size, agent.choices))
-            bad("ACT_SPACE " + act_space + ": not a space of " + number_text(act) + " numbers");
-        std::vector<Choice> unused;
-        SpaceReader observed(obs_space);
-        if (!obs_space.empty() && !observed.read(agent.obs_size, unused) &&
-            !(observed.has_image && unused.empty() && obs == 1))
-            bad("OBS_SPACE " + obs_space + ": not a space of " + number_text(obs) + " numbers");
-        if (image.bytes() && !obs_space.empty() && obs_space.find('(') != std::string::npos &&
-            !same(View(obs_space).substr(0, 3), "BOX") && !observed.has_image)
-            bad("OBS_SPACE names no place for the IMAGE");
-        const auto& obs_names = group.obs_names.empty() ? spec_.obs_names : group.obs_names;
-        const auto& act_names = group.act_names.empty() ? spec_.act_names : group.act_names;
-        if ((!obs_names.empty() && obs_names.size() != agent.obs_size) ||
-            (!act_names.empty() && act_names.size() != agent.act_size))
-            bad("OBS_NAMES and ACT_NAMES have one name for each number");
-        std::int64_t flags = 0;
-        for (const Choice& choice : agent.choices) flags += choice.count;
-        has_choices |= flags > 0;
-        if (spec_.features.count("MASK")) {
-            if (flags > 67108864) return bad("a mask has too many flags");
-            agent.mask_size = static_cast<std::size_t>(flags);
-        }
-        mask_size = std::max(mask_size, agent.mask_size);
-        agents.insert(agents.end(), static_cast<std::size_t>(group.count), agent);
-    }
-
-    std::string write() const {
-        using namespace detail;
-        static const char* const types[] = {"MULTI", "SINGLE", "RLBASE"};
-        std::string out = "CONFIG:OBS=" + number_text(spec_.obs_size) + ";ACT=" + number_text(spec_.act_size);
-        out += std::string(";ENV_TYPE=") + types[static_cast<int>(spec_.env_type)];
-        if (spec_.env_type == EnvType::Multi) out += ";ENV_COUNT=" + number_text(spec_.num_envs);
-        if (!spec_.version) return out;
-        const auto field = [&](const std::string& key, const std::string& value) {
-            if (!value.empty()) out += ";" + key + "=" + value;
-        };
-        const auto names = [](const std::vector<std::string>& all) {
-            std::string text;
-            for (const auto& name : all) text += (text.empty() ? "" : ",") + name_text(name);
-            return text;
-        };
-        field("VERSION", number_text(spec_.version));
-        field("CHANNEL", spec_.agents.empty() ? spec_.channel : "SHARED");
-        field("ACT_SPACE", spec_.act_space);
-        field("OBS_SPACE", spec_.obs_space);
+    const auto names = [](const std::vector<std::string>& all) {
         std::string text;
-        for (const auto& feature : spec_.features) text += (text.empty() ? "" : ",") + feature;
-        field("FEATURES", text);
-        field("IMAGE", spec_.image);
-        field("OBS_NAMES", names(spec_.obs_names));
-        field("ACT_NAMES", names(spec_.act_names));
-        text.clear();
-        for (const Parameter& p : spec_.parameters) {
-            text += (text.empty() ? "" : ",") + name_text(p.name) + ":" + number_text(p.value);
-            constexpr double most = std::numeric_limits<double>::max();  // a bound is a number
-            if (std::isfinite(p.low) || std::isfinite(p.high))
-                text += ":" + number_text(std::max(p.low, -most)) + ":" + number_text(std::min(p.high, most));
-        }
-        field("PARAMS", text);
-        text.clear();
-        for (const Group& group : spec_.agents)
-            text += (text.empty() ? "" : ",") + name_text(group.name) + ":" + number_text(group.count);
-        field("AGENTS", text);
-        for (const Group& group : spec_.agents) {
-            const std::string of = "." + name_text(group.name);
-            if (group.obs_size) field("OBS" + of, number_text(group.obs_size));
-            if (group.act_size) field("ACT" + of, number_text(group.act_size));
-            field("OBS_SPACE" + of, group.obs_space);
-            field("ACT_SPACE" + of, group.act_space);
-            field("OBS_NAMES" + of, names(group.obs_names));
-            field("ACT_NAMES" + of, names(group.act_names));
-        }
-        return out;
+        for (const auto& name : all) text += (text.empty() ? "" : ",") + name_text(name);
+        return text;
+    };
+    field("VERSION", number_text(spec.version));
+    field("CHANNEL", channels[static_cast<int>(spec.agents.empty() ? spec.channel : Channel::Shared)]);
+    field("ACT_SPACE", spec.act_space.text());
+    field("OBS_SPACE", spec.obs_space.text());
+    std::string text = "ERROR";                            // it says why it ends a session
+    if (spec.env_type != EnvType::RlBase) text += ",SEQ";  // answers say to what
+    for (const Feature feature : spec.features) (text += ',') += features[static_cast<int>(feature)];
+    field("FEATURES", text);
+    const auto side = [](std::uint32_t n) { return number_text(n) + ","; };
+    const std::string size = side(image.height) + number_text(image.width);
+    if (image.bytes())
+        field("IMAGE", (image.planes ? "CHW(" + side(image.channels) + size
+                                     : "HWC(" + size + "," + number_text(image.channels)) +
+                           (image.only ? "),ONLY" : ")"));
+    field("OBS_NAMES", names(spec.obs_names));
+    field("ACT_NAMES", names(spec.act_names));
+    text.clear();
+    for (const Parameter& p : spec.parameters) {
+        text += (text.empty() ? "" : ",") + name_text(p.name) + ":" + number_text(p.value);
+        constexpr double most = std::numeric_limits<double>::max();  // a bound is a number
+        if (std::isfinite(p.low) || std::isfinite(p.high))
+            text += ":" + number_text(std::max(p.low, -most)) + ":" + number_text(std::min(p.high, most));
     }
-};
+    field("PARAMS", text);
+    text.clear();
+    for (const Group& group : spec.agents)
+        text += (text.empty() ? "" : ",") + name_text(group.name) + ":" + number_text(group.count);
+    field("AGENTS", text);
+    for (const Group& group : spec.agents) {
+        const std::string of = "." + name_text(group.name);
+        if (group.obs_size) field("OBS" + of, number_text(group.obs_size));
+        if (group.act_size) field("ACT" + of, number_text(group.act_size));
+        field("OBS_SPACE" + of, group.obs_space.text());
+        field("ACT_SPACE" + of, group.act_space.text());
+        field("OBS_NAMES" + of, names(group.obs_names));
+        field("ACT_NAMES" + of, names(group.act_names));
+    }
+    return out;
+}
 
 // -- the game
 
@@ -760,146 +962,63 @@ struct Inbox {
     }
 };
 
-// The base of both kinds of game. Its callbacks are those beside the steps; each may stay as it is.
-class Bridge {
-public:
-    explicit Bridge(Spec given) : spec(std::move(given)), layout(spec) {
-        for (const Parameter& p : spec.parameters) values_.emplace_back(layout.envs, p.value);
-    }
-    virtual ~Bridge() = default;
-    Bridge(const Bridge&) = delete;
-    Bridge& operator=(const Bridge&) = delete;
-
-    const Spec spec;
-    const Layout layout;
-
-    // The value now of spec.parameters[parameter] in an env; checked against its range before it is set. env -1: all.
-    virtual double GetParameter(std::size_t parameter, int env) {
-        return values_[parameter][static_cast<std::size_t>(env)];
-    }
-    virtual void SetParameter(std::size_t parameter, double value, int env) {
-        auto& all = values_[parameter];
-        if (env < 0) std::fill(all.begin(), all.end(), value);
-        else all[static_cast<std::size_t>(env)] = value;
-    }
-    // Calls, docs/protocol.md, section 8: an empty string, or why the game refuses.
-    virtual std::string SetTimeScale(double) { return "this engine has no time scale"; }
-    virtual std::string SetPaused(bool) { return "this engine cannot pause"; }
-    virtual std::string Render(int, Picture&) { return "this engine renders no picture"; }
-    virtual std::string ComputeRewards(const Goals&, std::vector<float>&) {
-        return "this engine computes no rewards of goals";
-    }
-    virtual void SessionBegan() {}
-    virtual void SessionEnded(const std::string& /*why*/) {}
-
-    // In a callback, where a game has no exceptions: what follows from one, with this sentence.
-    void Fail(const std::string& why) { failure_ = why; }
-    std::string TakeFailure() { return std::exchange(failure_, std::string()); }
-
-    // Follows what `inbox` asks as far as this tick comes, and marks the envs that are `answered`.
-    virtual void Update(Inbox& inbox, States& states) = 0;
-    // Whatever was asked is void: the trainer has gone.
-    virtual void Forget() {}
-
-private:
-    std::vector<std::vector<double>> values_;
-    std::string failure_;
-};
-
-// A game of arrays: all envs that were asked in one call, answered in the tick that sees them. Also for agents.
-class VectorBridge : public Bridge {
-public:
-    using Bridge::Bridge;
-
-    // Begins a new episode in each of these envs and writes its observation. With agents all of them are `present`;
-    // write 0 for those that are not there.
-    virtual void ResetEnvs(const std::vector<Reset>& resets, States& states) = 0;
-    // Steps these rows, in ascending order: writes observation, reward, done and truncated. `actions`: [rows,
-    // act_size].
-    virtual void StepEnvs(const float* actions, const std::vector<int>& rows, States& states) = 0;
-
-    void Update(Inbox& inbox, States& states) override {
-        const std::size_t per_env = layout.per_env;
-        rows_.clear();
-        resets_.clear();
-        for (std::size_t row = 0; row < inbox.command.size(); row++) {
-            const std::size_t env = row / per_env;
-            if (inbox.command[row] == Inbox::Nothing) continue;
-            inbox.answered[env] = 1;
-            states.present[row] = 1;
-            if (inbox.command[row] == Inbox::Step) {
-                rows_.push_back(static_cast<int>(row));
-                continue;
-            }
-            states.rewards[row] = 0;
-            states.dones[row] = states.truncateds[row] = 0;
-            if (row % per_env) continue;
-            const auto options = inbox.options.find(static_cast<int>(env));
-            resets_.push_back(
-                {static_cast<int>(env), inbox.seeds[env], options == inbox.options.end() ? "" : options->second});
+void VectorBridge::Update(Inbox& inbox, States& states) {
+    const std::size_t per_env = layout.per_env;
+    rows_.clear();
+    resets_.clear();
+    for (std::size_t row = 0; row < inbox.command.size(); row++) {
+        const std::size_t env = row / per_env;
+        if (inbox.command[row] == Inbox::Nothing) continue;
+        inbox.answered[env] = 1;
+        states.present[row] = 1;
+        if (inbox.command[row] == Inbox::Step) {
+            rows_.push_back(static_cast<int>(row));
+            continue;
         }
-        if (!rows_.empty()) StepEnvs(inbox.actions.data(), rows_, states);
-        if (!resets_.empty()) ResetEnvs(resets_, states);
+        states.rewards[row] = 0;
+        states.dones[row] = states.truncateds[row] = 0;
+        if (row % per_env) continue;
+        const auto options = inbox.options.find(static_cast<int>(env));
+        resets_.push_back(
+            {static_cast<int>(env), inbox.seeds[env], options == inbox.options.end() ? "" : options->second});
     }
+    if (!rows_.empty()) StepEnvs(inbox.actions.data(), rows_, states);
+    if (!resets_.empty()) ResetEnvs(resets_, states);
+}
 
-private:
-    std::vector<int> rows_;
-    std::vector<Reset> resets_;
-};
-
-// A game of single envs, with the callbacks of the Unreal plugin. An action may take several ticks.
-class MultiEnvBridge : public Bridge {
-public:
-    using Bridge::Bridge;
-
-    virtual void CreateStateForEnv(int env, float* observation) = 0;
-    virtual float CalculateRewardForEnv(int env, bool& done, bool& truncated) = 0;
-    virtual void HandleResetForEnv(int env, const Reset& reset) = 0;
-    virtual void HandleResponseActionsForEnv(int env, const float* actions) = 0;
-    // Asked in each tick until it says no; then the state is written.
-    virtual bool IsActionRunningForEnv(int) { return false; }
-    virtual bool IsResetRunningForEnv(int) { return false; }
-    virtual void CreateMaskForEnv(int, std::uint8_t* /*mask*/) {}  // all ones before
-    virtual void CreateImageForEnv(int, std::uint8_t* /*pixels*/) {}
-    virtual std::string CreateInfoForEnv(int) { return ""; }
-
-    void Update(Inbox& inbox, States& states) override {
-        const std::size_t envs = inbox.command.size();
-        started_.resize(envs);
-        for (std::size_t i = 0; i < envs; i++) {
-            const int env = static_cast<int>(i);
-            if (inbox.command[i] == Inbox::Nothing || inbox.answered[i] || started_[i]) continue;
-            started_[i] = 1;
-            if (inbox.command[i] == Inbox::Step) {
-                HandleResponseActionsForEnv(env, &inbox.actions[i * layout.act_size]);
-                continue;
-            }
-            const auto options = inbox.options.find(env);
-            HandleResetForEnv(env, {env, inbox.seeds[i], options == inbox.options.end() ? "" : options->second});
+void MultiEnvBridge::Update(Inbox& inbox, States& states) {
+    const std::size_t envs = inbox.command.size();
+    started_.resize(envs);
+    for (std::size_t i = 0; i < envs; i++) {
+        const int env = static_cast<int>(i);
+        if (inbox.command[i] == Inbox::Nothing || inbox.answered[i] || started_[i]) continue;
+        started_[i] = 1;
+        if (inbox.command[i] == Inbox::Step) {
+            HandleResponseActionsForEnv(env, &inbox.actions[i * layout.act_size]);
+            continue;
         }
-        for (std::size_t i = 0; i < envs; i++) {
-            const int env = static_cast<int>(i);
-            const bool step = inbox.command[i] == Inbox::Step;
-            if (!started_[i] || (step ? IsActionRunningForEnv(env) : IsResetRunningForEnv(env))) continue;
-            started_[i] = 0;
-            bool done = false, truncated = false;
-            CreateStateForEnv(env, states.obs + i * layout.obs_size);
-            states.rewards[i] = step ? CalculateRewardForEnv(env, done, truncated) : 0;
-            states.dones[i] = done || truncated;
-            states.truncateds[i] = truncated;
-            states.present[i] = 1;
-            if (layout.mask_size) CreateMaskForEnv(env, states.masks + i * layout.mask_size);
-            if (states.image) CreateImageForEnv(env, states.image + i * layout.image.bytes());
-            std::string info = CreateInfoForEnv(env);
-            if (!info.empty()) states.infos[env] = std::move(info);
-            inbox.answered[i] = 1;
-        }
+        const auto options = inbox.options.find(env);
+        HandleResetForEnv(env, {env, inbox.seeds[i], options == inbox.options.end() ? "" : options->second});
     }
-    void Forget() override { std::fill(started_.begin(), started_.end(), std::uint8_t{0}); }
-
-private:
-    std::vector<std::uint8_t> started_;
-};
+    for (std::size_t i = 0; i < envs; i++) {
+        const int env = static_cast<int>(i);
+        const bool step = inbox.command[i] == Inbox::Step;
+        if (!started_[i] || (step ? IsActionRunningForEnv(env) : IsResetRunningForEnv(env))) continue;
+        started_[i] = 0;
+        bool done = false, truncated = false;
+        CreateStateForEnv(env, states.obs + i * layout.obs_size);
+        states.rewards[i] = step ? CalculateRewardForEnv(env, done, truncated) : 0;
+        states.dones[i] = done || truncated;
+        states.truncateds[i] = truncated;
+        states.present[i] = 1;
+        if (layout.mask_size) CreateMaskForEnv(env, states.masks + i * layout.mask_size);
+        if (states.image) CreateImageForEnv(env, states.image + i * layout.image.bytes());
+        std::string info = CreateInfoForEnv(env);
+        if (!info.empty()) states.infos[env] = std::move(info);
+        inbox.answered[i] = 1;
+    }
+}
+void MultiEnvBridge::Forget() { std::fill(started_.begin(), started_.end(), std::uint8_t{0}); }
 
 namespace detail {
 
@@ -1105,7 +1224,7 @@ inline void append_state(std::string& out, const Bridge& bridge, const States& s
     if (!keys) return;
     if (with_env) append(out += ";ENV=", row / per_env);
     if (!spec.agents.empty()) append(out += ";AGENT=", row % per_env);
-    if (states.truncateds[row] && spec.features.count("TRUNC")) out += ";TRUNC=1";
+    if (states.truncateds[row] && spec.features.count(Feature::Trunc)) out += ";TRUNC=1";
     if (agent.mask_size) {
         const std::uint8_t* mask = states.masks + row * layout.mask_size;
         if (std::find(mask, mask + agent.mask_size, 0) != mask + agent.mask_size) {  // otherwise all is legal
@@ -1114,7 +1233,7 @@ inline void append_state(std::string& out, const Bridge& bridge, const States& s
         }
     }
     const auto info = states.infos.find(static_cast<int>(row));
-    if (info != states.infos.end() && spec.features.count("INFO")) out += ";INFO=" + quoted(info->second);
+    if (info != states.infos.end() && spec.features.count(Feature::Info)) out += ";INFO=" + quoted(info->second);
 }
 
 inline void append_seq(std::string& out, std::uint64_t seq) {
@@ -1927,39 +2046,29 @@ inline bool settings_of_json(View text, std::string& out) {
 
 // -- the server
 
-struct Options {
-    std::string host = "127.0.0.1";
-    int port = 7777;            // 0: a free one, see Server::port()
-    bool shared_memory = true;  // offered to each trainer over TCP
-    std::string shm_name;       // serves shm://NAME instead of TCP
-    std::uint32_t ring_size =
-        524288;  // bytes of a command ring, a multiple of 8; where the Spec announces what needs one
-    std::function<void(const std::string&)> log = [](const std::string& line) {
-        std::fprintf(stderr, "ue_rl: %s\n", line.c_str());
-    };
-};
-
 // Serves one trainer after the other.
-class Server {
+class Server::Impl {
 public:
-    explicit Server(Bridge& bridge, Options options = {}) : bridge_(bridge), options_(std::move(options)) {
+    Impl(Bridge& bridge, Options options) : bridge_(bridge), options_(std::move(options)) {
         const Layout& layout = bridge.layout;
         inbox_.clear(layout);
         floats_.resize(layout.rows * (layout.obs_size + 1));
         bytes_.resize(layout.rows * (3 + layout.mask_size + layout.image.bytes()));
         use_own_arrays();
     }
-    ~Server() {
+    ~Impl() {
+        playing_ = false;
         for (const auto& c : session_) detail::close_hard(c->socket());
         end("the engine was stopped");
         if (listener_ != detail::no_socket) detail::close_socket(listener_);
     }
-    Server(const Server&) = delete;
-    Server& operator=(const Server&) = delete;
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
 
     // Listens; false: error() says why not. Where the port was taken it may be tried again.
     bool start() {
         if (!bridge_.layout.problem.empty()) return fail(bridge_.layout.problem);
+        if (options_.heuristic) return true;
         if (options_.ring_size < 4096 || options_.ring_size % 8)
             return fail("ring_size: a multiple of 8, 4096 or more, was expected");
         if (options_.shm_name.empty()) return listen();
@@ -2009,10 +2118,15 @@ private:
     bool asked_ = false;  // a request of the segment is open
     std::string text_;    // of a call that comes in pieces
     std::uint32_t text_rest_ = 0;
+    // heuristic mode
+    bool playing_ = false;
+    std::vector<AgentView> views_;    // of each row
+    std::vector<std::uint8_t> live_;  // rows whose agent is there and whose episode goes on
 
     bool fail(const std::string& why) { return error_ = why, false; }
     void log(const std::string& line) const {
         if (options_.log) options_.log(line);
+        else std::fprintf(stderr, "ue_rl: %s\n", line.c_str());
     }
 
     bool listen() {
@@ -2076,6 +2190,7 @@ private:
     // -- one turn
 
     bool turn(int wait_ms) {
+        if (options_.heuristic) return error_.empty() && play();
         detail::Segment* segment = memory();
         if (!segment) {
             pump(inbox_.open ? 0 : wait_ms);
@@ -2091,6 +2206,63 @@ private:
         }
         segment = memory();
         return segment && segment->asked() != segment->seen && take(*segment) && advance();
+    }
+
+    // In the trainer's place: what is done now, and what has come of it.
+    bool play() {
+        if (!playing_) {
+            playing_ = true;
+            views_.resize(bridge_.layout.rows);
+            live_.assign(bridge_.layout.rows, 0);
+        }
+        Problem problem;
+        if (!inbox_.open) problem = detail::guarded(bridge_, [&] { return decide(); });
+        if (problem) return end(problem.text), false;
+        if (!advance()) return false;
+        if ((problem = detail::guarded(bridge_, [&] { return show_all(), Problem{}; })))
+            return end(problem.text), false;
+        return forget_request(), true;
+    }
+
+    Problem decide() {
+        const Layout& layout = bridge_.layout;
+        for (std::size_t row = 0; row < layout.rows; row++) {
+            const std::size_t first = row / layout.per_env * layout.per_env;
+            const auto* begin = &live_[first];
+            if (std::find(begin, begin + layout.per_env, 1) == begin + layout.per_env) {
+                inbox_.command[row] = Inbox::ResetEnv;
+            } else if (live_[row]) {
+                float* action = &inbox_.actions[row * layout.act_size];
+                options_.heuristic(views_[row], action);
+                if (!detail::all_finite(action, layout.agents[row - first].act_size))
+                    return {"NonFiniteValue", "the heuristic's action is not a finite number"};
+                inbox_.command[row] = Inbox::Step;
+            }
+        }
+        inbox_.open = layout.envs;
+        return {};
+    }
+
+    void show_all() {
+        const Layout& layout = bridge_.layout;
+        for (std::size_t row = 0; row < layout.rows; row++) {
+            if (!states_.present[row]) continue;
+            const bool stepped = inbox_.command[row] == Inbox::Step;
+            AgentView& view = views_[row];
+            view.row = static_cast<int>(row);
+            view.observation = states_.obs + row * layout.obs_size;
+            view.mask =
+                layout.agents[row % layout.per_env].mask_size ? states_.masks + row * layout.mask_size : nullptr;
+            view.steps = stepped ? view.steps + 1 : 0;
+            view.reward = stepped ? states_.rewards[row] : 0;
+            view.episode_return = stepped ? view.episode_return + static_cast<double>(view.reward) : 0;
+            view.done = stepped && states_.dones[row];
+            view.truncated = stepped && states_.truncateds[row];
+            live_[row] = !view.done;
+            if (options_.show) options_.show(view);
+            else log(text_of(bridge_, view));
+        }
+        states_.infos.clear();
     }
 
     void wait(detail::Segment& segment, int wait_ms) {
@@ -2169,7 +2341,7 @@ private:
             forget_request();
             return segment.publish(socket()), true;
         }
-        if (!done) return false;
+        if (!done || playing_) return done && done == inbox_.open;
         if (!answer_text()) return false;
         if (done < inbox_.open) {
             for (std::size_t env = 0; env < inbox_.answered.size(); env++)
@@ -2404,7 +2576,7 @@ private:
 
     std::size_t env_sockets() const {
         const bool one = bridge_.spec.env_type == EnvType::RlBase || !bridge_.spec.agents.empty() ||
-                         detail::same(bridge_.spec.channel, "SHARED");
+                         bridge_.spec.channel == Channel::Shared;
         return one ? 0 : bridge_.layout.envs;
     }
 
@@ -2440,7 +2612,7 @@ private:
     void choose_wiring() {
         Connection& first = *session_[0];
         if (!first.unread().empty() && first.unread().find_first_not_of("\r\n") != 0 &&
-            !detail::same(bridge_.spec.channel, "PER_ENV"))
+            bridge_.spec.channel != Channel::PerEnv)
             means_shared_ = true;
         View line;
         std::size_t mine = 0;
@@ -2463,7 +2635,7 @@ private:
                 accept_memory(line);
             } else {
                 offered_.reset();
-                if (!env_sockets() || !detail::same(bridge_.spec.channel, "PER_ENV")) {
+                if (!env_sockets() || bridge_.spec.channel != Channel::PerEnv) {
                     wiring_ = Wiring::Shared;
                     complete_ = true;
                     read_line(line, -1);
@@ -2595,6 +2767,7 @@ private:
             offered_.reset();
         }
         session_.clear();
+        if (std::exchange(playing_, false)) log("the game cannot go on: " + why), error_ = why, stopped_ = true;
         wiring_ = Wiring::Unknown;
         complete_ = means_shared_ = false;
         holder_ = 0;
@@ -2615,7 +2788,44 @@ private:
     }
 };
 
+std::string text_of(const Bridge& bridge, const AgentView& view) {
+    const auto per_env = static_cast<int>(bridge.layout.per_env), place = view.row % per_env;
+    const auto size = static_cast<int>(bridge.layout.agents[static_cast<std::size_t>(place)].obs_size);
+    const std::vector<std::string>* names = &bridge.spec.obs_names;
+    int first = 0;
+    for (const Group& group : bridge.spec.agents) {
+        if (first <= place && !group.obs_names.empty() && place < first + group.count) names = &group.obs_names;
+        first += group.count;
+    }
+    char number[32];
+    const auto shown = [&](double value) { return std::snprintf(number, sizeof number, "%.4g", value), number; };
+    std::string text = "env " + std::to_string(view.row / per_env);
+    if (per_env > 1) text += ", agent " + std::to_string(place);
+    text += ":";
+    for (int i = 0; i < size; i++) {
+        const auto at = static_cast<std::size_t>(i);
+        text += " " + (at < names->size() ? (*names)[at] : "obs[" + std::to_string(i) + "]") + "=";
+        text += shown(static_cast<double>(view.observation[i]));
+    }
+    text += std::string(" | reward ") + shown(static_cast<double>(view.reward)) + ", return ";
+    text += shown(view.episode_return);
+    text += ", step " + std::to_string(view.steps);
+    return text + (view.truncated ? ", truncated" : view.done ? ", done" : "");
+}
+
+Server::Server(Bridge& bridge, Options options) : impl_(std::make_unique<Impl>(bridge, std::move(options))) {}
+Server::~Server() = default;
+bool Server::start() { return impl_->start(); }
+const std::string& Server::error() const { return impl_->error(); }
+int Server::port() const { return impl_->port(); }
+bool Server::serving() const { return impl_->serving(); }
+bool Server::tick(int wait_ms) { return impl_->tick(wait_ms); }
+void Server::run() { impl_->run(); }
+void Server::stop() { impl_->stop(); }
+
 }  // namespace ue_rl
 
 #pragma pop_macro("min")
 #pragma pop_macro("max")
+
+#endif  // UE_RL_BRIDGE_IMPLEMENTATION

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <random>
 #include <vector>
+#define UE_RL_BRIDGE_IMPLEMENTATION
 #include "ue_rl_bridge.hpp"
 
 class Carts : public ue_rl::MultiEnvBridge {
@@ -40,7 +41,7 @@ public:
 
 int main(int count, char** arguments) {
     ue_rl::Spec spec;
-    spec.obs_size = 2, spec.act_size = 1, spec.num_envs = 4, spec.features = {"SEED", "TRUNC"};
+    spec.obs_size = 2, spec.num_envs = 4, spec.features = {ue_rl::Feature::Seed, ue_rl::Feature::Trunc};
     Carts carts(spec);
     ue_rl::Options options;
     options.port = count > 1 ? std::atoi(arguments[1]) : 7777;

@@ -34,4 +34,10 @@ func _ready() -> void:
 	bridge.lock_step = bridge.argument("lock-step", "1") == "1"
 	bridge.repeatable = bridge.lock_step  # in real time the same seed and actions give another episode
 	add_child(bridge)
+	if bridge.argument("show", "0") == "1":  # with --heuristic=1: on the terminal, too
+		bridge.connect("seen", self, "_show")
 	bridge.start(envs, bridge.obs_size, bridge.act_size)
+
+
+func _show(_env: int, text: String) -> void:
+	print(text)

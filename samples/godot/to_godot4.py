@@ -18,7 +18,7 @@ RULES = (
     (r"^tool$", "@tool"),
     (r"^export var ", "@export var "),
     (r"^export\(PoolStringArray\) var (\w+) = ", r"@export var \1: PackedStringArray = "),
-    (r"^extends Reference$", "extends RefCounted"),
+    (r"^(\t?)extends Reference$", r"\1extends RefCounted"),
     (r"\bPool(String|Byte)Array", r"Packed\1Array"),
     (r"\b(\w+)\.join\((\"[^\"]*\")\)", r"\2.join(\1)"),
     (r"\.empty\(\)", ".is_empty()"),
@@ -42,6 +42,16 @@ RULES = (
     (r"\biterations_per_second\b", "physics_ticks_per_second"),
     (r"\bpause_mode = PAUSE_MODE_PROCESS", "process_mode = Node.PROCESS_MODE_ALWAYS"),
     (r"\bprocess_priority\b", "process_physics_priority"),
+    (r"\bget_world\(\)", "get_world_3d()"),
+    (r"\bTransform\(", "Transform3D("),
+    (r"\bBoxShape\b", "BoxShape3D"),
+    (r"\bbox\.extents = Vector3\(0\.5, 0\.5, 0\.5\) \*", "box.size = Vector3.ONE *"),
+    (r"\bPhysicsShapeQueryParameters\b", "PhysicsShapeQueryParameters3D"),
+    (
+        r"\.intersect_ray\((.*), _skip, _mask\)",
+        r".intersect_ray(PhysicsRayQueryParameters3D.create(\1, _mask, _skip))",
+    ),
+    (r"\b_kept\.slice\(numbers\.size\(\), size\(\) - 1\)", "_kept.slice(numbers.size())"),
     # A build with double precision has doubles in a Vector2.
     (r"\bVector2\(((?:[^()]|\([^()]*\))+), 0\.0\)\.x", r"PackedFloat32Array([\1])[0]"),
 )

@@ -35,11 +35,9 @@ def main() -> None:
     game = subprocess.Popen(command)
     try:
         env = ue_rl.connect(f"tcp://127.0.0.1:{port}", wait=10)
-        model = PPO(
-            "MlpPolicy", env, seed=args.seed, device="cpu", n_steps=128, batch_size=128, n_epochs=8,
-            gamma=0.99, gae_lambda=0.95, learning_rate=lambda left: 3e-3 * left,
-            policy_kwargs={"log_std_init": -0.5},
-        )  # fmt: skip
+        rollout = {"n_steps": 128, "batch_size": 128, "n_epochs": 8}
+        rest = {"learning_rate": lambda left: 3e-3 * left, "policy_kwargs": {"log_std_init": -0.5}}
+        model = PPO("MlpPolicy", env, seed=args.seed, device="cpu", **rollout, **rest)
         print(f"untrained: {evaluate_policy(model, env, n_eval_episodes=16)[0]:.1f} steps upright, of 500")
         env.seed(args.seed)
         model.learn(args.timesteps)

@@ -30,19 +30,25 @@ def train(url: str, timesteps: int) -> list[float]:
     """The returns of all episodes, in the order in which they ended."""
     engine = UnrealVectorEnv(open_transport(url), autoreset_mode=AutoresetMode.DISABLED)
     envs = RecordEpisodeStatistics(engine, buffer_length=10_000)
-    space, net = (
-        engine.single_action_space,
-        {"state_shape": engine.single_observation_space.shape, "hidden_sizes": [64]},
-    )
+    space = engine.single_action_space
+    net = {"state_shape": engine.single_observation_space.shape, "hidden_sizes": [64]}
     actor = DiscreteActor(preprocess_net=Net(**net), action_shape=space.n, softmax_output=False)
     policy = DiscreteActorPolicy(actor=actor, action_space=space)
     critic = DiscreteCritic(preprocess_net=Net(**net))
     ppo = PPO(policy=policy, critic=critic, optim=AdamOptimizerFactory(lr=3e-3), gamma=0.98, gae_lambda=0.9)
     collector = Collector[Any](ppo, EngineEnvs(envs), VectorReplayBuffer(4096, N))
-    ppo.run_training(OnPolicyTrainerParams(
-        training_collector=collector, max_epochs=1, epoch_num_steps=timesteps, collection_step_num_env_steps=N * T,
-        batch_size=128, update_step_num_repetitions=10, show_progress=False, verbose=False,
-    ))  # fmt: skip
+    ppo.run_training(
+        OnPolicyTrainerParams(
+            training_collector=collector,
+            max_epochs=1,
+            epoch_num_steps=timesteps,
+            collection_step_num_env_steps=N * T,
+            batch_size=128,
+            update_step_num_repetitions=10,
+            show_progress=False,
+            verbose=False,
+        )
+    )
     envs.close()
     return list(envs.return_queue)
 

@@ -18,11 +18,15 @@ namespace UeRl
         [SerializeField] private int envs = 1;
         /// <summary>Time stands still while no action runs. Without it the game goes on in real time.</summary>
         [SerializeField] private bool lockStep = true;
+        /// <summary>Heuristic() plays, in real time, and nobody is listened to; env 0's numbers are on the screen. Also
+        /// -heuristic=1 on the command line.</summary>
+        [SerializeField] private bool heuristic = false;
 
         private const int PatienceMs = 50; // how long a frame waits for the trainer before it goes by without a tick
         private UeRlBridge _bridge;
         private float _timeScale;
         private bool _frozen, _fresh;
+        private string _seen; // by the first agent, in heuristic mode
 
         public UeRlBridge Bridge { get { return _bridge; } }
 
@@ -32,6 +36,18 @@ namespace UeRl
         /// <summary>The callbacks. `seed` is of env 0; of the others it is seed + env. -1: none was given.</summary>
         protected abstract UeRlGame CreateGame(int numEnvs, long seed);
 
+        /// <summary>What does this agent do now? Writes its numbers into rows.Actions, from the keyboard or from a
+        /// script.</summary>
+        protected virtual void Heuristic(UeRlRows rows, int row)
+        {
+            throw new NotSupportedException("override Heuristic() to play");
+        }
+
+        protected virtual void OnGUI()
+        {
+            if (_seen != null) GUI.Label(new Rect(8, 8, Screen.width - 16, Screen.height - 16), _seen);
+        }
+
         protected virtual void Awake()
         {
             int numEnvs = (int)Option("envs", envs);
@@ -39,7 +55,13 @@ namespace UeRl
             _bridge = new UeRlBridge(Describe(numEnvs), game);
             _bridge.Log = line => Debug.Log("ue_rl: " + line);
             Application.runInBackground = true; // else a window without the focus stands still
-            if (lockStep)
+            bool played = Option("heuristic", heuristic ? 1 : 0) != 0;
+            if (played)
+            {
+                _bridge.Heuristic = Heuristic;
+                _bridge.Show = (row, text) => _seen = row == 0 ? text : _seen;
+            }
+            if (lockStep && !played)
             {
                 QualitySettings.vSyncCount = 0;
                 Application.targetFrameRate = -1;
@@ -48,7 +70,7 @@ namespace UeRl
             _timeScale = Time.timeScale;
             int asked = (int)Option("port", port);
             _bridge.Start(asked, host);
-            Debug.Log("ue_rl: listening on " + host + ":" + _bridge.Port.ToString(CultureInfo.InvariantCulture));
+            if (!played) Debug.Log("ue_rl: listening on " + host + ":" + _bridge.Port.ToString(CultureInfo.InvariantCulture));
         }
 
         protected virtual void FixedUpdate()

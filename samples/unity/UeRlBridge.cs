@@ -1865,6 +1865,7 @@ namespace UeRl
         /// <summary>Listens; port 0 takes a free one, see Port. SocketException: it cannot.</summary>
         public void Start(int port = 7777, string host = "127.0.0.1")
         {
+            if (Played) return;
             IPAddress address;
             if (!IPAddress.TryParse(host, out address)) address = Dns.GetHostAddresses(host)[0];
             _listener = new Socket(address.AddressFamily, SocketType.Stream, ProtocolType.Tcp);
@@ -1882,7 +1883,7 @@ namespace UeRl
             }
         }
 
-        public int Port { get { return ((IPEndPoint)_listener.LocalEndPoint).Port; } }
+        public int Port { get { return _listener == null ? 0 : ((IPEndPoint)_listener.LocalEndPoint).Port; } }
 
         /// <summary>A trainer is being served.</summary>
         public bool HasTrainer { get { return _members.Count > 0; } }
@@ -1906,6 +1907,21 @@ namespace UeRl
         partial void SendFrame(ref bool mine);
         partial void LeaveMemory(string why, bool tell, ref bool mine);
 
+        // What UeRlHeuristic.cs fills in: is somebody playing here, in the trainer's place?
+        partial void IsPlayed(ref bool played);
+        partial void Play();
+        partial void ShowReady();
+
+        private bool Played
+        {
+            get
+            {
+                bool played = false;
+                IsPlayed(ref played);
+                return played;
+            }
+        }
+
         /// <summary>Once a frame: Answer(), then Receive(). True: actions run, simulate a step.</summary>
         public bool Tick()
         {
@@ -1916,13 +1932,13 @@ namespace UeRl
         /// <summary>Sends the states of the envs whose actions have ended; right after a simulated step.</summary>
         public void Answer()
         {
-            if (_members.Count == 0) return;
+            if (_members.Count == 0 && !Played) return;
             try
             {
                 _codec.Collect();
                 SendReady();
             }
-            catch (Exception error) // whatever the game throws ends the session, not the game
+            catch (Exception error) when (!Played) // whatever the game throws ends the session, not the game
             {
                 Failed(error);
             }
@@ -1933,12 +1949,19 @@ namespace UeRl
         {
             try
             {
-                Look();
-                Read();
+                if (Played)
+                {
+                    Play();
+                }
+                else
+                {
+                    Look();
+                    Read();
+                }
                 IsStepping = _codec.Dispatch();
                 if (!IsStepping) SendReady();
             }
-            catch (Exception error)
+            catch (Exception error) when (!Played)
             {
                 Failed(error);
             }
@@ -1948,8 +1971,8 @@ namespace UeRl
         /// <summary>Blocks for `milliseconds` at most, until there is something for Receive(). Call it while idle.</summary>
         public void Wait(int milliseconds)
         {
-            bool waited = false;
-            WaitForMemory(milliseconds, ref waited);
+            bool waited = Played;
+            if (!waited) WaitForMemory(milliseconds, ref waited);
             double end = Now + milliseconds / 1000.0;
             while (!waited)
             {
@@ -2279,6 +2302,11 @@ namespace UeRl
         private void SendReady()
         {
             if (_codec.Ready == 0) return;
+            if (Played)
+            {
+                ShowReady();
+                return;
+            }
             bool inMemory = false;
             SendFrame(ref inMemory);
             for (int env = 0; env < Spec.NumEnvs && _codec.Ready > 0 && !inMemory; env++)

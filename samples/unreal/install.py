@@ -1,4 +1,4 @@
-"""Puts the plugin UeRlBridge, with the C++ header that it needs, into an Unreal project.
+"""Puts the plugin UeRlBridge, with the C++ headers that it needs, into an Unreal project.
 
 python samples/unreal/install.py PROJECT          PROJECT is the folder of the .uproject; an older copy is replaced
 """
@@ -21,7 +21,8 @@ def install(project: Path) -> Path:
     shutil.copytree(SAMPLES / "unreal" / "UeRlBridge", plugin, dirs_exist_ok=True)
     third_party = plugin / "Source" / "ThirdParty" / "ue_rl"
     third_party.mkdir(parents=True)
-    shutil.copy(SAMPLES / "cpp" / "ue_rl_bridge.hpp", third_party)
+    for header in ("ue_rl_bridge.hpp", "ue_rl_sensors.hpp"):
+        shutil.copy(SAMPLES / "cpp" / header, third_party)
     return plugin
 
 

@@ -106,9 +106,18 @@ def rollout(buffer: type[RolloutBuffer] | None, num_envs: int = 2) -> tuple[PPO,
     world = World(spec_of(num_envs, {"a": 3}), uneven)
     env = GroupVecEnv(world)
     model = PPO(
-        "MlpPolicy", env, n_steps=STEPS, batch_size=8, n_epochs=1, gamma=GAMMA, gae_lambda=LAMBDA, seed=1, device="cpu",
-        rollout_buffer_class=buffer, policy_kwargs={"net_arch": [8]},
-    )  # fmt: skip
+        "MlpPolicy",
+        env,
+        n_steps=STEPS,
+        batch_size=8,
+        n_epochs=1,
+        gamma=GAMMA,
+        gae_lambda=LAMBDA,
+        seed=1,
+        device="cpu",
+        rollout_buffer_class=buffer,
+        policy_kwargs={"net_arch": [8]},
+    )
     by_hand = ByHand(world)
     _, callback = model._setup_learn(10**6, [ActiveRows(), by_hand])  # as learn() does before its first rollout
     callback.on_training_start({}, {})
@@ -193,9 +202,16 @@ def test_a_rollout_without_any_true_step_is_named() -> None:
 def test_a_replay_buffer_holds_exactly_the_true_transitions() -> None:
     world = World(spec_of(2, {"a": 3}), uneven)
     model = SAC(
-        "MlpPolicy", GroupVecEnv(world), replay_buffer_class=ActiveReplayBuffer, buffer_size=50, learning_starts=6,
-        batch_size=4, device="cpu", policy_kwargs={"net_arch": [4]}, seed=0,
-    )  # fmt: skip
+        "MlpPolicy",
+        GroupVecEnv(world),
+        replay_buffer_class=ActiveReplayBuffer,
+        buffer_size=50,
+        learning_starts=6,
+        batch_size=4,
+        device="cpu",
+        policy_kwargs={"net_arch": [4]},
+        seed=0,
+    )
     true: list[list[float]] = []
 
     class Notes(ByHand):
@@ -218,10 +234,14 @@ def test_a_replay_buffer_holds_exactly_the_true_transitions() -> None:
     assert not buffer.full
     held = np.concatenate(
         [
-            buffer.observations[: buffer.pos, 0], buffer.next_observations[: buffer.pos, 0],
-            buffer.rewards[: buffer.pos], buffer.dones[: buffer.pos], buffer.timeouts[: buffer.pos],
-        ], axis=1,
-    )  # fmt: skip
+            buffer.observations[: buffer.pos, 0],
+            buffer.next_observations[: buffer.pos, 0],
+            buffer.rewards[: buffer.pos],
+            buffer.dones[: buffer.pos],
+            buffer.timeouts[: buffer.pos],
+        ],
+        axis=1,
+    )
     np.testing.assert_allclose(held, np.array(true, np.float32), rtol=1e-6)
 
 

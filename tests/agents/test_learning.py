@@ -41,9 +41,17 @@ def test_two_agents_learn_to_cover_two_places(samples: Path) -> None:
         env = GroupVecEnv(open_transport(engine.url))
         env.seed(0)
         model = PPO(
-            "MlpPolicy", env, n_steps=64, batch_size=512, n_epochs=8, gamma=0.95, learning_rate=2e-3, seed=0,
-            device="cpu", rollout_buffer_class=ActiveRolloutBuffer,
-        )  # fmt: skip
+            "MlpPolicy",
+            env,
+            n_steps=64,
+            batch_size=512,
+            n_epochs=8,
+            gamma=0.95,
+            learning_rate=2e-3,
+            seed=0,
+            device="cpu",
+            rollout_buffer_class=ActiveRolloutBuffer,
+        )
         model.learn(60_000, callback=ActiveRows())
         env.seed(1000)
         mean, _ = evaluate_policy(model, env, n_eval_episodes=200)

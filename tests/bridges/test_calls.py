@@ -83,8 +83,10 @@ def test_set_reaches_one_env_or_all() -> None:
     answer_call(lab, b"SET=gravity:7,wind[m/s]:-1;ENV=2")
     assert lab.log == [("set", "gravity", 5.0, -1), ("set", "gravity", 7.0, 2), ("set", "wind[m/s]", -1.0, 2)]
     assert [answer_call(lab, f"GET=gravity;ENV={env}".encode()) for env in range(3)] == [
-        b"VALUES=gravity:5", b"VALUES=gravity:5", b"VALUES=gravity:7",
-    ]  # fmt: skip
+        b"VALUES=gravity:5",
+        b"VALUES=gravity:5",
+        b"VALUES=gravity:7",
+    ]
     assert answer_call(lab, b"GET=gravity") == b"VALUES=gravity:5"  # of env 0
 
 

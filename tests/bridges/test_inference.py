@@ -326,9 +326,12 @@ def test_a_recurrent_policy_remembers_each_env_and_forgets_at_each_episode(
         vec_env.close()
     bridge = GymnasiumBridge("CartPole-v1", 2)
     policy: Any = (
-        OnnxInference(path) if kind == "onnx" else Sb3Inference(model) if kind == "sb3"
+        OnnxInference(path)
+        if kind == "onnx"
+        else Sb3Inference(model)
+        if kind == "sb3"
         else ReloadingInference(path, interval=None)
-    )  # fmt: skip
+    )
     bridge.set_inference_interface(policy)
     for _ in range(2):  # the second start begins as the first did: nothing is left of it
         bridge.start_inference(seeds=[5, 6])

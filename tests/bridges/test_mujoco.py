@@ -184,9 +184,16 @@ def test_learns_to_balance_over_shared_memory() -> None:
     with run_shm_in_thread(MujocoBridge("InvertedPendulum", num_envs=32)) as engine:
         env = ue_rl.connect(engine.url)
         model = sb3.PPO(
-            "MlpPolicy", env, n_steps=32, batch_size=256, learning_rate=3e-3, gae_lambda=0.9, gamma=0.95, device="cpu",
+            "MlpPolicy",
+            env,
+            n_steps=32,
+            batch_size=256,
+            learning_rate=3e-3,
+            gae_lambda=0.9,
+            gamma=0.95,
+            device="cpu",
             seed=0,
-        )  # fmt: skip
+        )
         model.learn(8192)
         mean, _ = evaluate_policy(model, env, n_eval_episodes=5, warn=False)
         env.close()
@@ -284,11 +291,13 @@ def test_a_contract_ends_with_its_trainers_session(ends: str) -> None:
 
 def test_a_task_of_functions() -> None:
     task = MujocoTask(
-        frame_skip=4, fields=("xpos",), observe=lambda now: now.xpos[:, 1],
+        frame_skip=4,
+        fields=("xpos",),
+        observe=lambda now: now.xpos[:, 1],
         reward=lambda before, actions, now: now.qpos[:, 0] - before.qpos[:, 0] - actions[:, 0],
         terminated=lambda now: now.xpos[:, 1, 0] > 0.01,
         begin=lambda rng, qpos, qvel: qvel.__setitem__(0, rng.uniform(0, 1)),
-    )  # fmt: skip
+    )
     bridge = begun(cart(task=task))
     assert bridge.task.dt == pytest.approx(0.04)
     assert (bridge.physics.now.qvel[:, 0] == [np.random.default_rng(seed).uniform(0, 1) for seed in range(3)]).all()
@@ -387,7 +396,7 @@ def test_serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_example_of_the_page_runs() -> None:
     pytest.importorskip("stable_baselines3")
     page = (Path(__file__).resolve().parents[2] / "docs" / "mujoco.md").read_text("utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    (example,) = re.findall(r"```python cart\n(.*?)```", page, re.S)
     names: dict[str, Any] = {}
     exec(compile(example.replace("learn(1024)", "learn(64)"), "docs/mujoco.md", "exec"), names)
     assert names["bridge"].physics.now.time.any()

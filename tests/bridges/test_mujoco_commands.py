@@ -210,8 +210,11 @@ def test_what_cannot_be_done_is_named(game: Game, method: Method, payload: Any, 
 def test_cameras_are_listed(game: Game) -> None:
     cameras = game.ask(Method.LIST_CAMERAS).cameras
     assert [(camera.id, text(camera.name)) for camera in cameras] == [
-        (0, "0/side"), (1, "0/free"), (2, "1/side"), (3, "1/free"),
-    ]  # fmt: skip
+        (0, "0/side"),
+        (1, "0/free"),
+        (2, "1/side"),
+        (3, "1/free"),
+    ]
     assert (cameras[0].width, cameras[0].height, cameras[0].channels, cameras[0].fovDegrees) == (32, 24, 3, 60)
 
 

@@ -317,8 +317,9 @@ async def test_a_name_with_two_addresses_has_one_port(monkeypatch: pytest.Monkey
     async with BridgeServer(bridge(), host="localhost", port=0) as server:
         assert server._server is not None
         assert sorted(sock.getsockname() for sock in server._server.sockets) == [
-            ("127.0.0.1", server.port), ("127.0.0.2", server.port)
-        ]  # fmt: skip
+            ("127.0.0.1", server.port),
+            ("127.0.0.2", server.port),
+        ]
 
 
 # -- GymnasiumBridge

@@ -93,8 +93,9 @@ def test_the_second_signal_changes_nothing() -> None:
 
 def test_nohup_is_heeded() -> None:
     with script("serve_shm(DoNothingBridge(2), ready=say)", "signal.signal(signal.SIGHUP, signal.SIG_IGN)") as (
-        process, url,
-    ):  # fmt: skip
+        process,
+        url,
+    ):
         process.send_signal(signal.SIGHUP)
         env = ue_rl.connect(url)
         env.reset()

@@ -136,7 +136,7 @@ def test_a_half_open_connection_that_stays(line: Line) -> None:
 
 @over_tcp
 def test_one_of_several_sockets_is_cut(line: Line) -> None:
-    run = line.train("--channel", "per_env", "--reconnect", 10, "--timesteps", 1024)
+    run = line.train("--channel", "per-env", "--reconnect", 10, "--timesteps", 1024)
     assert line.network.count == 3
     line.network.cut(1)
     assert run.wait(30) == 0, run.text

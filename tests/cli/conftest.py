@@ -28,8 +28,12 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[sub
     words = [word.replace("TMP", str(tmp_path)) for word in request.param]
     process = subprocess.Popen(
         [sys.executable, "-m", "ue_rl", "serve", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
     assert process.stdout is not None
     try:
         for line in process.stdout:
@@ -50,11 +54,12 @@ def tiny_model(tmp_path: Path) -> Path:
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto
     graph = helper.make_graph(
-        [helper.make_node("Slice", ["obs", "from", "to", "axis"], ["actions"])], "tiny",
+        [helper.make_node("Slice", ["obs", "from", "to", "axis"], ["actions"])],
+        "tiny",
         [helper.make_tensor_value_info("obs", kind.FLOAT, ["N", 4])],
         [helper.make_tensor_value_info("actions", kind.FLOAT, ["N", 2])],
         [helper.make_tensor(name, kind.INT64, [1], [n]) for name, n in (("from", 0), ("to", 2), ("axis", 1))],
-    )  # fmt: skip
+    )
     path = tmp_path / "tiny.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
     return path

@@ -20,7 +20,6 @@ import ue_rl
 from tests.harness.warm_cli import WarmCli
 from tests.support.waiting import eventually
 from ue_rl.cli import main
-from ue_rl.cli.common import engine_url
 from ue_rl.testing import PluginStandIn
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs what POSIX has")
@@ -45,11 +44,11 @@ def run(*words: str) -> int:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["inspect", "--host", "a/b"], "not an address of an engine"),
-        (["inspect", "--host", "http://127.0.0.1"], "not an address of an engine"),
-        (["inspect", "--timeout", "nan"], "positive number of seconds"),
-        (["inspect", "--timeout", "0"], "positive number of seconds"),
-        (["inspect", "--timeout", "x"], "not a valid float"),
+        (["inspect", "a/b"], "not an address of an engine"),
+        (["inspect", "http://127.0.0.1"], "not an address of an engine"),
+        (["inspect", "--timeout", "nan"], "not a duration"),
+        (["inspect", "--timeout", "0"], "not a duration"),
+        (["inspect", "--timeout", "x"], "not a duration such as"),
         (["inspect", "--port", "0"], "1<=x<=65535"),
         (["play", "x.zip", "--gif", "x.gif"], "only a hosted env can be filmed"),
         (["play", "x.zip", "--max-episode-steps", "-1"], "x>=1"),
@@ -60,6 +59,15 @@ def run(*words: str) -> int:
         (["serve", "--bridge", "nothing"], "cannot be loaded"),
         (["serve", "--bridge", "ue_rl:Nothing"], "cannot be loaded"),
         (["nothing"], "No such command"),
+        (["trian"], "did you mean 'train'?"),
+        (["inspect", "--port", "1", "tcp://a"], "--port 1 is short for tcp://127.0.0.1:1"),
+        (["play", "x.onnx", "--env", "CartPole-v1", "--port", "1"], "give one of them"),
+        (["train", "--port", "1", "a", "b"], "leave one out"),
+        (["train", "--restarts", "lots"], "must be TIMES/WINDOW such as 10/60s"),
+        (["train", "--timeout", "1d"], "must be a duration above 0"),
+        (["train", "a?chanel=shared"], "Did you mean 'channel'?"),
+        (["serve", "--env", "CartPole-v1", "tcp://a?channel=shared"], "it has no options"),
+        (["check", "a?channel=shared"], "every carrier of an engine is checked"),
         (["train", "--param", "x"], "not a parameter"),
         (["train", "--set", "x"], "not a setting"),
         (["train", "--env-kwargs", "{"], "not a JSON object"),
@@ -69,7 +77,7 @@ def run(*words: str) -> int:
         (["train", "--backend", "rllib", "--normalize"], "train with --backend sb3"),
         (["train", "--num-env-runners", "4"], "Train with --backend rllib"),
         (["train", "--timesteps", "0"], "must be a positive integer"),
-        (["train", "--host", "a/b"], "not an address of an engine"),
+        (["train", "a/b"], "not an address of an engine"),
         (["train", "--resume", "--force"], "exclude each other"),
         (["train", "--config", os.devnull], "cannot be read"),
     ],
@@ -90,7 +98,7 @@ def test_a_wrong_command_line_is_one_sentence_and_2(
         (["play", "missing.zip"], "is not a saved model"),
         (["export", "missing.zip"], "is not a saved model"),
         (["policy-server", "missing.onnx", "--port", "0"], "cannot be read"),
-        (["inspect", "--host", "shm://no-such-segment"], "no shared memory"),
+        (["inspect", "shm://no-such-segment"], "no shared memory"),
     ],
 )
 def test_a_run_that_fails_is_one_sentence_and_1(
@@ -100,17 +108,6 @@ def test_a_run_that_fails_is_one_sentence_and_1(
     said = capsys.readouterr().err
     assert text in said
     assert "Traceback" not in said
-
-
-@pytest.mark.parametrize(
-    ("host", "url"),
-    [
-        ("1.2.3.4", "tcp://1.2.3.4:5"), ("::1", "tcp://[::1]:5"), ("shm://x", "shm://x"), ("a:9", "tcp://a:9"),
-        ("[::1]:9", "tcp://[::1]:9"), ("tcp://1.2.3.4", "tcp://1.2.3.4:5"), ("tcp://a:9", "tcp://a:9"),
-    ],
-)  # fmt: skip
-def test_hosts_and_ports(host: str, url: str) -> None:
-    assert engine_url(host, 5) == url
 
 
 @posix
@@ -211,7 +208,7 @@ def test_ctrl_c_is_one_word(command: str, tiny_model: Path, warm_cli: WarmCli, t
     assert (tmp_path / "errors.txt").read_text().strip() == "stopped"
 
 
-@pytest.mark.parametrize("served", [["--env", "CartPole-v1", "--host", "::", "--port", "0"]], indirect=True)
+@pytest.mark.parametrize("served", [["--env", "CartPole-v1", "tcp://[::]:0"]], indirect=True)
 def test_an_ipv6_server_says_an_address_that_reaches_it(served: tuple[subprocess.Popen[str], str]) -> None:
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")

@@ -118,9 +118,21 @@ def test_play_equals_evaluate_policy(models: Path, tmp_path: Path, num_envs: int
     assert run("export", models / "model.zip", "-o", tmp_path / "x.onnx").exit_code == 0
     for model in (tmp_path / "x.onnx", models / "model.zip"):
         result = run(
-            "play", model, "--env", "CartPole-v1", "--num-envs", num_envs, "--episodes", 6, "--seed", 9,
-            "--json", tmp_path / "e.json", "--csv", tmp_path / "e.csv",
-        )  # fmt: skip
+            "play",
+            model,
+            "--env",
+            "CartPole-v1",
+            "--num-envs",
+            num_envs,
+            "--episodes",
+            6,
+            "--seed",
+            9,
+            "--json",
+            tmp_path / "e.json",
+            "--csv",
+            tmp_path / "e.csv",
+        )
         assert result.exit_code == 0, (result.output, result.exception)
         rows = json.loads((tmp_path / "e.json").read_text())["episodes"]
         assert [row["return"] for row in rows] == expected
@@ -137,9 +149,19 @@ def test_a_seed_decides_a_stochastic_policys_noise(models: Path, tmp_path: Path)
 
     def episodes(seed: int) -> Any:
         result = run(
-            "play", tmp_path / "noisy.onnx", "--env", "CartPole-v1", "--num-envs", 2, "--episodes", 6, "--seed", seed,
-            "--json", tmp_path / "e.json",
-        )  # fmt: skip
+            "play",
+            tmp_path / "noisy.onnx",
+            "--env",
+            "CartPole-v1",
+            "--num-envs",
+            2,
+            "--episodes",
+            6,
+            "--seed",
+            seed,
+            "--json",
+            tmp_path / "e.json",
+        )
         assert result.exit_code == 0, (result.output, result.exception)
         return json.loads((tmp_path / "e.json").read_text())["episodes"]
 

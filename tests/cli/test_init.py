@@ -36,7 +36,7 @@ def test_the_config_is_understood(handshake: str, algo: str, script: str, tmp_pa
         init(f"127.0.0.1:{engine.port}", "--output", str(tmp_path))
     written = (tmp_path / "train.yaml").read_text("utf-8")
     options = resolve({}, tmp_path / "train.yaml")
-    assert (options.algo, options.hosts) == (algo, [f"127.0.0.1:{engine.port}"])
+    assert (options.algo, options.urls) == (algo, [f"tcp://127.0.0.1:{engine.port}"])
     assert ("#   gravity: 9.8  # 0 to 20" in written) == ("PARAMS" in handshake)
     assert ("# max_episode_steps: 1000" in written) == ("TRUNC" not in handshake)
     assert script in (tmp_path / "train.py").read_text("utf-8")

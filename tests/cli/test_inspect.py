@@ -86,7 +86,7 @@ def test_steps_of_40_ms(carrier: str, told: bool) -> None:
 
 def test_rlbase() -> None:
     with PluginStandIn(env_type="RLBASE", tick_rate=60) as game:
-        said = inspect("--port", str(game.port), "--steps", "10", "--nul-terminated")
+        said = inspect(f"127.0.0.1:{game.port}?nul-terminated=yes", "--steps", "10")
     assert "use more envs" not in said
     assert "a step takes three of the game's ticks with RLBASE" in said
     assert "use MULTI with ENV_COUNT=1" in said

@@ -17,7 +17,7 @@ from ue_rl.spaces.actions import ActionSpec
 def test_two_engines_play_as_one() -> None:
     with RLlinkServer(4, ActionSpec.discrete(3), steps_per_sample=60) as server:
         with run_in_thread(Walk(2)) as one, run_in_thread(Walk(3)) as two:
-            words = ["rllink", "--port", str(server.port), "--connect", one.url, "--connect", two.url, "--steps", "150"]
+            words = ["rllink", "--port", str(server.port), "--url", one.url, "--url", two.url, "--steps", "150"]
             result = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert server.mistakes == []
@@ -29,11 +29,11 @@ def test_two_engines_play_as_one() -> None:
 
 
 def test_wrong_words() -> None:
-    for words in ([], ["--env", "CartPole-v1", "--connect", "tcp://127.0.0.1:1"], ["--engine", "x", "--timeout", "0"]):
+    for words in ([], ["--env", "CartPole-v1", "--url", "tcp://127.0.0.1:1"], ["--engine", "x", "--timeout", "0"]):
         result = CliRunner().invoke(cli, ["rllink", *words])
         assert result.exit_code != 0
     with run_in_thread(Walk(1)) as engine:
-        result = CliRunner().invoke(cli, ["rllink", "--port", "1", "--wait", "0", "--connect", engine.url])
+        result = CliRunner().invoke(cli, ["rllink", "--port", "1", "--wait", "0", "--url", engine.url])
     assert isinstance(result.exception, LearnerUnreachable)
 
 
@@ -53,7 +53,7 @@ class Config:
 def test_own_classes_need_a_word() -> None:
     pickled = pickle.dumps(Config())
     with run_in_thread(Walk(2)) as engine, RLlinkServer(4, ActionSpec.discrete(3), 40, config_pickle=pickled) as server:
-        words = ["rllink", "--port", str(server.port), "--connect", engine.url, "--steps", "40"]
+        words = ["rllink", "--port", str(server.port), "--url", engine.url, "--steps", "40"]
         refused = CliRunner().invoke(cli, words)
         assert isinstance(refused.exception, UnsupportedNetwork)
         assert "OwnCatalog" in str(refused.exception)

@@ -1,4 +1,4 @@
-"""`ue-rl serve --shm`, `--shm-name` and `--transport`, as a user meets them."""
+"""`ue-rl serve --shm`, `ue-rl serve shm://NAME` and ?transport=.., as a user meets them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from click.testing import CliRunner
 import ue_rl
 from tests.cli.conftest import rest_of
 from ue_rl.cli import cli
-from ue_rl.connecting import address_of
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.shm import segment
@@ -44,18 +43,18 @@ def test_serve_shm_offers_the_upgrade(served: tuple[subprocess.Popen[str], str])
     port = url.rpartition(":")[2]
     shown = CliRunner().invoke(cli, ["inspect", "--port", port, "--steps", "20"]).output.replace("\n", "")
     assert "shared memory, socket doorbell" in shown
-    shown = CliRunner().invoke(cli, ["inspect", "--port", port, "--steps", "20", "--transport", "tcp"]).output
+    shown = CliRunner().invoke(cli, ["inspect", f"{url}?transport=tcp", "--steps", "20"]).output
     assert "shared channel" in shown.replace("\n", "")
     output = stop(process)
     assert "attached to ue_rl_" in output
     assert "the trainer has gone" in output
 
 
-@pytest.mark.parametrize("served", [[*CART_POLE, "--shm-name", "TMP/engine.shm"]], indirect=True)
+@pytest.mark.parametrize("served", [[*CART_POLE, "shm://TMP/engine.shm"]], indirect=True)
 def test_serve_by_name_and_train_there(served: tuple[subprocess.Popen[str], str], tmp_path: Path) -> None:
     process, url = served
     words = [
-        "train", "--host", url, "--algo", "ppo", "--timesteps", "128", "--n-steps", "32", "--batch-size", "32",
+        "train", url, "--algo", "ppo", "--timesteps", "128", "--n-steps", "32", "--batch-size", "32",
         "--log-dir", str(tmp_path / "runs"), "--no-export",
     ]  # fmt: skip
     result = CliRunner().invoke(cli, words)
@@ -68,23 +67,22 @@ def test_serve_by_name_and_train_there(served: tuple[subprocess.Popen[str], str]
 
 @pytest.mark.parametrize("served", [[*CART_POLE, "--tick-rate", "1000", "--port", "0"]], indirect=True)
 def test_without_an_offer_shm_is_refused_by_name(served: tuple[subprocess.Popen[str], str]) -> None:
-    port = served[1].rpartition(":")[2]
-    result = CliRunner().invoke(cli, ["inspect", "--port", port, "--transport", "shm"])
+    result = CliRunner().invoke(cli, ["inspect", f"{served[1]}?transport=shm"])
     assert isinstance(result.exception, UnsupportedByEngine)
     assert "serve --shm" in str(result.exception)
 
 
 def test_wrong_words() -> None:
-    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm", "--shm-name", "x"])
+    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm", "shm://x"])
     assert result.exit_code == 2
     assert "give one of them" in result.output
-    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm-name", "x", "--port", "5"])
+    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "shm://x", "--port", "5"])
     assert result.exit_code == 2
-    assert "leave out --port" in result.output
+    assert "leave one out" in result.output
     result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--images"])
     assert result.exit_code == 2
     assert "text carries no images" in result.output
-    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm-name", ""])
+    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "shm://"])
     assert isinstance(result.exception, ConfigurationError)  # and is not served over TCP instead
 
 
@@ -101,16 +99,9 @@ def test_where_shared_memory_is_impossible_serve_says_so(monkeypatch: pytest.Mon
     assert "trainers are served text only" in output
     assert "UE_RL_PURE is set" in output
     assert "on offer" not in output
-    for more in (["--shm-name", "x"], ["--shm", "--images"]):
+    for more in (["shm://x"], ["--shm", "--images"]):
         with monkeypatch.context() as patch:
             patch.setattr("ue_rl.bridges.GymnasiumBridge", None)  # is not made first
             result = CliRunner().invoke(cli, ["serve", *CART_POLE, *more])
         assert isinstance(result.exception, ConfigurationError), more
         assert "needs ue_rl's compiled module" in str(result.exception)
-
-
-def test_addresses() -> None:
-    assert address_of(None, None) == "tcp://127.0.0.1:7777"
-    assert address_of("::1", 5) == "tcp://[::1]:5"
-    assert address_of("[::1]", 5) == "tcp://[::1]:5"
-    assert address_of("shm://mine", 5) == "shm://mine"

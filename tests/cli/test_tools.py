@@ -39,7 +39,7 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
 
 def test_the_name_of_an_engine_is_read_without_torch() -> None:
     """`inspect` would take the seconds in which it is loaded for those that the engine needs to connect."""
-    code = "import sys; from ue_rl.cli.common import engine_url; engine_url('localhost', 5); "
+    code = "import sys; from ue_rl.cli.common import engine_url; engine_url('localhost'); "
     code += "assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -75,13 +75,57 @@ def test_serve_hosts_a_bridge_with_the_extra_engine_alone() -> None:
     assert "8 envs on tcp://127.0.0.1:" in first
 
 
-@pytest.mark.parametrize(("command", "extra"), [("train", "train"), ("serve --env CartPole-v1", "train")])
-def test_a_command_names_the_extra_that_it_lacks(command: str, extra: str) -> None:
-    code = f"import sys; sys.modules.update(dict.fromkeys({_NOT_IN_ENGINE})); from ue_rl.cli import main; "
-    code += f"main({command.split()})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert f"pip install 'ue_rl[{extra}]'" in done.stderr
+_LACKING = {
+    "train": "train",
+    "train --help": "train",
+    "serve --env CartPole-v1": "train",
+    "serve --pettingzoo pettingzoo.classic.rps_v2": "agents",
+    "serve --mujoco HalfCheetah": "mujoco",
+    "bench": "train",
+    "export x.zip": "train",
+    "play x.onnx": "train",
+    "policy-server MODEL": "inference",
+    "rllink --url URL --port 1": "rllink",
+    "rllink --env CartPole-v1": "train",
+    "arena run foraging": "arena",
+    "sessions samples.skirmish.bridge:Skirmish --tcp 0": "realtime",
+}
+
+
+@pytest.mark.parametrize("command", _LACKING)
+def test_a_command_names_the_extra_that_it_lacks(command: str, tiny_model: Path) -> None:
+    """All others work with the extra engine alone, which the tests above show, or need no engine."""
+    hidden = (
+        *_NOT_IN_ENGINE,
+        "mujoco",
+        "pettingzoo",
+        "onnx",
+        "pydantic",
+        "ray",
+        *(["msgpack"] if "--url" in command else []),
+    )
+    with run_in_thread(ReachBridge(1)) as server:
+        places = {"MODEL": str(tiny_model), "URL": server.url}
+        words = [places.get(word, word) for word in command.split()]
+        code = f"import sys; sys.modules.update(dict.fromkeys({hidden})); from ue_rl.cli import main; main({words})"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert f"pip install 'ue_rl[{_LACKING[command]}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_each_command_is_tried_without_what_it_needs() -> None:
+    tried = {command.split()[0] for command in _LACKING} | {"check", "inspect"}
+    assert tried | {"init", "completion"} == set(COMMANDS)
+
+
+def test_init_needs_the_extra_engine_alone(tmp_path: Path) -> None:
+    with run_in_thread(ReachBridge(3)) as server:
+        code = f"import sys; sys.modules.update(dict.fromkeys({_NOT_IN_ENGINE})); from ue_rl.cli import main; "
+        code += f"main({['init', server.url, '--output', str(tmp_path)]})"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert server.url in (tmp_path / "train.yaml").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -142,9 +186,7 @@ def test_serve_stops_with_a_ctrl_c_that_comes_as_it_starts() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /dev/shm")
-@pytest.mark.parametrize(
-    "served", [[*CART_POLE, "--shm", "--port", "0"], [*CART_POLE, "--shm-name", NAME]], indirect=True
-)
+@pytest.mark.parametrize("served", [[*CART_POLE, "--shm", "--port", "0"], [*CART_POLE, f"shm://{NAME}"]], indirect=True)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_serve_ends_in_order_on_other_signals(
     served: tuple[subprocess.Popen[str], str], number: signal.Signals, code: int

@@ -42,9 +42,14 @@ def test_a_log_record_is_one_json_object(caplog: pytest.LogCaptureFixture) -> No
     first, second = (json.loads(JsonFormatter().format(record)) for record in caplog.records)
     assert first.pop("time").endswith("Z")
     assert first == {
-        "level": "INFO", "logger": "ue_rl.engines", "message": "engine 2: idle -> connecting: tcp://127.0.0.1:7777",
-        "engine": 2, "before": "idle", "after": "connecting", "reason": "tcp://127.0.0.1:7777",
-    }  # fmt: skip
+        "level": "INFO",
+        "logger": "ue_rl.engines",
+        "message": "engine 2: idle -> connecting: tcp://127.0.0.1:7777",
+        "engine": 2,
+        "before": "idle",
+        "after": "connecting",
+        "reason": "tcp://127.0.0.1:7777",
+    }
     assert second["message"] == "it broke: \x1b[2J"
     assert "ValueError" in second["exception"]
     for record in caplog.records:
@@ -178,9 +183,12 @@ def test_without_a_terminal_the_view_is_lines_and_the_log_is_json(tmp_path: Path
     records = [json.loads(line) for line in done.stderr.splitlines()]
     changes = [(r["before"], r["after"]) for r in records if r.get("engine") == 0]
     assert changes[:5] == [
-        ("idle", "launching"), ("launching", "loading"), ("loading", "connecting"), ("connecting", "streaming"),
+        ("idle", "launching"),
+        ("launching", "loading"),
+        ("loading", "connecting"),
+        ("connecting", "streaming"),
         ("streaming", "playing"),
-    ]  # fmt: skip
+    ]
     assert changes[-1] == ("cleanup", "idle")
 
 
@@ -211,9 +219,10 @@ def test_on_a_terminal_the_view_is_drawn_and_the_summary_follows(
 ) -> None:
     words = ["--timesteps", "128", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "0"]
     run = warm_cli.start(
-        ["train", *words, "--no-export", "--ui", "--log-dir", str(tmp_path)], output=terminal[1],
+        ["train", *words, "--no-export", "--ui", "--log-dir", str(tmp_path)],
+        output=terminal[1],
         environment={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
-    )  # fmt: skip
+    )
     shown, deadline = "", time.monotonic() + 60
     while not run.ended.wait(0.01):
         shown += shown_on(terminal[0])

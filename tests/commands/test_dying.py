@@ -53,8 +53,12 @@ def test_before_and_after(session: Session) -> None:
     commands = connection.commands
     connection.close()
     calls: list[Callable[[], object]] = [
-        commands.ping, commands.poll, lambda: commands.send(2000), commands.wait_event, lambda: connection.commands
-    ]  # fmt: skip
+        commands.ping,
+        commands.poll,
+        lambda: commands.send(2000),
+        commands.wait_event,
+        lambda: connection.commands,
+    ]
     for call in calls:
         with pytest.raises(errors.ConnectionUnusable, match="closed"):
             call()

@@ -27,8 +27,9 @@ def test_what_is_cut_is_put_together(text: bytes, longest: int, number: int) -> 
 def test_an_entry_byte_by_byte() -> None:
     """As docs/commands.md has it, section 1."""
     assert list(text_entries(7, b"GET=a", 15)) == [
-        b"TEXT" + struct.pack("<II", 7, 2) + b"GET", b"TEXT" + struct.pack("<II", 7, 0) + b"=a"
-    ]  # fmt: skip
+        b"TEXT" + struct.pack("<II", 7, 2) + b"GET",
+        b"TEXT" + struct.pack("<II", 7, 0) + b"=a",
+    ]
 
 
 def entry(number: int, rest: int, piece: bytes) -> bytes:

@@ -127,12 +127,16 @@ RLBASE = b"CONFIG:OBS=2;ACT=1;ENV_TYPE=RLBASE;VERSION=1\n"
 AGENTS = b"CONFIG:OBS=2;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;CHANNEL=SHARED;AGENTS=cat:1,dog:1;OBS.cat=1\n"
 
 
-@pytest.mark.parametrize("answer", [
-    b"OBS=1;REW=0;DONE=0;ENV=0||OBS=1,2;REW=0;DONE=0;ENV=0\n",  # no AGENT
-    b"OBS=1;REW=0;DONE=0;ENV=0;AGENT=1||OBS=1,2;REW=0;DONE=0;ENV=0;AGENT=2\n",  # from 1
-    b"OBS=1;REW=0;DONE=0;ENV=0;AGENT=0\nOBS=1,2;REW=0;DONE=0;ENV=0;AGENT=1\n",  # a line each
-    b"OBS=1;REW=0;DONE=0;ENV=0;AGENT=0||OBS=1,2;REW=0;DONE=0;ENV=0;AGENT=7\n",
-], ids=["none", "from-one", "lines", "seven"])  # fmt: skip
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"OBS=1;REW=0;DONE=0;ENV=0||OBS=1,2;REW=0;DONE=0;ENV=0\n",  # no AGENT
+        b"OBS=1;REW=0;DONE=0;ENV=0;AGENT=1||OBS=1,2;REW=0;DONE=0;ENV=0;AGENT=2\n",  # from 1
+        b"OBS=1;REW=0;DONE=0;ENV=0;AGENT=0\nOBS=1,2;REW=0;DONE=0;ENV=0;AGENT=1\n",  # a line each
+        b"OBS=1;REW=0;DONE=0;ENV=0;AGENT=0||OBS=1,2;REW=0;DONE=0;ENV=0;AGENT=7\n",
+    ],
+    ids=["none", "from-one", "lines", "seven"],
+)
 def test_agents(answer: bytes) -> None:
     with says(AGENTS, answer) as url:
         report = check(url, QUICK)

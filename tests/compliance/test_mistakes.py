@@ -86,8 +86,13 @@ def test_ways_have_names_of_their_own() -> None:
 
 
 def test_sections_are_those_of_the_protocol() -> None:
-    headings = set(re.findall(r"^#{2,3} (.+?)(?: \((?:base|1\.[12]|MULTI, SINGLE)\))?$",
-                              (ROOT / "docs" / "protocol.md").read_text("utf-8"), re.MULTILINE))  # fmt: skip
+    headings = set(
+        re.findall(
+            r"^#{2,3} (.+?)(?: \((?:base|1\.[12]|MULTI, SINGLE)\))?$",
+            (ROOT / "docs" / "protocol.md").read_text("utf-8"),
+            re.MULTILINE,
+        )
+    )
     for mistake in MISTAKES.values():
         if mistake.section.startswith("docs/"):
             continue

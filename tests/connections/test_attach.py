@@ -57,9 +57,14 @@ def test_a_dead_trainers_pid_that_was_given_to_another_process_frees_the_segment
 @linux
 def test_a_dead_engines_pid_that_was_given_to_another_process_is_no_engine(tmp_path: Path) -> None:
     header, size = plan(
-        1, 1, 1, ring_size=256, config=b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1\n", server_pid=os.getpid(),
+        1,
+        1,
+        1,
+        ring_size=256,
+        config=b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1\n",
+        server_pid=os.getpid(),
         server_start=processes.start_time() - 1,
-    )  # fmt: skip
+    )
     path = tmp_path / "left.shm"
     memory = bytearray(size)
     StepMemory.create(memory, header, b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1\n").release()

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from tests.harness.engines.shm_faulty import ShmFaultyEngine
 from ue_rl import errors
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection
-from ue_rl.testing import Fault, FaultKind, FaultyEngine, PluginStandIn, RawClient, Script, ShmFaultyEngine
+from ue_rl.testing import Fault, FaultKind, FaultyEngine, PluginStandIn, RawClient, Script
 from ue_rl.testing.fault_cases import FAULT_CASES, NUM_ENVS, FaultCase, provoke
 from ue_rl.transport import Transport
 

@@ -14,7 +14,7 @@ import pytest
 from ue_rl import errors
 from ue_rl.bridges import MultiEnvBridge, run_in_thread
 from ue_rl.bridges.tcp.numbers import Numbers
-from ue_rl.connecting import open_transport, parse_tcp
+from ue_rl.connecting import open_transport
 from ue_rl.connections import open_tcp
 from ue_rl.spec import AgentGroup, Channel, EnvSpec, EnvType
 from ue_rl.system.compiled import load
@@ -158,9 +158,11 @@ def test_what_a_trainer_counts(compiled: bool) -> None:
         connection.receive()
         connection.close()
         assert engine.lines == [
-            "ACT=RESET;ENV=0||ACT=RESET;ENV=1||ACT=RESET;ENV=2;SEQ=1", "GET;SEQ=2",
-            "ACT=0;ENV=0||ACT=0;ENV=2||ACT=RESET;ENV=1;SEQ=3", "ACT=RESET;ENV=2;SEQ=4",
-        ]  # fmt: skip
+            "ACT=RESET;ENV=0||ACT=RESET;ENV=1||ACT=RESET;ENV=2;SEQ=1",
+            "GET;SEQ=2",
+            "ACT=0;ENV=0||ACT=0;ENV=2||ACT=RESET;ENV=1;SEQ=3",
+            "ACT=RESET;ENV=2;SEQ=4",
+        ]
         assert connection.last_number == 4
         engine.lines.clear()
         connection = open_tcp("127.0.0.1", engine.port, channel="per_env", compiled=compiled)
@@ -223,7 +225,7 @@ class Slow(MultiEnvBridge):
 @pytest.fixture
 def slow() -> Iterator[tuple[Slow, RawClient]]:
     bridge = Slow(EnvSpec(1, 1, num_envs=N, channel=Channel.ANY))
-    with run_in_thread(bridge) as server, RawClient(parse_tcp(server.url)) as client:
+    with run_in_thread(bridge) as server, RawClient(("127.0.0.1", server.port)) as client:
         assert "SEQ" in client.line().partition("FEATURES=")[2].split(",")
         yield bridge, client
 
@@ -296,7 +298,7 @@ def test_rows_of_two_requests_are_answered_in_lines_of_their_own(slow: tuple[Slo
 
 def test_env_sockets_have_numbers_of_their_own() -> None:
     with run_in_thread(Slow(EnvSpec(1, 1, num_envs=2, channel=Channel.ANY))) as server:
-        address = parse_tcp(server.url)
+        address = ("127.0.0.1", server.port)
         with RawClient(address) as admin:
             admin.line()
             with RawClient(address) as one, RawClient(address) as two:
@@ -339,7 +341,7 @@ def test_who_announces_it(spec: EnvSpec, announced: bool) -> None:
     bridge = Slow(spec)
     assert ("SEQ" in bridge.spec.features) is announced
     with run_in_thread(bridge) as server:
-        connection = open_tcp(*parse_tcp(server.url))
+        connection = open_tcp("127.0.0.1", server.port)
         connection.reset()
         connection.receive()
         assert connection.last_number == int(announced)
@@ -433,7 +435,7 @@ def test_an_engine_without_numbers_must_answer_before_it_is_trusted(
     channel: str, calls: bool, late: str, asked: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Forgetful(channel, calls, late) as engine:
-        transport: Any = open_transport(engine.url, "tcp", timeout=0.3, connect_timeout=5, reconnect=10, max_restarts=5)
+        transport: Any = open_transport(engine.url, "tcp", timeout=0.3, connect_timeout=5, reconnect=10, restarts=5)
         transport.reset()
         transport.receive()
         transport.send_actions(np.ones((N, 1), np.float32))

@@ -180,8 +180,9 @@ def test_a_stalling_peer_loses_and_doubles_nothing(upgraded: bool) -> None:
         target = str(engine.port) if upgraded else engine.name
         process = subprocess.Popen(
             [sys.executable, "-c", code, target, str(Path(__file__).parents[2] / "benchmarks")],
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert process.stdout is not None
         assert process.stdout.readline() == "READY\n"
         rng = np.random.default_rng(0)

@@ -21,9 +21,16 @@ from ue_rl.wire.handshake import decode_handshake, encode_handshake
 
 TREE = Branch((("arm", box((2,), -1, 1)), ("door", Leaf(LeafKind.DISCRETE, (), counts=(3,)))))
 FULL = EnvSpec(
-    3, 3, num_envs=2, action=ActionSpec.of(TREE), obs_space=TREE, features=frozenset({"MASK", "SEED", "RENDER"}),
-    obs_names=("x[m]", "y[m]", "door"), act_names=("a", "b", "c"), parameters=(Parameter("wind", 0.5, -1, 1),),
-)  # fmt: skip
+    3,
+    3,
+    num_envs=2,
+    action=ActionSpec.of(TREE),
+    obs_space=TREE,
+    features=frozenset({"MASK", "SEED", "RENDER"}),
+    obs_names=("x[m]", "y[m]", "door"),
+    act_names=("a", "b", "c"),
+    parameters=(Parameter("wind", 0.5, -1, 1),),
+)
 TEAM = EnvSpec(
     4, 2, num_envs=2, features=frozenset({"MASK"}),
     groups=(

@@ -24,9 +24,12 @@ MASKED = EnvSpec(
 )
 STRIKER, GOALIE = EnvSpec(2, 1), EnvSpec(1, 1, action=ActionSpec.discrete(3))
 TEAM = EnvSpec(
-    2, 1, num_envs=N, features=frozenset({"MASK", "SEED", "OPTIONS", "INFO"}),
+    2,
+    1,
+    num_envs=N,
+    features=frozenset({"MASK", "SEED", "OPTIONS", "INFO"}),
     groups=(AgentGroup("striker", 2, STRIKER), AgentGroup("goalie", 1, GOALIE)),
-)  # fmt: skip
+)
 
 
 class Sum(VectorBridge):

@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.harness.engines.shm_faulty import ShmFaultyEngine
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
-from ue_rl.connecting import parse_tcp
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, open_engine
 from ue_rl.connections.tcp import link
 from ue_rl.spec import EnvSpec
 from ue_rl.system.compiled import load
-from ue_rl.testing import Fault, FaultKind, PluginStandIn, ShmFaultyEngine
+from ue_rl.testing import Fault, FaultKind, PluginStandIn
 from ue_rl.transport import Transport
 from ue_rl.wire import Codec, encode_handshake, kernels_pure
 
@@ -75,26 +75,6 @@ STATES = "OBS=1;REW=0;DONE=0;ENV=0||OBS=2;REW=0;DONE=0;ENV=1\n"
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return int(sock.getsockname()[1])
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("tcp://localhost", ("localhost", 7777)),
-        ("tcp://[::1]:9", ("::1", 9)),
-        ("tcp://10.0.0.1:65535/", ("10.0.0.1", 65535)),
-    ],
-)
-def test_addresses(url: str, expected: tuple[str, int]) -> None:
-    assert parse_tcp(url) == expected
-
-
-@pytest.mark.parametrize(
-    "url", ["127.0.0.1:7777", "http://x:1", "tcp://", "tcp://x:0", "tcp://x:99999", "tcp://x:y", "tcp://x/a"]
-)
-def test_wrong_addresses(url: str) -> None:
-    with pytest.raises(errors.ConfigurationError, match="tcp://HOST:PORT"):
-        ue_rl.connect(url)
 
 
 @pytest.mark.parametrize(

@@ -112,9 +112,11 @@ class LateGpu:
         self.queue: list[tuple[Any, Any]] = []
         self.uploads: list[Any] = []
         self.cuda = SimpleNamespace(
-            is_available=lambda: True, device_count=lambda: 1, Event=lambda: LateEvent(self),
+            is_available=lambda: True,
+            device_count=lambda: 1,
+            Event=lambda: LateEvent(self),
             current_stream=lambda device: ("stream of", str(device)),
-        )  # fmt: skip
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
@@ -202,12 +204,18 @@ def test_gpu_fields_are_written_and_read() -> None:
         assert bytes(host.host.memory.buffer[134:198]) == handle
         with SharedMemoryConnection(host.name, timeout=10) as trainer:
             assert gpu_facts(trainer.memory.header) == {
-                "available": True, "mode": "cuda_ipc", "device_id": 3, "handle": handle,
-            }  # fmt: skip
+                "available": True,
+                "mode": "cuda_ipc",
+                "device_id": 3,
+                "handle": handle,
+            }
     with ShmHost(Counter(EnvSpec(5, 1, num_envs=3))) as plain:
         assert gpu_facts(plain.memory.header) == {
-            "available": False, "mode": "cpu", "device_id": 0, "handle": bytes(64),
-        }  # fmt: skip
+            "available": False,
+            "mode": "cpu",
+            "device_id": 0,
+            "handle": bytes(64),
+        }
 
 
 @pytest.mark.parametrize(

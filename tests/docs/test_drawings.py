@@ -17,3 +17,12 @@ def test_the_pictures_are_those_of_the_script() -> None:
 def test_a_page_shows_each_picture() -> None:
     text = "".join(page.read_text("utf-8") for page in DOCS.glob("*.md"))
     assert [name for name in PICTURES if f"]({name})" not in text] == []
+
+
+def test_every_picture_has_its_script_in_the_list() -> None:
+    listed = (DOCS.parent / "CONTRIBUTING.md").read_text("utf-8").partition("is made by a script:")[2]
+    others = {"architecture.svg", "protocol-step.svg"}
+    assert {picture.name for picture in DOCS.glob("*.svg")} == others | PICTURES.keys()
+    assert [name for name in others if f"`docs/{name}`" not in listed] == []
+    folders = {file.parent.name for kind in ("svg", "png", "gif") for file in DOCS.glob(f"*/*.{kind}")}
+    assert [name for name in folders if f"`docs/{name}/*" not in listed] == []

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MEAN, LONGEST = 17, 35
+ALL, PATH = 41_000, 12_000  # words
 
 
 def sentences(text: str) -> list[str]:
@@ -45,6 +46,25 @@ def test_sentences_are_short(page: Path) -> None:
     said = sentences(page.read_text("utf-8"))
     assert [sentence for sentence in said if len(sentence.split()) > LONGEST] == []
     assert mean([len(sentence.split()) for sentence in said]) <= MEAN
+
+
+def words(page: Path) -> int:
+    """Of what is read: tables and headings too, but neither code nor hidden comments."""
+    text = re.sub(r"<!--.*?-->", "", page.read_text("utf-8"), flags=re.S)
+    return len(re.sub(r"^( *)```.*?^\1```\s*$", "", text, flags=re.S | re.M).split())
+
+
+def test_all_of_it_can_be_read() -> None:
+    assert sum(words(page) for page in PAGES) <= ALL
+
+
+def test_a_game_developer_s_path_is_short() -> None:
+    """Of the pages for one engine each, the longest is counted."""
+    path = (ROOT / "docs" / "pages.md").read_text("utf-8").partition("## By what")[0]
+    steps = re.findall(r"^\d\. .*(?:\n   .*)*", path, re.M)
+    counts = [[words(ROOT / "docs" / name) for name in re.findall(r"\((.*?\.md)\)", step)] for step in steps]
+    assert len(counts) == 5
+    assert sum(max(each) if " or " in step else sum(each) for step, each in zip(steps, counts, strict=True)) <= PATH
 
 
 def test_what_is_counted() -> None:

@@ -15,7 +15,7 @@ from ue_rl import compliance
 from ue_rl.launching import ports
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
-ENGINE, TRAINER = re.findall(r"```python\n(.*?)```", README, re.S)
+ENGINE, TRAINER = re.findall(r"```python (?:engine|trainer)\n(.*?)```", README, re.S)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
-TESTS = [block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S) if "def test_" in block]
+TESTS = re.findall(r"```python test\n(.*?)```", PAGE.read_text("utf-8"), re.S)
 
 for _block in TESTS:
     # all the cases are those of tests/connections/test_faults.py

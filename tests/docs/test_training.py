@@ -1,4 +1,4 @@
-"""docs/training.md: its YAML is read as `ue-rl train` reads it, its Python block runs."""
+"""docs/training.md: its YAML is read as `ue-rl train` reads it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any
 
 import yaml
 
-import ue_rl
-from samples.curriculum.climb import Climb
-from ue_rl.bridges import run_in_thread
 from ue_rl.training.config import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,10 +37,3 @@ def test_the_curriculum_of_the_page_is_the_sample_that_the_tests_run() -> None:
     sample = yaml.safe_load((ROOT / "samples" / "curriculum" / "climb.yaml").read_text("utf-8"))
     for key, value in yaml.safe_load(block("yaml curriculum")).items():
         assert sample[key] == value, key
-
-
-def test_the_script_of_the_page_runs() -> None:
-    with run_in_thread(Climb(4)) as server:
-        env = ue_rl.connect(server.url)
-        exec(compile(block("python"), "docs/training.md", "exec"), {"env": env})
-        env.close()

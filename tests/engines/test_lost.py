@@ -569,8 +569,11 @@ def test_an_engine_that_never_answers_a_step_spends_the_quota_however_long_it_ta
 def test_only_the_time_in_which_an_engine_plays_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that loads for 40 s and dies after a step would never be lost twice within a window of 60 s."""
     clock = [0.0]
-    monkeypatch.setattr(part_of_engines, "time", types.SimpleNamespace(
-        monotonic=lambda: clock[0], perf_counter=time.perf_counter, sleep=lambda seconds: None))  # fmt: skip
+    monkeypatch.setattr(
+        part_of_engines,
+        "time",
+        types.SimpleNamespace(monotonic=lambda: clock[0], perf_counter=time.perf_counter, sleep=lambda seconds: None),
+    )
     transport, fragile = two(restarts=Restarts(3, 60))
     made, fragile._make = fragile._make, lambda life: (clock.__setitem__(0, clock[0] + 40), made(life))[1]
     env = UnrealVecEnv(transport)
@@ -594,8 +597,11 @@ def test_only_the_time_in_which_an_engine_plays_counts(monkeypatch: pytest.Monke
 def test_waiting_for_an_answer_that_never_comes_is_no_play(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that answers a step and then hangs for 30 s, again and again, spends its quota too."""
     clock = [0.0]
-    monkeypatch.setattr(part_of_engines, "time", types.SimpleNamespace(
-        monotonic=lambda: clock[0], perf_counter=time.perf_counter, sleep=lambda seconds: None))  # fmt: skip
+    monkeypatch.setattr(
+        part_of_engines,
+        "time",
+        types.SimpleNamespace(monotonic=lambda: clock[0], perf_counter=time.perf_counter, sleep=lambda seconds: None),
+    )
     transport, fragile = two(restarts=Restarts(3, 60))
     env = UnrealVecEnv(transport)
 
@@ -646,8 +652,9 @@ def test_names_of_what_train_shows() -> None:
     env.step(A)
     env.step(A)
     assert [(e.name, e.state, e.num_envs, e.restarts) for e in transport.engines] == [
-        ("m0", LifeState.PLAYING, 2, 0), ("m2", LifeState.PLAYING, 2, 1)
-    ]  # fmt: skip
+        ("m0", LifeState.PLAYING, 2, 0),
+        ("m2", LifeState.PLAYING, 2, 1),
+    ]
     assert transport.engine_envs == [range(2), range(2, 4)]
     assert [len(transport.latencies(n)) for n in (0, 1)] == [2, 1]
     assert (transport.latencies(0) > 0).all()

@@ -132,8 +132,11 @@ def test_parameters_drawn_for_each_episode_are_the_same() -> None:
         env.reset()
         for _ in range(12):
             env.step(np.zeros(env.num_envs, np.int64))
-        parts = [p.source.bridges[0] for p in transport._parts] if isinstance(transport, EnginesTransport) else [
-            transport.bridge]  # fmt: skip
+        parts = (
+            [p.source.bridges[0] for p in transport._parts]
+            if isinstance(transport, EnginesTransport)
+            else [transport.bridge]
+        )
         logs.append(sorted(e for part in parts for e in part.log if e[0] == "reset"))
     assert logs[0] == logs[1]
 

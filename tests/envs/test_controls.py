@@ -209,9 +209,15 @@ def flipping() -> BitFlippingEnv:
 
 def relabelled(env: Any) -> list[Any]:
     model = DQN(
-        "MultiInputPolicy", env, seed=1, device="cpu", learning_starts=50, policy_kwargs={"net_arch": [32]},
-        replay_buffer_class=HerReplayBuffer, replay_buffer_kwargs={"n_sampled_goal": 4},
-    )  # fmt: skip
+        "MultiInputPolicy",
+        env,
+        seed=1,
+        device="cpu",
+        learning_starts=50,
+        policy_kwargs={"net_arch": [32]},
+        replay_buffer_class=HerReplayBuffer,
+        replay_buffer_kwargs={"n_sampled_goal": 4},
+    )
     model.learn(400)
     assert model.replay_buffer is not None
     np.random.seed(0)

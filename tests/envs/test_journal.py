@@ -45,8 +45,9 @@ def play(env: UnrealVecEnv, steps: int, seed: int = 0) -> list[Any]:
             actions = np.array(
                 [draw.choice(np.flatnonzero(mask)) for mask in env.env_method("action_masks", indices=[0])]
             )
-            actions = np.array([draw.choice(np.flatnonzero(env.env_method("action_masks", indices=[e])[0]))
-                                for e in range(N)])  # fmt: skip
+            actions = np.array(
+                [draw.choice(np.flatnonzero(env.env_method("action_masks", indices=[e])[0])) for e in range(N)]
+            )
         else:
             actions = draw.uniform(-1, 1, (N, 2)).astype(np.float32)
         seen.append(env.step(actions))

@@ -139,9 +139,11 @@ def trained(number: int, env: VecEnv) -> list[np.ndarray]:
     model.learn(600)
     buffer = model.rollout_buffer if hasattr(model, "rollout_buffer") else model.replay_buffer
     return [
-        buffer.observations, buffer.actions, buffer.rewards,
+        buffer.observations,
+        buffer.actions,
+        buffer.rewards,
         *(p.detach().cpu().numpy() for p in model.policy.parameters()),
-    ]  # fmt: skip
+    ]
 
 
 @functools.cache

@@ -361,9 +361,7 @@ def test_masks_stand_beside_their_observations(mode: AutoresetMode) -> None:
             continue
         begins = over
         # after a terminal state no action follows: the bridge calls everything legal
-        infos["action_mask"][terminated] = np.stack(
-            [np.ones(N), steps % 2 == 0, steps % 3 == 0], axis=1
-        )[terminated]  # fmt: skip
+        infos["action_mask"][terminated] = np.stack([np.ones(N), steps % 2 == 0, steps % 3 == 0], axis=1)[terminated]
 
 
 def test_a_single_env_passes_the_checkers_with_these_spaces() -> None:

@@ -13,6 +13,11 @@ from ue_rl.cli.do_nothing import ACT, OBS
 def do_nothing_model(obs_size: int = OBS, act_size: int = ACT) -> Any:
     """What a PolicyServer asks of a model, of one that answers float32 [n, act_size] zeros."""
     return SimpleNamespace(
-        obs_size=obs_size, act_size=act_size, metadata=None, spaces=(None, None), takes_masks=False, is_recurrent=False,
+        obs_size=obs_size,
+        act_size=act_size,
+        metadata=None,
+        spaces=(None, None),
+        takes_masks=False,
+        is_recurrent=False,
         run_inference=lambda observations, **_: np.zeros((len(observations), act_size), np.float32),
-    )  # fmt: skip
+    )

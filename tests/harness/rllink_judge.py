@@ -63,9 +63,14 @@ class Judge:
     """
 
     def __init__(
-        self, obs_size: int, action: ActionSpec, num_logits: int, dialect: str, equations: Equations | None = None,
+        self,
+        obs_size: int,
+        action: ActionSpec,
+        num_logits: int,
+        dialect: str,
+        equations: Equations | None = None,
         logp: LogProbabilities | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.mistakes: list[str] = []
         self.finished: list[tuple[float, int]] = []
         self._obs_size, self._num_logits = obs_size, num_logits

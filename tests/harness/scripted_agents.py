@@ -24,9 +24,13 @@ def spec_of(num_envs: int, groups: dict[str, int], obs: int = 4, act: int = 2, *
     for name, count in groups.items():
         made.append(AgentGroup(name, count, EnvSpec(obs, act, num_envs=1)))
     return EnvSpec(
-        obs, act, num_envs=num_envs, groups=tuple(made), features=frozenset({"TRUNC", "SEED", "OPTIONS", "INFO"}),
+        obs,
+        act,
+        num_envs=num_envs,
+        groups=tuple(made),
+        features=frozenset({"TRUNC", "SEED", "OPTIONS", "INFO"}),
         **changes,
-    )  # fmt: skip
+    )
 
 
 class World(BaseTransport):

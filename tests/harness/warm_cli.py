@@ -1,10 +1,11 @@
-"""WarmCli: `ue-rl` as real processes that start at once, because they are forked from one that has imported torch.
+"""WarmCli: `ue-rl` and scripts as real processes that start at once: forked from one that has imported torch.
 
     with WarmCli() as cli:
         run = cli.start(["train", "--port", "7801", "--timesteps", "2000"], output=tmp_path / "out.txt", cwd=tmp_path)
         run.wait_for("3 of 4 engines", 10)       until its output has this
         run.signal(signal.SIGTERM)
         assert run.wait(10) == 143
+        done = cli.run_script("import sys; print(sys.argv[1])", "word", folder=tmp_path)
 
 Each process leads a session of its own, as one that was started from a terminal. POSIX only.
 """
@@ -25,6 +26,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -102,9 +104,12 @@ class WarmCli:
     def __init__(self, threads: int = 1, modules: Sequence[str] = TRAINING) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, __file__, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, __file__, *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
         self._lock = threading.Lock()
         self._runs: dict[int, WarmProcess] = {}
         self._started: WarmProcess | None = None
@@ -114,15 +119,23 @@ class WarmCli:
         self._reader.start()
 
     def start(
-        self, words: Sequence[str], *, output: Path, errors: Path | None = None, cwd: Path | None = None,
-        environment: Mapping[str, str] | None = None, file_limit: int | None = None,
-    ) -> WarmProcess:  # fmt: skip
-        """Starts `ue-rl WORDS`.
+        self,
+        words: Sequence[str],
+        *,
+        output: Path,
+        errors: Path | None = None,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        file_limit: int | None = None,
+        script: str | Path | None = None,
+    ) -> WarmProcess:
+        """Starts `ue-rl WORDS`, or a script with these arguments.
 
         Args:
             output: a file for standard output and error; a terminal becomes that of the process.
             errors: another one for standard error. cwd: its working directory.
             environment: instead of this process's own. file_limit: bytes that a file it writes may have (ulimit -f).
+            script: what runs instead of `ue-rl`, as `python -c TEXT` or `python PATH` would.
         """
         for path in (output, errors or output):
             path.touch()
@@ -130,6 +143,8 @@ class WarmCli:
             "words": [str(word) for word in words], "output": str(output), "errors": str(errors or output),
             "cwd": str(cwd or os.getcwd()),
             "environment": dict(os.environ if environment is None else environment), "file_limit": file_limit,
+            "text": script if isinstance(script, str) else None,
+            "path": str(script) if isinstance(script, Path) else None,
         }  # fmt: skip
         with self._lock:
             self._told.clear()
@@ -138,6 +153,20 @@ class WarmCli:
             if not self._told.wait(60) or self._started is None:
                 raise RuntimeError("the process that has everything imported does not answer; see its error output")
             return self._started
+
+    def run_script(
+        self, script: str | Path, *words: str, folder: Path, timeout: float = 110.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a script to its end in this folder, where its output is kept, too.
+
+        Raises:
+            AssertionError: it still runs after the timeout; with the output.
+        """
+        number = len(self._runs)
+        output, errors = folder / f"output-{number}.txt", folder / f"errors-{number}.txt"
+        process = self.start(words, output=output, errors=errors, cwd=folder, script=script)
+        code = process.wait(timeout)
+        return subprocess.CompletedProcess([str(script), *words], code, output.read_text(), errors.read_text())
 
     def close(self) -> None:
         """Kills what still runs; idempotent."""
@@ -185,8 +214,8 @@ def _send(pipe: IO[bytes], message: Mapping[str, Any]) -> None:
     pipe.flush()
 
 
-def _serve(modules: Iterable[str]) -> None:
-    """Forks for each line on standard input; returns in the child that is to run, and at the end of the input."""
+def _serve(modules: Iterable[str]) -> Mapping[str, Any]:
+    """Forks for each line on standard input; returns in the child what was asked, and ends at the end of the input."""
     for module in modules:
         importlib.import_module(module)
     gc.freeze()  # else the first collection in each process copies all of it
@@ -215,8 +244,9 @@ def _serve(modules: Iterable[str]) -> None:
                 signal.set_wakeup_fd(-1)
                 for fd in (wake_out, wake_in, answers.fileno()):
                     os.close(fd)
-                _become(json.loads(line))
-                return
+                asked = json.loads(line)
+                _become(asked)
+                return asked  # type: ignore[no-any-return]
             _send(answers, {"started": pid})
 
 
@@ -248,18 +278,24 @@ def _become(asked: Mapping[str, Any]) -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked["file_limit"], asked["file_limit"]))
-    sys.argv[:] = ["ue-rl", *asked["words"]]
+    sys.argv[:] = [asked["path"] or ("-c" if asked["text"] is not None else "ue-rl"), *asked["words"]]
 
 
-def _run() -> None:
-    """As `ue-rl`; ends the process as the interpreter would, without the second that it takes to free all modules."""
-    from ue_rl.cli import main
-
+def _run(asked: Mapping[str, Any]) -> None:
+    """As asked; ends the process as the interpreter would, without the second that it takes to free all modules."""
     code: object = 1
     try:
-        main()
+        if asked["text"] is None and asked["path"] is None:
+            from ue_rl.cli import main
+
+            main()
+        else:
+            _run_script(asked["text"], asked["path"])
+            code = 0
     except SystemExit as end:
         code = end.code
+        if not isinstance(code, int | None):
+            print(code, file=sys.stderr)
     except BaseException:  # noqa: BLE001  as the interpreter does it
         traceback.print_exc()
     with contextlib.suppress(BaseException):
@@ -270,6 +306,14 @@ def _run() -> None:
     os._exit(code if isinstance(code, int) else int(code is not None))
 
 
+def _run_script(text: str | None, path: str | None) -> None:
+    sys.path[0] = str(Path(path).parent) if path else ""
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    if path:
+        module.__file__ = path
+        text = Path(path).read_text("utf-8")
+    exec(compile(text or "", path or "<string>", "exec"), vars(module))
+
+
 if __name__ == "__main__":
-    _serve(sys.argv[1:])
-    _run()
+    _run(_serve(sys.argv[1:]))

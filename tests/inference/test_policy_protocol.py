@@ -66,6 +66,12 @@ def test_more_envs_than_are_answered_at_once_are_refused(rows: int) -> None:
     assert (error.field, error.fault, error.expected, error.got) == ("ENV_COUNT", "engine", f"at most {rows}", rows + 1)
 
 
+def test_more_numbers_than_a_line_may_hold_are_refused() -> None:
+    line = b"CONFIG:OBS=255;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=65536"
+    with pytest.raises(errors.HandshakeError, match="too long for text"):
+        read_hello(line, model(255, 2), max_rows=65_536)
+
+
 SPACES = {
     "BOX(-1:1)": (2, BOX),
     "DISCRETE(4)": (1, {"type": "Discrete", "n": 4}),
@@ -97,10 +103,10 @@ def test_the_engine_takes_the_choices_that_the_model_gives(theirs: str, mine: st
 
 
 def test_a_refusal_is_one_line_of_printable_ascii() -> None:
-    error = errors.HandshakeError("naïve; a|b\n\x7f\x1f~ end", fault="engine")
+    error = errors.HandshakeError("naïve; a|b\n\x7f\x1f~ end", fault="engine", cure="one line;\nor two")
     line = write_refusal(error)
+    assert line.endswith(b" One line  or two\n")
     assert line.startswith(b"ERROR=HandshakeError: na\\xefve  a b")
-    assert line.endswith(b"\n")
     assert b"~ end" in line
     assert all(0x20 <= byte < 0x7F and byte not in b";|" for byte in line[:-1])
     assert write_refusal(errors.HandshakeError("  tilde~ and space ", fault="engine"))[6:].count(b"~") == 1

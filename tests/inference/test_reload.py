@@ -83,8 +83,15 @@ def described(factor, observed=SEEN, acted=DONE, inputs=(OBS_PORT,), **more):
     for port in inputs:
         model.graph.input.append(helper.make_tensor_value_info(port.name, TensorProto.FLOAT, ["b", 3]))
     metadata = PolicyMetadata(
-        "PPO", "Policy", observed, acted, inputs, (Port("actions", (3,), "actions"),), flat_input=True, **more,
-    )  # fmt: skip
+        "PPO",
+        "Policy",
+        observed,
+        acted,
+        inputs,
+        (Port("actions", (3,), "actions"),),
+        flat_input=True,
+        **more,
+    )
     helper.set_model_props(model, {METADATA_KEY: metadata.to_json()})
     return model.SerializeToString()
 

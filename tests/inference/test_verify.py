@@ -50,8 +50,9 @@ class Judge(Verifier):
 
     def judge(self, got: Any, want: Any, tolerance: float = 1e-5, kind: str = "typical") -> None:
         """Of actions, or of lists of outputs."""
-        got, want = ([np.array(x) for x in given] if isinstance(given, tuple) else [np.array(given)]
-                     for given in (got, want))  # fmt: skip
+        got, want = (
+            [np.array(x) for x in given] if isinstance(given, tuple) else [np.array(given)] for given in (got, want)
+        )
         self._judge(kind, got, want, self._exactly, tolerance)
 
 

@@ -33,8 +33,17 @@ HYBRID = HybridBox(Branch((("move", box((2,), -1, 1)), ("weapon", Leaf(LeafKind.
 DICT = spaces.Dict({"vector": VECTOR, "levels": spaces.MultiDiscrete([2, 4]), "camera": IMAGE})
 
 
-def make(algorithm=PPO, action=BOX, observation=VECTOR, policy="MlpPolicy", arch=(32, 32), activation=nn.Tanh,
-         normalize=False, gain=1.0, **more):  # fmt: skip
+def make(
+    algorithm=PPO,
+    action=BOX,
+    observation=VECTOR,
+    policy="MlpPolicy",
+    arch=(32, 32),
+    activation=nn.Tanh,
+    normalize=False,
+    gain=1.0,
+    **more,
+):
     """A model with random weights and biases, large enough that its actions vary."""
     env = DummyVecEnv([lambda: RandomEnv(observation, action)])
     if normalize:
@@ -180,8 +189,14 @@ def test_a_right_file_is_accepted(name, path):
 def test_a_choice_between_numbers_that_tanh_has_made_equal_is_no_wrong_file(stochastic, path):
     """Far out nothing but the rounding of tanh chooses, in the file as in predict(); what goes into it is the same."""
     for seed in range(5):
-        model = SAC("MlpPolicy", DummyVecEnv([lambda: RandomEnv(VECTOR, HYBRID)]), device="cpu", seed=seed,
-                    policy_kwargs={"net_arch": [64, 64]}, buffer_size=16)  # fmt: skip
+        model = SAC(
+            "MlpPolicy",
+            DummyVecEnv([lambda: RandomEnv(VECTOR, HYBRID)]),
+            device="cpu",
+            seed=seed,
+            policy_kwargs={"net_arch": [64, 64]},
+            buffer_size=16,
+        )
         report = export_onnx(model, path, stochastic=stochastic)
         assert report.reason == ("rounding" if report.ties else "equal")
 

@@ -76,9 +76,15 @@ def test_engines_that_die_together_come_back(
 ) -> None:
     changes: list[Change] = []
     env = launch(
-        "{seed}", "{engine}", num_engines=2, num_envs=2, seed=5, output_dir=tmp_path, transport=transport,
+        "{seed}",
+        "{engine}",
+        num_engines=2,
+        num_envs=2,
+        seed=5,
+        output_dir=tmp_path,
+        transport=transport,
         on_change=changes.append,
-    )  # fmt: skip
+    )
     assert env.num_envs == 4
     env.reset()
     segments = {path for path in Path("/dev/shm").glob("ue_rl_*") if int(path.name.split("_")[2]) in pids(token)}
@@ -128,7 +134,7 @@ def test_one_that_hangs_is_killed_and_started_again(launch: Callable[..., ue_rl.
 
 
 def test_without_restarts_a_loss_is_final(launch: Callable[..., ue_rl.UnrealVecEnv], token: str) -> None:
-    env = launch(num_envs=2, max_restarts=0)
+    env = launch(num_envs=2, restarts=0)
     env.reset()
     engines(token)[0].kill()
     with pytest.raises(TransportError, match=r"(?s)SIGKILL.*ready"):
@@ -142,9 +148,7 @@ def test_one_that_crashes_in_a_loop_spends_its_quota(token: str) -> None:
     """It serves once, and then never again."""
     flag = Path(f"/tmp/{token}")
     code = f"import os, sys\nif os.path.exists({str(flag)!r}): sys.exit('broken save file')\n" + ENGINE
-    env = ue_rl.launch(
-        [sys.executable, "-c", code, token, "{port}", "2"], num_envs=2, max_restarts=2, restart_window=60.0
-    )
+    env = ue_rl.launch([sys.executable, "-c", code, token, "{port}", "2"], num_envs=2, restarts="2/60s")
     try:
         env.reset()
         flag.touch()

@@ -47,9 +47,13 @@ def trainer(token: str, then: str, engine: str = FAMILY + SERVES) -> Iterator[su
     """In a session of its own, as behind a terminal, with an engine that runs."""
     code = TRAINER + f"engine, connection = start({token!r}, {engine!r})\n" + textwrap.dedent(then)
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
         start_new_session=True,
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == "ready\n", process.communicate()[1]

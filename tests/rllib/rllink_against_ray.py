@@ -93,9 +93,10 @@ def server_of(kind: Any, env: str, **training: Any) -> Any:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     config = kind().environment(
-        observation_space=made.observation_space, action_space=made.action_space,
+        observation_space=made.observation_space,
+        action_space=made.action_space,
         env_config={"port": port, "equations": env},
-    )  # fmt: skip
+    )
     config = config.env_runners(env_runner_cls=CheckingServer, num_env_runners=0)
     return (
         config.reporting(min_sample_timesteps_per_iteration=1, min_time_s_per_iteration=0)

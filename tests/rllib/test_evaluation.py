@@ -29,9 +29,11 @@ def test_evaluation_by_episodes(cluster: None) -> None:
     config.env_runners(env_runner_cls=UnrealEnvRunner, num_env_runners=0, num_envs_per_env_runner=4)
     config.training(train_batch_size_per_learner=200, minibatch_size=100, num_epochs=1)
     config.evaluation(
-        evaluation_interval=1, evaluation_duration=6, evaluation_duration_unit="episodes",
+        evaluation_interval=1,
+        evaluation_duration=6,
+        evaluation_duration_unit="episodes",
         evaluation_config={"explore": False, "num_envs_per_env_runner": 2},
-    )  # fmt: skip
+    )
     algorithm = config.build_algo()
     try:
         for _ in range(2):

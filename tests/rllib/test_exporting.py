@@ -95,9 +95,15 @@ def test_the_default_modules(case: str, tmp_path: Path) -> None:
     module.train()
     before = copy.deepcopy(module.state_dict())
     report = export_rl_module(
-        module, tmp_path / "model.onnx", OBS, space, normalize_actions=True, clip_actions=False,
-        algorithm="ALGO", num_timesteps=77,
-    )  # fmt: skip
+        module,
+        tmp_path / "model.onnx",
+        OBS,
+        space,
+        normalize_actions=True,
+        clip_actions=False,
+        algorithm="ALGO",
+        num_timesteps=77,
+    )
     policy = OnnxInference(report.path)
     rng = np.random.default_rng(2)
     for rows in (1, 3, 100):
@@ -116,6 +122,16 @@ def test_the_default_modules(case: str, tmp_path: Path) -> None:
     (actions,) = onnx.load(str(report.path)).graph.output
     assert actions.type.tensor_type.shape.dim[1].dim_value == said.act_size
     assert "forward_inference()" in str(report)
+
+
+@pytest.mark.parametrize("tolerance", [2e-5, 1e-3])
+def test_the_file_is_compared_within_the_tolerance_that_is_asked_for(tolerance: float, tmp_path: Path) -> None:
+    module = module_of(PPOConfig(), BOX)
+    report = export_rl_module(
+        module, tmp_path / "model.onnx", OBS, BOX, normalize_actions=True, clip_actions=False, tolerance=tolerance
+    )
+    assert report.metadata.verification is not None
+    assert report.metadata.verification["tolerance"] == tolerance
 
 
 @pytest.mark.parametrize(("normalize", "clip"), [(True, True), (False, True), (False, False)])
@@ -202,8 +218,12 @@ def test_a_module_of_ones_own_with_a_dict(tmp_path: Path) -> None:
 
 
 def test_the_one_module_of_many(tmp_path: Path) -> None:
-    one = RLModuleSpec(module_class=type(module_of(PPOConfig(), BOX)), observation_space=OBS, action_space=BOX,
-                       model_config=DefaultModelConfig())  # fmt: skip
+    one = RLModuleSpec(
+        module_class=type(module_of(PPOConfig(), BOX)),
+        observation_space=OBS,
+        action_space=BOX,
+        model_config=DefaultModelConfig(),
+    )
     for names in (["p0"], ["p0", "p1"]):
         whole: MultiRLModule = MultiRLModuleSpec(rl_module_specs={name: copy.deepcopy(one) for name in names}).build()
         if len(names) == 1:
@@ -259,9 +279,13 @@ def test_play_has_the_returns_of_the_module(env_id: str, config: Any, tmp_path: 
     env: Any = gym.make(env_id)
     module = module_of(config(), env.action_space, env.observation_space)
     export_rl_module(
-        module, tmp_path / "model.onnx", env.observation_space, env.action_space, normalize_actions=True,
+        module,
+        tmp_path / "model.onnx",
+        env.observation_space,
+        env.action_space,
+        normalize_actions=True,
         clip_actions=False,
-    )  # fmt: skip
+    )
     returns = []
     for seed in (5, None):
         obs, over, total = env.reset(seed=seed)[0], False, 0.0

@@ -86,9 +86,12 @@ def test_rllibs_stock_runner_can_have_it_too() -> None:
     with pytest.raises(EngineNotStarted, match=r"env runner 2 on .*: engine 0 .*exit code 3"):
         len(sent(runner_of(EXITS, kind=Stock, **vectorized).apply(lambda r: r.sample())))
     runner = runner_of(
-        chaos_command(fault="exit", after=30), kind=Stock, env_config={"max_restarts": 1},
-        tolerance={"restart_failed_sub_environments": True}, **vectorized,
-    )  # fmt: skip
+        chaos_command(fault="exit", after=30),
+        kind=Stock,
+        env_config={"restarts": 1},
+        tolerance={"restart_failed_sub_environments": True},
+        **vectorized,
+    )
     with pytest.raises(RestartsSpent, match=r"env runner 2 on .*: engine 0 .* lost 2 times within 60 s of play"):
         len(sent(runner.apply(lambda r: r.sample(num_timesteps=1000))))
 
@@ -103,22 +106,24 @@ def test_the_runner_in_the_driver_raises() -> None:
 def test_an_engine_that_always_dies(batched: bool, restart_failed_sub_environments: bool) -> None:
     own = {} if batched else {"env_to_module_connector": lambda *_, **__: FlattenObservations()}
     runner = runner_of(
-        chaos_command(fault="exit", after=30), env_config={"max_restarts": 2},
-        tolerance={"restart_failed_sub_environments": restart_failed_sub_environments}, **own,
-    )  # fmt: skip
+        chaos_command(fault="exit", after=30),
+        env_config={"restarts": 2},
+        tolerance={"restart_failed_sub_environments": restart_failed_sub_environments},
+        **own,
+    )
     assert runner.batched == batched
     assert sum(map(len, runner.apply(lambda r: r.sample(num_timesteps=20)))) >= 20
     answer = sent(runner.apply(lambda r: (r.sample(num_timesteps=1000), r.get_metrics())))
     with pytest.raises(RestartsSpent, match=r"env runner 2 on .*: engine 0 .* lost 3 times within 60 s") as caught:
         _ = answer[1]
     assert str(caught.value).endswith("GameError: the level could not be loaded")
-    assert "More are allowed with max_restarts= (--max-restarts). It printed last" in str(caught.value)
+    assert "More are allowed with restarts= (--restarts), such as 20/60s. It printed last" in str(caught.value)
     assert isinstance(runner.apply(lambda r: r.sample()), Failure)
 
 
 def test_rllib_goes_on_without_a_runner_where_it_is_told_to() -> None:
     tolerance = {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}
-    runner = runner_of(chaos_command(fault="exit", after=10), env_config={"max_restarts": 0}, tolerance=tolerance)
+    runner = runner_of(chaos_command(fault="exit", after=10), env_config={"restarts": 0}, tolerance=tolerance)
     with pytest.raises(SystemExit):  # so a runner of RLlib's leaves
         runner.apply(lambda r: r.sample(num_timesteps=100))
     runner.stop()

@@ -154,8 +154,11 @@ def test_ppo_learns_a_policy_for_each_group(cluster: None, tmp_path: Path) -> No
 def test_groups_are_told_by_the_agents_names() -> None:
     policy_of = ue_rl.rllib.by_group("team", "team_b", "goalie")
     assert [policy_of(name, None) for name in ("team_0", "team_b_1", "goalie", "team_b")] == [
-        "team", "team_b", "goalie", "team_b",
-    ]  # fmt: skip
+        "team",
+        "team_b",
+        "goalie",
+        "team_b",
+    ]
     with pytest.raises(ConfigurationError, match=r"of none of the groups.*judge"):
         policy_of("judge", None)
 

@@ -146,16 +146,21 @@ def compare(got: list[list[Any]], wanted: list[list[Any]]) -> None:
     assert [len(episodes) for episodes in got] == [len(episodes) for episodes in wanted]
     for one, other in zip(chain(*got), chain(*wanted), strict=True):
         assert (one.t_started, one.t, one.is_terminated, one.is_truncated) == (
-            other.t_started, other.t, other.is_terminated, other.is_truncated,
-        )  # fmt: skip
+            other.t_started,
+            other.t,
+            other.is_terminated,
+            other.is_truncated,
+        )
         one.validate()
         assert one.is_numpy
         assert one.get_infos() == other.get_infos()
         assert sorted(one.extra_model_outputs) == sorted(other.extra_model_outputs)
         for get in (
-            lambda e: e.get_observations(), lambda e: e.get_actions(), lambda e: e.get_rewards(),
+            lambda e: e.get_observations(),
+            lambda e: e.get_actions(),
+            lambda e: e.get_rewards(),
             *(lambda e, key=key: e.get_extra_model_outputs(key) for key in other.extra_model_outputs),
-        ):  # fmt: skip
+        ):
             for a, b in zip(tree.flatten(get(one)), tree.flatten(get(other)), strict=True):
                 assert a.dtype == b.dtype
                 np.testing.assert_array_equal(a, b)
@@ -187,11 +192,9 @@ def run(cls: Any, carrier: str, obs: str, action: str, asked: list[str], kind: A
     with nullcontext({}) if carrier == "in memory" else hosted(carrier, bridge()) as given:
         name = "in memory" if carrier == "in memory" else "ue_rl"
         runner = cls(
-            config=config_of(
-                kind, cls, name, given, gym_env_vectorize_mode="vector_entry_point", **connectors(obs)
-            ),
+            config=config_of(kind, cls, name, given, gym_env_vectorize_mode="vector_entry_point", **connectors(obs)),
             worker_index=0,
-        )  # fmt: skip
+        )
         env, calls = runner.env.unwrapped, []
         step, reset = env.step, env.reset
         env.step = lambda *args: (calls.append("step"), step(*args))[1]

@@ -139,7 +139,7 @@ def test_a_run_and_its_resumption(tmp_path: Path) -> None:
 
 def test_an_engine_that_is_lost_too_often_ends_the_run(tmp_path: Path) -> None:
     engine = chaos_command(fault="crash", after=150)
-    outcome = train(options(tmp_path, engine=engine, max_restarts=1, timesteps=100_000, num_env_runners=1))
+    outcome = train(options(tmp_path, engine=engine, restarts="1/60s", timesteps=100_000, num_env_runners=1))
     assert isinstance(outcome.stopped_by, RestartsSpent)
     assert outcome.crash is None
     assert outcome.restarts >= 1
@@ -176,7 +176,7 @@ def test_an_env_runner_that_is_killed_comes_back(tmp_path: Path) -> None:
         ({"hyperparameters": {"num_epoch": 3}}, ConfigurationError, "Did you mean 'num_epochs'"),
         ({"hyperparameters": {"model_config": {"hiddens": [3]}}}, ConfigurationError, "no such setting"),
         ({"hyperparameters": {"minibatch_size": 9999}}, ConfigurationError, "minibatch_size"),
-        ({"host": "127.0.0.1:1"}, ConfigurationError, "an engine serves one env runner"),
+        ({"url": "127.0.0.1:1"}, ConfigurationError, "an engine serves one env runner"),
         (
             {"algo": "dqn", "env": "Pendulum-v1", "hyperparameters": {}, "num_env_runners": 0},
             ConfigurationError,
@@ -236,6 +236,6 @@ def test_episodes_of_runners_that_play_at_once_are_in_the_order_of_their_ends() 
     played = {
         1: [Played(10, [episode(5, 1)], []), Played(10, [episode(10, 2)], [])],
         2: [Played(20, [episode(2, 3), episode(16, 4)], [])],
-    }  # fmt: skip
+    }
     found = [(at, each.value) for at, each in in_order(played, 100)]
     assert found == [(104, 3), (110, 1), (132, 4), (140, 2)]

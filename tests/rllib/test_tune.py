@@ -35,9 +35,12 @@ def engines_of(run: psutil.Process) -> dict[int, str]:
 def test_two_trials_at_once_have_engines_and_ports_of_their_own(tmp_path: Path) -> None:
     with tempfile.TemporaryFile("w+") as output:
         recipe = subprocess.Popen(
-            [sys.executable, str(RECIPE), "2", "2"], stdout=output, stderr=subprocess.STDOUT, cwd=tmp_path,
+            [sys.executable, str(RECIPE), "2", "2"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=tmp_path,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        )
         seen: dict[int, str] = {}
         at_once: list[dict[int, str]] = []
         try:

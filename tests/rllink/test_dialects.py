@@ -21,9 +21,15 @@ from ue_rl.rllink.messages import Chunk, Pong, ServerConfig, ServerState
 from ue_rl.rllink.msgpack_dialect import MsgpackDialect, pack, unpack
 
 CHUNK = Chunk(
-    "a" * 32, 5, np.arange(12, dtype=np.float32).reshape(3, 4), np.array([1, 0]), np.float32([1, 0.5]),
-    np.float32([[0, 1], [2, 3]]), np.float32([-0.5, -0.25]), terminated=True,
-)  # fmt: skip
+    "a" * 32,
+    5,
+    np.arange(12, dtype=np.float32).reshape(3, 4),
+    np.array([1, 0]),
+    np.float32([1, 0.5]),
+    np.float32([[0, 1], [2, 3]]),
+    np.float32([-0.5, -0.25]),
+    terminated=True,
+)
 
 
 def test_captured_messages() -> None:
@@ -60,8 +66,14 @@ def test_episodes() -> None:
     assert record["type"] == "EPISODES_AND_GET_STATE"
     assert record["episodes"][0]["obs"] == CHUNK.obs.tolist()
     assert set(record["episodes"][0]) == {
-        "obs", "actions", "rewards", "action_dist_inputs", "action_logp", "is_terminated", "is_truncated",
-    }  # fmt: skip
+        "obs",
+        "actions",
+        "rewards",
+        "action_dist_inputs",
+        "action_logp",
+        "is_terminated",
+        "is_truncated",
+    }
 
 
 def test_the_config_of_a_real_class_is_read() -> None:
@@ -89,8 +101,12 @@ def test_how_many_steps_a_sample_has(runners: int, learners: int, each: Any, who
 
 def array_of(**changes: Any) -> bytes:
     fields: dict[bytes, Any] = {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": [2], b"data": b"\0" * 8}
-    return msgpack.packb({"type": "SET_STATE", "state": {"rl_module": {
-        "w": fields | {name.encode(): value for name, value in changes.items()}}}})  # fmt: skip
+    return msgpack.packb(
+        {
+            "type": "SET_STATE",
+            "state": {"rl_module": {"w": fields | {name.encode(): value for name, value in changes.items()}}},
+        }
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,16 @@ def test_parts_know_their_env_and_their_first_step() -> None:
 
     def step(number: int, over: tuple[bool, bool] = (False, False), acted: tuple[bool, bool] | None = None) -> None:
         cutter.add(
-            np.full(2, number), nothing, nothing, np.full(2, number / 2), np.full((2, 1), number), np.array(over),
-            never, None if acted is None else np.array(acted), {("twice",): np.array([2 * number, -2 * number])},
-        )  # fmt: skip
+            np.full(2, number),
+            nothing,
+            nothing,
+            np.full(2, number / 2),
+            np.full((2, 1), number),
+            np.array(over),
+            never,
+            None if acted is None else np.array(acted),
+            {("twice",): np.array([2 * number, -2 * number])},
+        )
 
     step(1)
     step(2, over=(True, False))
@@ -27,8 +34,14 @@ def test_parts_know_their_env_and_their_first_step() -> None:
     assert (cutter.lengths, cutter.steps) == ([1, 4], 7)
     first, again, other = cutter.take()
     assert (first.env, first.first, first.terminated, again.env, again.first, other.env, other.first) == (
-        0, 0, True, 0, 3, 1, 0,
-    )  # fmt: skip
+        0,
+        0,
+        True,
+        0,
+        3,
+        1,
+        0,
+    )
     assert first.id_ != again.id_
     assert first.extra[("twice",)].tolist() == [2, 4]
     assert other.extra[("twice",)].tolist() == [-2, -4, -6, -8]

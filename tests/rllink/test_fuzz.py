@@ -37,10 +37,13 @@ class Trap:
 @pytest.mark.parametrize(
     "harm",
     [
-        pickle.loads, lambda _: Path("/nowhere").read_bytes(), lambda _: compile("1", "x", "eval"),
-        lambda _: os.system("true"), lambda _: __import__("wave"),
+        pickle.loads,
+        lambda _: Path("/nowhere").read_bytes(),
+        lambda _: compile("1", "x", "eval"),
+        lambda _: os.system("true"),
+        lambda _: __import__("wave"),
     ],
-)  # fmt: skip
+)
 def test_harm_is_seen(guard: Guard, harm: Any) -> None:
     with pytest.raises(AssertionError):
         guard.read(harm, pickle.dumps(Trap()))

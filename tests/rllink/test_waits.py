@@ -118,7 +118,7 @@ def test_a_server_that_does_not_read_is_not_waited_for_for_ever() -> None:
 )
 def test_the_command_line_says_the_same(fault: RLlinkFault, said: str) -> None:
     with RLlinkServer(4, ACTIONS["discrete"], fault=fault, trap="exit 1") as server, run_in_thread(Walk(2)) as engine:
-        words = ["rllink", "--port", str(server.port), "--connect", engine.url, "--timeout", "0.5", "--reconnect", "1"]
+        words = ["rllink", "--port", str(server.port), "--url", engine.url, "--timeout", "0.5", "--reconnect", "1"]
         result = CliRunner().invoke(cli, [*words, "--steps", "1000"])
     assert result.exit_code == 1
     assert isinstance(result.exception, UeRlError)

@@ -84,9 +84,11 @@ def running(home: Path, *words: str, num_envs: int = 4, fixed_fps: bool = True) 
     command = [str(GODOT), "--path", str(PROJECT), *words, f"--port={port}", f"--envs={num_envs}"]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command + ["--fixed-fps", "60"] * fixed_fps, stdout=out, stderr=subprocess.STDOUT,
+            command + ["--fixed-fps", "60"] * fixed_fps,
+            stdout=out,
+            stderr=subprocess.STDOUT,
             env=godot_environment(home),
-        )  # fmt: skip
+        )
     try:
         yield Engine(process, port, log)
     finally:

@@ -53,6 +53,9 @@ class Env:
 	func rl_mask() -> Array:
 		return [true, false, true, true, true, true, index == 0]
 
+	func rl_heuristic(seen: Array) -> Array:
+		return [0.5, -1.0, 1.0, 0.0, 5.0 if seen[0] >= 9.0 else -1.0]  # 5 is no choice
+
 	func rl_info() -> Dictionary:
 		return {"action": last, "options": options, "delta": delta}
 
@@ -66,6 +69,7 @@ func _initialize() -> void:
 	bridge.parameters = {"gravity": [9.8, 0.0, 20.0], "p".repeat(400): [0.0, 0.0, 1.0]}
 	bridge.ticks_per_action = 3
 	bridge.lock_step = bridge.argument("lock-step", "1") == "1"
+	bridge.connect("seen", self, "_show")
 	var envs = []
 	for i in 2:
 		var env = Env.new()
@@ -81,3 +85,7 @@ func _initialize() -> void:
 		bridge.obs_size = 4
 		bridge.act_size = 5
 		root.add_child(bridge)
+
+
+func _show(_env: int, text: String) -> void:
+	print(text)

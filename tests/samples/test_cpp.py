@@ -22,7 +22,7 @@ import pytest
 
 import ue_rl
 from tests.harness.warm_cli import WarmCli
-from tests.samples import building, programs
+from tests.samples import building, heuristic, programs
 from tests.samples.reach import Reach
 from ue_rl import compliance
 from ue_rl.bridges import run_in_thread
@@ -52,7 +52,7 @@ def compile_(compiler: str, source: Path, binary: Path, *flags: str) -> None:
 
 
 def program(compiler: str, source: Path, *flags: str) -> Path:
-    headers = [*SAMPLE.glob("*.hpp"), *DEPLOY.glob("*.hpp"), *STAND_INS.glob("*.h")]
+    headers = [*SAMPLE.glob("*.hpp"), *SOURCES.glob("*.hpp"), *DEPLOY.glob("*.hpp"), *STAND_INS.glob("*.h")]
     command = [compiler, *STRICT, *flags, "-I", SAMPLE, "-o", "OUT", source, "-lrt"]
     return building.built(source.stem, command, [source, *headers])
 
@@ -100,11 +100,23 @@ def test_clang_builds_it_without_a_warning() -> None:
     compile_(clang, SAMPLE / "reach.cpp", Path(os.devnull), "-fsyntax-only")
 
 
-def test_it_builds_without_exceptions_and_in_two_translation_units(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.cpp").write_text(f'#include "ue_rl_bridge.hpp"\nint {name}() {{ return 0; }}\n')
-        flags = ["-fno-exceptions", "-fno-rtti", "-c", "-fsyntax-only" if name == "one" else "-O0"]
-        compile_("g++", tmp_path / f"{name}.cpp", tmp_path / f"{name}.o", *flags)
+def test_two_files_include_it_and_one_has_the_implementation(tmp_path: Path) -> None:
+    """Also without exceptions, and where the header came in before the macro."""
+    (tmp_path / "game.cpp").write_text(
+        '#include "ue_rl_bridge.hpp"\nint actions() { return ue_rl::Layout(ue_rl::Spec()).problem.empty(); }\n'
+    )
+    (tmp_path / "main.cpp").write_text(
+        '#include "ue_rl_bridge.hpp"\n#define UE_RL_BRIDGE_IMPLEMENTATION\n#include "ue_rl_bridge.hpp"\n'
+        "int actions();\nint main() { return actions() == 1 ? 0 : 1; }\n"
+    )
+    flags = ["-fno-exceptions", "-fno-rtti", tmp_path / "game.cpp"]
+    compile_("g++", tmp_path / "main.cpp", tmp_path / "game", *map(str, flags))
+    assert subprocess.run([tmp_path / "game"], check=False).returncode == 0
+
+
+def test_its_declarations_bring_in_no_header_of_the_system() -> None:
+    first = (SAMPLE / "ue_rl_bridge.hpp").read_text("utf-8").split("#endif  // UE_RL_BRIDGE_HPP")[0]
+    assert all("." not in name for name in re.findall(r"#include <(.*)>", first))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +172,7 @@ def test_it_builds_beside_the_macros_of_engines_and_systems(tmp_path: Path) -> N
         None Bool Status Success Always True False min(a,b) max(a,b)
     """
     macros = [f"#define {word} this_macro_must_not_be_used +" for word in words.split()]
-    source = [*system, *macros, '#include "ue_rl_bridge.hpp"']
+    source = [*system, *macros, "#define UE_RL_BRIDGE_IMPLEMENTATION", '#include "ue_rl_bridge.hpp"']
     (tmp_path / "one.cpp").write_text("\n".join(source) + "\n")
     flags = ["-Wshadow", "-Wundef", "-fno-exceptions", "-fno-rtti", "-fsyntax-only"]
     compile_("g++", tmp_path / "one.cpp", Path(os.devnull), *flags)
@@ -275,6 +287,64 @@ def same_handshake(got: str, expected: str) -> bool:
     if mine.features - {"ERROR", "SEQ"} != theirs.features or mine.version != theirs.version:
         return False
     return all(getattr(mine, name) == getattr(theirs, name) for name in fields)
+
+
+# -- spaces
+
+
+SPACES = {  # C++ for an action of `act` numbers: what the handshake says of it, or the problem
+    ("Discrete(3)", 1): "DISCRETE(3)",
+    ("Discrete(3, -1)", 1): "DISCRETE(-1:1)",
+    ("MultiDiscrete({3, 2})", 2): "MULTI_DISCRETE(3,2)",
+    ("MultiDiscrete({{3, -1}, 2}, {2, 1})", 2): "MULTI_DISCRETE(-1:1,2)[2,1]",
+    ("MultiBinary(4, {2, 2})", 4): "MULTI_BINARY(4)[2,2]",
+    ("Box(0, 1)", 7): "BOX(0:1)",
+    ("Box({{-1, 1}, {0, 5}})", 2): "BOX(-1:1,0:5)",
+    ("Box({{0, 5}})", 2): "BOX(0:5)",
+    ("Box(0, 255, {2, 3}, Number::UInt8)", 6): "BOX(0:255)[2,3]UINT8",
+    ("Box(-INFINITY, INFINITY)", 1): "BOX(-inf:inf)",
+    ('Dict({{"a b", Box(-0.5, 1e9)}})', 1): "DICT(a%20b:BOX(-0.5:1e+09))",
+    ("Tuple({Discrete(2), Box(0, 1, {2})})", 3): "TUPLE(DISCRETE(2),BOX(0:1)[2])",
+    ("Discrete(0)", 1): "DISCRETE(0): it has no such choices",
+    ("Discrete(3, INT64_MAX)", 1): "DISCRETE(3): it has no such choices",
+    ("Discrete(3)", 2): "DISCRETE(3): it has 1 numbers, not 2",
+    ("MultiDiscrete({})", 1): "MULTI_DISCRETE(): it has no such choices",
+    ("MultiDiscrete({2, 2}, {3})", 2): "MULTI_DISCRETE(2,2)[3]: it has no such choices, or not of this shape",
+    ("MultiBinary(-1)", 1): "MULTI_BINARY(-1): it has 1 to 262144 flags",
+    ("Box(1, 0)", 1): "BOX(1:0): a range is low:high",
+    ("Box(NAN, 1)", 1): "BOX(nan:1): a range is low:high",
+    ("Box(0, 1, {0})", 1): "BOX(0:1)[0: its shape",
+    ("Box(0, 1, {70000, 70000})", 1): "BOX(0:1)[70000,70000: its shape",
+    ('Dict({{"a", Box(0, 1)}, {"a", Box(0, 1)}})', 2): "DICT(a:BOX(0:1),a:BOX(0:1)): each part has a name of its own",
+    ("Tuple({})", 1): "TUPLE(): it has no parts",
+    ("Tuple({Discrete(0)})", 1): "TUPLE(DISCRETE(0)): it has no such choices",
+    ("Tuple({Space()})", 1): "TUPLE(): a part is no space",
+}
+
+
+def test_a_space_is_written_as_it_is_said_or_refused(tmp_path: Path) -> None:
+    lines = "".join(f"show({space}, {act});\n" for space, act in SPACES)
+    (tmp_path / "spaces.cpp").write_text(f"""\
+#define UE_RL_BRIDGE_IMPLEMENTATION
+#include "ue_rl_bridge.hpp"
+using namespace ue_rl;
+static void show(const Space& space, int act) {{
+    Spec spec;
+    spec.act_size = act, spec.act_space = space;
+    const Layout layout(spec);
+    std::printf("%s\\n", (layout.problem.empty() ? layout.config : layout.problem).c_str());
+}}
+int main() {{
+{lines}}}
+""")
+    compile_(SANITIZER, tmp_path / "spaces.cpp", tmp_path / "spaces", *SANITIZED, "-lrt")
+    said = played(tmp_path / "spaces")
+    for ((space, act), wanted), line in zip(SPACES.items(), said, strict=True):
+        if ": it" in wanted or ": a " in wanted or ": each" in wanted:
+            assert line.startswith(f"ACT_SPACE {wanted}"), space
+        else:
+            assert f";ACT_SPACE={wanted};" in line, space
+            assert decode_handshake(f"{line}\n".encode()).act_size == act
 
 
 # -- the demo is the same task as in Python, to the bit
@@ -603,3 +673,42 @@ def test_the_game_plays_an_exported_model_itself(built: dict[str, Path], tmp_pat
     returns = [float(total) for total, _ in played]
     assert returns == pytest.approx([episode["return"] for episode in expected], abs=1e-5)
     assert min(returns) > 2  # it arrives in every episode
+
+
+# -- heuristic mode
+
+
+def played(binary: Path, *words: str) -> list[str]:
+    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+    done = subprocess.run([binary, *words], capture_output=True, text=True, check=False, timeout=60, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("bridge", [[], ["--per-env"]], ids=["arrays", "single envs"])
+def test_a_heuristic_is_shown_what_a_trainer_gets(built: dict[str, Path], bridge: list[str]) -> None:
+    """The demo's script, and the same in Python over a socket: each env's lines are the same."""
+    words = ["--num-envs", "2", "--seed", "3", "--max-steps", "15", *bridge]
+    shown = played(built["reach"], "--heuristic", "6", *words)
+    with reach(built, *words) as port:
+        heuristic.compare(shown, port)
+
+
+def test_a_heuristic_plays_agents_masks_and_actions_of_several_ticks(built: dict[str, Path]) -> None:
+    plain = played(built["lab-asan"], "plain", "heuristic")
+    assert plain[:6] == [
+        *(f"env {env}: position[m]=0 steps=0 | reward 0, return 0, step 0 1" for env in range(3)),
+        *(f"env {env}: position[m]=1 steps=1 | reward 1, return 1, step 1 0" for env in range(3)),
+    ]
+    assert plain[14] == "env 2: position[m]=4 steps=4 | reward 4, return 10, step 4, truncated 1"
+    assert plain[15] == "env 0: position[m]=0 steps=0 | reward 0, return 0, step 0 1", "the next episode"
+    agents = [line for line in played(built["lab-asan"], "agents", "heuristic") if line.startswith("env 1, agent 2")]
+    steps = [line.partition("step ")[2] for line in agents]
+    assert steps[:6] == ["0 1", "1 1", "2, done 1", "0 1", "1 1", "2, done 1"], (
+        "it leaves, comes back, and the env ends"
+    )
+
+
+def test_a_heuristic_ends_with_its_game(built: dict[str, Path]) -> None:
+    assert played(built["lab-asan"], "thrower", "heuristic")[-1].startswith("the game's code failed: no ammunition")
+    assert played(built["lab-asan"], "plain", "heuristic")[-1] == "the game's code failed: enough"

@@ -270,8 +270,13 @@ def greeted(port: int) -> Iterator[RawClient]:
             assert time.monotonic() < end, line
 
 
-@engines(("cpp", lab, "plain"), ("cpp", lab, "agents"), ("cpp", lab, "rlbase"), ("csharp", probe, "sink"),
-         ("csharp", probe, "plain"))  # fmt: skip
+@engines(
+    ("cpp", lab, "plain"),
+    ("cpp", lab, "agents"),
+    ("cpp", lab, "rlbase"),
+    ("csharp", probe, "sink"),
+    ("csharp", probe, "plain"),
+)
 def test_hostile_lines_never_harm_the_engine(
     start: Callable[[], AbstractContextManager[int]], request: pytest.FixtureRequest
 ) -> None:

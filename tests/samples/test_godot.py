@@ -276,8 +276,12 @@ func _init():
 """)
     done = subprocess.run(
         [str(GODOT), "--path", str(PROJECT), "-s", str(script)],
-        capture_output=True, text=True, timeout=30, check=False, env=godot_environment(tmp_path),
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env=godot_environment(tmp_path),
+    )
     texts = [line[2:] for line in done.stdout.splitlines() if line.startswith("x ")]
     assert len(texts) == len(values), done.stderr
     back = np.array([struct.unpack("f", struct.pack("f", float(text)))[0] for text in texts], np.float32)
@@ -290,8 +294,12 @@ def test_a_taken_port_is_said(engine: Engine, tmp_path: Path) -> None:
     engine.dial().close()
     done = subprocess.run(
         [str(GODOT), "--path", str(PROJECT), f"--port={engine.port}"],
-        capture_output=True, text=True, timeout=30, check=False, env=godot_environment(tmp_path),
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env=godot_environment(tmp_path),
+    )
     assert f"cannot listen on 127.0.0.1:{engine.port}" in done.stderr
 
 
@@ -299,9 +307,12 @@ def test_a_taken_port_is_said(engine: Engine, tmp_path: Path) -> None:
 def test_ppo_learns_on_the_real_physics(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(PROJECT / "train.py"), "--out", str(tmp_path / "model.zip")],
-        capture_output=True, text=True, timeout=110, check=False,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
         env={**godot_environment(tmp_path), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     words = done.stdout.split()
     before, after = (float(words[words.index(name) + 1]) for name in ("untrained:", "trained:"))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.harness.warm_cli import WarmCli
 
 RECIPES = Path(__file__).resolve().parents[2] / "samples" / "recipes"
 
@@ -36,14 +35,10 @@ def test_recipes_are_short_and_all_of_them_are_run() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("recipe", CASES)
-def test_recipe(tmp_path: Path, recipe: str) -> None:
+def test_recipe(tmp_path: Path, recipe: str, warm_cli: WarmCli) -> None:
     library, arguments, rise = CASES[recipe]
     pytest.importorskip(library, reason=f"{library} is not installed")
-    command = [sys.executable, str(RECIPES / f"{recipe}.py"), *arguments]
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
-    out = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=380, env=one_thread
-    )
+    out = warm_cli.run_script(RECIPES / f"{recipe}.py", *arguments, folder=tmp_path, timeout=380)
     assert out.returncode == 0, out.stderr[-3000:]
     numbers = re.findall(r"(\d+\.\d+) (?:->|to) (\d+\.\d+)", out.stdout)
     if rise is None:

@@ -8,17 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.warm_cli import WarmCli
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.inference import OnnxInference
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
 
-def run(name: str, *arguments: str, cwd: Path) -> str:
-    out = subprocess.run(
-        [sys.executable, str(SAMPLES / name), *arguments],
-        capture_output=True, text=True, check=False, cwd=cwd, timeout=110,
-    )  # fmt: skip
+def run(warm_cli: WarmCli, name: str, *arguments: str, folder: Path) -> str:
+    out = warm_cli.run_script(SAMPLES / name, *arguments, folder=folder)
     assert out.returncode == 0, out.stderr
     return out.stdout
 
@@ -31,25 +29,30 @@ def test_scripts_are_short() -> None:
 
 
 @pytest.fixture(scope="session")
-def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cartpole(tmp_path_factory: pytest.TempPathFactory, warm_cli: WarmCli) -> Path:
     """The folder of one training of samples/train_cartpole.py, with its cartpole.onnx."""
     folder = tmp_path_factory.mktemp("cartpole")
-    assert "mean return" in run("train_cartpole.py", "--timesteps", "2048", cwd=folder)
+    assert "mean return" in run(warm_cli, "train_cartpole.py", "--timesteps", "2048", folder=folder)
     return folder
 
 
-def test_train_then_play_with_the_exported_file(cartpole: Path) -> None:
+def test_train_then_play_with_the_exported_file(cartpole: Path, warm_cli: WarmCli) -> None:
     assert OnnxInference(cartpole / "cartpole.onnx").is_model_loaded()
     with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
-        output = run("play.py", "cartpole.onnx", "--port", str(engine.port), "--episodes", "3", cwd=cartpole)
+        words = ("cartpole.onnx", f"tcp://127.0.0.1:{engine.port}", "--episodes", "3")
+        output = run(warm_cli, "play.py", *words, folder=cartpole)
     assert output.count("return") >= 3
 
 
 def test_play_refuses_a_model_of_other_sizes(cartpole: Path) -> None:
     with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
         out = subprocess.run(
-            [sys.executable, str(SAMPLES / "play.py"), "cartpole.onnx", "--port", str(engine.port)],
-            capture_output=True, text=True, check=False, cwd=cartpole, timeout=60,
-        )  # fmt: skip
+            [sys.executable, str(SAMPLES / "play.py"), "cartpole.onnx", f"tcp://127.0.0.1:{engine.port}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=cartpole,
+            timeout=60,
+        )
     assert out.returncode != 0
     assert "ModelMismatch" in out.stderr

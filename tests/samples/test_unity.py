@@ -23,7 +23,7 @@ import pytest
 
 import ue_rl
 from tests.harness.warm_cli import WarmCli
-from tests.samples import building, programs
+from tests.samples import building, heuristic, programs
 from tests.samples.reach import Reach
 from tests.support.waiting import eventually
 from ue_rl.bridges import run_in_thread
@@ -36,7 +36,7 @@ from ue_rl.wire import decode_handshake
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE, OWN = ROOT / "samples" / "unity", Path(__file__).resolve().parent / "unity"
-BRIDGE = SAMPLE / "UeRlBridge.cs", SAMPLE / "UeRlSharedMemory.cs"
+BRIDGE = SAMPLE / "UeRlBridge.cs", SAMPLE / "UeRlSharedMemory.cs", SAMPLE / "UeRlHeuristic.cs"
 VECTORS = ROOT / "docs" / "protocol-vectors.json"
 MONO, MCS = shutil.which("mono"), shutil.which("mcs")
 NUM_ENVS = 4
@@ -522,9 +522,9 @@ def segments() -> set[str]:
     return {name for name in mine if Path(f"/proc/{name.split('_')[2]}/exe").resolve().name.startswith("mono")}
 
 
-def test_the_text_file_stands_alone() -> None:
+def test_it_needs_no_shared_memory() -> None:
     console = sorted((SAMPLE / "console").glob("*.cs"))
-    exe = compiled("alone.exe", SAMPLE / "UeRlBridge.cs", *console)
+    exe = compiled("alone.exe", SAMPLE / "UeRlBridge.cs", SAMPLE / "UeRlHeuristic.cs", *console)
     with started([exe, "--port", "0", "--num-envs", "2"]) as port, Trainer(port) as trainer:
         assert "SHM=" not in trainer.handshake
         assert trainer.ask("ACT=RESET;ENV=1").startswith("OBS=")
@@ -661,3 +661,48 @@ def test_ppo_learns_the_task_through_a_launched_engine(engine_exe: Path, tmp_pat
     returns = [float(line.split(",")[lines[0].split(",").index("return")]) for line in lines[1:]]
     assert np.mean(returns[:50]) < 0
     assert np.mean(returns[-100:]) > 2.5
+
+
+# -- heuristic mode
+
+
+def played(*words: str | Path) -> list[str]:
+    done = subprocess.run([str(MONO), *map(str, words)], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_heuristic_is_shown_what_a_trainer_gets(engine_exe: Path) -> None:
+    words = ["--num-envs", "2", "--seed", "3", "--max-steps", "15"]
+    shown = played(engine_exe, "--heuristic", "6", *words)
+    with started([engine_exe, "--port", "0", *words]) as port:
+        heuristic.compare(shown, port)
+
+
+def test_a_heuristic_plays_agents_and_masks(probe: Path) -> None:
+    lines = played(probe, "play", "agents", "14", "1")
+    assert lines[:4] == [
+        "env 0, agent 0: obs[0]=0 obs[1]=0 | reward 0, return 0, step 0",
+        "env 0, agent 2: obs[0]=20 obs[1]=20 obs[2]=20 | reward 0, return 0, step 0",
+        "env 0, agent 0: obs[0]=1 obs[1]=1 | reward 1, return 1, step 1",
+        "env 0, agent 2: obs[0]=21 obs[1]=21 obs[2]=21 | reward 1, return 1, step 1",
+    ]
+    ends = [line for line in lines if line.endswith(("done", "truncated"))]
+    assert [line[:15] + line.partition("return")[2] for line in ends[:3]] == [
+        "env 0, agent 2: 3, step 3, done",
+        "env 0, agent 0: 6, step 6, truncated",
+        "env 0, agent 1: 4, step 4, truncated",
+    ]
+    assert played(probe, "play", "sink", "3", "1")[1].startswith("env 0: step=1 gravity[m/s^2]=9.8 sum of actions=2 ")
+
+
+def test_an_action_that_is_none_is_the_heuristic_s_fault(probe: Path) -> None:
+    lines = played(probe, "play", "plain", "3", "1")
+    assert lines[-1].startswith("the heuristic's action: ")
+    assert len(lines) == 3
+
+
+def test_the_behaviour_shows_the_first_env_on_the_screen(probe: Path) -> None:
+    lines = played(probe, "play", "behaviour", "9", "2", "-heuristic=1")
+    assert lines[0].endswith("step 0")
+    assert [line.split(", ")[2] for line in lines[1:9]] == [f"step {step}" for step in range(1, 9)]

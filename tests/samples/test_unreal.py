@@ -54,7 +54,8 @@ def installed(tmp_path: Path) -> Path:
 def test_a_project_gets_the_plugin_and_its_header(installed: Path) -> None:
     for file in (path for path in PLUGIN.rglob("*") if path.is_file()):
         assert (installed / file.relative_to(PLUGIN)).read_bytes() == file.read_bytes()
-    assert (installed / "Source/ThirdParty/ue_rl/ue_rl_bridge.hpp").read_bytes() == HEADER.read_bytes()
+    for header in HEADER.parent.glob("ue_rl_*.hpp"):
+        assert (installed / "Source/ThirdParty/ue_rl" / header.name).read_bytes() == header.read_bytes()
 
 
 def test_a_folder_that_is_no_project_is_left_alone(tmp_path: Path) -> None:
@@ -337,8 +338,9 @@ def test_a_port_that_is_taken_is_tried_again(host: Path) -> None:
     """As where Play is pressed again while the last one's port is not free yet."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with subprocess.Popen([host, "carts", "waits", f"-UERLPort={port}"], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True) as process:  # fmt: skip
+        with subprocess.Popen(
+            [host, "carts", "waits", f"-UERLPort={port}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdout is not None
             assert process.stderr is not None
             try:
@@ -368,7 +370,7 @@ def test_two_components_with_one_port_are_named(host: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["bad-space"], "ACT_SPACE DISCRETE: not a space of 1 numbers"),
+        (["bad-space"], "ACT_SPACE DISCRETE(0): it has no such choices"),
         (["-UERLNumEnvs=-5"], "ENV_COUNT is 1 to 65536"),
         (["-UERLNumEnvs=70000"], "ENV_COUNT is 1 to 65536"),
     ],

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +27,7 @@ from stable_baselines3.common.logger import KVWriter
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from tests.harness.exactness import CASES, At, Broken, Drift, Liar, bridge, broken, differ, learn, new
+from tests.harness.warm_cli import WarmCli
 from ue_rl import errors
 from ue_rl.calls.parameters import randomize
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -126,7 +126,7 @@ def test_a_signal_while_it_is_saved_at_the_end(tmp_path: Path) -> None:
 
 
 def test_zero_minutes_are_no_minutes(tmp_path: Path) -> None:
-    learn("ppo", env_of(), tmp_path, save_minutes=0)
+    learn("ppo", env_of(), tmp_path, save_interval=0)
     assert len(list((tmp_path / "checkpoints").glob("0*"))) == 2, "the first and the last"
 
 
@@ -238,27 +238,22 @@ def test_two_that_save_are_told_of_the_same_end(tmp_path: Path, what: str) -> No
 
 
 SCRIPT = """
-    import sys
-    import torch
-    from ue_rl.testing import MemoryTransport
-    from tests.harness.exactness import *
+import sys
+import torch
+from ue_rl.testing import MemoryTransport
+from tests.harness.exactness import *
 
-    torch.set_num_threads(1)
-    env = UnrealVecEnv(MemoryTransport(bridge()))
-    autosave = AutoSave(sys.argv[1])
-    model = autosave.resume(PPO, env) or new("ppo", env)
-    model.learn(288, callback=[autosave, At(150, lambda: 1 / 0)])
+torch.set_num_threads(1)
+env = UnrealVecEnv(MemoryTransport(bridge()))
+autosave = AutoSave(sys.argv[1])
+model = autosave.resume(PPO, env) or new("ppo", env)
+model.learn(288, callback=[autosave, At(150, lambda: 1 / 0)])
 """
 
 
-def run_script(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", textwrap.dedent(text), str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
-def test_a_script_that_an_exception_ends_goes_on_in_another_process(tmp_path: Path) -> None:
+def test_a_script_that_an_exception_ends_goes_on_in_another_process(tmp_path: Path, warm_cli: WarmCli) -> None:
     """Nobody catches it: the run is saved when Python exits."""
-    ended = run_script(SCRIPT, tmp_path / "parts")
+    ended = warm_cli.run_script(SCRIPT, str(tmp_path / "parts"), folder=tmp_path)
     assert ended.returncode == 1
     assert "ZeroDivisionError" in ended.stderr
     assert "the run is saved up to env-step 150; start it again to go on" in ended.stderr
@@ -271,47 +266,49 @@ def test_a_script_that_an_exception_ends_goes_on_in_another_process(tmp_path: Pa
 @pytest.mark.skipif(os.name != "posix", reason="what a shell sees of Ctrl-C")
 def test_a_script_that_ctrl_c_ends_is_ended_by_it(tmp_path: Path) -> None:
     """Not with exit code 1, as after a mistake: Python gives that to kinds of KeyboardInterrupt."""
-    ended = run_script(SCRIPT.replace("1 / 0", "__import__('os').kill(__import__('os').getpid(), 2)"), tmp_path)
+    text = SCRIPT.replace("1 / 0", "__import__('os').kill(__import__('os').getpid(), 2)")
+    command = [sys.executable, "-c", text, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == -signal.SIGINT
     assert ended.stderr.rstrip().endswith("KeyboardInterrupt: stopped by Ctrl-C")
 
 
 FORKS = """
-    import os, sys
-    import torch
-    from ue_rl.testing import MemoryTransport
-    from tests.harness.exactness import *
+import os, sys
+import torch
+from ue_rl.testing import MemoryTransport
+from tests.harness.exactness import *
 
-    torch.set_num_threads(1)
+torch.set_num_threads(1)
 
-    def save():
-        autosave.save("mine")
-        sys.exit(6)
+def save():
+    autosave.save("mine")
+    sys.exit(6)
 
-    def fork():
-        for end, code in ((lambda: sys.exit(5), 5), (lambda: 1 / 0, 1), (save, 6), (None, 0)):
-            child = os.fork()
-            if not child:
-                return end and end()
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
+def fork():
+    for end, code in ((lambda: sys.exit(5), 5), (lambda: 1 / 0, 1), (save, 6), (None, 0)):
+        child = os.fork()
+        if not child:
+            return end and end()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
 
-    env = UnrealVecEnv(MemoryTransport(bridge()))
-    autosave = AutoSave(sys.argv[1], save_freq=1000)
-    model = autosave.resume(PPO, env) or new("ppo", env)
-    model.learn(288, callback=[autosave, At(150, fork)])
-    try:
-        AutoSave(sys.argv[1]).resume(PPO, UnrealVecEnv(MemoryTransport(bridge())))
-    except Exception as error:
-        print(error)
+env = UnrealVecEnv(MemoryTransport(bridge()))
+autosave = AutoSave(sys.argv[1], save_freq=1000)
+model = autosave.resume(PPO, env) or new("ppo", env)
+model.learn(288, callback=[autosave, At(150, fork)])
+try:
+    AutoSave(sys.argv[1]).resume(PPO, UnrealVecEnv(MemoryTransport(bridge())))
+except Exception as error:
+    print(error)
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
-def test_a_forked_child_saves_nothing(tmp_path: Path) -> None:
+def test_a_forked_child_saves_nothing(tmp_path: Path, warm_cli: WarmCli) -> None:
     """It ends as a script does, by an exception, saves, or learns to the end itself: the run is its parent's."""
-    ended = run_script(FORKS, tmp_path)
+    ended = warm_cli.run_script(FORKS, str(tmp_path / "run"), folder=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    found = sorted(path.name for path in (tmp_path / "checkpoints").glob("0*"))
+    found = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("0*"))
     assert found == ["0001_0_steps", "0002_288_steps"]
     assert ended.stdout.count("is being written by pid") == 1
     assert "the run is saved" not in ended.stderr

@@ -185,8 +185,12 @@ def test_little_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
 
 def test_amounts_are_read_by_people() -> None:
     assert [durable.amount(n) for n in (5, 12_345, 12_345_678, 5_000_000_000, 7 * 10**15)] == [
-        "5 bytes", "12.3 kB", "12.3 MB", "5.0 GB", "7000.0 TB",
-    ]  # fmt: skip
+        "5 bytes",
+        "12.3 kB",
+        "12.3 MB",
+        "5.0 GB",
+        "7000.0 TB",
+    ]
 
 
 def test_without_fsync_of_folders_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

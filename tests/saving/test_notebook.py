@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 
 import ue_rl
+from tests.harness.warm_cli import WarmCli
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is sent by kill")
@@ -116,22 +115,15 @@ class Slow(BaseCallback):
 """
 
 
-def in_a_process(folder: Path, text: str) -> None:
-    text = text.replace("{folder!r}", repr(str(folder)))
-    text = text.replace("{cell!r}", repr(CELL)).replace("{same_env!r}", repr(SAME_ENV))
-    variables = {**os.environ, "PYTHONPATH": str(Path(ue_rl.__file__).parents[1])}
-    ended = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=False, env=variables
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
 HEAD = PLAIN.partition("assert run(")[0]
 
 
 @pytest.mark.parametrize("what", [PLAIN, HEAD + IN_UPDATE, HEAD + AGAIN], ids=["ctrl_c", "in_update", "exception"])
-def test_a_cell_is_run_again(tmp_path: Path, what: str) -> None:
-    in_a_process(tmp_path, what)
+def test_a_cell_is_run_again(tmp_path: Path, what: str, warm_cli: WarmCli) -> None:
+    text = what.replace("{folder!r}", repr(str(tmp_path)))
+    text = text.replace("{cell!r}", repr(CELL)).replace("{same_env!r}", repr(SAME_ENV))
+    ended = warm_cli.run_script(text, folder=tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_a_kernel_is_interrupted_twice_and_learns_on(tmp_path: Path) -> None:

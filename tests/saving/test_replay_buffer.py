@@ -94,16 +94,28 @@ def test_a_buffer_comes_back_as_it_was(tmp_path: Path, name: str, steps: int) ->
     read = load_from_pkl(tmp_path / "r.pkl")
     assert type(read) is type(buffer)
     assert same(vars(read), vars(buffer))
-    read.add(*[np.zeros_like(part) for part in (buffer.observations[0],) * 2], np.zeros((N, 2)), np.zeros(N),
-             np.zeros(N), [{}] * N) if name in ("plain", "n_steps") else None  # fmt: skip
+    read.add(
+        *[np.zeros_like(part) for part in (buffer.observations[0],) * 2],
+        np.zeros((N, 2)),
+        np.zeros(N),
+        np.zeros(N),
+        [{}] * N,
+    ) if name in ("plain", "n_steps") else None
 
 
 def test_hers_comes_back_as_it_was(tmp_path: Path) -> None:
     """With the infos that compute_reward() may need, and without its env."""
     env = UnrealVecEnv(MemoryTransport(bridge("goals")))
     options = {"copy_info_dict": True, "n_sampled_goal": 2}
-    model = SAC("MultiInputPolicy", env, replay_buffer_class=HerReplayBuffer, buffer_size=900, learning_starts=500,
-                replay_buffer_kwargs=options, device="cpu")  # fmt: skip
+    model = SAC(
+        "MultiInputPolicy",
+        env,
+        replay_buffer_class=HerReplayBuffer,
+        buffer_size=900,
+        learning_starts=500,
+        replay_buffer_kwargs=options,
+        device="cpu",
+    )
     model.learn(300)
     buffer: Any = model.replay_buffer
     write_replay_buffer(buffer, tmp_path / "r.pkl")

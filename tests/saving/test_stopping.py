@@ -241,8 +241,11 @@ sys.exit(code)
 def test_a_process_saves_however_often_it_is_told_to_end() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SAVES],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stdin is not None

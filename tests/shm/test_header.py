@@ -35,12 +35,31 @@ def make(config: bytes | None = CONFIG, **options: object) -> tuple[bytearray, H
 def test_the_public_part_is_the_layout_byte_by_byte() -> None:
     """Each value stands where the table says, written by hand."""
     header = Header(
-        server_pid=0x11, client_pid=0x22, mode=1, num_envs=0x33, obs_size=0x44, act_size=0x55, frame_seq=0x66,
-        action_seq=0x77, obs_offset=0x1000, act_offset=0x2000, rewards_offset=0x3000, dones_offset=0x4000,
-        resets_offset=0x5000, cmd_s2c_offset=0x6000, cmd_c2s_offset=0x7000, cmd_ring_size=0x88, image_offset=0x8000,
-        image_width=0x99, image_height=0xAA, image_channels=0xBB, gpu_available=1, gpu_obs_mode=2,
-        gpu_obs_handle=bytes(range(64)), gpu_device_id=0xCC,
-    )  # fmt: skip
+        server_pid=0x11,
+        client_pid=0x22,
+        mode=1,
+        num_envs=0x33,
+        obs_size=0x44,
+        act_size=0x55,
+        frame_seq=0x66,
+        action_seq=0x77,
+        obs_offset=0x1000,
+        act_offset=0x2000,
+        rewards_offset=0x3000,
+        dones_offset=0x4000,
+        resets_offset=0x5000,
+        cmd_s2c_offset=0x6000,
+        cmd_c2s_offset=0x7000,
+        cmd_ring_size=0x88,
+        image_offset=0x8000,
+        image_width=0x99,
+        image_height=0xAA,
+        image_channels=0xBB,
+        gpu_available=1,
+        gpu_obs_mode=2,
+        gpu_obs_handle=bytes(range(64)),
+        gpu_device_id=0xCC,
+    )
     expected = bytearray(HEADER_SIZE)
     for at, value in {0: 0x4C524243, 4: 1, 8: 0x11, 12: 0x22, 20: 0x33, 24: 0x44, 28: 0x55, 104: 0x88}.items():
         struct.pack_into("<I", expected, at, value)
@@ -60,9 +79,15 @@ def test_the_public_part_is_the_layout_byte_by_byte() -> None:
 def test_worked_example_of_the_layout() -> None:
     header, size = plan(4096, 100, 12)
     assert {name: start for name, (start, _) in header.regions.items()} == {
-        "obs": 4096, "act": 1642496, "rewards": 1839104, "dones": 1855488, "truncateds": 1859584, "resets": 1863680,
-        "cmd_s2c": 1867776, "cmd_c2s": 2392064,
-    }  # fmt: skip
+        "obs": 4096,
+        "act": 1642496,
+        "rewards": 1839104,
+        "dones": 1855488,
+        "truncateds": 1859584,
+        "resets": 1863680,
+        "cmd_s2c": 1867776,
+        "cmd_c2s": 2392064,
+    }
     assert size == 2916352
     assert not header.extended
     assert header.pack()[208:] == bytes(HEADER_SIZE - 208)
@@ -260,11 +285,33 @@ INTERESTING = st.one_of(
 FUZZED = [n for n in _NAMES if n not in ("token", "proof", "gpu_obs_handle", "reason")]
 WIDTH = dict(
     zip(
-        _NAMES, [4] * 4 + [1] + [4] * 3 + [8] * 9 + [4] + [8] + [4] * 3 + [1] * 2 + [64] + [4] + [4] * 2 + [8]
-        + [16] * 2 + [8] + [4] * 2 + [8] + [4] * 2 + [8] * 5 + [4] * 4 + [8] * 3 + [4] * 2 + [8]
-        + [1024], strict=True,
+        _NAMES,
+        [4] * 4
+        + [1]
+        + [4] * 3
+        + [8] * 9
+        + [4]
+        + [8]
+        + [4] * 3
+        + [1] * 2
+        + [64]
+        + [4]
+        + [4] * 2
+        + [8]
+        + [16] * 2
+        + [8]
+        + [4] * 2
+        + [8]
+        + [4] * 2
+        + [8] * 5
+        + [4] * 4
+        + [8] * 3
+        + [4] * 2
+        + [8]
+        + [1024],
+        strict=True,
     )
-)  # fmt: skip
+)
 
 
 @settings(max_examples=400, deadline=None)

@@ -276,9 +276,16 @@ def test_the_other_layout_is_known_by_all_of_its_words() -> None:
 def test_a_plain_producer_is_not_judged_by_our_fields() -> None:
     header, total = plan(4, 3, 2, image=(2, 5, 3), config=None)
     spoilt = dataclasses.replace(
-        header, ext_magic=EXT_MAGIC + 1, ext_version=7, image_order=9, image_role=9, server_state=9, client_state=9,
-        config_size=0, total_size=1,
-    )  # fmt: skip
+        header,
+        ext_magic=EXT_MAGIC + 1,
+        ext_version=7,
+        image_order=9,
+        image_role=9,
+        server_state=9,
+        client_state=9,
+        config_size=0,
+        total_size=1,
+    )
     read = Header.parse(spoilt.pack(), total)
     assert (read.ext_magic, read.image_order, read.image_role) == (0, 0, 0)
     assert read.image_shape == (4, 2, 5, 3)

@@ -304,9 +304,17 @@ def test_ppo_learns_from_pictures(kind: str) -> None:
         env = ue_rl.connect(host.url, timeout=20)
         extractor = {"features_dim": 64} if only else {"cnn_output_dim": 64}
         model = PPO(
-            kind, env, n_steps=16, batch_size=128, n_epochs=4, learning_rate=1e-3, gamma=0.0, seed=0, device="cpu",
+            kind,
+            env,
+            n_steps=16,
+            batch_size=128,
+            n_epochs=4,
+            learning_rate=1e-3,
+            gamma=0.0,
+            seed=0,
+            device="cpu",
             policy_kwargs={"features_extractor_kwargs": extractor},
-        )  # fmt: skip
+        )
         assert isinstance(model.get_env(), VecTransposeImage) == only
         before = evaluate_policy(model, env, 48, deterministic=False, warn=False)[0]
         model.learn(6_144)

@@ -45,14 +45,15 @@ def killed_engine() -> Iterator[tuple[str, int]]:
     """(name, pid) of a segment whose engine was killed."""
     process = subprocess.Popen(
         [
-            sys.executable, "-c",
+            sys.executable,
+            "-c",
             "import sys, time; sys.path.insert(0, sys.argv[1])\nimport test_segment as t\n"
             "from ue_rl.system import processes\n"
             "made = t.engine(server_start=processes.start_time())\nprint(made.name, flush=True)\ntime.sleep(60)",
             str(Path(__file__).parent),
         ],
         stdout=subprocess.PIPE,
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     name = process.stdout.readline().decode().strip()
     process.kill()

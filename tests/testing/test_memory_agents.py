@@ -101,10 +101,17 @@ def test_with_the_codec_and_without_the_same_comes(compiled: bool) -> None:
     (story, arena), (copied, other) = played(True, compiled), played(False, compiled)
     assert story == copied
     assert arena.asked == other.asked
-    assert arena.given == other.given == [
-        (3, -1, {"gravity": 1.5}), (6, 9, {"gravity": 2.5}), (3, -1, {"gravity": 1.5}), (6, -1, {"gravity": 2.5}),
-        (3, -1, {"gravity": 1.5}),
-    ]  # fmt: skip
+    assert (
+        arena.given
+        == other.given
+        == [
+            (3, -1, {"gravity": 1.5}),
+            (6, 9, {"gravity": 2.5}),
+            (3, -1, {"gravity": 1.5}),
+            (6, -1, {"gravity": 2.5}),
+            (3, -1, {"gravity": 1.5}),
+        ]
+    )
     assert story[0][0] == [1, 0, 1, 1, 0, 0, 1, 0, 1]
     assert arena.asked[3] == [1, 0, 1, 2, 2, 2, 1, 0, 1]  # a step and a reset in one request
     assert story[3][0] == [1, 1, 1, 1, 0, 0, 1, 1, 1]  # runner 1 of the envs in their third step

@@ -69,9 +69,12 @@ def test_environment_folder_and_limits(cli: WarmCli, tmp_path: Path) -> None:
         "import os, pathlib\nprint(dict(os.environ), flush=True)\npathlib.Path('big').write_bytes(bytes(5000))\n"
     )
     run = cli.start(
-        ["serve", "--bridge", "mine:Mine"], output=tmp_path / "out", cwd=tmp_path, environment={"A": "b"},
+        ["serve", "--bridge", "mine:Mine"],
+        output=tmp_path / "out",
+        cwd=tmp_path,
+        environment={"A": "b"},
         file_limit=4096,
-    )  # fmt: skip
+    )
     assert run.wait() == 1
     assert "'A': 'b'" in run.text
     assert "PATH" not in run.text

@@ -148,9 +148,12 @@ class SyncVectorEnv(_Hosted, UnrealVectorEnv):
     """In the place of gymnasium's."""
 
     def __init__(
-        self, env_fns: EnvFunctions, copy: bool = True, observation_mode: Any = "same",
+        self,
+        env_fns: EnvFunctions,
+        copy: bool = True,
+        observation_mode: Any = "same",
         autoreset_mode: Any = AutoresetMode.NEXT_STEP,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if observation_mode not in ("same", "different") and not isinstance(observation_mode, tuple):
             raise ValueError(_NO_SUCH_MODE.format(observation_mode))
         if observation_mode != "same":
@@ -172,10 +175,16 @@ class AsyncVectorEnv(SyncVectorEnv):
     """In the place of gymnasium's; what is about its processes is of no concern to an engine."""
 
     def __init__(
-        self, env_fns: EnvFunctions, shared_memory: bool = True, copy: bool = True, context: str | None = None,
-        daemon: bool = True, worker: Any = None, observation_mode: Any = "same",
+        self,
+        env_fns: EnvFunctions,
+        shared_memory: bool = True,
+        copy: bool = True,
+        context: str | None = None,
+        daemon: bool = True,
+        worker: Any = None,
+        observation_mode: Any = "same",
         autoreset_mode: Any = AutoresetMode.NEXT_STEP,
-    ) -> None:  # fmt: skip
+    ) -> None:
         try:
             super().__init__(env_fns, copy, observation_mode, autoreset_mode)
         except ConfigurationError as error:

@@ -55,11 +55,16 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., TrainOptions]]:
         handle = run_in_thread(bridge)
         handles.append(handle)
         hyper = {"n_steps": 8, "batch_size": 16, "n_epochs": 1} | options.pop("hyperparameters", {})
-        port = int(handle.url.rpartition(":")[2])
         return TrainOptions(
-            host="127.0.0.1", port=port, timesteps=256, log_dir=str(tmp_path), run_id="run", seed=0, device="cpu",
-            hyperparameters=hyper, **options,
-        )  # fmt: skip
+            url=handle.url,
+            timesteps=256,
+            log_dir=str(tmp_path),
+            run_id="run",
+            seed=0,
+            device="cpu",
+            hyperparameters=hyper,
+            **options,
+        )
 
     yield host
     for handle in handles:

@@ -78,8 +78,10 @@ def test_words_of_both_backends_become_rllibs() -> None:
 def test_defaults_of_a_task_yield_to_what_is_given() -> None:
     options = resolve({"backend": "rllib", "hyperparameters": {"model_config": {"fcnet_activation": "relu"}}}, None)
     assert tuned_for(options)["model_config"] == {
-        "fcnet_hiddens": [64, 64], "vf_share_layers": False, "fcnet_activation": "relu",
-    }  # fmt: skip
+        "fcnet_hiddens": [64, 64],
+        "vf_share_layers": False,
+        "fcnet_activation": "relu",
+    }
     assert tuned_for(options)["lr"] == "lin_0.001"
 
 

@@ -34,12 +34,21 @@ def test_every_option_is_decided() -> None:
     assert set(APPLIED) == set(ALGORITHMS)
     assert {name for name, row in ROWS.items() if row.resume == UNSAID} == {"log_dir", "run_id", "hyperparameters"}
     assert {name for name, row in ROWS.items() if row.resume not in (MAY_CHANGE, UNSAID)} == {
-        "backend", "algo", "policy", "init_from", "seed", "env", "normalize", "her", "group", "self_play",
-    }  # fmt: skip
+        "backend",
+        "algo",
+        "policy",
+        "init_from",
+        "seed",
+        "env",
+        "normalize",
+        "her",
+        "group",
+        "self_play",
+    }
 
 
 def test_nothing_changed_is_nothing_said() -> None:
-    before = saved(algo="sac", port=7, hyperparameters={"buffer_size": 500, "gamma": 0.9, "train_freq": [1, "step"]})
+    before = saved(algo="sac", url="a:7", hyperparameters={"buffer_size": 500, "gamma": 0.9, "train_freq": [1, "step"]})
     options, said, load = compared(before, log_dir="/elsewhere", run_id="mine")
     assert said == []
     assert load == {"gamma": 0.9, "train_freq": (1, "step")}
@@ -51,7 +60,7 @@ def test_nothing_changed_is_nothing_said() -> None:
     [
         ({"timesteps": 5}, "timesteps: 100000 before, 5 now"),
         ({"save_freq": 7}, "save_freq: 50000 before, 7 now"),
-        ({"port": 9}, "port: none before, 9 now"),
+        ({"url": "a:9"}, "url: none before, tcp://a:9 now"),
         ({"nul_terminated": True}, "nul_terminated: none before, True now"),
         ({"num_engines": 4}, "num_engines: 1 before, 4 now"),
         ({"params": {"wind": 2.0}}, "params: none before, {'wind': 2.0} now"),
@@ -105,8 +114,8 @@ def test_the_same_env_by_its_name_is_no_change() -> None:
 def test_an_engine_of_another_kind_keeps_the_runs_hyperparameters() -> None:
     """CartPole's own are the defaults of an engine that is hosted here, and the model was made with them."""
     before = saved(hyperparameters={"n_epochs": 3})
-    options, said, load = compared(before, host="farm", hyperparameters={"gamma": 0.9})
-    assert said == ["host: none before, farm now", "gamma: 0.98 before, 0.9 now"]
+    options, said, load = compared(before, url="farm", hyperparameters={"gamma": 0.9})
+    assert said == ["url: none before, tcp://farm:7777 now", "gamma: 0.98 before, 0.9 now"]
     assert options.hyperparameters["learning_rate"] == "lin_0.001"
     assert (load["n_steps"], load["n_epochs"], load["gamma"]) == (32, 3, 0.9)
     again = compared(asdict(options))

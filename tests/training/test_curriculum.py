@@ -74,8 +74,9 @@ def test_lessons_for_each_parameter() -> None:
     }
     gravity, wind = parse_curriculum(given)
     assert (gravity.key, [lesson.params for lesson in gravity.lessons]) == (
-        "gravity", [{"gravity": (3.0, 3.0)}, {"gravity": (3.0, 9.0)}],
-    )  # fmt: skip
+        "gravity",
+        [{"gravity": (3.0, 3.0)}, {"gravity": (3.0, 9.0)}],
+    )
     assert (wind.key, wind.lessons[0].name) == ("wind", "lesson 1")
 
 
@@ -365,7 +366,7 @@ def served() -> Iterator[Callable[..., Any]]:
 
 def config(tmp_path: Path, **values: Any) -> Path:
     path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump({"host": "127.0.0.1", "eval_episodes": 0, "export": False, **values}))
+    path.write_text(yaml.safe_dump({"url": "127.0.0.1", "eval_episodes": 0, "export": False, **values}))
     return path
 
 
@@ -420,7 +421,7 @@ def test_parameters_of_a_run(tmp_path: Path, served: Callable[..., Any], transpo
 
 def test_an_engine_without_the_ability_is_told_of_by_name(tmp_path: Path, served: Callable[..., Any]) -> None:
     port = str(served(DoNothingBridge(2)).port)
-    common = ["--host", "127.0.0.1", "--port", port, "--log-dir", str(tmp_path), "--no-export", "--n-steps", "16"]
+    common = ["--port", port, "--log-dir", str(tmp_path), "--no-export", "--n-steps", "16"]
     common += ["--timesteps", "32", "--batch-size", "16"]
     result = run(*common, "--param", "gravity=3")
     assert isinstance(result.exception, errors.UnsupportedByEngine)
@@ -440,8 +441,7 @@ def test_time_scale_reaches_the_game(tmp_path: Path, served: Callable[..., Any])
 
     bridge = Fast(2)
     options = TrainOptions(
-        host="127.0.0.1",
-        port=served(bridge).port,
+        url=served(bridge).url,
         timesteps=64,
         time_scale=4.0,
         log_dir=str(tmp_path),
@@ -483,9 +483,13 @@ def test_the_game_s_numbers_by_name_apart_from_sb3_s() -> None:
     numbers.on_rollout_end()
     logged = {key: value for key, value in numbers.logger.name_to_value.items() if key.startswith("engine/")}
     assert logged == {
-        "engine/speed": 2.5, "engine/speed_max": 4.0, "engine/episode": 12.0, "engine/episode_max": 12.0,
-        "engine/alive": 1.0, "engine/alive_max": 1.0,
-    }  # fmt: skip
+        "engine/speed": 2.5,
+        "engine/speed_max": 4.0,
+        "engine/episode": 12.0,
+        "engine/episode_max": 12.0,
+        "engine/alive": 1.0,
+        "engine/alive_max": 1.0,
+    }
     numbers.logger.name_to_value.clear()  # shown
     numbers.on_rollout_start()
     numbers.locals = {"infos": [{"speed": 7}]}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.harness.warm_cli import WarmCli
+from tests.support.waiting import eventually
 from ue_rl.errors import ConfigurationError
 from ue_rl.saving.lock import RunLock
 from ue_rl.system.durable import write_whole
@@ -41,11 +41,19 @@ def test_files_have_the_names_that_the_docs_give(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     named = {name: path.relative_to(tmp_path).as_posix() for name, path in vars(run).items() if name != "path"}
     assert named == {
-        "config": "config.yaml", "model": "model.zip", "onnx": "model.onnx", "normalize": "vecnormalize.pkl",
-        "replay": "replay_buffer.pkl", "checkpoints": "checkpoints", "episodes": "episodes.csv",
-        "engines": "engines", "curves": "curves.png", "log": "run.log", "curriculum": "curriculum.json",
+        "config": "config.yaml",
+        "model": "model.zip",
+        "onnx": "model.onnx",
+        "normalize": "vecnormalize.pkl",
+        "replay": "replay_buffer.pkl",
+        "checkpoints": "checkpoints",
+        "episodes": "episodes.csv",
+        "engines": "engines",
+        "curves": "curves.png",
+        "log": "run.log",
+        "curriculum": "curriculum.json",
         "handshake": "handshake.txt",
-    }  # fmt: skip
+    }
 
 
 def test_without_a_name_a_run_gets_the_next_number_of_its_task(tmp_path: Path) -> None:
@@ -69,8 +77,11 @@ def test_a_named_run_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
     assert (old / "model.zip").exists()
     run = RunDirectory.create(tmp_path, "mine", "walk", force=True)
     assert sorted(path.name for path in run.path.iterdir()) == [
-        "checkpoints", "run.holder.json", "run.lock", "run.replaces",
-    ]  # fmt: skip
+        "checkpoints",
+        "run.holder.json",
+        "run.lock",
+        "run.replaces",
+    ]
 
 
 def test_an_overwritten_run_stands_aside_until_it_is_removed_or_put_back(tmp_path: Path) -> None:
@@ -279,8 +290,13 @@ from ue_rl.training.options import TrainOptions
 
 folder, run_id, ends = Path(sys.argv[1]), sys.argv[2] or None, sys.argv[3]
 options = TrainOptions()
+
+def wait_for(name):
+    while not Path(name).exists():
+        time.sleep(0.001)
+
 print("ready", flush=True)
-sys.stdin.readline()
+wait_for("begin")
 try:
     run = RunDirectory.create(folder, run_id, "walk", ends == "force", options)
 except ConfigurationError as error:
@@ -297,38 +313,45 @@ if ends == "discard":
 else:
     assert (run.path / "mine").exists()
     assert sorted(run.read_config()) == sorted(TrainOptions.__dataclass_fields__)
-    sys.stdin.readline()
+    wait_for("end")
 """
 
 
 @pytest.mark.parametrize(("run_id", "ends"), [("", ""), ("mine", ""), ("mine", "force"), ("", "discard")])
-def test_runs_that_start_at_the_same_moment_do_each_other_no_harm(tmp_path: Path, run_id: str, ends: str) -> None:
+def test_runs_that_start_at_the_same_moment_do_each_other_no_harm(
+    tmp_path: Path, run_id: str, ends: str, warm_cli: WarmCli
+) -> None:
+    logs, here = tmp_path / "logs", tmp_path / "here"
+    logs.mkdir()
+    here.mkdir()
     if ends == "force":
-        a_run(tmp_path, "mine")
+        a_run(logs, "mine")
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", STARTS, str(tmp_path), run_id, ends if not number or ends == "force" else ""],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        warm_cli.start(
+            [str(logs), run_id, ends if not number or ends == "force" else ""],
+            output=here / f"{number}.txt",
+            errors=here / f"{number}-errors.txt",
+            cwd=here,
+            script=STARTS,
         )
         for number in range(6)
-    ]  # fmt: skip
+    ]
     for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        process.wait_for("ready")
+    (here / "begin").touch()
     for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    names = [process.stdout.readline().strip() for process in processes if process.stdout is not None]
-    for process in processes:
-        _, said = process.communicate("\n")
-        assert process.returncode == 0 or said.splitlines()[-1].startswith("refused: "), said
+        eventually(lambda process=process: process.ended.is_set() or process.text.count("\n") > 1)
+    names = [process.text.partition("\n")[2].strip() for process in processes]
+    (here / "end").touch()
+    for number, process in enumerate(processes):
+        said = (here / f"{number}-errors.txt").read_text
+        assert process.wait() == 0 or said().splitlines()[-1].startswith("refused: "), said()
     begun = [name for name in names if name]
     assert len(begun) == (1 if run_id else 6)
     assert len(set(begun)) == len(begun)
-    kept = {path.name for path in tmp_path.iterdir()}
+    kept = {path.name for path in logs.iterdir()}
     if ends == "force":
-        assert len(list(tmp_path.glob("mine.*/model.zip"))) == 1, "the run that was there"
+        assert len(list(logs.glob("mine.*/model.zip"))) == 1, "the run that was there"
     else:
         assert kept == set(begun) - set(names[:1] if ends == "discard" else [])
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.harness.warm_cli import WarmCli
 from ue_rl.training.callbacks import EpisodeLog
 from ue_rl.training.episodes import Episodes
 from ue_rl.training.report import Report
@@ -39,8 +38,8 @@ print(len(said), *said, sep="\\n")
 """
 
 
-def test_learning_goes_on_on_a_full_disk(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", LEARN, str(tmp_path)], capture_output=True, text=True, check=False)
+def test_learning_goes_on_on_a_full_disk(tmp_path: Path, warm_cli: WarmCli) -> None:
+    done = warm_cli.run_script(LEARN, str(tmp_path), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     count, *said = done.stdout.splitlines()

@@ -102,7 +102,14 @@ def learnt(kind: Any, algo: str, path: Path, **arguments: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("algo", [algo for algo in APPLIED if algo != "maskable_ppo"])
+@pytest.mark.parametrize(
+    "algo",
+    [
+        pytest.param(algo, marks=pytest.mark.exhaustive if algo in ("a2c", "trpo", "ddpg", "tqc", "qrdqn") else ())
+        for algo in APPLIED
+        if algo != "maskable_ppo"
+    ],
+)
 def test_what_is_applied_takes_effect(saved: Any, algo: str) -> None:
     """A model that goes on with another value learns other weights than one that goes on with its own."""
     kind, path = saved(algo)

@@ -21,22 +21,24 @@ from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions, program_of
         ("timesteps", True, "a positive integer"),
         ("keep", 0, "a positive integer"),
         ("num_engines", 2.5, "a positive integer"),
-        ("max_restarts", -1, "an integer from 0"),
-        ("port", 70_000, "1 to 65535"),
+        ("restarts", -1, "TIMES/WINDOW"),
+        ("restarts", "10/soon", "TIMES/WINDOW"),
+        ("restarts", "1/0s", "TIMES/WINDOW"),
+        ("restarts", True, "TIMES/WINDOW"),
         ("seed", -1, "from 0 to"),
-        ("timeout", 0, "seconds above 0"),
-        ("start_timeout", "soon", "seconds above 0"),
-        ("restart_window", float("inf"), "seconds above 0"),
-        ("reconnect", float("nan"), "seconds from 0"),
-        ("save_minutes", -1, "minutes from 0"),
+        ("timeout", 0, "duration above 0"),
+        ("start_timeout", "soon", "duration above 0"),
+        ("start_timeout", float("inf"), "duration above 0"),
+        ("reconnect", float("nan"), "duration from 0"),
+        ("save_interval", -1, "duration from 0"),
         ("normalize", "no", "true or false"),
         ("run_id", 7, "text"),
         ("engine", " ", "text"),
-        ("host", [], "a list of them"),
-        ("host", ["a:1", 2], "a list of them"),
+        ("url", [], "a list of them"),
+        ("url", ["a:1", 2], "a list of them"),
         ("env_kwargs", [1], "a mapping"),
         ("transport", "udp", "auto, tcp, shm"),
-        ("channel", ["auto"], "auto, shared, per_env"),
+        ("channel", ["auto"], "auto, shared, per-env"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_named(name: str, value: Any, text: str) -> None:
@@ -48,15 +50,11 @@ def test_a_value_of_the_wrong_kind_is_named(name: str, value: Any, text: str) ->
 @pytest.mark.parametrize(
     ("flags", "field"),
     [
-        ({"env": "CartPole-v1", "port": 1}, "env"),
-        ({"engine": "game", "port": 1}, "engine"),
-        ({"engine": "game", "host": "a"}, "engine"),
+        ({"env": "CartPole-v1", "url": "a"}, "env"),
+        ({"engine": "game", "url": "a"}, "engine"),
         ({"engine": "game", "env": "CartPole-v1"}, "engine"),
-        ({"host": "a", "num_engines": 2}, "num_engines"),
-        ({"host": ["a:1", "b"]}, "host"),
-        ({"host": ["a:1", "::1"]}, "host"),
-        ({"host": ["a:1", "b:2"], "port": 3}, "host"),
-        ({"host": ["a:1", "a:1"]}, "host"),
+        ({"url": "a", "num_engines": 2}, "num_engines"),
+        ({"url": ["a:7777", "a?channel=shared"]}, "url"),
     ],
 )
 def test_what_excludes_each_other_is_named(flags: dict[str, Any], field: str) -> None:
@@ -66,37 +64,36 @@ def test_what_excludes_each_other_is_named(flags: dict[str, Any], field: str) ->
 
 
 def test_engines_of_every_kind_have_a_name() -> None:
-    for flags, hosts, name in (
+    for flags, urls, name in (
         ({}, [], "ppo-CartPole-v1"),
         ({"env": "ALE/Pong-v5"}, [], "ppo-ALE-Pong-v5"),
-        ({"port": 9}, ["127.0.0.1"], "ppo-127.0.0.1-9"),
-        ({"host": "walk"}, ["walk"], "ppo-walk-7777"),
-        ({"host": "../walk"}, ["../walk"], "ppo-..-walk-7777"),
-        ({"host": ["a:1"]}, ["a:1"], "ppo-a-1"),
-        ({"host": ["a:1", "[::1]:2", "shm://x"]}, ["a:1", "[::1]:2", "shm://x"], "ppo-a-1-and-2-more"),
+        ({"url": "127.0.0.1:9"}, ["tcp://127.0.0.1:9"], "ppo-127.0.0.1-9"),
+        ({"url": "walk"}, ["tcp://walk:7777"], "ppo-walk-7777"),
+        ({"url": "shm:///tmp/walk"}, ["shm:///tmp/walk"], "ppo-tmp-walk"),
+        ({"url": ["a:1?wait=1min"]}, ["tcp://a:1?wait=60s"], "ppo-a-1"),
+        ({"url": ["a:1", "::1", "shm://x"]}, ["tcp://a:1", "tcp://[::1]:7777", "shm://x"], "ppo-a-1-and-2-more"),
         ({"engine": "godot:/games/the walker.x86_64", "num_engines": 4}, [], "ppo-the-walker"),
         ({"engine": "python -u game/walk.py --port {port}"}, [], "ppo-walk"),
     ):
         options = resolve(flags, None)
-        assert (options.hosts, options.run_name, options.embedded) == (hosts, name, not hosts and not options.engine)
+        assert (options.urls, options.run_name, options.embedded) == (urls, name, not urls and not options.engine)
     assert program_of(r"C:\Games\Walker.exe -port {port}") == "Walker"
     assert program_of("unreal-editor:/home/me/Walker.uproject") == "Walker"
     assert program_of("python3.11") == "python3"
 
 
 def test_a_later_engine_of_another_kind_replaces_the_earlier() -> None:
-    saved = {"engine": "game", "num_engines": 4, "host": None, "env": None}
-    options = resolve({"host": "a"}, None, base=saved)
-    assert (options.engine, options.num_engines, options.host) == (None, 1, "a")
-    options = resolve({"engine": "game2"}, None, base={"host": "a", "port": 5})
-    assert (options.engine, options.host, options.port) == ("game2", None, None)
+    saved = {"engine": "game", "num_engines": 4, "url": None, "env": None}
+    options = resolve({"url": "a"}, None, base=saved)
+    assert (options.engine, options.num_engines, options.urls) == (None, 1, ["tcp://a:7777"])
+    options = resolve({"engine": "game2"}, None, base={"url": "a"})
+    assert (options.engine, options.url) == ("game2", None)
     assert resolve({"num_engines": 2}, None, base=saved).num_engines == 2
-    assert resolve({"port": 6}, None, base={"host": "a", "port": 5}).host == "a"
 
 
 def test_a_row_of_the_table_is_a_flag() -> None:
     """And the other way round, but for what is no option of a run, or a part of `hyperparameters`."""
-    own = {"config", "resume", "force", "ui", "log_format"}
+    own = {"config", "resume", "force", "ui", "log_format", "url", "port"}
     parts = {"net_arch", "learning_rate", "n_steps", "batch_size", "settings"}
     assert {flag.name for flag in train.params} - own - parts == {name for name, row in ROWS.items() if row.help}
     assert list(ROWS) == list(DEFAULTS)
@@ -136,8 +133,36 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, content: bytes, text: str
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "cure"),
+    [
+        ("host: a", "Write url: tcp://HOST:PORT"),
+        ("port: 7777", "Write url: tcp://127.0.0.1:PORT"),
+        ("max_restarts: 3", "Write restarts: TIMES/WINDOW"),
+        ("restart_window: 60", "Write restarts: TIMES/WINDOW"),
+        ("save_minutes: 5", "Write save_interval"),
+        ("start_timout: 5", "Did you mean 'start_timeout'?"),
+    ],
+)
+def test_a_key_that_is_another_one_now_is_named(key: str, cure: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"algo: ppo\n{key}\n", "utf-8")
+    with pytest.raises(ConfigurationError, match="unknown key") as caught:
+        read_config(path)
+    assert caught.value.field == key.partition(":")[0]
+    assert cure in str(caught.value)
+
+
+def test_durations_and_quotas_are_read_as_people_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("timeout: 2min\nrestarts: 3/5min\nchannel: per-env\nurl: [a, 'b:1?wait=1min']\n", "utf-8")
+    options = resolve({"start_timeout": "500ms"}, path)
+    assert (options.timeout, options.restarts, options.channel) == (120.0, "3/5min", "per_env")
+    assert (options.start_timeout, options.urls) == (0.5, ["tcp://a:7777", "tcp://b:1?wait=60s"])
+
+
 def test_new_options_are_read_back(tmp_path: Path) -> None:
-    options = TrainOptions(host=["a:1", "b:2"], reconnect=5.0, save_minutes=1, keep=5, max_restarts=0)
+    options = TrainOptions(url=["a:1", "b:2?channel=per-env"], reconnect="5min", save_interval=1, keep=5, restarts=0)
     (tmp_path / "config.yaml").write_text(options.as_yaml())
     assert resolve({}, None, base=read_config(tmp_path / "config.yaml")) == options
 

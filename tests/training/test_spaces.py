@@ -74,23 +74,30 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(cli, [*arguments])
 
 
-@pytest.mark.parametrize("transport", ["tcp", "shm"])
+KINDS = {
+    "named and hybrid": (NAMED, HYBRID),
+    "starts": (NAMED, spaces.Discrete(4, start=-1)),
+    "picture": (PICTURE, spaces.MultiDiscrete([2, 3])),
+    "one choice": (spaces.Discrete(5), spaces.MultiBinary(3)),
+    "matrices": (spaces.Box(-1, 1, (3, 4), np.float32), spaces.Box(-1, 1, (2, 2), np.float32)),
+    "three axes": (spaces.Box(-1, 1, (3, 4, 2), np.float32), spaces.Discrete(2)),  # but no image
+    "awkward names": (AWKWARD, spaces.Discrete(2)),
+}
+
+
 @pytest.mark.parametrize(
-    ("observation", "action"),
+    ("transport", "observation", "action"),
     [
-        (NAMED, HYBRID),
-        (NAMED, spaces.Discrete(4, start=-1)),
-        (PICTURE, spaces.MultiDiscrete([2, 3])),
-        (spaces.Discrete(5), spaces.MultiBinary(3)),
-        (spaces.Box(-1, 1, (3, 4), np.float32), spaces.Box(-1, 1, (2, 2), np.float32)),
-        (spaces.Box(-1, 1, (3, 4, 2), np.float32), spaces.Discrete(2)),  # three axes, but no image
-        (AWKWARD, spaces.Discrete(2)),
+        pytest.param(
+            transport, *pair, id=f"{name}-{transport}", marks=() if (at + number) % 2 else pytest.mark.exhaustive
+        )
+        for at, (name, pair) in enumerate(KINDS.items())
+        for number, transport in enumerate(("tcp", "shm"))
     ],
-    ids=["named and hybrid", "starts", "picture", "one choice", "matrices", "three axes", "awkward names"],
 )
 def test_train_then_play_the_model_and_its_file(tmp_path: Path, transport: str, observation: Any, action: Any) -> None:
     with served(observation, action) as port:
-        common = ["--port", port, "--transport", transport]
+        common = [f"127.0.0.1:{port}?transport={transport}"]
         tiny = ["--timesteps", "64", "--n-steps", "16", "--batch-size", "16", "--device", "cpu"]
         result = run("train", *common, *tiny, "--log-dir", str(tmp_path), "--run-id", "r")
         assert result.exit_code == 0, (result.output, result.exception)
@@ -104,13 +111,13 @@ def test_train_then_play_the_model_and_its_file(tmp_path: Path, transport: str, 
     rows_sent = np.tile(np.where(np.isfinite(lowest), lowest, np.float32(0)), (2, 1))
     assert OnnxInference(tmp_path / "flat.onnx").run_inference(rows_sent).shape == (2, spec.act_size)
     with served(observation, action) as port:
-        result = run("play", str(tmp_path / "flat.onnx"), "--port", port, "--transport", transport, "--episodes", "2")
+        result = run("play", str(tmp_path / "flat.onnx"), f"127.0.0.1:{port}?transport={transport}", "--episodes", "2")
         assert result.exit_code == 0, (result.output, result.exception)
 
 
 def test_a_model_of_narrow_choices_is_not_resumed_but_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(NAMED, HYBRID) as port:
-        common = ["--port", port, "--transport", "tcp"]
+        common = [f"127.0.0.1:{port}?transport=tcp"]
         tiny = ["--timesteps", "64", "--n-steps", "16", "--batch-size", "16", "--device", "cpu"]
         where = ["--log-dir", str(tmp_path), "--run-id", "r"]
         with monkeypatch.context() as before:
@@ -153,7 +160,7 @@ def test_names_reach_the_file_and_the_export(tmp_path: Path) -> None:
         (tmp_path / "r" / "handshake.txt").unlink()
         result = run("export", str(model), "-o", str(tmp_path / "bare.onnx"))
         assert "to_the_top" not in result.output
-        result = run("export", str(model), "-o", str(tmp_path / "asked.onnx"), "--connect", server.url)
+        result = run("export", str(model), "-o", str(tmp_path / "asked.onnx"), "--url", server.url)
         assert "to_the_top" in result.output
     assert OnnxInference(tmp_path / "asked.onnx").metadata.act_names == ("move",)
 

@@ -173,8 +173,12 @@ def test_an_engine_that_is_killed_comes_back_and_is_counted(
     assert [text.partition(";")[0] for text in lost] == ["engine 1: the engine went away"]
     mine = [change.after for change in report.changes if change.engine == 1 and not change.of_episodes]
     assert mine[mine.index(LifeState.CONNECTION_LOST) :][:5] == [
-        LifeState.CONNECTION_LOST, LifeState.CLEANUP, LifeState.LAUNCHING, LifeState.LOADING, LifeState.CONNECTING
-    ]  # fmt: skip
+        LifeState.CONNECTION_LOST,
+        LifeState.CLEANUP,
+        LifeState.LAUNCHING,
+        LifeState.LOADING,
+        LifeState.CONNECTING,
+    ]
     assert len((tmp_path / "r" / "engines" / "engine-1.log").read_text().split("start 2:")) == 2
     assert not [pid for pid in report.processes() if psutil.pid_exists(pid)]
 
@@ -214,7 +218,7 @@ def test_over_the_quota_it_saves_and_says_why(tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text(DIES)
     report = Watched()
     outcome = train(
-        options(tmp_path, engine=f"{sys.executable} {tmp_path}/dies.py {{port}}", max_restarts=1), report=report
+        options(tmp_path, engine=f"{sys.executable} {tmp_path}/dies.py {{port}}", restarts="1/60s"), report=report
     )
     assert isinstance(outcome.stopped_by, RestartsSpent)
     assert "code 3" in str(outcome.stopped_by)

@@ -188,7 +188,7 @@ def test_a_config_of_a_newer_version_is_refused(tmp_path: Path, finished: Callab
 def test_a_replay_buffer_may_be_left_out(tmp_path: Path) -> None:
     common = ["--log-dir", str(tmp_path), "--algo", "sac", "--env", "Pendulum-v1", "--num-envs", "2", "--no-export",
               "--eval-episodes", "0"]  # fmt: skip
-    ok(*common, "--timesteps", "300", "--no-save-replay-buffer", "--save-minutes", "0", "--net-arch", "8")
+    ok(*common, "--timesteps", "300", "--no-save-replay-buffer", "--save-interval", "0", "--net-arch", "8")
     run = RunDirectory(tmp_path / "sac-Pendulum-v1-1")
     assert run.read_config()["save_replay_buffer"] is False
     assert list(run.path.rglob("replay_buffer.pkl")) == []
@@ -268,10 +268,18 @@ def test_no_engine_listening_is_one_readable_line(tmp_path: Path, warm_cli: Warm
 def test_trains_in_a_running_engine(tmp_path: Path) -> None:
     with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
         output = ok(
-            "--host", "127.0.0.1", "--port", str(engine.port), "--algo", "td3", "--timesteps", "150",
-            "--set", "learning_starts=50", "--log-dir", str(tmp_path), "--channel", "per_env",
-            "--max-episode-steps", "20",
-        )  # fmt: skip
+            f"tcp://127.0.0.1:{engine.port}?channel=per-env",
+            "--algo",
+            "td3",
+            "--timesteps",
+            "150",
+            "--set",
+            "learning_starts=50",
+            "--log-dir",
+            str(tmp_path),
+            "--max-episode-steps",
+            "20",
+        )
     assert "2 env sockets" in output
     assert (tmp_path / f"td3-127.0.0.1-{engine.port}-1" / "model.onnx").exists()
 
@@ -312,7 +320,7 @@ def test_precedence_and_settings(tmp_path: Path) -> None:
     assert (options.algo, options.timesteps, options.save_freq) == ("a2c", 20, 50_000)
     assert tuned_for(options) == {"gamma": 0.7, "n_steps": 3}
     assert tuned_for(resolve({}, None))["n_epochs"] == 20
-    assert tuned_for(resolve({"port": 7777}, None)) == {}
+    assert tuned_for(resolve({"url": "127.0.0.1:7777"}, None)) == {}
     shaped = resolve({"algo": "a2c", "hyperparameters": {"policy_kwargs": {"net_arch": [8]}}}, None)
     tuned_for(shaped)["policy_kwargs"]["optimizer_class"] = object  # as SB3's A2C does; it is no part of config.yaml
     assert shaped.hyperparameters == {"policy_kwargs": {"net_arch": [8]}}
@@ -408,8 +416,10 @@ def test_an_engines_text_is_printed_as_it_is(tmp_path: Path) -> None:
 
 def test_infos_of_a_game_under_sb3s_own_keys_are_kept_apart(tmp_path: Path) -> None:
     row = 'OBS=1,1,1,1;REW=1;DONE=0;ENV=0;INFO={"episode":12,"terminal_observation":1,"level":3}'
-    script = Script(handshake="CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;FEATURES=INFO",
-                    faults=(Fault(FaultKind.MALFORMED, text=row),))  # fmt: skip
+    script = Script(
+        handshake="CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;FEATURES=INFO",
+        faults=(Fault(FaultKind.MALFORMED, text=row),),
+    )
     with FaultyEngine(script) as engine:
         ok("--port", str(engine.port), *TINY[4:8], "--timesteps", "64", "--no-export", "--log-dir", str(tmp_path))
         with closing(ue_rl.connect(engine.url)) as env:
@@ -439,9 +449,13 @@ def test_a_run_reports_to_its_caller(tmp_path: Path) -> None:
             told.append(("ended",))
 
     options = TrainOptions(
-        timesteps=256, num_envs=2, log_dir=str(tmp_path), export=False, eval_episodes=0,
+        timesteps=256,
+        num_envs=2,
+        log_dir=str(tmp_path),
+        export=False,
+        eval_episodes=0,
         hyperparameters={"n_steps": 32, "batch_size": 32},
-    )  # fmt: skip
+    )
     outcome = ue_rl.training.train(options, report=Listed())
     assert told[:3] == [("started", "ppo-CartPole-v1-1"), ("connected", 2), (0, 256)]
     assert told[-2:] == [(256, 256), ("ended",)]

@@ -13,7 +13,7 @@ from stable_baselines3.common.env_util import make_vec_env
 import ue_rl
 from tests.harness.lab import Lab
 from ue_rl.bridges import run_in_thread
-from ue_rl.compliance import symptoms
+from ue_rl.training import symptoms
 from ue_rl.training.watching import Watching
 
 

@@ -237,9 +237,13 @@ def test_agents_that_can_act_are_asked_and_no_others(compiled: bool) -> None:
 
 def test_a_reset_of_an_env_with_agents_is_one_ask(compiled: bool) -> None:
     spec = EnvSpec(
-        3, 2, num_envs=2, groups=teams().groups, features=frozenset({"SEED", "OPTIONS"}),
+        3,
+        2,
+        num_envs=2,
+        groups=teams().groups,
+        features=frozenset({"SEED", "OPTIONS"}),
         parameters=(Parameter("gravity", 9.8), Parameter("Wind & rain", 0.0)),
-    )  # fmt: skip
+    )
     codec, batch = Codec(spec, compiled=compiled), ActionBatch.of(spec)
     line = codec.encode_resets([1], [7], [{"a": 1}], [{"gravity": 3.5, "Wind & rain": 1e-7}])
     assert line == (b"ACT=RESET;ENV=1;SEED=7;OPTIONS=%7B%22a%22%3A1%7D;SET=gravity:3.5,Wind%20%26%20rain:1e-07\n")

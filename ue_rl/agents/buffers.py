@@ -62,9 +62,10 @@ class ActiveRollout:
         """
         if self.next_active is None:
             raise ConfigurationError(
-                "nobody tells the rollout buffer which rows are active", field="callback",
+                "nobody tells the rollout buffer which rows are active",
+                field="callback",
                 cure="call learn(.., callback=ue_rl.agents.ActiveRows()), beside your own in a list",
-            )  # fmt: skip
+            )
         self.active[self.pos] = self.next_active
         self.next_active = None
         super().add(*args, **kwargs)  # type: ignore[misc]
@@ -80,9 +81,11 @@ class ActiveRollout:
             true = self.swap_and_flatten(self.active).reshape(-1)
             if not true.any():
                 raise ConfigurationError(
-                    "no agent of this group could act in the whole rollout", field="n_steps", got=self.buffer_size,
+                    "no agent of this group could act in the whole rollout",
+                    field="n_steps",
+                    got=self.buffer_size,
                     cure="take a longer rollout: raise n_steps",
-                )  # fmt: skip
+                )
             if isinstance(self.observations, dict):
                 for key, rows in self.observations.items():
                     self.observations[key] = self.swap_and_flatten(rows)[true]
@@ -121,13 +124,19 @@ class _ActiveReplay:
     ) -> None:
         if optimize_memory_usage:
             raise ConfigurationError(
-                "rows come and go: the next observation is not in the next place", field="optimize_memory_usage",
-                expected=False, got=True,
-            )  # fmt: skip
+                "rows come and go: the next observation is not in the next place",
+                field="optimize_memory_usage",
+                expected=False,
+                got=True,
+            )
         cast(Any, super()).__init__(
-            buffer_size, observation_space, action_space, device, n_envs=1,
+            buffer_size,
+            observation_space,
+            action_space,
+            device,
+            n_envs=1,
             handle_timeout_termination=handle_timeout_termination,
-        )  # fmt: skip
+        )
         self.rows = n_envs
 
     def add(

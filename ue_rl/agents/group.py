@@ -50,9 +50,11 @@ class GroupTransport(Transport):
         names = [g.name for g in self.engine_spec.groups]
         if group is None and len(names) != 1:
             raise ConfigurationError(
-                "which group learns?", field="group", expected=", ".join(names),
+                "which group learns?",
+                field="group",
+                expected=", ".join(names),
                 cure=f"name it: group={names[0]!r}, or --group {names[0]}",
-            )  # fmt: skip
+            )
         self.group: str | None = names[0] if group is None else group
         self._learns(agents_of(self.engine_spec, self.group))
         for name, policy in (others or {}).items():
@@ -115,9 +117,11 @@ class GroupTransport(Transport):
         if missing:
             group = group_of(self.engine_spec, missing[0] % self.engine_spec.agents_per_env)
             raise ConfigurationError(
-                "nobody acts for the agents of this group", field="others", got=group,
+                "nobody acts for the agents of this group",
+                field="others",
+                got=group,
                 cure=f'pass others={{"{group}": policy}}, or "random" for the policy',
-            )  # fmt: skip
+            )
         self._everybody_plays = True
         return list(self._players.values())
 

@@ -63,11 +63,12 @@ class AgentsEnv:
         self.engine_spec = engine = connected(transport)
         if engine.num_envs != 1 or not engine.groups:
             raise ConfigurationError(
-                "this env is one env with agents", field="ENV_COUNT and AGENTS",
+                "this env is one env with agents",
+                field="ENV_COUNT and AGENTS",
                 expected="ENV_COUNT=1, and AGENTS in the handshake",
                 got=f"{engine.num_envs} envs, {len(engine.groups)} groups",
                 cure="for several envs use ue_rl.agents.GroupVecEnv, or an engine for each; without agents UnrealEnv",
-            )  # fmt: skip
+            )
         self.possible_agents = list(engine.agent_names)
         self.agents: list[str] = []
         self._groups = {group.name: _Group(engine, group.name) for group in engine.groups}
@@ -113,9 +114,11 @@ class AgentsEnv:
             raise UnexpectedMessage("nobody in this env can act", fault="caller", cure="call reset() first")
         if set(actions) != set(self.agents):
             raise ActionError(
-                "there must be one action for each agent that can act", field="ACT",
-                expected=sorted(self.agents), got=sorted(map(str, actions)),
-            )  # fmt: skip
+                "there must be one action for each agent that can act",
+                field="ACT",
+                expected=sorted(self.agents),
+                got=sorted(map(str, actions)),
+            )
         for name, action in actions.items():
             group, _, row = self._places[name]
             try:

@@ -40,9 +40,11 @@ class Part:
         for name, spec in specs.items():
             if not same_spaces(spec, first):
                 raise ConfigurationError(
-                    "agents with different spaces cannot be rows of one batch", field="AGENTS",
-                    expected="the spaces of the first of them", got=f"group {name} beside {next(iter(specs))}",
-                )  # fmt: skip
+                    "agents with different spaces cannot be rows of one batch",
+                    field="AGENTS",
+                    expected="the spaces of the first of them",
+                    got=f"group {name} beside {next(iter(specs))}",
+                )
         self.spec = replace(first, num_envs=engine.num_envs * self.size)
         self.rows: NDArray[np.intp] = np.empty(self.spec.num_envs, np.intp)
         for env in range(engine.num_envs):

@@ -127,9 +127,11 @@ def as_player(policy: Any, spec: EnvSpec, deterministic: bool = False) -> Player
     if hasattr(policy, "predict") or callable(policy):
         return PolicyPlayer(policy, spec, deterministic)
     raise ConfigurationError(
-        "not a policy", field="others", got=type(policy).__name__,
+        "not a policy",
+        field="others",
+        got=type(policy).__name__,
         expected='a model with predict(), an InferenceInterface, a function of observations, or "random"',
-    )  # fmt: skip
+    )
 
 
 def _takes(function: Any, keyword: str) -> bool:

@@ -60,9 +60,11 @@ class Pool:
                 self.policies = [Past(int(past["steps"]), float(past["elo"])) for past in content["policies"]]
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise ConfigurationError(
-                    f"{self._index} cannot be read", field="self_play", got=str(error),
+                    f"{self._index} cannot be read",
+                    field="self_play",
+                    got=str(error),
                     cure="delete the folder to begin a new pool",
-                ) from error  # fmt: skip
+                ) from error
 
     def add(self, steps: int, model: Any) -> None:
         """Saves the model's policy, with the learner's rating.
@@ -99,9 +101,11 @@ class Pool:
                     policy = NormalizedPolicy(policy, pickle.loads(beside.read_bytes()))
             except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
                 raise ConfigurationError(
-                    f"{path} cannot be read as a policy", field="self_play", got=str(error),
+                    f"{path} cannot be read as a policy",
+                    field="self_play",
+                    got=str(error),
                     cure="delete the folder to begin a new pool",
-                ) from error  # fmt: skip
+                ) from error
             self._loaded[past.name] = policy
         return self._loaded[past.name]
 

@@ -61,8 +61,10 @@ class SelfPlayOptions:
         for key in section:
             if key not in known:
                 raise ConfigurationError(
-                    "self_play has an unknown key", field=f"self_play.{key}", expected=", ".join(known),
+                    "self_play has an unknown key",
+                    field=f"self_play.{key}",
+                    expected=", ".join(known),
                     cure=nearest(str(key), known),
-                )  # fmt: skip
+                )
         sides = section.get("sides")
         return cls(**{**section, "sides": tuple(sides) if isinstance(sides, list) else sides})

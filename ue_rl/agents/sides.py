@@ -165,10 +165,12 @@ def two_sides(engine: EnvSpec, names: Sequence[str] | None = None) -> tuple[list
         sides = [], []
     if not sides[0] or len(sides[0]) != len(sides[1]):
         raise ConfigurationError(
-            "self-play needs two equal sides", field="sides", got=", ".join(engine.agent_names) or "no agents",
+            "self-play needs two equal sides",
+            field="sides",
+            got=", ".join(engine.agent_names) or "no agents",
             expected="two groups with as many agents, or one group with an even number of them",
             cure="name the two groups: sides: [red, blue]",
-        )  # fmt: skip
+        )
     Part(engine, [*sides[0], *sides[1]])  # the same spaces
     return sides
 

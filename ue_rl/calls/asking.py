@@ -171,10 +171,12 @@ class EngineCalls:
         features = self._transport.spec.features
         if feature not in features:
             raise UnsupportedByEngine(
-                f"this engine cannot {ability}", field=feature, expected=f"FEATURES={feature} in the handshake",
+                f"this engine cannot {ability}",
+                field=feature,
+                expected=f"FEATURES={feature} in the handshake",
                 got=sorted(features) or "no FEATURES",
                 cure="leave it out, or teach the engine to do it (docs/protocol.md, section 8)",
-            )  # fmt: skip
+            )
 
     def _require_parameters(self) -> dict[str, Parameter]:
         known = self._known
@@ -194,6 +196,9 @@ def _now(parameter: Parameter, value: float) -> Parameter:
         return replace(parameter, value=value)
     except ConfigurationError as error:
         raise MalformedMessage(
-            "the engine has a parameter outside its own range", fault="engine", field=parameter.name,
-            expected=f"{parameter.low:g} to {parameter.high:g}", got=value,
-        ) from error  # fmt: skip
+            "the engine has a parameter outside its own range",
+            fault="engine",
+            field=parameter.name,
+            expected=f"{parameter.low:g} to {parameter.high:g}",
+            got=value,
+        ) from error

@@ -179,9 +179,10 @@ class BaseTransport(Transport):
     def forked(self) -> None:
         """In a forked child: the session is its parent's. `close()` stays allowed, and ends nothing of the parent."""
         error = ConnectionUnusable(
-            "it was opened before this process was forked, and is its parent's", fault="caller",
+            "it was opened before this process was forked, and is its parent's",
+            fault="caller",
             cure="connect in the process that uses it",
-        )  # fmt: skip
+        )
         self._session.on(Event.FAIL, error)
 
     def __enter__(self: _Self) -> _Self:
@@ -279,9 +280,11 @@ class BaseTransport(Transport):
     def commands(self) -> Any:
         """See Transport.commands."""
         raise UnsupportedByEngine(
-            "commands need shared memory", field="commands", got=self.carries,
+            "commands need shared memory",
+            field="commands",
+            got=self.carries,
             cure="connect with transport='auto' or 'shm' to an engine on this machine that offers shared memory",
-        )  # fmt: skip
+        )
 
     # -- helpers
 

@@ -27,9 +27,12 @@ def listed(field: str, values: Any) -> list[Any] | None:
         return list(values) or None
     except TypeError:
         raise ConfigurationError(
-            f"{field} is not a sequence", field=field, expected="one entry for each env that is reset", got=values,
+            f"{field} is not a sequence",
+            field=field,
+            expected="one entry for each env that is reset",
+            got=values,
             cure=f"pass a list, such as [{shorten(values)}]",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
@@ -46,9 +49,11 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
         wrong = [env for env in ids if not isinstance(env, (int, np.integer)) or not 0 <= env < spec.num_envs]
         if wrong or not ids or len(set(ids)) != len(ids):
             raise ConfigurationError(
-                "these envs cannot be reset", field="env_ids",
-                expected=f"env ids from 0 to {spec.num_envs - 1}, each once", got=wrong or ids,
-            )  # fmt: skip
+                "these envs cannot be reset",
+                field="env_ids",
+                expected=f"env ids from 0 to {spec.num_envs - 1}, each once",
+                got=wrong or ids,
+            )
         count = len(ids)
     given: tuple[tuple[str, Sequence[object] | None], ...] = (("SEED", seeds), ("OPTIONS", options))
     for feature, values in given:
@@ -56,15 +61,20 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
             continue
         if len(values) != count:
             raise ConfigurationError(
-                f"{feature} needs one value for each env that is reset", field=feature, expected=count, got=len(values),
+                f"{feature} needs one value for each env that is reset",
+                field=feature,
+                expected=count,
+                got=len(values),
                 cure="use None for an env without a value",
-            )  # fmt: skip
+            )
         if feature not in spec.features and any(value is not None for value in values):
             raise UnsupportedByEngine(
-                f"the engine does not take {feature} on a reset", field=feature,
-                expected=f"FEATURES={feature} in the handshake", got=sorted(spec.features),
+                f"the engine does not take {feature} on a reset",
+                field=feature,
+                expected=f"FEATURES={feature} in the handshake",
+                got=sorted(spec.features),
                 cure="leave it out, or teach the engine to read it",
-            )  # fmt: skip
+            )
     for seed in seeds or ():
         if seed is not None and (not isinstance(seed, (int, np.integer)) or int(seed) not in _SEEDS):
             raise ConfigurationError("invalid seed", field="seed", expected="an integer from 0 to 2**63 - 1", got=seed)
@@ -79,9 +89,13 @@ def check_actions(spec: EnvSpec, actions: Any) -> None:
     if not isinstance(actions, np.ndarray) or actions.dtype != np.float32 or actions.shape != shape:
         got = f"{actions.dtype} {actions.shape}" if isinstance(actions, np.ndarray) else type(actions).__name__
         raise ActionError(
-            "the actions have a wrong dtype or shape", fault="caller", field="ACT", expected=f"float32 {shape}",
-            got=got, cure="ue_rl.envs.actions.ActionWriter makes it, as UnrealVecEnv does",
-        )  # fmt: skip
+            "the actions have a wrong dtype or shape",
+            fault="caller",
+            field="ACT",
+            expected=f"float32 {shape}",
+            got=got,
+            cure="ue_rl.envs.actions.ActionWriter makes it, as UnrealVecEnv does",
+        )
     if not actions.flags.c_contiguous:
         raise ActionError(
             "the actions are not contiguous", fault="caller", field="ACT", cure="pass np.ascontiguousarray(actions)"

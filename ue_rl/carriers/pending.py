@@ -60,9 +60,10 @@ def acting(buffers: StepBuffers, reset: NDArray[np.bool_]) -> NDArray[np.bool_]:
     stuck = ~act.any(axis=1) & ~reset
     if stuck.any():
         raise ConfigurationError(
-            "nobody in this env can act any more: its episode is over", env_id=int(stuck.argmax()),
+            "nobody in this env can act any more: its episode is over",
+            env_id=int(stuck.argmax()),
             cure="reset it: send_actions(actions, resets=[..]) or reset([..])",
-        )  # fmt: skip
+        )
     return act
 
 

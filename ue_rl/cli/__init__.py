@@ -17,17 +17,21 @@ import tempfile
 import time
 import traceback
 import warnings
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from ue_rl import __version__
-from ue_rl.errors import UeRlError, printable
+from ue_rl.errors import UeRlError, nearest, printable
 from ue_rl.system.lazy import install
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "train": "Train a policy in engines that run, or that it starts.",
     "serve": "Host an env, a MuJoCo model or a bridge class as an engine.",
+    "sessions": "Serve many sessions of a game that does not wait.",
     "check": "Say what an engine does wrong, and what to do.",
     "inspect": "Show an engine's handshake, spaces and speed.",
     "init": "Write a config and a script to train in an engine.",
@@ -36,6 +40,8 @@ COMMANDS = {
     "play": "Let a policy play, and report its returns.",
     "policy-server": "Serve an ONNX policy to engines that cannot run it themselves.",
     "rllink": "Play for an RLlib learner, over RLlink.",
+    "arena": "Let agents that reason play: over HTTP, or in a scene.",
+    "completion": "Make the shell complete commands, options and runs.",
 }
 
 
@@ -61,12 +67,28 @@ class _LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See click.Group; a misspelt name is answered with the right one."""
+        cure = None if args[0] in COMMANDS else nearest(args[0], COMMANDS)
+        if cure is not None:
+            ctx.fail(f"No such command {args[0]!r}: {cure}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """A stop keeps its exit code, which click would make 1."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stopped:
             raise _Stop(stopped) from stopped
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands without importing them."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=said) for name, said in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -96,6 +118,8 @@ def main(arguments: list[str] | None = None) -> Any:
     debug = "--debug" in words
     if not debug:  # what is wrong, not which line of a library found it
         warnings.formatwarning = lambda message, *where, **line: f"WARNING {message}\n"
+    if "_UE_RL_COMPLETE" in os.environ:  # a shell asks
+        importlib.import_module("ue_rl.cli.completion")
     try:
         code = cli.main(words, prog_name="ue-rl", standalone_mode=False)
         if code:  # it has said why

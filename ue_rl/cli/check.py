@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ue_rl.cli.common import command_line, engine_url, nul_terminated_option, seconds
+from ue_rl.cli import complete
+from ue_rl.cli.common import (
+    command_line,
+    duration_option,
+    engine_argument,
+    engine_url,
+    nul_terminated_option,
+    timeout_option,
+)
 from ue_rl.compliance import Options, Outcome, Report
 
 if TYPE_CHECKING:
@@ -18,44 +26,34 @@ _DYING = 0.5  # seconds that an engine whose session has ended may take to end i
 
 
 @click.command(short_help="Say what an engine's side does wrong.")
-@click.argument("url", default="127.0.0.1:7777", metavar="[URL]")
+@engine_argument
 @click.option(
-    "--engine", metavar="COMMAND", help="Start the engine by this and end it afterwards: './Game.sh --port {port}', "
+    "--engine", metavar="COMMAND", shell_complete=complete.engine,
+    help="Start the engine by this and end it afterwards: './Game.sh --port {port}', "
     "or godot:PATH. Leave URL out then.",
 )  # fmt: skip
 @click.option(
     "--num-envs", type=click.IntRange(1), default=4, show_default=True, help="What {num_envs} in COMMAND becomes."
 )
-@click.option(
-    "--start-timeout",
-    type=float,
-    callback=seconds,
-    default=120.0,
-    show_default=True,
-    help="Seconds that an engine may take to start.",
-)
+@duration_option("--start-timeout", default=120.0, help="How long an engine may take to start.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of actions and episodes.")
 @click.option("--strict", is_flag=True, help="What version 1 only tolerates fails, too.")
 @click.option("--base", is_flag=True, help="Known limits of the deployed Unreal plugin are warnings.")
 @nul_terminated_option
-@click.option(
-    "--timeout", type=float, callback=seconds, default=2.0, show_default=True, help="Seconds to wait for each answer."
-)
+@timeout_option(2.0, "How long to wait for each answer.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object and nothing else.")
-@click.pass_context
 def check(
-    context: click.Context, url: str, engine: str | None, num_envs: int, start_timeout: float, seed: int, strict: bool,
+    url: str | None, port: int | None, engine: str | None, num_envs: int, start_timeout: float, seed: int, strict: bool,
     base: bool, nul_terminated: bool | None, timeout: float, as_json: bool,
 ) -> int:  # fmt: skip
     """Say what an engine's side of the protocol does wrong, how that was seen, and what to do.
 
-    URL is tcp://HOST:PORT, HOST:PORT, or shm://NAME. The exit code is 0 where nothing FAILs, else 1. The engine is
+    The exit code is 0 where nothing FAILs, else 1. The engine is
     connected to many times; the deployed Unreal plugin serves one connection per Play.
     """
     if strict and base:
         raise click.UsageError("--strict is for engines of version 1, --base for the deployed plugin: give one of them")
-    given = context.get_parameter_source("url")
-    if engine is not None and given is not click.core.ParameterSource.DEFAULT:
+    if engine is not None and (url, port) != (None, None):
         raise click.UsageError("--engine starts an engine, URL is one that runs already: give one of them")
     view = None
     if not as_json:
@@ -64,7 +62,7 @@ def check(
         view = View()
     options = Options(timeout=timeout, seed=seed, base=base, strict=strict, nul_terminated=nul_terminated)
     if engine is None:
-        address = engine_url(url, None)
+        address = engine_url(url, port)
         return _run(address, options, view, None)
     with closing(_launched(engine, num_envs, seed, start_timeout)) as started:
         if view is not None:
@@ -96,7 +94,7 @@ def _run(address: str, options: Options, view: View | None, engine: Any) -> int:
     stopped = False
     report = so_far
     try:
-        with view.waiting(address) if view is not None else nullcontext():
+        with view.waiting(address) if view is not None else nullcontext(), command_line():
             report = compliance.check(address, options, progress=note)
     except KeyboardInterrupt:
         stopped = True

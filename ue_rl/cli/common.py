@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from ue_rl.cli import complete
 from ue_rl.errors import ConfigurationError
+from ue_rl.system.durations import FORM, duration_text, read_duration
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from ue_rl.carriers.address import Address
+
 
 class WrongCommandLine(ConfigurationError):
     """A ConfigurationError whose cause is the command line itself: exit code 2."""
-
-
-_MOST_SECONDS = 1e8  # three years: beyond that some system's clock runs over
 
 
 @contextmanager
@@ -54,7 +57,8 @@ class GroupedCommand(click.Command):
         """The options by heading."""
         found: dict[str, list[click.Parameter]] = {title: [] for title in self.groups}
         for each in self.get_params(context):
-            found[getattr(each, "group", self.groups[-1])].append(each)
+            if isinstance(each, click.Option):
+                found[getattr(each, "group", self.groups[-1])].append(each)
         return found
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -82,63 +86,92 @@ def flags(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
-def connection_flags(timeout: float, what: str) -> Callable[[Any], Any]:
-    """The flags of a command that connects to a running engine; `timeout` seconds are the default for `what`."""
-    return flags(
-        click.option(
-            "--host",
-            default="127.0.0.1",
-            show_default=True,
-            help="Address of the engine: NAME, NAME:PORT, or shm://NAME.",
-        ),
-        click.option(
-            "--port", type=click.IntRange(1, 65535), default=7777, show_default=True, help="Port of the engine."
-        ),
-        click.option(
-            "--transport",
-            type=click.Choice(["auto", "tcp", "shm"]),
-            default="auto",
-            show_default=True,
-            help="auto takes shared memory where both share a machine.",
-        ),
-        click.option(
-            "--channel",
-            type=click.Choice(["auto", "shared", "per_env"]),
-            default="auto",
-            show_default=True,
-            help="One socket for all envs, or one for each.",
-        ),
-        click.option("--timeout", type=float, callback=seconds, default=timeout, show_default=True, help=what),
-        nul_terminated_option,
-    )
+class Duration(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has none
+    """A flag's duration, such as 30s or 5min, in seconds; `zero`: 0 is one, too."""
+
+    name = "duration"
+
+    def __init__(self, zero: bool = False) -> None:
+        self.zero = zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See click.ParamType."""
+        try:
+            seconds = read_duration(value)
+        except ValueError:
+            seconds = -1.0
+        if seconds < 0 or not (seconds or self.zero):
+            self.fail(f"{value!r} is not {FORM}.", param, ctx)
+        return seconds
 
 
-def seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:
-    """The callback of a deadline's option: a positive number, and not more than a system's clocks can wait."""
-    if not 0 < value <= _MOST_SECONDS:
-        raise click.BadParameter(f"{value} is not a positive number of seconds.", context, parameter)
-    return value
+def duration_option(*names: str, default: float | None, help: str, zero: bool = False) -> Callable[[Any], Any]:
+    """An option of seconds, whose default is shown as a person writes it."""
+    if default is not None:
+        help += f"  [default: {duration_text(default)}]"
+    return click.option(*names, type=Duration(zero), default=default, help=help)
 
 
-def seconds_or_none(context: click.Context, parameter: click.Parameter, value: float) -> float:
-    """As `seconds`; 0 is not to wait at all."""
-    if not 0 <= value <= _MOST_SECONDS:
-        raise click.BadParameter(f"{value} is neither 0 nor a positive number of seconds.", context, parameter)
-    return value
+def timeout_option(default: float, help: str) -> Callable[[Any], Any]:
+    """The option --timeout; an address may say another one."""
+    return duration_option("--timeout", default=default, help=help)
 
 
-def engine_url(host: str, port: int | None) -> str:
-    """The URL of --host and --port, as ue_rl.connect takes it.
+URL_HELP = (
+    "URL is tcp://HOST:PORT, HOST:PORT or shm://NAME, tcp://127.0.0.1:7777 by default. Options of the connection may "
+    "stand behind it: 'tcp://HOST:PORT?channel=per-env&timeout=2min'."
+)
+
+
+def port_option(**more: Any) -> Callable[[Any], Any]:
+    """--port, which is short for a URL on this machine."""
+    text = "Short for the URL tcp://127.0.0.1:PORT."
+    return click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help=text, **more)
+
+
+def engine_argument(command: Any) -> Any:
+    """The argument URL of an engine, what it may be, and --port; `engine_url` reads both."""
+    command.__doc__ = f"{inspect.cleandoc(command.__doc__)}\n\n{URL_HELP}"
+    return click.argument("url", required=False, metavar="[URL]", shell_complete=complete.url)(port_option()(command))
+
+
+def port_url(port: int) -> str:
+    """What --port is short for."""
+    return f"tcp://127.0.0.1:{port}"
+
+
+def engine_url(url: str | None, port: int | None = None) -> str:
+    """The address of the argument URL or of --port; without both the default, tcp://127.0.0.1:7777.
 
     Raises:
-        WrongCommandLine: no such address can be.
+        WrongCommandLine: no such address can be, or both are given.
     """
-    from ue_rl.connecting import address_of, carrier_of
+    from ue_rl.carriers.address import DEFAULT_PORT
+    from ue_rl.connecting import address_of
 
+    return str(_one(url, port, DEFAULT_PORT, address_of))
+
+
+def _one(url: str | None, port: int | None, default: int, read: Callable[[str], Address]) -> Address:
+    if url is not None and port is not None:
+        raise click.UsageError(f"--port {port} is short for {port_url(port)}, and a URL is given, too: leave one out")
     with command_line():
-        url = address_of(host, port)
-        carrier_of(url)
-    return url
+        return read(port_url(default if port is None else port) if url is None else url)
+
+
+def listening_url(url: str | None, port: int | None) -> Address:
+    """As `engine_url`, where one listens: port 0 is any free one, and there are no options.
+
+    Raises:
+        WrongCommandLine: no such address can be, or both are given.
+    """
+    from ue_rl.carriers.address import DEFAULT_PORT, Scheme, host_and_port, read_address
+
+    schemes = {
+        "tcp": Scheme("tcp://HOST:PORT", "tcp://0.0.0.0:7777", partial(host_and_port, lowest=0), ()),
+        "shm": Scheme("shm://NAME", "shm://arena", str, ()),
+    }
+    return _one(url, port, DEFAULT_PORT, partial(read_address, schemes=schemes))
 
 
 def console() -> Console:
@@ -217,6 +250,6 @@ def show_log(*names: str) -> None:
         handler.setLevel(min(handler.level, logging.INFO))
 
 
-def cannot_listen(host: str, port: int, error: OSError, cure: str) -> ConfigurationError:
-    """The error for an address that cannot be listened on."""
-    return ConfigurationError(f"cannot listen on {host}:{port}", field="port", got=str(error), cure=cure)
+def cannot_listen(where: str, error: OSError, cure: str) -> ConfigurationError:
+    """The error for HOST:PORT that cannot be listened on."""
+    return ConfigurationError(f"cannot listen on {where}", field="port", got=str(error), cure=cure)

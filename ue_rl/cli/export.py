@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import WrongCommandLine, console, two_columns
+from ue_rl.cli import complete
+from ue_rl.cli.common import WrongCommandLine, console, engine_url, two_columns
 from ue_rl.errors import ExportError, printable
 from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, statistics_of
 
 
 @click.command(short_help="Write a verified ONNX file.")
-@click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path))
+@click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path), shell_complete=complete.run_or_file)
 @click.option("--vecnormalize", type=click.Path(path_type=Path), help="VecNormalize's statistics for a model.zip.")
 @click.option(
     "--output",
@@ -22,9 +23,14 @@ from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, stati
     type=click.Path(path_type=Path),
     help="The file to write.  [default: beside MODEL, RUN/model.onnx]",
 )
-@click.option("--connect", metavar="URL", help="Ask this engine for names and order of the observation's numbers.")
-@click.option("--algo", help="The algorithm of the zip file.  [default: read from the file]")
-@click.option("--policy", help="Which policy to export, where an RLlib checkpoint has several.")
+@click.option(
+    "--url",
+    metavar="URL",
+    shell_complete=complete.url,
+    help="Ask this engine for names and order of the observation's numbers.",
+)
+@click.option("--algo", metavar="NAME", help="The algorithm of the zip file.  [default: read from the file]")
+@click.option("--policy", metavar="NAME", help="Which policy to export, where an RLlib checkpoint has several.")
 @click.option("--stochastic", is_flag=True, help="The file samples its actions; a second input takes the noise.")
 @click.option("--flat", is_flag=True, help="One flat input for Dict observations. The Unreal plugin needs it.")
 @click.option(
@@ -33,9 +39,16 @@ from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, stati
     help="Largest difference from predict() that is accepted, as a share of the action range.",
 )
 def export(
-    model: Path, vecnormalize: Path | None, output: Path | None, algo: str | None, stochastic: bool, flat: bool,
-    tolerance: float | None, connect: str | None, policy: str | None,
-) -> None:  # fmt: skip
+    model: Path,
+    vecnormalize: Path | None,
+    output: Path | None,
+    algo: str | None,
+    stochastic: bool,
+    flat: bool,
+    tolerance: float | None,
+    url: str | None,
+    policy: str | None,
+) -> None:
     """Write a trained policy as an ONNX file that acts as the policy does, or refuse.
 
     MODEL is a model.zip. RUN is the folder of a run, of a checkpoint, or of RLlib's Algorithm.save_to_path. A model.zip
@@ -48,7 +61,7 @@ def export(
         for name, given in (("vecnormalize", vecnormalize), ("algo", algo), ("stochastic", stochastic)):
             if given:
                 raise WrongCommandLine("not for a checkpoint of RLlib's", field=name, cure="leave it out")
-        report = _of_rllib()(model, output, policy=policy, spec=_handshake(model / "x", connect), **options)
+        report = _of_rllib()(model, output, policy=policy, spec=_handshake(model / "x", url), **options)
     else:
         from ue_rl.inference import load_and_export
 
@@ -56,7 +69,7 @@ def export(
             raise WrongCommandLine("a model.zip holds one policy", field="policy", cure="leave it out")
         found = model_in(model)
         stats = vecnormalize or statistics_of(found.path)
-        options |= {"algorithm": algo, "stochastic": stochastic, "spec": _handshake(found.path, connect)}
+        options |= {"algorithm": algo, "stochastic": stochastic, "spec": _handshake(found.path, url)}
         report = load_and_export(found.path, output or found.onnx, stats, **options)
     table = two_columns()
     table.add_row("file", f"{report.path} ({report.num_bytes / 1024:.0f} KiB)")
@@ -103,7 +116,7 @@ def _handshake(model: Path, url: str | None) -> Any:
         return handshake_near(model)
     from ue_rl.connecting import open_transport
 
-    with closing(open_transport(url)) as transport:
+    with closing(open_transport(engine_url(url))) as transport:
         return transport.connect()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from ue_rl.cli.common import engine_url, seconds
+from ue_rl.cli.common import engine_argument, engine_url, timeout_option
 from ue_rl.cli.inspect_spaces import observation, tree_text
 from ue_rl.errors import ConfigurationError, printable
 from ue_rl.spec import ActionKind, EnvSpec
@@ -22,7 +22,7 @@ _YAML = """\
 # {num_envs} envs{agents}. Observation: {observation}. What is commented out is the default or an example;
 # every flag of `ue-rl train --help` may stand here, with underscores.
 
-host: {host}
+url: {url}
 algo: {algo}  # {why}
 timesteps: 200000  # env-steps, of all envs together
 seed: 0  # the same seed gives the same run{seedless}
@@ -37,7 +37,7 @@ hyperparameters:  # arguments of the algorithm
 {limit}
 {params}
 # save_freq: 50000  # env-steps between two checkpoints
-# reconnect: 60  # seconds for which a lost engine is dialled again
+# reconnect: 60s  # how long a lost engine is dialled again
 """
 _SCRIPT = '''\
 """Trains on the engine at {url}. Stop it with Ctrl-C and run it again: it goes on where it was."""
@@ -59,20 +59,21 @@ env.close()
 
 
 @click.command(short_help="Write a config and a script for an engine.")
-@click.argument("url", default="127.0.0.1:7777", metavar="[URL]")
-@click.option("--output", default=".", metavar="FOLDER", type=click.Path(path_type=Path), help="[default: this one]")
-@click.option("--force", is_flag=True, help="Replace train.yaml and train.py if they are there.")
+@engine_argument
 @click.option(
-    "--timeout", type=float, callback=seconds, default=10.0, show_default=True, help="Seconds to wait for the engine."
+    "--output",
+    default=".",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="The folder that they are written into.  [default: this one]",
 )
-def init(url: str, output: Path, force: bool, timeout: float) -> None:
-    """Connect to an engine and write train.yaml and train.py for it.
-
-    URL is tcp://HOST:PORT, HOST:PORT or shm://NAME.
-    """
+@click.option("--force", is_flag=True, help="Replace train.yaml and train.py if they are there.")
+@timeout_option(10.0, "How long to wait for the engine.")
+def init(url: str | None, port: int | None, output: Path, force: bool, timeout: float) -> None:
+    """Connect to an engine and write train.yaml and train.py for it."""
     from ue_rl.connecting import open_transport
 
-    address = engine_url(url, None)
+    address = engine_url(url, port)
     files = {output / "train.yaml": _config, output / "train.py": _script}
     there = [str(path) for path in files if path.exists()]
     if there and not force:
@@ -84,8 +85,9 @@ def init(url: str, output: Path, force: bool, timeout: float) -> None:
     if len(spec.groups) > 1:
         raise ConfigurationError(
             "the envs of this engine hold several groups of agents, each of which needs a policy",
-            got=", ".join(group.name for group in spec.groups), cure="see docs/agents.md",
-        )  # fmt: skip
+            got=", ".join(group.name for group in spec.groups),
+            cure="see docs/agents.md",
+        )
     output.mkdir(parents=True, exist_ok=True)
     for path, write in files.items():
         path.write_text(write(address, output, spec), "utf-8")
@@ -100,7 +102,6 @@ def _config(url: str, output: Path, spec: EnvSpec) -> str:
     text = _YAML.format(
         url=url,
         config=output / "train.yaml",
-        host=url.removeprefix("tcp://"),
         num_envs=spec.num_envs,
         batch=256 * spec.num_rows,
         agents=f", {spec.agents_per_env} agents in each" if spec.groups else "",
@@ -149,6 +150,8 @@ def _script(url: str, output: Path, spec: EnvSpec) -> str:
         policy = "CnnPolicy" if spec.image.only or spec.obs_space is not None else "MultiInputPolicy"
     algorithm = "MaskablePPO" if masked else "PPO"
     return _SCRIPT.format(
-        url=url, algorithm=algorithm, policy=policy,
+        url=url,
+        algorithm=algorithm,
+        policy=policy,
         importing=f"from {'sb3_contrib' if masked else 'stable_baselines3'} import {algorithm}",
-    )  # fmt: skip
+    )

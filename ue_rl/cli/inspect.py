@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.cli.common import connection_flags, console, engine_url, two_columns
+from ue_rl.cli.common import console, engine_argument, engine_url, timeout_option, two_columns
 from ue_rl.cli.inspect_notes import Seen, notes
 from ue_rl.compliance.sampling import Sampler
 from ue_rl.errors import printable
@@ -25,15 +25,10 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Show an engine's handshake and speed.")
-@connection_flags(10.0, "Seconds to wait for each answer.")
-@click.option(
-    "--steps",
-    type=click.IntRange(0),
-    default=200,
-    show_default=True,
-    help="How many random steps to take.",
-)
-def inspect(host: str, port: int, steps: int, **options: Any) -> None:
+@engine_argument
+@timeout_option(10.0, "How long to wait for each answer.")
+@click.option("--steps", type=click.IntRange(0), default=200, show_default=True, help="How many random steps to take.")
+def inspect(url: str | None, port: int | None, steps: int, timeout: float) -> None:
     """Show an engine's handshake, spaces, parameters, wiring and latency, and what limits its speed.
 
     It takes steps with random actions. An engine with agents is not stepped.
@@ -44,9 +39,9 @@ def inspect(host: str, port: int, steps: int, **options: Any) -> None:
     from ue_rl.connecting import open_transport
     from ue_rl.wire import encode_handshake
 
-    url = engine_url(host, port)
+    address = engine_url(url, port)
     begun = time.perf_counter()
-    opened: Any = open_transport(url, **options)
+    opened: Any = open_transport(address, timeout=timeout)
     with closing(opened) as carrier:
         spec = carrier.connect()
         connected = time.perf_counter() - begun

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl.compliance.symptoms import Symptoms
 from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.training.symptoms import Symptoms
 
 _FEW = 50  # steps; less say nothing about what never happens
 _NAGLE = (0.0385, 0.0455)  # seconds: Linux delays an acknowledgement by 40 ms

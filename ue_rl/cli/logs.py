@@ -30,9 +30,11 @@ class JsonFormatter(logging.Formatter):
         change = getattr(record, "change", None)
         if isinstance(change, Change):
             fields |= {
-                "engine": change.engine, "before": change.before.value, "after": change.after.value,
+                "engine": change.engine,
+                "before": change.before.value,
+                "after": change.after.value,
                 "reason": change.reason,
-            }  # fmt: skip
+            }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=True)

@@ -13,16 +13,18 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import WrongCommandLine, connection_flags, console, engine_url
+from ue_rl.cli import complete
+from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option
 from ue_rl.cli.export import model_in
 from ue_rl.training.found import is_of_rllib, statistics_of
 
 
 @click.command(short_help="Let a policy act.")
-@click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path))
+@click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path), shell_complete=complete.run_or_file)
 @click.option("--vecnormalize", type=click.Path(path_type=Path), help="VecNormalize's statistics for a model.zip.")
-@connection_flags(30.0, "Seconds that a step may take.")
-@click.option("--env", help="Play in this Gymnasium env instead of an engine.")
+@engine_argument
+@timeout_option(30.0, "How long a step may take.")
+@click.option("--env", metavar="ID", help="Play in this Gymnasium env instead of an engine.")
 @click.option("--num-envs", type=click.IntRange(1), default=1, show_default=True, help="How many envs --env has.")
 @click.option("--episodes", type=click.IntRange(1), default=10, show_default=True, help="How many episodes to play.")
 @click.option("--max-episode-steps", type=click.IntRange(1), help="Cut episodes after this many steps.")
@@ -45,6 +47,8 @@ def play(
     Actions are deterministic, except those of a file that was exported with --stochastic. It sets no parameters, and
     takes no engine with agents.
     """
+    if env is not None and (connection["url"], connection["port"]) != (None, None):
+        raise click.UsageError("--env is played here, URL is an engine that runs already: give one of them")
     from stable_baselines3.common.evaluation import evaluate_policy
 
     from ue_rl.cli.gif import GifFile
@@ -176,11 +180,11 @@ def _engine(env: str | None, filmed: bool, connection: dict[str, Any]) -> Iterat
     import ue_rl
     from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_process, run_in_thread
 
-    num_envs, host, port = (connection.pop(name) for name in ("num_envs", "host", "port"))
+    num_envs, url, port = (connection.pop(name) for name in ("num_envs", "url", "port"))
     bridge = None
     with ExitStack() as stack:
         if env is None:
-            url = engine_url(host, port)
+            url = engine_url(url, port)
         elif filmed:
             bridge = GymnasiumBridge(env, num_envs, render_mode="rgb_array")
             url = stack.enter_context(run_in_thread(bridge)).url

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,15 +13,14 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import cannot_listen, show_log
+from ue_rl.cli.common import cannot_listen, duration_option, show_log
 
 _SOME = click.IntRange(1)
-_SECONDS = click.FloatRange(0.001)
 
 
 @click.command("policy-server", short_help="Serve a policy to engines.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--host", default="127.0.0.1", metavar="HOST", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -38,24 +36,13 @@ _SECONDS = click.FloatRange(0.001)
     show_default=True,
     help="Most observations in a call of the model, and envs of an engine.",
 )
-@click.option(
-    "--max-wait", type=click.FloatRange(0), default=0.0, show_default=True,
-    help="Seconds that an observation may wait for those of other engines.",
-)  # fmt: skip
-@click.option(
-    "--hello-timeout", type=_SECONDS, default=10.0, show_default=True, help="Seconds that an engine has to say hello."
+@duration_option(
+    "--max-wait", default=0.0, zero=True, help="How long an observation may wait for those of other engines."
 )
-@click.option(
-    "--write-timeout", type=_SECONDS, default=10.0, show_default=True,
-    help="Seconds that an engine may leave its answers unread.",
-)  # fmt: skip
-@click.option(
-    "--reload-interval", type=_SECONDS, default=1.0, show_default=True, help="Seconds between two checks of MODEL.onnx."
-)
-@click.option(
-    "--every", type=_SECONDS, default=5.0, show_default=True,
-    help="Seconds between two lines of figures; a terminal shows a table.",
-)  # fmt: skip
+@duration_option("--hello-timeout", default=10.0, help="How long an engine has to say hello.")
+@duration_option("--write-timeout", default=10.0, help="How long an engine may leave its answers unread.")
+@duration_option("--reload-interval", default=1.0, help="How often MODEL.onnx is looked at.")
+@duration_option("--every", default=5.0, help="How often a line of figures comes; a terminal shows a table.")
 def policy_server(model: Path, host: str, port: int, every: float, **limits: Any) -> None:
     """Serve MODEL.onnx: engines connect, send OBS lines and get ACT lines (docs/policy-server.md).
 
@@ -67,9 +54,6 @@ def policy_server(model: Path, host: str, port: int, every: float, **limits: Any
     from ue_rl.inference.runtime.reload import ReloadingInference
     from ue_rl.inference.server.server import PolicyServer
 
-    for name, value in (("every", every), *limits.items()):
-        if math.isnan(value):
-            raise click.BadParameter("not a number", param_hint=f"--{name.replace('_', '-')}")
     console = Console()
     terminal = sys.stdout.isatty() and console.is_terminal and not console.is_dumb_terminal
     if not terminal:  # the table shows it otherwise
@@ -82,7 +66,7 @@ def policy_server(model: Path, host: str, port: int, every: float, **limits: Any
             try:
                 await server.start()
             except OSError as error:
-                raise cannot_listen(host, port, error, "choose another --port") from error
+                raise cannot_listen(f"{host}:{port}", error, "choose another --port") from error
             where = f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
             title = f"{model}: {policy.obs_size} -> {policy.act_size} numbers, on {where}  (Ctrl-C stops)"
             view = live(server, title, console) if terminal else lines(server, title)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ue_rl.cli.common import WrongCommandLine, command_line, json_object, lasting_console, seconds, seconds_or_none
+from ue_rl.cli import complete
+from ue_rl.cli.common import WrongCommandLine, command_line, duration_option, json_object, lasting_console
 from ue_rl.errors import printable
 
 if TYPE_CHECKING:
@@ -21,18 +22,30 @@ _RECENT = 100  # episodes of the mean return
 @click.command(short_help="Play for an RLlib learner, over RLlink.")
 @click.option(
     "--host",
+    metavar="HOST",
     default="127.0.0.1",
     show_default=True,
     help="Address of RLlib's server; it listens on its own machine only.",
 )
 @click.option(
-    "--port", type=click.IntRange(1, 65535), default=5555, show_default=True,
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=5555,
+    show_default=True,
     help="env_config's port, plus the env runner's number.",
-)  # fmt: skip
-@click.option("--env", help="Play in this Gymnasium env.")
+)
+@click.option("--env", metavar="ID", help="Play in this Gymnasium env.")
 @click.option("--env-kwargs", default="{}", metavar="JSON", help="Arguments for --env, as a JSON object.")
-@click.option("--engine", metavar="COMMAND", help="Start engines by this, as `ue-rl train` does.")
-@click.option("--connect", metavar="URL", multiple=True, help="A running engine, tcp://HOST:PORT; once for each.")
+@click.option(
+    "--engine", metavar="COMMAND", shell_complete=complete.engine, help="Start engines by this, as `ue-rl train` does."
+)
+@click.option(
+    "--url",
+    metavar="URL",
+    shell_complete=complete.url,
+    multiple=True,
+    help="A running engine, such as tcp://HOST:PORT; once for each.",
+)
 @click.option(
     "--num-envs", type=click.IntRange(1), default=8, show_default=True, help="How many envs each started engine has."
 )
@@ -45,40 +58,33 @@ _RECENT = 100  # episodes of the mean return
 )
 @click.option("--seed", type=click.IntRange(0), help="Seed of the actions and of each env's first episode.")
 @click.option("--steps", type=click.IntRange(1), help="Stop after this many env-steps.  [default: never]")
-@click.option("--dialect", type=click.Choice(["auto", "msgpack", "json"]), default="auto", show_default=True,
+@click.option(
+    "--dialect",
+    type=click.Choice(["auto", "msgpack", "json"]),
+    default="auto",
+    show_default=True,
     help="json for Ray 2.41 to 2.48, msgpack from 2.49 on.",
-)  # fmt: skip
+)
 @click.option(
     "--steps-per-sample", type=click.IntRange(1), help="env-steps in a message, instead of what RLlib asks for."
 )
-@click.option("--activation", help="Activation of the policy, instead of what RLlib says: tanh, relu, silu ..")
+@click.option(
+    "--activation", metavar="NAME", help="Activation of the policy, instead of what RLlib says: tanh, relu, silu .."
+)
 @click.option(
     "--default-network",
     is_flag=True,
     help="Play with RLlib's default module, whatever its config names.",
 )
+@duration_option("--timeout", default=300.0, help="How long RLlib may take to learn.")
+@duration_option("--wait", default=60.0, zero=True, help="How long to wait until RLlib listens.")
+@duration_option("--reconnect", default=60.0, zero=True, help="How long RLlib is dialled again when it went away.")
 @click.option(
-    "--timeout",
-    type=float,
-    callback=seconds,
-    default=300.0,
+    "--restarts",
+    metavar="TIMES/WINDOW",
+    default="10/60s",
     show_default=True,
-    help="Seconds that RLlib may take to learn.",
-)
-@click.option(
-    "--wait", type=float, callback=seconds_or_none, default=60.0, show_default=True,
-    help="Seconds to wait until RLlib listens.",
-)  # fmt: skip
-@click.option(
-    "--reconnect", type=float, callback=seconds_or_none, default=60.0, show_default=True,
-    help="Seconds to dial RLlib again when it went away.",
-)  # fmt: skip
-@click.option(
-    "--max-restarts",
-    type=click.IntRange(0),
-    default=10,
-    show_default=True,
-    help="How often each engine is started again.",
+    help="How often a lost engine is started again, within how long of play; 0: never.",
 )
 def rllink(steps: int | None, host: str, port: int, seed: int | None, **flags: Any) -> None:
     """Play with the policy of an RLlib learner, and send it the episodes (docs/rllink.md). Ctrl-C stops."""
@@ -94,9 +100,16 @@ def rllink(steps: int | None, host: str, port: int, seed: int | None, **flags: A
             engines = _engines(seed, flags)
         stack.callback(engines.close)
         client = RLlinkClient(
-            engines, host, port, dialect=flags["dialect"], timeout=flags["timeout"], wait=flags["wait"],
-            reconnect=flags["reconnect"], said=said, seed=seed,
-        )  # fmt: skip
+            engines,
+            host,
+            port,
+            dialect=flags["dialect"],
+            timeout=flags["timeout"],
+            wait=flags["wait"],
+            reconnect=flags["reconnect"],
+            said=said,
+            seed=seed,
+        )
         stack.callback(client.close)
         client.connect()
         spec, config = engines.spec, client.config
@@ -112,14 +125,14 @@ def _engines(seed: int | None, flags: dict[str, Any]) -> EnginesTransport:
     from ue_rl.engines.restarts import Restarts
     from ue_rl.training.engine import engines_at, engines_started, serve_command
 
-    given = [name for name in ("env", "engine", "connect") if flags[name]]
+    given = [name for name in ("env", "engine", "url") if flags[name]]
     if len(given) != 1:
-        expected = "one of --env, --engine and --connect"
+        expected = "one of --env, --engine and --url"
         got = ", ".join(f"--{name}" for name in given) or "none of them"
         raise WrongCommandLine("say which engine plays", field="env", expected=expected, got=got)
-    restarts = Restarts(flags["max_restarts"], 60.0) if flags["max_restarts"] else None
-    if flags["connect"]:
-        return engines_at(flags["connect"], restarts, reconnect=flags["reconnect"])
+    restarts = Restarts.of(flags["restarts"])
+    if flags["url"]:
+        return engines_at(flags["url"], restarts, reconnect=flags["reconnect"])
     command = flags["engine"] or serve_command(flags["env"], json_object(flags["env_kwargs"], "env_kwargs"))
     return engines_started(
         command, restarts, num_envs=flags["num_envs"], seed=seed or 0, num_engines=flags["num_engines"]

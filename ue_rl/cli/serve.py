@@ -2,57 +2,66 @@
 
 from __future__ import annotations
 
-import pkgutil
-import sys
 from contextlib import ExitStack
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from ue_rl.cli.common import WrongCommandLine, cannot_listen, json_object, show_log
+from ue_rl.carriers.address import split_place
+from ue_rl.cli import complete
+from ue_rl.cli.common import WrongCommandLine, cannot_listen, command_line, json_object, listening_url, show_log
 from ue_rl.errors import ConfigurationError, printable
 from ue_rl.spec import ActionSpec
+from ue_rl.system.loading import loaded
 
 
 @click.command(short_help="Host an env as an engine.")
-@click.option("--env", help="A Gymnasium id, such as CartPole-v1.")
+@click.argument("url", required=False, metavar="[URL]", shell_complete=complete.url)
+@click.option("--env", metavar="ID", help="A Gymnasium id, such as CartPole-v1.")
 @click.option("--pettingzoo", metavar="MODULE", help="A PettingZoo env, such as pettingzoo.classic.rps_v2.")
 @click.option("--mujoco", metavar="MODEL", help="A MuJoCo model: arm.xml, or a task by name, such as HalfCheetah.")
 @click.option("--task", metavar="MODULE:CLASS", help="The MujocoTask for --mujoco.  [default: that of the name]")
 @click.option("--bridge", metavar="MODULE:CLASS", help="A bridge class of yours; called with num_envs.")
 @click.option("--num-envs", type=click.IntRange(1), default=8, show_default=True, help="How many envs.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=7777,
-    show_default=True,
-    help="Port to listen on; 0 takes a free one.",
+    metavar="PORT",
+    help="Short for the URL tcp://127.0.0.1:PORT; 0 takes a free one.",
 )
 @click.option("--tick-rate", type=float, help="Ticks per second, in real time.  [default: as fast as requests come]")
 @click.option("--shm", is_flag=True, help="Offer shared memory to trainers on this machine.")
-@click.option("--shm-name", metavar="NAME", help="Serve only shm://NAME (or the path of a file), without TCP.")
-@click.option("--images", is_flag=True, help="Send the images of --env as images; needs --shm or --shm-name.")
+@click.option("--images", is_flag=True, help="Send the images of --env as images; needs --shm or shm://NAME.")
 @click.option("--send-info", is_flag=True, help="Send the info dicts too.")
-@click.option("--kwargs", default="{}", help="Arguments for the env or the bridge class, as a JSON object.")
+@click.option(
+    "--kwargs", default="{}", metavar="JSON", help="Arguments for the env or the bridge class, as a JSON object."
+)
 def serve(
-    env: str | None, pettingzoo: str | None, mujoco: str | None, task: str | None, bridge: str | None, num_envs: int,
-    host: str, port: int, tick_rate: float | None, shm: bool, shm_name: str | None, images: bool, send_info: bool,
+    env: str | None,
+    pettingzoo: str | None,
+    mujoco: str | None,
+    task: str | None,
+    bridge: str | None,
+    num_envs: int,
+    url: str | None,
+    port: int | None,
+    tick_rate: float | None,
+    shm: bool,
+    images: bool,
+    send_info: bool,
     kwargs: str,
-) -> None:  # fmt: skip
+) -> None:
     """Host an env, a MuJoCo model or a bridge class as an engine, until Ctrl-C, SIGTERM or SIGHUP.
 
-    It serves one trainer after the other.
+    It serves one trainer after the other. URL is where it listens: tcp://HOST:PORT, by default tcp://127.0.0.1:7777;
+    or shm://NAME (also the path of a file) for shared memory alone, without TCP.
     """
+    address = listening_url(url, port)
+    shm_name = address.place if address.scheme == "shm" else None
     if shm and shm_name is not None:
-        raise click.UsageError("--shm offers shared memory over TCP, --shm-name serves without TCP: give one of them")
-    given = click.get_current_context().get_parameter_source
-    for word in ("host", "port"):
-        if shm_name is not None and given(word) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--shm-name serves without TCP: leave out --{word}, or offer --shm")
+        raise click.UsageError("--shm offers shared memory over TCP, shm://NAME serves without TCP: give one of them")
     if images and (env is None or not (shm or shm_name)):
-        raise click.UsageError("--images needs --env, and --shm or --shm-name: text carries no images")
+        raise click.UsageError("--images needs --env, and --shm or shm://NAME: text carries no images")
     if [env, pettingzoo, mujoco, bridge].count(None) != 3:
         raise click.UsageError("give one of --env, --pettingzoo, --mujoco and --bridge")
     if task is not None and mujoco is None:
@@ -80,7 +89,9 @@ def serve(
     elif mujoco is not None:
         hosted = _mujoco(mujoco, task, num_envs, arguments)
     else:
-        hosted = _loaded(str(bridge), "bridge")(num_envs=num_envs, **arguments)
+        with command_line():
+            make = loaded(str(bridge), "bridge")
+        hosted = make(num_envs=num_envs, **arguments)
     show_log("ue_rl.bridges.tcp.server", "ue_rl.bridges.shm")
 
     def say(running: Any) -> None:
@@ -103,12 +114,12 @@ def serve(
                 bridges.serve_shm(hosted, ready=say, name=shm_name, tick_rate=tick_rate)
             else:
                 upgrader = bridges.ShmUpgrader() if shm else None
-                bridges.serve(hosted, host, port, ready=say, tick_rate=tick_rate, upgrader=upgrader)
+                bridges.serve(hosted, *split_place(address.place, 0), ready=say, tick_rate=tick_rate, upgrader=upgrader)
         except OSError as error:
             if shm_name is not None:
                 raise
-            cure = "another engine may be running there: choose another --port"
-            raise cannot_listen(host, port, error, cure) from error
+            cure = "another engine may be running there: choose another port"
+            raise cannot_listen(address.place, error, cure) from error
         except SystemExit as end:
             if name := signal_of(end.code):
                 click.echo(f"stopped by {name}")
@@ -130,22 +141,11 @@ def _mujoco(model: str, task: str | None, num_envs: int, arguments: dict[str, An
         raise ConfigurationError(
             "the package mujoco is needed", got=str(error), cure="pip install 'ue_rl[mujoco]'"
         ) from error
-    given = None if task is None else _loaded(task, "task")
+    with command_line():
+        given = None if task is None else loaded(task, "task")
     try:
         return MujocoBridge(model, given, num_envs, **arguments)
     except TypeError as error:
         if "unexpected keyword argument" not in str(error):
             raise
         raise WrongCommandLine("not an argument of MujocoBridge", field="kwargs", got=str(error)) from error
-
-
-def _loaded(name: str, flag: str) -> Any:
-    sys.path.insert(0, "")  # a module in the folder where the command runs
-    try:
-        if not name.partition(":")[2]:
-            raise ValueError("no class")
-        return pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise WrongCommandLine(
-            f"{name!r} cannot be loaded", field=flag, expected="module:Class", got=str(error)
-        ) from error

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ue_rl.cli import complete
 from ue_rl.cli.common import (
     GroupedCommand,
     GroupedOption,
@@ -16,13 +17,14 @@ from ue_rl.cli.common import (
     flags,
     json_object,
     lasting_console,
+    port_option,
 )
 from ue_rl.cli.logs import use_json, use_text
 from ue_rl.cli.train_report import lines, summary
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.config import parse_param, parse_setting, resolve
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.options import DEFAULTS, EVERYDAY, FOLDER, GROUPS, LEARNING, ROWS, SHOWN
+from ue_rl.training.options import BACKENDS, DEFAULTS, EVERYDAY, FOLDER, GROUPS, LEARNING, ROWS, SHOWN
 from ue_rl.training.report import Report
 from ue_rl.training.run import train as run_training
 
@@ -36,8 +38,10 @@ def _option(*names: str, group: str, **more: Any) -> Flag:
 # Flags that are no options of a run, or a part of one, by the option that they stand behind.
 _MORE: dict[str, list[Flag]] = {
     "hyperparameters": [
-        _option("--net-arch", group=LEARNING, help="Sizes of the hidden layers, such as 64,64."),
-        _option("--learning-rate", group=LEARNING, help="A number, or lin_0.001 for one that falls to 0."),
+        _option("--net-arch", group=LEARNING, metavar="SIZES", help="Sizes of the hidden layers, such as 64,64."),
+        _option(
+            "--learning-rate", group=LEARNING, metavar="RATE", help="A number, or lin_0.001 for one that falls to 0."
+        ),
         _option("--n-steps", group=LEARNING, type=int, help="Steps of each env in a rollout (PPO, A2C)."),
         _option("--batch-size", group=LEARNING, type=int, help="Samples per update."),
         _option(
@@ -53,10 +57,12 @@ _MORE: dict[str, list[Flag]] = {
         _option(
             "--config",
             group=FOLDER,
+            metavar="FILE",
             type=click.Path(path_type=Path),
             help="A YAML file with options: ours, or the Unreal plugin's own.",
         ),
     ],
+    "url": [port_option(cls=GroupedOption, group=EVERYDAY)],
     "run_id": [
         _option(
             "--resume",
@@ -66,6 +72,17 @@ _MORE: dict[str, list[Flag]] = {
         ),
         _option("--force", group=FOLDER, is_flag=True, help="Replace the run of this name."),
     ],
+}
+
+
+# How a shell completes the value of an option, where its type does not say it.
+_COMPLETE = {
+    "algo": complete.words(*dict.fromkeys(name for names in BACKENDS.values() for name in names)),
+    "backend": complete.words(*BACKENDS),
+    "engine": complete.engine,
+    "run_id": complete.run_id,
+    "init_from": complete.run_or_file,
+    "device": complete.words("auto", "cpu", "cuda"),
 }
 
 
@@ -82,15 +99,24 @@ def _flag(name: str) -> Flag:
     word = f"--{(row.flag or name).replace('_', '-')}"
     shown = row.help
     if default is not None and default != {} and "[default: " not in shown:
-        text = {True: "yes", False: "no"}[default] if isinstance(default, bool) else default
-        shown += f"  [default: {text:g}]" if isinstance(text, float) else f"  [default: {text}]"
+        text = {True: "yes", False: "no"}[default] if isinstance(default, bool) else row.kind.shown(default)
+        shown += f"  [default: {text}]"
     if row.kind.flag is bool:
         return _option(f"{word}/--no-{word[2:]}", name, group=row.group, default=None, help=shown)
-    kind = click.Choice(row.kind.flag) if isinstance(row.kind.flag, tuple) else row.kind.flag
-    return _option(word, name, group=row.group, type=kind, help=shown, metavar=row.metavar, multiple=row.multiple)
+    return _option(
+        word,
+        name,
+        group=row.group,
+        type=click.Choice(row.kind.flag) if isinstance(row.kind.flag, tuple) else row.kind.flag,
+        help=shown,
+        metavar=row.metavar or row.kind.metavar,
+        multiple=row.multiple,
+        shell_complete=_COMPLETE.get(name),
+    )
 
 
 @click.command(cls=GroupedCommand, groups=GROUPS, short_help="Train a policy.")
+@click.argument("url", nargs=-1, metavar="[URL]...", shell_complete=complete.url)
 @flags(*_flags_of_the_table())
 @_option("--ui", group=SHOWN, is_flag=True, help="A live view of engines, returns and log.")
 @_option(
@@ -102,25 +128,31 @@ def _flag(name: str) -> Flag:
     help="json writes the log to stderr, one object a line.",
 )
 def train(
-    config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], ui: bool, log_format: str, **given: Any
+    config: Path | None,
+    resume: bool,
+    force: bool,
+    settings: tuple[str, ...],
+    ui: bool,
+    log_format: str,
+    url: tuple[str, ...],
+    port: int | None,
+    **given: Any,
 ) -> None:
-    """Train a policy in a running engine (--port), in engines that it starts (--engine), or in a Gymnasium env (--env).
+    """Train a policy in a running engine (URL), in engines that it starts (--engine), or in a Gymnasium env (--env).
 
-    Without options it trains PPO on CartPole-v1.
+    Without options it trains PPO on CartPole-v1. URL is tcp://HOST:PORT, HOST:PORT or shm://NAME; give that of each
+    where several engines run. Options of the connection may stand behind it: 'tcp://HOST:PORT?channel=per-env'.
     """
     with command_line():
         if resume and force:
             cure = "continue the run, or overwrite it"
             raise ConfigurationError("--resume and --force exclude each other", cure=cure)
-        hosts = given["host"]
-        given["host"] = (hosts[0] if len(hosts) == 1 else list(hosts)) if hosts else None
+        given["url"] = _urls(url, port)
         given["hyperparameters"] = _hyperparameters(given, settings)
         given["params"] = dict(parse_param(text) for text in given["params"])
         if given["env_kwargs"] is not None:
             given["env_kwargs"] = json_object(given["env_kwargs"], "env_kwargs")
         options, run = resolve(given, config, resumed=resume), None
-        for host in options.hosts:
-            engine_url(host, options.port)
     if resume:
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
         options = resolve(given, config, base=run.read_config())
@@ -131,6 +163,13 @@ def train(
     if reason is not None:
         code = getattr(reason, "exit_code", 130 if isinstance(reason, KeyboardInterrupt) else 1)
         click.get_current_context().exit(code)
+
+
+def _urls(urls: tuple[str, ...], port: int | None) -> str | list[str] | None:
+    """The running engines of the command line, in the form of the option `url`."""
+    if len(urls) > 1 and port is None:
+        return list(urls)
+    return engine_url(next(iter(urls), None), port) if urls or port is not None else None
 
 
 def _report(ui: bool) -> Report:

@@ -57,9 +57,13 @@ class _LiveView(Report):
         self._handler = _Kept(self._lines)
         self._muted: list[logging.Handler] = []
         self._live = Live(
-            console=self._screen, get_renderable=self.draw, refresh_per_second=_REFRESH, redirect_stdout=True,
-            redirect_stderr=True, transient=False,
-        )  # fmt: skip  # draws at once
+            console=self._screen,
+            get_renderable=self.draw,
+            refresh_per_second=_REFRESH,
+            redirect_stdout=True,
+            redirect_stderr=True,
+            transient=False,
+        )  # draws at once
 
     # -- what the run tells
 
@@ -141,9 +145,11 @@ class _LiveView(Report):
             row.add_column(no_wrap=True, justify="right")
         row.add_row(
             ProgressBar(total=max(self._total, 1), completed=min(self._env_steps, self._total)),
-            f"{self._env_steps:,} of {self._total:,} env-steps", f"{fps:,.0f} fps",
-            f"{duration(time.monotonic() - self._begun)} gone", f"{left} left",
-        )  # fmt: skip
+            f"{self._env_steps:,} of {self._total:,} env-steps",
+            f"{fps:,.0f} fps",
+            f"{duration(time.monotonic() - self._begun)} gone",
+            f"{left} left",
+        )
         return row
 
     def _engines(self, fleet: Fleet) -> RenderableType:
@@ -155,9 +161,14 @@ class _LiveView(Report):
         for status in statuses:
             p50, p99 = ("-", "-") if status.latency is None else map(milliseconds, status.latency)
             table.add_row(
-                str(status.number), Text(status.state.value, style=_STYLES.get(status.state, "yellow")),
-                str(status.num_envs), f"{self.fps * status.num_envs / envs:,.0f}", str(status.restarts), p50, p99,
-            )  # fmt: skip
+                str(status.number),
+                Text(status.state.value, style=_STYLES.get(status.state, "yellow")),
+                str(status.num_envs),
+                f"{self.fps * status.num_envs / envs:,.0f}",
+                str(status.restarts),
+                p50,
+                p99,
+            )
         return table
 
 

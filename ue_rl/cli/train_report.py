@@ -62,10 +62,16 @@ class _Lines(Report):
             self.begun, self.first, self.shown = now, env_steps, now
             if self.screen.is_terminal:
                 self.bar = Progress(
-                    TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("env-steps"),
-                    TextColumn("{task.fields[fps]:>7} fps"), TextColumn("return {task.fields[mean]:>8}"),
-                    TimeElapsedColumn(), TimeRemainingColumn(), console=self.screen,
-                )  # fmt: skip
+                    TextColumn("training"),
+                    BarColumn(),
+                    MofNCompleteColumn(),
+                    TextColumn("env-steps"),
+                    TextColumn("{task.fields[fps]:>7} fps"),
+                    TextColumn("return {task.fields[mean]:>8}"),
+                    TimeElapsedColumn(),
+                    TimeRemainingColumn(),
+                    console=self.screen,
+                )
                 self.task = self.bar.add_task("", total=total, completed=env_steps, fps="", mean="-")
                 self.bar.start()
             return

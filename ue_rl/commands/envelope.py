@@ -109,9 +109,11 @@ def messages() -> ModuleType:
         return importlib.import_module("ue_rl.commands.payloads")
     except ImportError as error:
         raise ConfigurationError(
-            "commands over shared memory need the package flatbuffers", fault="caller", got=str(error),
+            "commands over shared memory need the package flatbuffers",
+            fault="caller",
+            got=str(error),
             cure="pip install flatbuffers",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def method_name(method: int) -> str:
@@ -147,9 +149,12 @@ def encode(method: int, payload: Any = None, correlation_id: int = 0, error: str
         return bytes(builder.Output())[4:]
     except Exception as wrong:  # whatever the generated code raises: a field is wrong
         raise ConfigurationError(
-            "a command cannot be written", fault="caller", field=type(payload).__name__, got=str(wrong),
+            "a command cannot be written",
+            fault="caller",
+            field=type(payload).__name__,
+            got=str(wrong),
             expected="a class of ue_rl.commands.messages(), with fields of its types",
-        ) from wrong  # fmt: skip
+        ) from wrong
 
 
 def _flat_arrays(payload: Any) -> Any:
@@ -208,9 +213,12 @@ def decode(data: bytes, fault: str = "engine") -> Command:
         )
     except Exception as wrong:  # whatever the generated code raises: these bytes are no envelope
         raise MalformedMessage(
-            "a command cannot be read", fault=fault, field="Envelope", expected="ue_rl/commands/command.fbs",
+            "a command cannot be read",
+            fault=fault,
+            field="Envelope",
+            expected="ue_rl/commands/command.fbs",
             got=f"{len(data)} bytes: {wrong}",
-        ) from wrong  # fmt: skip
+        ) from wrong
 
 
 def mismatch(method: int, payload: Any, answer: bool = False) -> str | None:
@@ -253,8 +261,10 @@ def write_within(
             meanwhile()
         if time.monotonic() >= deadline:
             raise RingFull(
-                "the other side does not read its commands", fault="engine" if name == "cmd_c2s" else "trainer",
-                field=name, expected=f"room for {len(data)} bytes within {seconds:g} s",
+                "the other side does not read its commands",
+                fault="engine" if name == "cmd_c2s" else "trainer",
+                field=name,
+                expected=f"room for {len(data)} bytes within {seconds:g} s",
                 cure="is it paused, or does it not poll its command ring?",
-            )  # fmt: skip
+            )
         time.sleep(2e-4)

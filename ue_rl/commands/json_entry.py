@@ -40,9 +40,14 @@ def json_entry(method: int, row: int, value: Mapping[str, Any], longest: int) ->
     entry = _HEAD.pack(_MARK, method, row) + json_text(value, field, row).encode()
     if len(entry) > longest:
         raise ConfigurationError(
-            "longer than the command ring takes", fault="engine" if field == "INFO" else "caller", env_id=row,
-            field=field, expected=f"at most {longest} bytes", got=len(entry), cure="make the ring larger (ring_size=)",
-        )  # fmt: skip
+            "longer than the command ring takes",
+            fault="engine" if field == "INFO" else "caller",
+            env_id=row,
+            field=field,
+            expected=f"at most {longest} bytes",
+            got=len(entry),
+            cure="make the ring larger (ring_size=)",
+        )
     return entry
 
 
@@ -81,7 +86,11 @@ def check_object(method: int, row: int, text: bytes, rows: int) -> tuple[int, di
         wrong = [name for name, number in value.items() if type(number) not in (int, float)]
         if wrong:
             raise MalformedMessage(
-                "a parameter is not a number", fault=fault, env_id=row, field=field, expected="name to number",
+                "a parameter is not a number",
+                fault=fault,
+                env_id=row,
+                field=field,
+                expected="name to number",
                 got=shorten(str({name: value[name] for name in wrong})),
-            )  # fmt: skip
+            )
     return row, value

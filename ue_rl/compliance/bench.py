@@ -74,9 +74,16 @@ class Bench:
     """
 
     def __init__(
-        self, address: tuple[str, int], options: Options, carrier: str, *, peer: TextPeer | None = None,
-        dial: Callable[[], Transport] | None = None, again: bool = False, shared: dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        address: tuple[str, int],
+        options: Options,
+        carrier: str,
+        *,
+        peer: TextPeer | None = None,
+        dial: Callable[[], Transport] | None = None,
+        again: bool = False,
+        shared: dict[str, Any] | None = None,
+    ) -> None:
         self.address, self.options, self.carrier, self._dial = address, options, carrier, dial
         self.check = ""
         self.findings: list[Finding] = []
@@ -213,9 +220,11 @@ class Bench:
         return self.begin(seeds=seeds)
 
     def begin(
-        self, envs: Sequence[int] | None = None, seeds: Sequence[int | None] | None = None,
+        self,
+        envs: Sequence[int] | None = None,
+        seeds: Sequence[int | None] | None = None,
         options: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> States:  # fmt: skip
+    ) -> States:
         """Peer.reset, noted."""
         peer = self.peer()
         self.states = peer.reset(envs, seeds, options)

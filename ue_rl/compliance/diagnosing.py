@@ -80,8 +80,9 @@ def _pairs(lines: Collection[bytes]) -> set[tuple[int, int]]:
     return {(int(env[1]), int(agent[1])) for env, agent in rows if env is not None and agent is not None}
 
 
-def of_number(line: bytes, number: int, expected: Collection[int], seen: str, *, call: bool = False,
-              again: bool = False) -> Wrong:  # fmt: skip
+def of_number(
+    line: bytes, number: int, expected: Collection[int], seen: str, *, call: bool = False, again: bool = False
+) -> Wrong:
     """For an answer that does not end with the number of its request.
 
     Args:

@@ -60,9 +60,15 @@ class States:
     def of(cls, buffers: StepBuffers, seconds: float) -> States:
         """A copy of the buffers."""
         return cls(
-            buffers.obs.copy(), buffers.rewards.copy(), buffers.dones.copy(), buffers.truncated.copy(),
-            buffers.present.copy(), buffers.masks.copy(), dict(buffers.infos), seconds,
-        )  # fmt: skip
+            buffers.obs.copy(),
+            buffers.rewards.copy(),
+            buffers.dones.copy(),
+            buffers.truncated.copy(),
+            buffers.present.copy(),
+            buffers.masks.copy(),
+            dict(buffers.infos),
+            seconds,
+        )
 
 
 class Peer(ABC):

@@ -66,9 +66,9 @@ class Episode:
 
 
 def takes_seeds(bench: Bench) -> bool:
-    """RLBASE has no field for a seed, whatever FEATURES say."""
+    """RLBASE has no field for a seed, whatever FEATURES say. In real time a seed does not decide an episode."""
     spec = bench.peer().spec
-    return "SEED" in spec.features and spec.env_type is not EnvType.RLBASE
+    return "SEED" in spec.features and "REALTIME" not in spec.features and spec.env_type is not EnvType.RLBASE
 
 
 def replayed(bench: Bench) -> Episode | None:

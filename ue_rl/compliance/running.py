@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from ue_rl.carriers.address import split_place
 from ue_rl.compliance.bench import MEMORY, PER_ENV, Bench, Options
 from ue_rl.compliance.checks import CHECKS, Check
 from ue_rl.compliance.peer import SILENT, Skip, Wrong
 from ue_rl.compliance.report import Finding, Outcome, Report
-from ue_rl.connecting import SHM, open_transport, parse_tcp
+from ue_rl.connecting import address_of, open_transport
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import Channel
 
@@ -43,23 +44,33 @@ def check(
     """Connects to an engine again and again, and says what it does wrong.
 
     Args:
-        url: tcp://HOST:PORT, or shm://NAME for an engine that serves shared memory alone.
+        url: tcp://HOST:PORT, or shm://NAME for an engine that serves shared memory alone. Of the options behind it
+            timeout and nul-terminated count, instead of those of `options`.
         options: see Options. progress: called with each finding, as soon as it is there.
         only: names of checks (ue_rl/compliance/checks); they run, and those that all others need. None: all run.
 
     Raises:
-        ConfigurationError: not such a URL, or no such check.
+        ConfigurationError: not such a URL, an option in it that names a carrier, or no such check.
     """
-    options, began = options or Options(), time.perf_counter()
+    address, began = address_of(url), time.perf_counter()
+    if unused := sorted(set(address.options) - {"timeout", "nul_terminated"}):
+        raise ConfigurationError(
+            "every carrier of an engine is checked, and it is dialled again and again",
+            field=f"url, {unused[0]}",
+            expected="no options but timeout and nul-terminated",
+            got=url,
+            cure="leave it out",
+        )
+    options = replace(options or Options(), **address.options)
     if unknown := sorted(set(only) - {each.name for each in CHECKS}):
         raise ConfigurationError("no such check", field="only", got=unknown[0])
     checks = [each for each in CHECKS if not only or each.fundamental or each.name in only]
-    run = _Run(url, options, Report(url), progress, checks)
-    if url.startswith(SHM):
-        dial = partial(open_transport, url, timeout=options.timeout)
+    run = _Run(address.url, options, Report(address.url), progress, checks)
+    if address.scheme == "shm":
+        dial = partial(open_transport, address.url, timeout=options.timeout)
         _carrier(run, Bench(("", 0), options, MEMORY, dial=dial, shared=run.shared), checks)
     else:
-        _text(run, parse_tcp(url))
+        _text(run, split_place(address.place))
     run.report.seconds = time.perf_counter() - began
     return run.report
 
@@ -86,9 +97,7 @@ def _text(run: _Run, address: tuple[str, int]) -> None:
             gone = _carrier(run, Bench(address, run.options, PER_ENV, again=True, shared=run.shared), checks, gone)
     peer.close()
     if spec.shm is not None and address[0].startswith(_LOOPBACK):
-        host = f"[{address[0]}]" if ":" in address[0] else address[0]
-        url = f"tcp://{host}:{address[1]}"
-        dial = partial(open_transport, url, "shm", timeout=run.options.timeout)
+        dial = partial(open_transport, run.url, "shm", timeout=run.options.timeout)
         _carrier(run, Bench(address, run.options, MEMORY, dial=dial, shared=run.shared), checks, gone)
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ue_rl.compliance.peer import States
 from ue_rl.compliance.sampling import one_specs
-from ue_rl.compliance.symptoms import slack
 from ue_rl.spaces.tree import choices
 from ue_rl.spec import EnvSpec
 
@@ -160,9 +159,7 @@ class Watcher:
         low *= -1
         whole = np.zeros((len(ones), spec.obs_size), np.bool_)
         for agent, one in enumerate(ones):
-            least, greatest = one.obs_bounds
-            low[agent, : one.obs_size] = least - slack(least)
-            high[agent, : one.obs_size] = greatest + slack(greatest)
+            low[agent, : one.obs_size], high[agent, : one.obs_size] = one.obs_limits
             if one.obs_space is not None and one.obs_space.size:
                 whole[agent, : one.obs_size] = choices(one.obs_space) > 0
         self._low, self._high, self._whole = low, high, whole
@@ -211,9 +208,14 @@ class Tape:
         self._follows = False
 
     def add(
-        self, states: States, over: Sequence[int], stepped: Sequence[int], reset: Sequence[int],
-        actions: Floats | None = None, seeded: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        states: States,
+        over: Sequence[int],
+        stepped: Sequence[int],
+        reset: Sequence[int],
+        actions: Floats | None = None,
+        seeded: bool = False,
+    ) -> None:
         """One exchange.
 
         Args:

@@ -72,9 +72,13 @@ class TextPeer(Peer):
     partial = True
 
     def __init__(
-        self, address: tuple[str, int], timeout: float, carrier: str = "", again: bool = False,
+        self,
+        address: tuple[str, int],
+        timeout: float,
+        carrier: str = "",
+        again: bool = False,
         nul_terminated: bool | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.timeout, self.pause = timeout, 0.0
         self.spell: Spelling = plain
         self.wires = [Wire(address, timeout)]
@@ -94,7 +98,7 @@ class TextPeer(Peer):
             self._open: dict[int, int] = {}  # env -> the number of its request
             self._sent: list[str] = []
             self._resets: set[int] = set()
-            self._extra = 0.0
+            self._accept_seconds = 0.0
             self._per_env = self.carrier == PER_ENV
             self._env_wires = self.wires * (1 if not self._per_env else 0)
             if self._per_env:
@@ -117,7 +121,7 @@ class TextPeer(Peer):
         if "ERROR" in self.spec.features:
             for wire in self._env_wires:
                 wire.send(b"\n")
-        self._extra = _ACCEPT * self.spec.num_envs
+        self._accept_seconds = _ACCEPT * self.spec.num_envs
 
     def _collect_first(self) -> None:
         """The state that an engine of RLBASE sends by itself."""
@@ -134,8 +138,12 @@ class TextPeer(Peer):
     def seen(self) -> str:
         """See Peer."""
         came = [_shown(line.data) for line in self.arrivals]
-        return "\n".join([*(f"> {shorten(line, _SHOWN)}" for line in self._sent),
-                          *(f"< {shorten(line, _SHOWN)}" for line in came[:_REQUESTS_SHOWN])])  # fmt: skip
+        return "\n".join(
+            [
+                *(f"> {shorten(line, _SHOWN)}" for line in self._sent),
+                *(f"< {shorten(line, _SHOWN)}" for line in came[:_REQUESTS_SHOWN]),
+            ]
+        )
 
     def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> States:
         """See Peer. The rows stand in the order of `steps`, those of `resets` behind them."""
@@ -289,8 +297,8 @@ class TextPeer(Peer):
     def _collect(self, asked: set[int]) -> None:
         last, self.arrivals = {line.data for line in self.arrivals}, []
         waiting = set(asked)
-        deadline = time.perf_counter() + self.timeout + self._extra
-        self._extra = 0.0
+        deadline = time.perf_counter() + self.timeout + self._accept_seconds
+        self._accept_seconds = 0.0
         before = self._expect(asked)
         while waiting:
             for wire, env in self._due(waiting):

@@ -27,17 +27,23 @@ def check_owed(owed: AbstractSet[int], begin: Sequence[int], parts: Sequence[Eng
             missing.difference_update(part.envs)
     if missing:
         raise ConfigurationError(
-            "the engine of this env was lost: its episode is over", env_id=min(missing),
+            "the engine of this env was lost: its episode is over",
+            env_id=min(missing),
             cure="reset it: send_actions(actions, resets=[..]) or reset([..]); receive() named it in lost",
-        )  # fmt: skip
+        )
 
 
 def too_late(error: UeRlError) -> ConnectionUnusable:
     """A caller's mistake that one engine's connection found after others had been asked."""
     return ConnectionUnusable(
-        f"{error.message}; other engines had been asked already", fault=error.fault, env_id=error.env_id,
-        field=error.field, expected=error.expected, got=error.got, cure=error.cure,
-    )  # fmt: skip
+        f"{error.message}; other engines had been asked already",
+        fault=error.fault,
+        env_id=error.env_id,
+        field=error.field,
+        expected=error.expected,
+        got=error.got,
+        cure=error.cure,
+    )
 
 
 def split_resets(resets: Resets, parts: Sequence[EnginePart]) -> list[ResetOf]:

@@ -79,9 +79,12 @@ def _same(key: str, value: Any, others: Any, its_name: str, name: str) -> None:
             at = next(i for i, (its, another) in enumerate(zip(value, others, strict=True)) if its != another)
             value, others = f"{value[at]} at {at}", f"{others[at]} at {at}"
         raise HandshakeError(
-            f"{name} is another game than {its_name}", field=key, expected=_text(value),
-            got=_text(others), cure="engines that train one policy have the same spaces: start the same build of each",
-        )  # fmt: skip
+            f"{name} is another game than {its_name}",
+            field=key,
+            expected=_text(value),
+            got=_text(others),
+            cure="engines that train one policy have the same spaces: start the same build of each",
+        )
 
 
 def _kinds(spec: EnvSpec) -> list[tuple[Any, ...]]:

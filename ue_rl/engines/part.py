@@ -236,9 +236,13 @@ class EnginePart:
 
     def _changed(self, error: UeRlError) -> ConnectionUnusable:
         return ConnectionUnusable(
-            f"the engine is not the one that was lost: {error.message}", fault="engine", field=error.field,
-            expected=error.expected, got=error.got, cure="start the same build of the game again",
-        )  # fmt: skip
+            f"the engine is not the one that was lost: {error.message}",
+            fault="engine",
+            field=error.field,
+            expected=error.expected,
+            got=error.got,
+            cure="start the same build of the game again",
+        )
 
     def lose(self, error: UeRlError) -> None:
         """The engine failed: what is left of it is ended.

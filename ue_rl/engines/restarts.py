@@ -6,10 +6,33 @@ import time
 from collections import deque
 
 from ue_rl.errors import ConfigurationError, RestartsSpent, UeRlError, as_sentence
+from ue_rl.system.durations import duration_text, read_duration
 
 _QUICK = 5.0  # seconds: an engine that lived no longer than this since its last start died at once
-_MORE = "more are allowed with max_restarts= (--max-restarts)"
+_MORE = "more are allowed with restarts= (--restarts), such as 20/60s"
+FORM = "TIMES/WINDOW such as 10/60s, or 0 for never"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+
+
+def read_restarts(text: str | int) -> tuple[int, float]:
+    """(10, 60.0) of "10/60s": how often, and within how many seconds of play; without a window 60 seconds.
+
+    Raises:
+        ValueError: not TIMES/WINDOW.
+    """
+    times, slash, window = str(text).partition("/")
+    if isinstance(text, bool) or not (times.isdecimal() and times.isascii()):
+        raise ValueError(f"not {FORM}: {text!r}")
+    seconds = read_duration(window) if slash else 60.0
+    if seconds <= 0:
+        raise ValueError(f"not {FORM}: {text!r}")
+    return int(times), seconds
+
+
+def restarts_text(text: str | int) -> str:
+    """`text` in its canonical form, "10/60s"; "0" for never. Raises ValueError as `read_restarts`."""
+    times, window = read_restarts(text)
+    return f"{times}/{duration_text(window)}" if times else "0"
 
 
 class Restarts:
@@ -38,6 +61,19 @@ class Restarts:
         self._clocks: dict[int, tuple[float, float]] = {}  # the engine's clock and the time, at its last loss
         self._quick: dict[int, int] = {}
         self._in_vain: dict[int, int] = {}  # losses in a row without a step between them
+
+    @classmethod
+    def of(cls, text: str | int) -> Restarts | None:
+        """The quota that `text` says, see `read_restarts`; None: never.
+
+        Raises:
+            ConfigurationError: it says none.
+        """
+        try:
+            times, window = read_restarts(text)
+        except ValueError:
+            raise ConfigurationError("not a quota of restarts", field="restarts", expected=FORM, got=text) from None
+        return cls(times, window) if times else None
 
     def lost(
         self, engine: int, error: UeRlError, now: float | None = None, stepped: bool = True, played: float | None = None
@@ -72,8 +108,12 @@ class Restarts:
                 often = f"{in_vain} times in a row, and answered no step between"
             raise RestartsSpent(
                 f"{error.message}; it was lost {often}",
-                fault=error.fault, env_id=error.env_id, field=error.field, expected=error.expected, got=error.got,
+                fault=error.fault,
+                env_id=error.env_id,
+                field=error.field,
+                expected=error.expected,
+                got=error.got,
                 cure=". ".join([_MORE, *([as_sentence(error.cure)] if error.cure else ())]),
-            ) from error  # fmt: skip
+            ) from error
         quick = self._quick[engine] = self._quick.get(engine, 0) + 1 if died_at_once else 0
         return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (quick - 1)) if quick else 0.0

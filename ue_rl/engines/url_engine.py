@@ -74,9 +74,11 @@ class UrlEngine:
             except (TransportError, ProtocolError) as error:
                 if time.monotonic() + _BETWEEN >= deadline:
                     raise RestartsSpent(
-                        f"{self.name} did not come back within {self._reconnect:g} s", fault="engine",
-                        got=error.message, cure=cure,
-                    ) from error  # fmt: skip
+                        f"{self.name} did not come back within {self._reconnect:g} s",
+                        fault="engine",
+                        got=error.message,
+                        cure=cure,
+                    ) from error
             time.sleep(_BETWEEN)
 
     def lost(self, error: UeRlError) -> UeRlError:

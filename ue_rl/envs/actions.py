@@ -97,9 +97,11 @@ class _LeafWriter:
             rows = np.where(ignored[:, None], self._first, rows)
         if self._wide and (wrong := beyond_exact(rows)) is not None:
             raise ActionError(
-                "an integer of the action is not exact in float32, which is what travels", field=_field(self._path),
-                expected=f"{-MAX_EXACT} to {MAX_EXACT}", got=wrong,
-            )  # fmt: skip
+                "an integer of the action is not exact in float32, which is what travels",
+                field=_field(self._path),
+                expected=f"{-MAX_EXACT} to {MAX_EXACT}",
+                got=wrong,
+            )
         if self._box:
             with np.errstate(over="ignore"):
                 return np.ascontiguousarray(rows, np.float32)
@@ -116,10 +118,13 @@ class _LeafWriter:
         env, index = np.argwhere(~fits)[0].tolist()
         first, end = (int(np.broadcast_to(ends, self._rows[1:])[index]) for ends in (self._first, self._end))
         return ActionError(
-            "the action is not a choice of its space", env_id=env, field=_field(self._path),
-            expected=f"an integer from {first} to {end - 1}", got=rows[env, index].item(),
+            "the action is not a choice of its space",
+            env_id=env,
+            field=_field(self._path),
+            expected=f"an integer from {first} to {end - 1}",
+            got=rows[env, index].item(),
             cure="was the model trained on another action space?",
-        )  # fmt: skip
+        )
 
 
 def _field(path: tuple[str, ...]) -> str:
@@ -133,6 +138,10 @@ class _NoBatch(ActionError, TypeError):
 def _wrong_shape(expected: tuple[int, ...], got: tuple[int, ...], path: tuple[str, ...]) -> ActionError:
     kind = ActionError if got else _NoBatch
     return kind(
-        "the actions have the wrong shape", fault="policy", field=_field(path), expected=expected, got=got,
+        "the actions have the wrong shape",
+        fault="policy",
+        field=_field(path),
+        expected=expected,
+        got=got,
         cure="one row per env: was the model trained on another action space?",
-    )  # fmt: skip
+    )

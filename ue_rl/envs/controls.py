@@ -89,19 +89,23 @@ def connected(transport: Transport) -> EnvSpec:
     """
     if not callable(getattr(transport, "connect", None)):
         raise ConfigurationError(
-            "an env class takes a connection, not an address", field="transport", expected="a Transport", got=transport,
+            "an env class takes a connection, not an address",
+            field="transport",
+            expected="a Transport",
+            got=transport,
             cure="ue_rl.connect(url) opens one for Stable-Baselines3, gymnasium.make('ue_rl/Engine-v0', url=..) and "
             "gymnasium.make_vec(..) for Gymnasium, ue_rl.connections.open_engine(host, port) any",
-        )  # fmt: skip
+        )
     return transport.connect()
 
 
 def not_pickled(env: object) -> ConfigurationError:
     """The error for an env that is copied, pickled or sent to another process."""
     return _NoPickle(
-        "a connection to an engine can be neither copied nor pickled", field=type(env).__name__,
+        "a connection to an engine can be neither copied nor pickled",
+        field=type(env).__name__,
         cure="connect in the process that uses it: pass the address or a function that connects, not the env",
-    )  # fmt: skip
+    )
 
 
 def render_modes(spec: EnvSpec) -> list[str]:
@@ -126,10 +130,12 @@ def check_render_mode(spec: EnvSpec, render_mode: str | None) -> str | None:
         )
     if render_mode is not None and "RENDER" not in spec.features:
         raise UnsupportedByEngine(
-            "this engine sends no pictures", field="render_mode", expected="FEATURES=RENDER in the handshake",
+            "this engine sends no pictures",
+            field="render_mode",
+            expected="FEATURES=RENDER in the handshake",
             got=sorted(spec.features) or "no FEATURES",
             cure="leave render_mode out, or teach the engine to answer RENDER (docs/protocol.md, section 8)",
-        )  # fmt: skip
+        )
     return render_mode
 
 

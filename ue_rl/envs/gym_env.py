@@ -57,15 +57,20 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
         spec = connected(transport)
         if spec.num_envs != 1:
             raise ConfigurationError(
-                "a gymnasium.Env is one env", field="ENV_COUNT", expected=1, got=spec.num_envs,
+                "a gymnasium.Env is one env",
+                field="ENV_COUNT",
+                expected=1,
+                got=spec.num_envs,
                 cure="ue_rl.connect(url) gives all of them to Stable-Baselines3 (in place of make_vec_env), "
                 "gymnasium.make_vec to others",
-            )  # fmt: skip
+            )
         if spec.groups:
             raise ConfigurationError(
-                "the envs of this engine hold agents", field="AGENTS", got=", ".join(spec.agent_names),
+                "the envs of this engine hold agents",
+                field="AGENTS",
+                got=", ".join(spec.agent_names),
                 cure="use ue_rl.UnrealParallelEnv",
-            )  # fmt: skip
+            )
         self.engine_spec = spec
         self.metadata = {"render_modes": render_modes(spec), "render_fps": spec.render_fps}
         self.render_mode = check_render_mode(spec, render_mode)

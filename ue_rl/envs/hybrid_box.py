@@ -95,18 +95,23 @@ class HybridBox(spaces.Box):
         size = self.low.shape[0]
         if given.ndim != 2 or given.shape[1] != size or given.dtype.kind not in "fiub":
             raise ActionError(
-                "the actions do not fit the Box of this hybrid action space", field="ACT",
-                expected=f"numbers [n, {size}]", got=f"{given.dtype} {list(given.shape)}",
-            )  # fmt: skip
+                "the actions do not fit the Box of this hybrid action space",
+                field="ACT",
+                expected=f"numbers [n, {size}]",
+                got=f"{given.dtype} {list(given.shape)}",
+            )
         with np.errstate(over="ignore"):
             given = given.astype(np.float32, copy=False)
         finite = np.isfinite(given)
         if not finite.all():
             env, index = np.argwhere(~finite)[0].tolist()
             raise ActionError(
-                "the policy's action is not a finite number", env_id=env, field="ACT", got=given[env, index].item(),
+                "the policy's action is not a finite number",
+                env_id=env,
+                field="ACT",
+                got=given[env, index].item(),
                 cure="training has probably diverged: lower the learning rate",
-            )  # fmt: skip
+            )
         rows = np.empty((len(given), self.tree.size), np.float32)
         for part in self.parts:
             numbers = given[:, part.box : part.box + part.size]
@@ -161,9 +166,11 @@ def outgrown(error: Exception) -> ConfigurationError | None:
         return None
     return ConfigurationError(
         "the model was learnt by a version that drew choices from numbers -1..1, which preferred the first ones",
-        field="action_space", expected=f"numbers {_RANGE}", got="-1..1",
+        field="action_space",
+        expected=f"numbers {_RANGE}",
+        got="-1..1",
         cure="begin a new run; the saved model still plays and exports as it did",
-    )  # fmt: skip
+    )
 
 
 def part_of(value: Any, path: tuple[str, ...]) -> Any:
@@ -178,7 +185,10 @@ def part_of(value: Any, path: tuple[str, ...]) -> Any:
         except (KeyError, IndexError, TypeError, ValueError):
             got = sorted(map(str, value)) if isinstance(value, dict) else type(value).__name__
             raise ActionError(
-                "an action lacks a part", field="ACT", expected=".".join(path), got=got,
+                "an action lacks a part",
+                field="ACT",
+                expected=".".join(path),
+                got=got,
                 cure="give a dict or tuple as the action space says, each part with a row for each env",
-            ) from None  # fmt: skip
+            ) from None
     return value

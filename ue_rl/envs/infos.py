@@ -42,8 +42,11 @@ def taken(key: str, env: int) -> ConfigurationError:
     """The error for a key of an engine's infos that says something else in Gymnasium's vector infos."""
     return ConfigurationError(
         "an info has a key that means something else in Gymnasium's vector infos, where _KEY is the mask of KEY",
-        fault="engine", env_id=env, field=key, cure="rename it in the game, or use ue_rl.connect(url)",
-    )  # fmt: skip
+        fault="engine",
+        env_id=env,
+        field=key,
+        cure="rename it in the game, or use ue_rl.connect(url)",
+    )
 
 
 def put_arrays(info: dict[str, Any]) -> None:

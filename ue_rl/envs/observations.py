@@ -141,8 +141,11 @@ def _plain_parts(space: Space | None) -> tuple[tuple[str, int, tuple[int, ...]],
     """(name, first number, shape) of each part of a Dict that has float32 arrays alone; () of anything else."""
     if not isinstance(space, Branch) or not space.named:
         return ()
-    plain = [(name, at, leaf.shape) for (name, *deeper), leaf, at in leaves(space)
-             if not deeper and leaf.kind is LeafKind.BOX and leaf.dtype == "float32"]  # fmt: skip
+    plain = [
+        (name, at, leaf.shape)
+        for (name, *deeper), leaf, at in leaves(space)
+        if not deeper and leaf.kind is LeafKind.BOX and leaf.dtype == "float32"
+    ]
     return tuple(plain) if len(plain) == len(list(leaves(space))) else ()
 
 
@@ -188,9 +191,12 @@ def _convert(leaf: Leaf, zero_based: bool) -> _Reader | None:
     def convert(rows: Rows, image: Image) -> NDArray[Any]:
         if wide and (wrong := beyond_exact(rows)) is not None:
             raise MalformedMessage(
-                "an integer of the observation is not exact in float32, which is what travels", fault="engine",
-                field="OBS", expected=f"{-MAX_EXACT} to {MAX_EXACT}", got=wrong,
-            )  # fmt: skip
+                "an integer of the observation is not exact in float32, which is what travels",
+                fault="engine",
+                field="OBS",
+                expected=f"{-MAX_EXACT} to {MAX_EXACT}",
+                got=wrong,
+            )
         whole = rows.astype(dtype)
         if starts is not None:
             whole -= starts

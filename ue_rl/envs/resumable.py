@@ -119,9 +119,13 @@ class Resumable:
         return obs, rewards, dones, infos
 
     def _end_lost(
-        self, journal: Journal, obs: Observation, rewards: NDArray[np.float32], dones: NDArray[np.bool_],
+        self,
+        journal: Journal,
+        obs: Observation,
+        rewards: NDArray[np.float32],
+        dones: NDArray[np.bool_],
         infos: list[dict[str, Any]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Episodes that could not be brought back end with what was seen of them last."""
         envs = sorted(journal.lost)
         self._observations.take(obs, journal.obs, envs)

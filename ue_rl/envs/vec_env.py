@@ -97,9 +97,11 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         self._compute_reward = goal_reward(transport, compute_reward, zero_based=True)
         if self.engine_spec.groups:
             raise ConfigurationError(
-                "the envs of this engine hold agents", field="AGENTS", got=", ".join(self.engine_spec.agent_names),
+                "the envs of this engine hold agents",
+                field="AGENTS",
+                got=", ".join(self.engine_spec.agent_names),
                 cure="use ue_rl.UnrealParallelEnv, or GroupVecEnv for the agents of one group",
-            )  # fmt: skip
+            )
         n = self.engine_spec.num_envs
         self._writer = ActionWriter(self.engine_spec, zero_based=True)
         self._observations = Observations(self.engine_spec, copy, zero_based=True)
@@ -216,9 +218,13 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         return obs, rewards, dones, infos
 
     def _finish(
-        self, finished: list[int], buffers: StepBuffers, obs: Observation, dones: NDArray[np.bool_],
+        self,
+        finished: list[int],
+        buffers: StepBuffers,
+        obs: Observation,
+        dones: NDArray[np.bool_],
         infos: list[dict[str, Any]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Notes what ended, then resets those envs in one round trip; writes their first observations into `obs`."""
         self._started = self._started.copy()  # as it was, if a reset fails
         for env in finished:
@@ -377,4 +383,4 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
             expected=", ".join((*_KNOWN, *self._parameters)),
             cure="pass values at the start of an episode with set_options(), let the game list it as a parameter, or "
             "wrap the VecEnv",
-        )  # fmt: skip
+        )

@@ -65,9 +65,11 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         self.closed = False
         if spec.groups:
             raise ConfigurationError(
-                "the envs of this engine hold agents", field="AGENTS", got=", ".join(spec.agent_names),
+                "the envs of this engine hold agents",
+                field="AGENTS",
+                got=", ".join(spec.agent_names),
                 cure="use ue_rl.UnrealParallelEnv",
-            )  # fmt: skip
+            )
         self.num_envs = spec.num_envs
         self.render_mode = check_render_mode(spec, render_mode)
         self.metadata = {
@@ -141,9 +143,10 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         begins = self._over if np.count_nonzero(self._over) else None
         if begins is not None and self.autoreset_mode == AutoresetMode.DISABLED:
             raise ConfigurationError(
-                "the episode is over and autoreset is DISABLED", env_id=int(begins.argmax()),
+                "the episode is over and autoreset is DISABLED",
+                env_id=int(begins.argmax()),
                 cure='reset it: reset(options={"reset_mask": mask})',
-            )  # fmt: skip
+            )
         rows = self._writer(actions, begins)
         if self._masks is not None:
             self._masks.check(rows, begins)
@@ -228,7 +231,7 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
             f"{call}({name!r}) asks for something that lives inside the engine",
             expected=", ".join(("render", *self._parameters)),
             cure="pass values at the start of an episode with reset(options=..), or offer a parameter in the engine",
-        )  # fmt: skip
+        )
 
     def _begin_again(
         self, envs: list[int], infos: dict[int, dict[str, Any]], obs: Observation

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ue_rl.carriers.address import DEFAULT_PORT
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.lifecycle import Life, LifeState
 from ue_rl.errors import (
@@ -31,7 +32,6 @@ from ue_rl.shm.segment import reclaim_stale
 
 _log = logging.getLogger("ue_rl.launching")
 
-DEFAULT_PORT = 7777  # of a command without {port}
 _LOOKS = 0.01, 0.1  # seconds between two looks whether it listens: at first, at last
 _LAST_WORDS = 0.5  # seconds that an engine which has closed its connection has to end by itself
 _NAME = 100  # characters of a command in messages
@@ -207,7 +207,7 @@ class LaunchedEngine:
             raise
 
     def _find_port(self) -> ports.Port:
-        return ports.find() if self._template.uses("port") else ports.take(DEFAULT_PORT)
+        return ports.find() if self._template.uses("port") else ports.take(DEFAULT_PORT)  # of a command without {port}
 
     def _wait_until_it_listens(self) -> str:
         from ue_rl.launching import listening  # psutil
@@ -227,8 +227,9 @@ class LaunchedEngine:
             if time.monotonic() > self._deadline:
                 raise EngineNotStarted(
                     f"{self._who()} did not listen on port {port.number} within {self._start_timeout:g} s",
-                    fault="engine", cure=self._advice("does the command tell it the port, and is that time enough?"),
-                )  # fmt: skip
+                    fault="engine",
+                    cure=self._advice("does the command tell it the port, and is that time enough?"),
+                )
         self._end_process(0.0)
         if not port.is_free(after=True):
             raise _PortTaken(f"another program has taken port {port.number}")
@@ -251,11 +252,14 @@ class LaunchedEngine:
             announced = transport.connect().num_envs
             if self._num_envs is not None and announced != self._num_envs:
                 raise ConfigurationError(
-                    f"{self._who()} has another number of envs than was asked for", field="num_envs",
-                    expected=self._num_envs, got=announced,
-                    cure=None if self._template.uses("num_envs") else "put {num_envs} into the command, or ask for "
-                    f"{announced}",
-                )  # fmt: skip
+                    f"{self._who()} has another number of envs than was asked for",
+                    field="num_envs",
+                    expected=self._num_envs,
+                    got=announced,
+                    cure=None
+                    if self._template.uses("num_envs")
+                    else f"put {{num_envs}} into the command, or ask for {announced}",
+                )
             life.to(LifeState.STREAMING, url)
         except BaseException:
             transport.close()

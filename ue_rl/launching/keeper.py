@@ -128,8 +128,8 @@ def _cut_output() -> None:
             os.write(2, tail)
 
 
-def _say_exits(news: queue.SimpleQueue[tuple[str, float]]) -> float:
-    """Of the news that are there; the shortest time that the trainer gave meanwhile."""
+def _drain(news: queue.SimpleQueue[tuple[str, float]]) -> float:
+    """Reports the exits among the news that are there; returns the shortest time that the trainer gave meanwhile."""
     grace = float("inf")
     with contextlib.suppress(queue.Empty):
         while True:
@@ -202,9 +202,14 @@ class _Tree:
                 os._exit(1)
 
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, start_new_session=True,
-            preexec_fn=die_with_us if LINUX else None, env={**os.environ, MARK: self._mark},  # noqa: PLW1509  # no threads
-        )  # fmt: skip
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            stderr=2,
+            start_new_session=True,
+            preexec_fn=die_with_us if LINUX else None,  # noqa: PLW1509  # no threads
+            env={**os.environ, MARK: self._mark},
+        )
 
     def end(self, grace: float, news: queue.SimpleQueue[tuple[str, float]]) -> None:
         """SIGTERM and, after `grace` seconds, SIGKILL, until nobody is left; an exit is still reported."""
@@ -214,12 +219,12 @@ class _Tree:
             if not WINDOWS:
                 self._signal(signal.SIGCONT)  # who was stopped gets it now
             while time.monotonic() < over and not self._gone(0.02):
-                over = min(over, time.monotonic() + _say_exits(news))
+                over = min(over, time.monotonic() + _drain(news))
         given_up = time.monotonic() + 10.0
         while not self._gone(0.0) and time.monotonic() < given_up:  # a process of another user's cannot be killed
             self._signal(_KILL)
             self._gone(0.01)
-        _say_exits(news)
+        _drain(news)
 
     def kill(self) -> None:
         """SIGKILL, until nobody is left; for whoever does not reap beside it."""

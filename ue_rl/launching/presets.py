@@ -47,9 +47,12 @@ def template(command: str | Sequence[str], without: Collection[str] = ()) -> Tem
         return plain
     if not path or not os.path.exists(path):
         raise ConfigurationError(
-            f"the preset {name} needs the path of a file or folder", field="engine", expected=f"{name}:PATH",
-            got=path or plain.words[0], cure="a path with blanks needs quotes" if path else None,
-        )  # fmt: skip
+            f"the preset {name} needs the path of a file or folder",
+            field="engine",
+            expected=f"{name}:PATH",
+            got=path or plain.words[0],
+            cure="a path with blanks needs quotes" if path else None,
+        )
     program, options = PRESETS[name](os.path.abspath(path))
     options = [word for word in options if not any(f"{{{gone}}}" in word for gone in without)]
     return Template([*program, *plain.words[1:], *options])
@@ -96,8 +99,12 @@ def _installed(what: str, variable: str, names: Sequence[str]) -> str:
     found = shutil.which(given) if given else next(filter(None, map(shutil.which, names)), None)
     if found is None:
         raise ConfigurationError(
-            f"{what} was not found", field="engine", expected=f"a program in the environment variable {variable}"
-            if given else f"one of {', '.join(names)} in PATH", got=given,
+            f"{what} was not found",
+            field="engine",
+            expected=f"a program in the environment variable {variable}"
+            if given
+            else f"one of {', '.join(names)} in PATH",
+            got=given,
             cure=f"set {variable} to the program, or give the whole command instead of a preset",
-        )  # fmt: skip
+        )
     return found

@@ -52,11 +52,15 @@ class EngineProcess:
         # Python engines write their output when they print it, so that their last words are there
         environment = {"PYTHONUNBUFFERED": "1", **os.environ}
         self._popen = subprocess.Popen(
-            [*words, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=environment,
+            [*words, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            env=environment,
             pass_fds=() if windows else (port.fd,),
             start_new_session=True,  # Ctrl-C in the terminal is for the trainer
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
-        )  # fmt: skip
+        )
         self.keeper = self._popen.pid
         self._finalizer = weakref.finalize(self, _end, self._popen, self._mark, os.getpid(), GRACE)
         threading.Thread(
@@ -66,9 +70,13 @@ class EngineProcess:
         if not self.pid:
             self.end(0.0)
             raise EngineNotStarted(
-                "the engine's command cannot be run", fault="caller", field="engine", expected="a program",
-                got=self._failure, cure="is its path right, may it be executed, does a script begin with #!?",
-            )  # fmt: skip
+                "the engine's command cannot be run",
+                fault="caller",
+                field="engine",
+                expected="a program",
+                got=self._failure,
+                cure="is its path right, may it be executed, does a script begin with #!?",
+            )
 
     def end(self, grace: float = GRACE) -> None:
         """Ends the tree: SIGTERM, then SIGKILL after `grace` seconds (0: at once). Idempotent, never raises."""

@@ -37,11 +37,13 @@ class Template:
             for found in _PLACEHOLDER.finditer(word):
                 if not _escaped(found) and found[2] not in PLACEHOLDERS:
                     raise ConfigurationError(
-                        f"{{{found[2]}}} is no placeholder", field="engine",
-                        expected=", ".join(f"{{{name}}}" for name in PLACEHOLDERS), got=word,
+                        f"{{{found[2]}}} is no placeholder",
+                        field="engine",
+                        expected=", ".join(f"{{{name}}}" for name in PLACEHOLDERS),
+                        got=word,
                         cure=nearest(found[2], PLACEHOLDERS)
                         or f"write {{{{{found[2]}}}}} for the text itself; no shell expands $ and ~",
-                    )  # fmt: skip
+                    )
 
     def uses(self, name: str) -> bool:
         """Does it contain {name}?"""
@@ -71,7 +73,10 @@ def _split(command: str) -> list[str]:
         words = shlex.split(command, posix=False)  # a backslash is part of a path there
     except ValueError as error:
         raise ConfigurationError(
-            "the engine's command cannot be read", field="engine", expected="every quote closed", got=command,
+            "the engine's command cannot be read",
+            field="engine",
+            expected="every quote closed",
+            got=command,
             cure=str(error),
-        ) from error  # fmt: skip
+        ) from error
     return [word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "'\"" else word for word in words]

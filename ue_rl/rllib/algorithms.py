@@ -17,19 +17,21 @@ from gymnasium import spaces
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.models.utils import get_activation_fn
 
+from ue_rl.engines.restarts import read_restarts
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.rllib.engines import OPTIONS
 from ue_rl.rllib.env_runner import UnrealEnvRunner
 from ue_rl.rllib.registering import NAME
-from ue_rl.training.engine import command_of, urls_of
+from ue_rl.training.engine import command_of
 from ue_rl.training.hyperparameters import LinearSchedule, schedule, tuned_for
 from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, RLLIB_ALGORITHMS, TrainOptions
 
 _CLASSES = {name: f"{name.upper()}Config" for name in RLLIB_ALGORITHMS}
 _SCHEDULED = ("lr", "actor_lr", "critic_lr", "alpha_lr", "entropy_coeff", "epsilon")  # may change over a run
 _ACTIONS: dict[str, tuple[type[spaces.Space[Any]], ...]] = {
-    "dqn": (spaces.Discrete,), "sac": (spaces.Box, spaces.Discrete),
-}  # fmt: skip
+    "dqn": (spaces.Discrete,),
+    "sac": (spaces.Box, spaces.Discrete),
+}
 _WHOLE = ("train_batch_size_per_learner", "minibatch_size", "num_epochs")
 _FRACTIONS = ("gamma", "lambda_")
 _SAMPLE_TIMEOUT = 3600.0  # seconds; engines have deadlines of their own, and RLlib drops what comes later than this
@@ -45,9 +47,12 @@ def check_actions(options: TrainOptions, space: spaces.Space[Any]) -> None:
     kinds = _ACTIONS.get(options.algo)
     if kinds is not None and not isinstance(space, kinds):
         raise ConfigurationError(
-            f"{options.algo} does not learn with the actions of this engine", field="ACT_SPACE",
-            expected=" or ".join(kind.__name__ for kind in kinds), got=space, cure="train with --algo ppo",
-        )  # fmt: skip
+            f"{options.algo} does not learn with the actions of this engine",
+            field="ACT_SPACE",
+            expected=" or ".join(kind.__name__ for kind in kinds),
+            got=space,
+            cure="train with --algo ppo",
+        )
 
 
 def resources(options: TrainOptions) -> tuple[int, float]:
@@ -72,19 +77,23 @@ def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any
     learning = _arguments(config, given, o)
     config = config.environment(NAME, env_config={**env_config(o, output), "report_to": report_to})
     config = config.env_runners(
-        env_runner_cls=UnrealEnvRunner, num_env_runners=num_env_runners(o), num_envs_per_env_runner=o.num_envs,
+        env_runner_cls=UnrealEnvRunner,
+        num_env_runners=num_env_runners(o),
+        num_envs_per_env_runner=o.num_envs,
         sample_timeout_s=_SAMPLE_TIMEOUT,
-    )  # fmt: skip
+    )
     if o.num_gpus_per_learner and not o.num_learners and not torch.cuda.is_available():
         what = "this process learns, and has no GPU"
         cure = "leave it out; --num-learners 1 learns on another node of a cluster"
         raise ConfigurationError(what, field="num_gpus_per_learner", got=o.num_gpus_per_learner, cure=cure)
     config = config.learners(num_learners=o.num_learners or 0, num_gpus_per_learner=o.num_gpus_per_learner or 0)
     # What an env runner raises ends the run by name; one whose process is killed is started again.
+    restarts, _ = read_restarts(o.restarts)
     config = config.fault_tolerance(
-        restart_failed_env_runners=o.max_restarts > 0, max_num_env_runner_restarts=o.max_restarts,
+        restart_failed_env_runners=restarts > 0,
+        max_num_env_runner_restarts=restarts,
         delay_between_env_runner_restarts_s=0,
-    )  # fmt: skip
+    )
     config = config.debugging(seed=o.seed, log_level="WARN").reporting(min_time_s_per_iteration=0)
     if o.algo in OFF_POLICY:  # RLlib's iterations of DQN are a thousand env-steps: a signal would wait for their end
         config = config.reporting(min_sample_timesteps_per_iteration=200)
@@ -110,7 +119,7 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
     said: dict[str, Any] = {name: getattr(o, name) for name in OPTIONS if name != "env_kwargs"}
     said["seed"] = random.SystemRandom().randrange(2**31) if o.seed is None else o.seed
     said["output_dir"] = str(output.absolute())
-    if o.hosts:
+    if o.urls:
         return {**said, "url": _urls(o)}
     if o.num_envs % o.num_engines:
         what = "the envs of an env runner cannot be shared out among its engines"
@@ -124,7 +133,7 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
 
 def _urls(options: TrainOptions) -> Any:
     """Those of the env runners, which share the engines out among them; an engine has one trainer."""
-    urls = urls_of(options)
+    urls = options.urls
     runners = num_env_runners(options)
     if runners == 0:
         return urls
@@ -132,10 +141,12 @@ def _urls(options: TrainOptions) -> Any:
         return urls
     if len(urls) < runners or len(urls) % runners:
         raise ConfigurationError(
-            "an engine serves one env runner", field="num_env_runners", expected="as many engines for each",
+            "an engine serves one env runner",
+            field="num_env_runners",
+            expected="as many engines for each",
             got=f"{len(urls)} engines for {runners} env runners",
-            cure="give --host ADDRESS:PORT once for each, or name it by its number: --host 10.0.0.{worker_index}",
-        )  # fmt: skip
+            cure="give the URL of each, or name it by its number: tcp://10.0.0.{worker_index}:7777",
+        )
     each = len(urls) // runners
     return {worker + 1: urls[worker * each : (worker + 1) * each] for worker in range(runners)}
 
@@ -148,17 +159,20 @@ def _arguments(config: Any, given: Mapping[str, Any], options: TrainOptions) -> 
     """
     known = {
         name
-        for kind in type(config).__mro__ if "training" in vars(kind)
+        for kind in type(config).__mro__
+        if "training" in vars(kind)
         for name, parameter in inspect.signature(vars(kind)["training"]).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
-    }  # fmt: skip
+    }
     arguments: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
             raise ConfigurationError(
-                f"RLlib's {options.algo} has no such argument", field=f"hyperparameters.{name}",
-                expected=", ".join(sorted(known)), cure=nearest(name, [*known, "model_config", "learning_rate"]),
-            )  # fmt: skip
+                f"RLlib's {options.algo} has no such argument",
+                field=f"hyperparameters.{name}",
+                expected=", ".join(sorted(known)),
+                cure=nearest(name, [*known, "model_config", "learning_rate"]),
+            )
         falling = schedule(value)
         _check_value(name, value, isinstance(falling, LinearSchedule), getattr(config, name, None))
         arguments[name] = (
@@ -207,9 +221,11 @@ def _model(given: Any) -> DefaultModelConfig:
     for name in given:
         if name not in known:
             raise ConfigurationError(
-                "RLlib's networks have no such setting", field=f"hyperparameters.model_config.{name}",
-                expected=", ".join(known), cure=nearest(str(name), known),
-            )  # fmt: skip
+                "RLlib's networks have no such setting",
+                field=f"hyperparameters.model_config.{name}",
+                expected=", ".join(known),
+                cure=nearest(str(name), known),
+            )
         _check_model(name, given[name])
     return DefaultModelConfig(**given)
 

@@ -34,10 +34,12 @@ def restore(store: CheckpointStore, algorithm: Any) -> Checkpoint | None:
         facts, name = checkpoint.facts, type(algorithm).__name__
         if facts.get("backend") != "rllib" or facts.get("algorithm") != name:
             raise ConfigurationError(
-                f"the checkpoint {checkpoint.path} is of another algorithm", field="algo",
-                expected=f"{facts.get('algorithm')} of {facts.get('backend', 'sb3')}", got=f"{name} of rllib",
+                f"the checkpoint {checkpoint.path} is of another algorithm",
+                field="algo",
+                expected=f"{facts.get('algorithm')} of {facts.get('backend', 'sb3')}",
+                got=f"{name} of rllib",
                 cure="go on with that one, or begin a new run",
-            )  # fmt: skip
+            )
         algorithm.restore_from_path((checkpoint.path / FOLDER).absolute())
         replay = checkpoint.file(REPLAY)
         if replay is not None and algorithm.local_replay_buffer is not None:

@@ -48,15 +48,20 @@ def cluster(address: str | None, cpus: int, gpus: float, wait: float) -> Iterato
                         ray.init(address=address, **common)
                 except (ConnectionError, ValueError, RuntimeError) as error:
                     raise ConfigurationError(
-                        "no Ray cluster answers", field="ray_address", got=f"{address}: {error}",
+                        "no Ray cluster answers",
+                        field="ray_address",
+                        got=f"{address}: {error}",
                         cure="start one with `ray start --head`, or leave --ray-address out to have one of this run",
-                    ) from error  # fmt: skip
+                    ) from error
             else:
                 with _quiet():
                     ray.init(
-                        address="local", num_cpus=max(cpus, os.cpu_count() or 1), include_dashboard=False,
-                        object_store_memory=_object_store(), **common,
-                    )  # fmt: skip
+                        address="local",
+                        num_cpus=max(cpus, os.cpu_count() or 1),
+                        include_dashboard=False,
+                        object_store_memory=_object_store(),
+                        **common,
+                    )
         _wait_for(cpus, gpus, wait if address is not None else _OWN)
         yield
     finally:
@@ -80,11 +85,14 @@ def _wait_for(cpus: int, gpus: float, wait: float) -> None:
         got = f"{free.get(name, 0.0):g} of {there:g} {name}s are free"
         if time.monotonic() >= deadline:
             raise ConfigurationError(
-                "the Ray cluster has not what this run takes", field="num_env_runners" if name == "CPU" else
-                "num_gpus_per_learner", expected=f"{needed[name]:g} {name}s: one for each env runner and each learner"
-                if name == "CPU" else f"{needed[name]:g} GPUs", got=got,
+                "the Ray cluster has not what this run takes",
+                field="num_env_runners" if name == "CPU" else "num_gpus_per_learner",
+                expected=f"{needed[name]:g} {name}s: one for each env runner and each learner"
+                if name == "CPU"
+                else f"{needed[name]:g} GPUs",
+                got=got,
                 cure="add nodes, run fewer env runners, or wait longer with --start-timeout",
-            )  # fmt: skip
+            )
         if not said:
             said = True
             _log.info("waiting for the Ray cluster: %s, %g are needed", got, needed[name])

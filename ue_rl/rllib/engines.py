@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.engines.lifecycle import Listener
-from ue_rl.engines.restarts import Restarts
+from ue_rl.engines.restarts import FORM, Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training.engine import engines_at, engines_started, serve_command, set_game
@@ -32,8 +32,9 @@ _SAID: dict[str, tuple[Any, str]] = {
     "engine": ((str, list, tuple), "a text, or a list of texts"),
     "url": ((str, list, tuple, Mapping), "a text, a list of texts, or one of these for each worker_index"),
     **dict.fromkeys(("env", "bridge", "transport"), (str, "a text")),
-    **dict.fromkeys(("num_engines", "seed", "max_restarts"), (Integral, "a whole number")),
-    **dict.fromkeys(("restart_window", "reconnect", "start_timeout", "timeout", "wait"), (Real, "seconds")),
+    **dict.fromkeys(("num_engines", "seed"), (Integral, "a whole number")),
+    **dict.fromkeys(("reconnect", "start_timeout", "timeout", "wait"), (Real, "seconds")),
+    "restarts": ((str, Integral), FORM),
     "time_scale": ((Real, type(None)), "a number"), "params": (Mapping, "a dict"),
     "env_kwargs": (Mapping, "a dict"), "output_dir": ((str, os.PathLike, type(None)), "a folder"),
 }  # fmt: skip
@@ -48,8 +49,8 @@ def open_engines(
 
     Args:
         env_config: one of "engine", "url", "env" and "bridge", see above; and, where the default does not fit,
-            num_engines (1; num_envs are shared out among them), seed (0; worker_index million is added), max_restarts
-            (10) within restart_window (60 s), reconnect (60 s, of urls), output_dir (for what engines print; each
+            num_engines (1; num_envs are shared out among them), seed (0; worker_index million is added), restarts
+            ("10/60s": how often within how long), reconnect (60 s, of urls), output_dir (for what engines print; each
             env runner has a folder of its own in it, env-runner-N, and another one when it is started again),
             start_timeout, transport, timeout, wait, params (of the game: a number, or [low, high] to draw from for
             each episode), time_scale. {worker_index} stands for the number of the env runner in all of it. A "url" may
@@ -65,10 +66,12 @@ def open_engines(
     given = [key for key in _KINDS if env_config.get(key)]
     if unknown or len(given) != 1:
         raise ConfigurationError(
-            "an env_config says where the engine is", field="env_config",
-            expected=f"one of {', '.join(_KINDS)}; beside it {', '.join(_DEFAULTS)}", got=", ".join(env_config) or "{}",
+            "an env_config says where the engine is",
+            field="env_config",
+            expected=f"one of {', '.join(_KINDS)}; beside it {', '.join(_DEFAULTS)}",
+            got=", ".join(env_config) or "{}",
             cure=nearest(unknown[0], (*_KINDS, *_DEFAULTS)) if unknown else None,
-        )  # fmt: skip
+        )
     for key, value in env_config.items():
         kind, words = _SAID[key]
         if not isinstance(value, kind) or isinstance(value, bool):
@@ -82,11 +85,13 @@ def open_engines(
         count = spec.num_envs
         if count != num_envs:
             raise ConfigurationError(
-                "the engine has another number of envs than the env runner", field="num_envs_per_env_runner",
-                expected=count, got=num_envs,
+                "the engine has another number of envs than the env runner",
+                field="num_envs_per_env_runner",
+                expected=count,
+                got=num_envs,
                 cure=f"set num_envs_per_env_runner={count} (--num-envs {count}), or let the engine's command take "
                 "{num_envs}",
-            )  # fmt: skip
+            )
         seed = said["seed"] + worker_index * SEEDS
         set_game(engines, spec, said["params"], seed, said["time_scale"], lambda text: _log.warning("%s", text))
     return engines
@@ -96,7 +101,7 @@ def _engines(
     said: Mapping[str, Any], kind: str, num_envs: int, worker_index: int, on_change: Listener | None
 ) -> EnginesTransport:
     connection = {key: said[key] for key in ("transport", "timeout")}
-    restarts = Restarts(said["max_restarts"], said["restart_window"]) if said["max_restarts"] else None
+    restarts = Restarts.of(said["restarts"])
     if kind == "url":
         urls = said["url"].get(worker_index) if isinstance(said["url"], Mapping) else said["url"]
         if not urls:

@@ -93,10 +93,12 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         index, config = self.worker_index or 0, self.config
         if config.output:
             raise ConfigurationError(
-                "UnrealEnvRunner does not record episodes", field="output", got=config.output,
+                "UnrealEnvRunner does not record episodes",
+                field="output",
+                got=config.output,
                 cure="leave env_runner_cls out and say gym_env_vectorize_mode='vector_entry_point': RLlib's own runner "
                 "records, over the same engines",
-            )  # fmt: skip
+            )
         said = dict(config.env_config)
         self._sender = sender = Sender(said.pop("report_to", None), index)
         engines = open_engines(said, config.num_envs_per_env_runner, index, sender.changed)
@@ -202,15 +204,23 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
             self._cutter, self._needs_initial_reset = None, True
 
     def _sample(
-        self, *, num_timesteps: int | None = None, num_episodes: int | None = None, explore: bool,
-        random_actions: bool = False, force_reset: bool = False,
-    ) -> list[Any]:  # fmt: skip
+        self,
+        *,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> list[Any]:
         """See SingleAgentEnvRunner.sample."""
         if not self.batched:
             episodes: list[Any] = super()._sample(
-                num_timesteps=num_timesteps, num_episodes=num_episodes, explore=explore,
-                random_actions=random_actions, force_reset=force_reset,
-            )  # fmt: skip
+                num_timesteps=num_timesteps,
+                num_episodes=num_episodes,
+                explore=explore,
+                random_actions=random_actions,
+                force_reset=force_reset,
+            )
             return episodes
         if force_reset or num_episodes is not None or self._needs_initial_reset or self._cutter is None:
             self._begin()

@@ -98,13 +98,22 @@ def export_rl_module(
     outputs, head = find_head(convertible(twin), _zeros(leaves), action_space, normalize_actions, clip_actions)
     ports = tuple(observation_ports(leaves, flat_input))
     plan = Plan(
-        algorithm or name, leaves,
+        algorithm or name,
+        leaves,
         PolicyGraph(
-            ObservationNet(leaves, None, False, flat_input), outputs, None, th.nn.Identity(),
-            head, tuple(port.role for port in ports), starts_of(action_space),
+            ObservationNet(leaves, None, False, flat_input),
+            outputs,
+            None,
+            th.nn.Identity(),
+            head,
+            tuple(port.role for port in ports),
+            starts_of(action_space),
         ).eval(),
-        ports, (Port("actions", (space_size(space_to_json(action_space)),), ACTIONS),), False, flat_input,
-    )  # fmt: skip
+        ports,
+        (Port("actions", (space_size(space_to_json(action_space)),), ACTIONS),),
+        False,
+        flat_input,
+    )
     metadata = describe(plan, spec, policy=name, action_space=action_space, num_timesteps=num_timesteps)
     if spec is not None:
         check_sizes(spec, metadata)
@@ -117,6 +126,7 @@ def export_rl_module(
         began,
         n_verify=n_verify,
         recorded=recorded,
+        tolerances=(tolerance, TOLERANCES[1]),
         reference=_REFERENCE,
         batches=_BATCHES,
     )
@@ -159,21 +169,31 @@ def _alone(module: Any) -> Any:
         names = list(module.keys())
         if len(names) != 1:
             raise ExportError(
-                "a file holds one module", fault="caller", field="module", got=", ".join(map(str, names)),
+                "a file holds one module",
+                fault="caller",
+                field="module",
+                got=", ".join(map(str, names)),
                 cure="export each on its own: module[NAME]",
-            )  # fmt: skip
+            )
         return _alone(module[names[0]])
     if not hasattr(module, "forward_inference") or getattr(module, "framework", None) != "torch":
         raise ExportError(
-            "not an RLModule of torch", fault="caller", field="module", expected="a TorchRLModule",
-            got=type(module).__name__, cure="pass algorithm.get_module()",
-        )  # fmt: skip
+            "not an RLModule of torch",
+            fault="caller",
+            field="module",
+            expected="a TorchRLModule",
+            got=type(module).__name__,
+            cure="pass algorithm.get_module()",
+        )
     if module.is_stateful():
         raise ExportError(
-            "a module with a state cannot be exported", fault="policy", field="module", got=type(module).__name__,
+            "a module with a state cannot be exported",
+            fault="policy",
+            field="module",
+            got=type(module).__name__,
             expected="a module whose action follows from the observation alone",
             cure="train with use_lstm=False; stacked observations in the env stand in for a memory",
-        )  # fmt: skip
+        )
     return module
 
 
@@ -181,19 +201,25 @@ def _check_spaces(module: Any, observation_space: Any, action_space: Any) -> Non
     boxes = observation_space.spaces.values() if isinstance(observation_space, spaces.Dict) else [observation_space]
     if not all(isinstance(box, spaces.Box) for box in boxes):
         raise ExportError(
-            "these observations cannot be exported", fault="caller", field="observation_space",
-            expected="a Box, or a Dict of them", got=observation_space,
+            "these observations cannot be exported",
+            fault="caller",
+            field="observation_space",
+            expected="a Box, or a Dict of them",
+            got=observation_space,
             cure="flatten them in the env: what a connector does is not in the file",
-        )  # fmt: skip
+        )
     fits = isinstance(action_space, (spaces.Discrete, spaces.MultiDiscrete)) or (
         isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating)
     )
     if not fits:
         raise ExportError(
-            "these actions cannot be exported", fault="caller", field="action_space", got=action_space,
+            "these actions cannot be exported",
+            fault="caller",
+            field="action_space",
+            got=action_space,
             expected="a Box of floats, Discrete or MultiDiscrete",
             cure="give the env an action of one kind",
-        )  # fmt: skip
+        )
     for field, given in (("observation_space", observation_space), ("action_space", action_space)):
         own = getattr(module, field, None)
         if own is not None and own.shape != given.shape:

@@ -52,7 +52,7 @@ class NamedFailures:
     A UeRlError in a remote runner ends the run: `build_algo()` or `train()` raises it, with the runner's number and its
     node. One exception: with `restart_failed_env_runners=False, ignore_env_runner_failures=True` RLlib goes on without
     a runner that fails after its start. `restart_failed_sub_environments` has no effect, because it knows no quota:
-    engines are started again as `env_config` says, with its max_restarts and restart_window.
+    engines are started again as `env_config` says, with its `restarts`.
 
     Attributes:
         failure: what every further call of RLlib's is answered with; None while all is well.

@@ -180,9 +180,12 @@ def find_head(module: Any, obs: Any, space: Any, normalize: bool, clip: bool) ->
             out = module.forward_inference({Columns.OBS: obs})
     except Exception as error:  # a module of somebody's own can raise anything
         raise ExportError(
-            "forward_inference() fails on observations of zeros", fault="policy", field="module",
-            got=f"{type(error).__name__}: {error}", cure="give the spaces of the env that the module was made for",
-        ) from error  # fmt: skip
+            "forward_inference() fails on observations of zeros",
+            fault="policy",
+            field="module",
+            got=f"{type(error).__name__}: {error}",
+            cure="give the spaces of the env that the module was made for",
+        ) from error
     numbers = {"normalize": normalize, "clip": clip}
     if Columns.ACTIONS in out:
         head: nn.Module = ChosenHead(counts) if counts else NumberHead(space, tanh=False, **numbers)
@@ -198,7 +201,10 @@ def find_head(module: Any, obs: Any, space: Any, normalize: bool, clip: bool) ->
     if not counts and issubclass(kind, (TorchDiagGaussian, TorchSquashedGaussian, TorchDeterministic)):
         return outputs, NumberHead(space, tanh=issubclass(kind, TorchSquashedGaussian), **numbers)
     raise ExportError(
-        "the module's distribution cannot be exported", fault="policy", field="module", got=kind.__name__,
+        "the module's distribution cannot be exported",
+        fault="policy",
+        field="module",
+        got=kind.__name__,
         expected="a categorical one for choices, a Gaussian or squashed Gaussian for a Box",
         cure="let forward_inference() give the action itself, as 'actions'",
-    )  # fmt: skip
+    )

@@ -74,7 +74,7 @@ class RllibLearner(Learner):
         self.algorithm: Any = self._built(config)
         stack.callback(self._stop)
         self._finite = True
-        self._periodic = Periodic(self._store, options.save_freq, options.save_minutes)
+        self._periodic = Periodic(self._store, options.save_freq, options.save_interval)
         checkpoint = self._restored() if resume else None
         self._first = self.inbox.env_steps = 0 if checkpoint is None else checkpoint.env_steps
         connected = self.inbox.connected

@@ -83,8 +83,9 @@ class UnrealMultiAgentEnv(MultiAgentEnv):  # type: ignore[misc]
             truncateds = dict.fromkeys(kept, False)
             if live:
                 self._going_on = (
-                    {name: given.observations[name] for name in live}, {name: given.infos[name] for name in live},
-                )  # fmt: skip
+                    {name: given.observations[name] for name in live},
+                    {name: given.infos[name] for name in live},
+                )
         return (
             _of(kept, given.observations), _of(kept, given.rewards),
             {**_of(kept, terminateds), "__all__": whole}, {**_of(kept, truncateds), "__all__": cut},

@@ -106,9 +106,13 @@ def _module_of(folder: Path, policy: str | None) -> Any:
     name = names[0] if policy is None and len(names) == 1 else policy
     if name not in names:
         raise ExportError(
-            "a file holds one of the checkpoint's policies", fault="caller", field="policy",
-            expected=", ".join(names) or "a checkpoint with one", got=policy, cure="name it: --policy NAME",
-        )  # fmt: skip
+            "a file holds one of the checkpoint's policies",
+            fault="caller",
+            field="policy",
+            expected=", ".join(names) or "a checkpoint with one",
+            got=policy,
+            cure="name it: --policy NAME",
+        )
     try:
         return RLModule.from_checkpoint(folder / str(name))
     except Exception as error:  # unpickling can raise anything

@@ -45,10 +45,18 @@ class RLlinkClient:
     """
 
     def __init__(
-        self, transport: Transport, host: str = "127.0.0.1", port: int = DEFAULT_PORT, *, dialect: str = "auto",
-        timeout: float = 60.0, wait: float = 0.0, reconnect: float = 0.0, said: ServerConfig | None = None,
+        self,
+        transport: Transport,
+        host: str = "127.0.0.1",
+        port: int = DEFAULT_PORT,
+        *,
+        dialect: str = "auto",
+        timeout: float = 60.0,
+        wait: float = 0.0,
+        reconnect: float = 0.0,
+        said: ServerConfig | None = None,
         seed: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._transport, self._address, self._dialect = transport, (host, port), dialect
         self._timeout, self._wait, self._reconnect = timeout, wait, reconnect
         self._said = said or ServerConfig()
@@ -72,10 +80,12 @@ class RLlinkClient:
         spec = self._transport.connect()
         if spec.groups or spec.image is not None or spec.obs_space is not None:
             raise UnsupportedByEngine(
-                "an RLlink client here plays engines with plain rows of numbers", fault="engine",
-                field="AGENTS" if spec.groups else "OBS_SPACE", expected="one row of numbers for each env",
+                "an RLlink client here plays engines with plain rows of numbers",
+                fault="engine",
+                field="AGENTS" if spec.groups else "OBS_SPACE",
+                expected="one row of numbers for each env",
                 cure="use RLlib's own env runner with ue_rl.rllib, which takes every space",
-            )  # fmt: skip
+            )
         self._meet(self._wait, self._timeout)
 
     def run(
@@ -152,9 +162,12 @@ class RLlinkClient:
             if self.config.asynchronous:
                 raise ConfigurationError(
                     "RLlib's IMPALA and APPO learn from several samples at a time, and answer none that is waited for",
-                    fault="server", field="algorithm", expected="PPO or SAC", got=self.config.algorithm,
+                    fault="server",
+                    field="algorithm",
+                    expected="PPO or SAC",
+                    got=self.config.algorithm,
                     cure="learn by PPO or SAC, or with ue_rl.rllib in RLlib's own env runners",
-                )  # fmt: skip
+                )
             self._wanted = self.config.steps_per_sample or 0
             if not self._wanted:
                 what = "the server does not say how many steps it wants at a time"
@@ -164,9 +177,12 @@ class RLlinkClient:
             most = MAX_BODY // (4 * self._transport.spec.obs_size + 8)  # bytes: an observation, its reward and logp
             if self._first > most:
                 raise ConfigurationError(
-                    "RLlib wants more env-steps at a time than a message holds", field="steps_per_sample",
-                    expected=f"{most} at most", got=self._first, cure="lower its train_batch_size_per_learner",
-                )  # fmt: skip
+                    "RLlib wants more env-steps at a time than a message holds",
+                    field="steps_per_sample",
+                    expected=f"{most} at most",
+                    got=self._first,
+                    cure="lower its train_batch_size_per_learner",
+                )
             self._take(GET_STATE, link.ask(GET_STATE))
         except BaseException:
             link.close()

@@ -26,10 +26,13 @@ def config_of(said: Any) -> ServerConfig:
     """
     if not isinstance(said, Object) or not isinstance(said.state, dict):
         raise MalformedMessage(
-            "SET_CONFIG holds no config of an algorithm", fault="server", field="config",
-            expected="a pickle of an AlgorithmConfig", got=type(said).__name__,
+            "SET_CONFIG holds no config of an algorithm",
+            fault="server",
+            field="config",
+            expected="a pickle of an AlgorithmConfig",
+            got=type(said).__name__,
             cure="say what it would have said: --steps-per-sample, --activation",
-        )  # fmt: skip
+        )
     state = said.state
     model = {**_DEFAULT_MODEL, **_model(state)}
     return ServerConfig(
@@ -95,8 +98,9 @@ def _own_code(state: dict[Any, Any]) -> tuple[str, ...]:
     # of what is no name the kind alone: a pickle's values may hold each other, and be endless as text
     named = {
         key: str(value) if isinstance(value, Name) else f"no name: {type(value).__name__}"
-        for key, value in given.items() if value is not None
-    }  # fmt: skip
+        for key, value in given.items()
+        if value is not None
+    }
     return tuple(f"{key} {name}" for key, name in named.items() if not _DEFAULT_CLASS.fullmatch(name))
 
 

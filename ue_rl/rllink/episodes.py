@@ -51,10 +51,17 @@ class EpisodeCutter:
             self._started[env] = 0
 
     def add(
-        self, actions: NDArray[Any], logits: NDArray[np.float32], logp: NDArray[np.float32],
-        rewards: NDArray[Any], obs: NDArray[Any], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_],
-        acted: NDArray[np.bool_] | None = None, extra: Mapping[tuple[str, ...], NDArray[Any]] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        actions: NDArray[Any],
+        logits: NDArray[np.float32],
+        logp: NDArray[np.float32],
+        rewards: NDArray[Any],
+        obs: NDArray[Any],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        acted: NDArray[np.bool_] | None = None,
+        extra: Mapping[tuple[str, ...], NDArray[Any]] | None = None,
+    ) -> None:
         """One step: what was done, and what came of it.
 
         Args:
@@ -137,9 +144,19 @@ class EpisodeCutter:
         obs = np.concatenate([self._arrays["obs"][part, env], self._starts[env : env + 1]])
         actions, rewards, logits, logp = (arrays.pop(name) for name in ("actions", "rewards", "logits", "logp"))
         chunk = Chunk(
-            self._ids[env], self._started[env], obs, actions, rewards, logits, logp, terminated, truncated, env, first,
+            self._ids[env],
+            self._started[env],
+            obs,
+            actions,
+            rewards,
+            logits,
+            logp,
+            terminated,
+            truncated,
+            env,
+            first,
             arrays,
-        )  # fmt: skip
+        )
         self._ready.append(chunk)
         self._started[env] += len(chunk.rewards)
         self._first[env] = None

@@ -20,9 +20,12 @@ def frame(body: bytes) -> bytes:
     """
     if len(body) > MAX_BODY:
         raise ConfigurationError(
-            "the message is longer than RLlink can say", field="EPISODES", expected=f"at most {MAX_BODY} bytes",
-            got=f"{len(body)} bytes", cure="send fewer steps at a time, or smaller observations",
-        )  # fmt: skip
+            "the message is longer than RLlink can say",
+            field="EPISODES",
+            expected=f"at most {MAX_BODY} bytes",
+            got=f"{len(body)} bytes",
+            cure="send fewer steps at a time, or smaller observations",
+        )
     return b"%0*d" % (HEADER, len(body)) + body
 
 
@@ -65,16 +68,22 @@ class FrameReader:
         header = bytes(self._data[:HEADER])
         if not header.isdigit() or int(header) > self._most:
             raise MalformedMessage(
-                "an RLlink message begins with its length", fault="server", field="header",
-                expected=f"{HEADER} digits, {self._most} at most", got=header,
+                "an RLlink message begins with its length",
+                fault="server",
+                field="header",
+                expected=f"{HEADER} digits, {self._most} at most",
+                got=header,
                 cure="is this the port of RLlib's external env runner?",
-            )  # fmt: skip
+            )
         if bytes(self._data[HEADER : HEADER + 1]).isdigit():  # no message of either dialect begins with one
             raise MalformedMessage(
-                "an RLlink message of 100 MB or more has a header that nobody can read", fault="server", field="header",
-                expected=f"{HEADER} digits", got=bytes(self._data[: HEADER + 1]), cure="messages must be "
-                "smaller: a smaller network, or fewer steps at a time",
-            )  # fmt: skip
+                "an RLlink message of 100 MB or more has a header that nobody can read",
+                fault="server",
+                field="header",
+                expected=f"{HEADER} digits",
+                got=bytes(self._data[: HEADER + 1]),
+                cure="messages must be smaller: a smaller network, or fewer steps at a time",
+            )
         end = HEADER + int(header)
         if len(self._data) < end:
             return None

@@ -67,18 +67,24 @@ def _config(message: dict[str, Any]) -> ServerConfig:
     steps = message.get("env_steps_per_sample")
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
         raise MalformedMessage(
-            "SET_CONFIG does not say how many steps a sample has", fault="server", field="env_steps_per_sample",
-            expected="a positive integer", got=steps,
-        )  # fmt: skip
+            "SET_CONFIG does not say how many steps a sample has",
+            fault="server",
+            field="env_steps_per_sample",
+            expected="a positive integer",
+            got=steps,
+        )
     return ServerConfig(steps)
 
 
 def _onnx(text: Any) -> bytes:
     if not isinstance(text, str):
         raise MalformedMessage(
-            "SET_STATE has no ONNX file", fault="server", field="onnx_file", expected="base64 of a gzip file",
+            "SET_STATE has no ONNX file",
+            fault="server",
+            field="onnx_file",
+            expected="base64 of a gzip file",
             got=type(text).__name__,
-        )  # fmt: skip
+        )
     try:
         unpacker = zlib.decompressobj(_GZIP)
         file = unpacker.decompress(base64.b64decode(text, validate=True), MOST_ONNX)

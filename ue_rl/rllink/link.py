@@ -46,10 +46,12 @@ class Link:
             self._sock = socket.create_connection((host, port), timeout=timeout)
         except (OSError, UnicodeError) as error:  # a host's name may be none
             raise LearnerUnreachable(
-                f"no RLlink server listens on {self.where}", fault="caller", got=str(error),
+                f"no RLlink server listens on {self.where}",
+                fault="caller",
+                got=str(error),
                 cure="start RLlib first; its env runner listens on env_config's port (5555) + its worker index: 5555 "
                 "with num_env_runners=0, 5556 and up with 1 and more; it listens on localhost only",
-            ) from error  # fmt: skip
+            ) from error
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, what: str) -> Answer:
@@ -91,9 +93,12 @@ class Link:
             self._frames.feed(self._sock.recv(_BLOCK))
         if len(self._frames):
             raise MalformedMessage(
-                f"RLlib sent more than one answer, before {what} was asked", fault="server", field="type",
-                expected="one answer to each message", got=self._frames.said(),
-            )  # fmt: skip
+                f"RLlib sent more than one answer, before {what} was asked",
+                fault="server",
+                field="type",
+                expected="one answer to each message",
+                got=self._frames.said(),
+            )
 
     def _answer(self, what: str) -> Answer:
         deadline = time.monotonic() + self.timeout
@@ -121,18 +126,23 @@ class Link:
             "GET_STATE": "does RLlib still build its algorithm?",
         }
         return LearnerTimeout(
-            f"RLlib did not answer {what} within {self.timeout:g} s", got=self._frames.said(),
-            cure=cures.get(what, "its update takes longer (--timeout), it waits for more steps than were sent "
-            "(--steps-per-sample), for another env runner's client, or its listener died of what it was sent: see "
-            "its log"),
-        )  # fmt: skip
+            f"RLlib did not answer {what} within {self.timeout:g} s",
+            got=self._frames.said(),
+            cure=cures.get(
+                what,
+                "its update takes longer (--timeout), it waits for more steps than were sent "
+                "(--steps-per-sample), for another env runner's client, or its listener died of what it was sent: see "
+                "its log",
+            ),
+        )
 
     def _gone(self, what: str, got: str) -> LearnerDisconnected:
         return LearnerDisconnected(
-            f"RLlib closed the connection instead of answering {what}", got=got,
+            f"RLlib closed the connection instead of answering {what}",
+            got=got,
             cure="its log says why; another dialect is another reason (--dialect msgpack for Ray 2.49 and later, json "
             "for 2.41 to 2.48)",
-        )  # fmt: skip
+        )
 
 
 def open_link(host: str, port: int, *, timeout: float = 60.0, dialect: str = "auto", wait: float = 0.0) -> Link:
@@ -162,10 +172,13 @@ def open_link(host: str, port: int, *, timeout: float = 60.0, dialect: str = "au
         return _greeted(host, port, timeout, "json", max(wait, 2.0))
     except (LearnerDisconnected, ProtocolError) as error:
         raise MalformedMessage(
-            "whoever listens there speaks neither dialect of RLlink", fault="server", field="dialect",
-            expected="an answer to PING", got=f"msgpack: {first.plain()}; JSON: {error.plain()}",
+            "whoever listens there speaks neither dialect of RLlink",
+            fault="server",
+            field="dialect",
+            expected="an answer to PING",
+            got=f"msgpack: {first.plain()}; JSON: {error.plain()}",
             cure="is this the port of RLlib's external env runner?",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _greeted(host: str, port: int, timeout: float, dialect: str, wait: float) -> Link:

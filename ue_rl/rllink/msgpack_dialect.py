@@ -86,9 +86,12 @@ def _state(message: dict[str, Any]) -> ServerState:
         weights = inner
     if not isinstance(weights, dict) or not all(isinstance(value, np.ndarray) for value in weights.values()):
         raise MalformedMessage(
-            "SET_STATE has no weights", fault="server", field="state", expected="rl_module: {name: array}",
+            "SET_STATE has no weights",
+            fault="server",
+            field="state",
+            expected="rl_module: {name: array}",
             got=sorted(map(str, state)) if isinstance(state, dict) else state,
-        )  # fmt: skip
+        )
     return ServerState({str(name): value for name, value in weights.items()}, None, int(seq) if _whole(seq) else 0)
 
 
@@ -150,10 +153,12 @@ def unpack(body: bytes, hook: Callable[[dict[Any, Any]], Any] | None = None) -> 
         message = msgpack.unpackb(body, raw=False, object_hook=hook or array_of, strict_map_key=True)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         raise MalformedMessage(
-            "a message is not msgpack as Ray 2.49 and later send it", fault="server", field="body",
+            "a message is not msgpack as Ray 2.49 and later send it",
+            fault="server",
+            field="body",
             got=f"{type(error).__name__}: {error}; {shorten(body, 60)}",
             cure="Ray 2.41 to 2.48 speak JSON: --dialect json",
-        ) from error  # fmt: skip
+        ) from error
     if not isinstance(message, dict):
         raise MalformedMessage("a message is no map", fault="server", field="body", got=type(message).__name__)
     return message

@@ -155,18 +155,21 @@ def network(
     if strange or _HEAD not in nets:
         raise UnsupportedNetwork(
             "this policy is none of RLlib's default MLPs" if strange else "there is no policy head among the weights",
-            field="weights", expected="ENCODER.net.mlp.N.weight and pi.net.mlp.N.weight",
+            field="weights",
+            expected="ENCODER.net.mlp.N.weight and pi.net.mlp.N.weight",
             got=", ".join(sorted(strange or weights)),
             cure="RLlink clients here run MLPs: no convolutions, LSTM, layer norms or modules of one's own",
-        )  # fmt: skip
+        )
     clip = weights.get(_LOG_STD_CLIP)
     log_std = weights.get(_LOG_STD)
     made = Network(
-        [] if encoder is None else _layers(nets[encoder], encoder), _layers(nets[_HEAD], _HEAD),
-        activation(encoder_activation), activation(head_activation),
+        [] if encoder is None else _layers(nets[encoder], encoder),
+        _layers(nets[_HEAD], _HEAD),
+        activation(encoder_activation),
+        activation(head_activation),
         None if log_std is None else _single(log_std).reshape(-1),
         float(clip.reshape(-1)[0]) if clip is not None and clip.size and gaussian else None,
-    )  # fmt: skip
+    )
     _check(made)
     return made
 

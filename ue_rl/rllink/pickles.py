@@ -242,5 +242,8 @@ def read_pickle(data: bytes) -> Any:
         return _Reader().run(data)
     except (ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError, Warning) as error:
         raise MalformedMessage(
-            "a pickle cannot be read", fault="server", field="config", got=f"{type(error).__name__}: {error}",
-        ) from error  # fmt: skip
+            "a pickle cannot be read",
+            fault="server",
+            field="config",
+            got=f"{type(error).__name__}: {error}",
+        ) from error

@@ -46,18 +46,22 @@ class Policy:
         if config.own_code:
             raise UnsupportedNetwork(
                 "RLlib's config has classes or connectors of its own, which do not run here",
-                field="config", expected="RLlib's default module and connectors", got="; ".join(config.own_code),
+                field="config",
+                expected="RLlib's default module and connectors",
+                got="; ".join(config.own_code),
                 cure="take them out of the config; where they change neither network nor observations nor actions, "
                 "say so: --default-network",
-            )  # fmt: skip
+            )
         gaussian = not spec.action_spec.counts
         squashed = config.squashed
         if squashed is None:  # SAC's policy for DISCRETE is as any other
             squashed = gaussian and any(name.startswith("pi_encoder") for name in weights)
         how = distribution(
-            spec.action_spec, squashed=squashed, normalize=config.normalize_actions is not False,
+            spec.action_spec,
+            squashed=squashed,
+            normalize=config.normalize_actions is not False,
             clip=bool(config.clip_actions),
-        )  # fmt: skip
+        )
         net = _network(state, config, gaussian=gaussian and not squashed)
         for what, expected, got in (
             ("OBS", net.obs_size, spec.obs_size),
@@ -65,10 +69,13 @@ class Policy:
         ):
             if expected != got:
                 raise UnsupportedNetwork(
-                    "the server's policy does not fit the engine", fault="caller", field=what,
+                    "the server's policy does not fit the engine",
+                    fault="caller",
+                    field=what,
                     expected=f"{expected} numbers" if what == "OBS" else f"{expected} outputs for the action space",
-                    got=got, cure="give RLlib's config the engine's spaces: `ue-rl inspect` shows them",
-                )  # fmt: skip
+                    got=got,
+                    cure="give RLlib's config the engine's spaces: `ue-rl inspect` shows them",
+                )
         return cls(net, how, config.explore is not False, state.seq)
 
     def act(self, obs: Array, rng: np.random.Generator) -> tuple[NDArray[Any], Array, Array]:
@@ -82,10 +89,13 @@ class Policy:
             actions, logp = self.how.draw(logits, rng) if self.explore else self.how.likeliest(logits)
         if not np.isfinite(logp).all():
             raise ActionError(
-                "RLlib's policy gives numbers that are not finite", env_id=int(np.argmin(np.isfinite(logp))),
-                field="action_logp", expected="numbers", got=logits[np.argmin(np.isfinite(logp))].tolist(),
+                "RLlib's policy gives numbers that are not finite",
+                env_id=int(np.argmin(np.isfinite(logp))),
+                field="action_logp",
+                expected="numbers",
+                got=logits[np.argmin(np.isfinite(logp))].tolist(),
                 cure="its training has diverged, or this env's observations are far too large",
-            )  # fmt: skip
+            )
         return actions, logits, logp
 
 

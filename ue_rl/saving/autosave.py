@@ -51,9 +51,9 @@ _log = logging.getLogger(__name__)
 class AutoSave(BaseCallback):
     """Saves checkpoints into FOLDER/checkpoints, see docs/saving.md for what they hold.
 
-    One is saved when learning begins, every `save_freq` env-steps or `save_minutes`, whatever comes first, and when it
-    ends: by itself, by SIGINT, SIGTERM or SIGHUP, because the engine or a callback failed, or, at the latest, when
-    Python exits. A save that fails is logged, and the run goes on.
+    One is saved when learning begins, every `save_freq` env-steps or `save_interval` seconds, whatever comes first, and
+    when it ends: by itself, by SIGINT, SIGTERM or SIGHUP, because the engine or a callback failed, or, at the latest,
+    when Python exits. A save that fails is logged, and the run goes on.
 
     A checkpoint is the run as it was at the last rollout's start, and what the envs have answered since. A run that
     is resumed collects that rollout again, without asking the engine, and goes on with the weights, bit by bit, that
@@ -64,7 +64,7 @@ class AutoSave(BaseCallback):
     Args:
         folder: of the run; made where it is not there.
         save_freq: env-steps between two checkpoints.
-        save_minutes: minutes between two checkpoints; 0: env-steps alone count.
+        save_interval: seconds between two checkpoints; 0: env-steps alone count.
         keep: how many checkpoints are kept.
         replay_buffer: the newest checkpoint holds the replay buffer of algorithms that have one, as far as it is
             filled. It may be large.
@@ -91,7 +91,7 @@ class AutoSave(BaseCallback):
         folder: str | Path,
         *,
         save_freq: int = 50_000,
-        save_minutes: float = 5.0,
+        save_interval: float = 300.0,
         keep: int = 3,
         replay_buffer: bool = True,
         export: Callable[[BaseAlgorithm, Path, Any], object] | None = None,
@@ -106,7 +106,7 @@ class AutoSave(BaseCallback):
         self.folder = Path(folder)
         self.store = CheckpointStore(self.folder / CHECKPOINTS, keep, newest_only=(REPLAY,))
         self.resumed: Checkpoint | None = None
-        self._periodic = Periodic(self.store, save_freq, save_minutes)
+        self._periodic = Periodic(self.store, save_freq, save_interval)
         self._with_replay_buffer, self._export = replay_buffer, export
         self._parts, self._extra, self._after = dict(parts or {}), extra, after
         self._signals, self._lock, self._say = signals, RunLock(self.folder) if lock else None, tell

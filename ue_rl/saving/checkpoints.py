@@ -182,8 +182,12 @@ class CheckpointStore:
         if free is not None and little and not self._little_room:
             _log.warning(
                 "only %s are free at %s, and a checkpoint takes %s: free some space, or keep fewer (--keep %d now), "
-                "before saving fails", amount(free), self.folder, amount(size), self.keep,
-            )  # fmt: skip
+                "before saving fails",
+                amount(free),
+                self.folder,
+                amount(size),
+                self.keep,
+            )
         self._little_room = little
 
     def _entries(self) -> list[tuple[int, int, Path]]:

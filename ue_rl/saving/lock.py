@@ -76,8 +76,10 @@ class RunLock:
         if before and before.get("host") != socket.gethostname():
             _log.warning(
                 "%s was last written by pid %s on %s, which did not say that it ended: make sure that it has",
-                self.folder, before.get("pid"), before.get("host"),
-            )  # fmt: skip
+                self.folder,
+                before.get("pid"),
+                before.get("host"),
+            )
         self.held = True
         self._write_holder()
         return self

@@ -121,9 +121,10 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
         if "spaces do not match" not in str(error):
             raise
         raise outgrown(error) or ConfigurationError(
-            f"the checkpoint {checkpoint.path} is of another engine", got=str(error),
+            f"the checkpoint {checkpoint.path} is of another engine",
+            got=str(error),
             cure="connect to the engine that it was trained with, or begin a new run in another folder",
-        ) from error  # fmt: skip
+        ) from error
     file = checkpoint.file(STATE)
     state = None if file is None else pickle.loads(file.read_bytes())
     if state is not None and state["format"] != FORMAT:
@@ -141,8 +142,10 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
         if buffer.n_envs != env.num_envs:
             raise ConfigurationError(
                 f"{kind.__name__} goes on with as many envs as it began with: its replay buffer has a column for each",
-                field="num_envs", expected=buffer.n_envs, got=env.num_envs,
-            )  # fmt: skip
+                field="num_envs",
+                expected=buffer.n_envs,
+                got=env.num_envs,
+            )
     return model, state
 
 
@@ -156,9 +159,11 @@ def _forget_ends(buffer: HerReplayBuffer, ahead: int) -> None:
 def _same_envs(state: Any, env: VecEnv) -> bool:
     kept = state["env"]
     return (
-        kept is not None and isinstance(env.unwrapped, UnrealVecEnv) and env.unwrapped.journal is not None
+        kept is not None
+        and isinstance(env.unwrapped, UnrealVecEnv)
+        and env.unwrapped.journal is not None
         and len(kept["returns"]) == env.num_envs
-    )  # fmt: skip
+    )
 
 
 def _resumed(checkpoint: Checkpoint, model: Any, state: Any, env: VecEnv) -> Resumed:

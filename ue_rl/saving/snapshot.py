@@ -199,8 +199,9 @@ def _wrapper(wrapper: VecEnvWrapper) -> State:
         }
     if isinstance(wrapper, VecMonitor):
         return {
-            "monitor": [wrapper.episode_returns.copy(), wrapper.episode_lengths.copy()], "count": wrapper.episode_count
-        }  # fmt: skip
+            "monitor": [wrapper.episode_returns.copy(), wrapper.episode_lengths.copy()],
+            "count": wrapper.episode_count,
+        }
     if isinstance(wrapper, VecFrameStack):
         return {"stacked": [part.stacked_obs for part in _stacks(wrapper.stacked_obs)]}
     return {}

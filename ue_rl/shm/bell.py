@@ -58,9 +58,18 @@ class Bell(Protocol):
         ...
 
     def bind(
-        self, actions: Any, obs: Any, rewards: Any, dones: Any, truncated: Any, answered_seq: int, holder: int = 0,
-        holder_is: int = 0, taken: tuple[Any, Any, Any, Any] | None = None, /,
-    ) -> None:  # fmt: skip
+        self,
+        actions: Any,
+        obs: Any,
+        rewards: Any,
+        dones: Any,
+        truncated: Any,
+        answered_seq: int,
+        holder: int = 0,
+        holder_is: int = 0,
+        taken: tuple[Any, Any, Any, Any] | None = None,
+        /,
+    ) -> None:
         """Trainer only, before `ask` and `answer`: the arrays that they use.
 
         Args:

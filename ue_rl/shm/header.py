@@ -162,10 +162,11 @@ class Header:
         other = _OTHER.unpack_from(view, 16)
         if self.act_size == 0 and other[3] == 0 and all(other[:3]):
             raise _bad(
-                "act_size", "this is the other public layout with the same magic, whose num_envs stands at byte 16",
+                "act_size",
+                "this is the other public layout with the same magic, whose num_envs stands at byte 16",
                 "mode at byte 16, act_size at byte 28",
                 f"num_envs {other[0]}, obs_size {other[1]}, act_size {other[2]}",
-            )  # fmt: skip
+            )
         if self.ext_magic != EXT_MAGIC:  # 0, or somebody else's use of the reserved part: a plain producer
             self.ext_magic = self.image_order = self.image_role = 0
             self.masks_offset = self.present_offset = self.mask_size = 0
@@ -315,9 +316,11 @@ def plan(
         return Header.parse(header.pack(), total), total
     except SegmentInvalid as error:
         raise ConfigurationError(
-            f"no segment can have this layout: {error.message}", field=error.field,
-            expected=error.expected, got=error.got,
-        ) from error  # fmt: skip
+            f"no segment can have this layout: {error.message}",
+            field=error.field,
+            expected=error.expected,
+            got=error.got,
+        ) from error
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:

@@ -41,11 +41,6 @@ def accept_line(proof: bytes) -> bytes:
     return f"SHM=ACCEPT;PROOF={proof.hex()}\n".encode()
 
 
-def is_accept(line: bytes | bytearray | memoryview) -> bool:
-    """Is this line an answer to an offer (and not a request for a step)?"""
-    return bytes(line[:10]).upper() == b"SHM=ACCEPT"
-
-
 def proves(line: bytes | bytearray | memoryview, proof: bytes) -> bool:
     """Does an accepting line carry the segment's proof?"""
     given = _hex(bytes(line).strip().decode("ascii", "replace").partition("PROOF=")[2])

@@ -61,9 +61,12 @@ class Ring:
         size = len(payload)
         if size > self.max_payload:
             raise ConfigurationError(
-                "a message is longer than its ring takes", field=self.name,
-                expected=f"at most {self.max_payload} bytes", got=size, cure="make cmd_ring_size larger",
-            )  # fmt: skip
+                "a message is longer than its ring takes",
+                field=self.name,
+                expected=f"at most {self.max_payload} bytes",
+                got=size,
+                cure="make cmd_ring_size larger",
+            )
         need = (4 + size + 7) // 8 * 8
         read, at = self._position(READ_POS), self._write
         if at >= read:
@@ -144,6 +147,9 @@ class Ring:
 
     def _invalid(self, what: str, expected: Any, got: Any, position: str = "entry") -> SegmentInvalid:
         return SegmentInvalid(
-            f"a command ring is broken: {what}", field=f"{self.name}.{position}", expected=expected,
-            got=got, cure="the other side does not keep to docs/shared-memory.md, section 4",
-        )  # fmt: skip
+            f"a command ring is broken: {what}",
+            field=f"{self.name}.{position}",
+            expected=expected,
+            got=got,
+            cure="the other side does not keep to docs/shared-memory.md, section 4",
+        )

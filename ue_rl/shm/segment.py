@@ -84,16 +84,20 @@ class Segment:
                 memory = _create(name, size)
         except FileExistsError as error:
             raise ConfigurationError(
-                f"there is a segment named {name!r} already", field="name", got=str(error),
+                f"there is a segment named {name!r} already",
+                field="name",
+                got=str(error),
                 cure="another engine runs under this name, or the file is not an old segment: choose another name",
-            ) from error  # fmt: skip
+            ) from error
         except OSError as error:
             raise ConfigurationError(
-                f"cannot create a segment of {size} bytes", field="name", got=str(error),
+                f"cannot create a segment of {size} bytes",
+                field="name",
+                got=str(error),
                 cure="is there enough shared memory (df /dev/shm; docker: --shm-size)?"
                 if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG)
                 else "does the folder exist, and may this user write there?",
-            ) from error  # fmt: skip
+            ) from error
         return cls(name, memory, size, owner=True)
 
     @classmethod
@@ -111,14 +115,16 @@ class Segment:
             memory, size = _open(_checked(name))
         except FileNotFoundError as error:
             raise EngineUnreachable(
-                f"there is no shared memory named {name!r}", got=str(error),
+                f"there is no shared memory named {name!r}",
+                got=str(error),
                 cure="is the engine running, on this machine, and was it told to offer shared memory?",
-            ) from error  # fmt: skip
+            ) from error
         except OSError as error:
             raise EngineUnreachable(
-                f"the shared memory {name!r} cannot be mapped", got=str(error),
+                f"the shared memory {name!r} cannot be mapped",
+                got=str(error),
                 cure="does the engine run as another user?",
-            ) from error  # fmt: skip
+            ) from error
         return cls(name, memory, size, owner=False)
 
     def close(self) -> None:
@@ -221,9 +227,11 @@ def _checked(name: str) -> str:
         )
     if not is_path(name) and (not plain or not 0 < len(name) <= 255 or name.strip(".") == ""):
         raise ConfigurationError(
-            "not a name of shared memory", field="name",
-            expected="letters, digits, '_', '-' and '.', or the path of a file", got=name,
-        )  # fmt: skip
+            "not a name of shared memory",
+            field="name",
+            expected="letters, digits, '_', '-' and '.', or the path of a file",
+            got=name,
+        )
     return name
 
 
@@ -279,9 +287,11 @@ def _open(name: str) -> tuple[mmap.mmap, int]:
             )
         if facts.st_size < HEADER_SIZE:
             raise SegmentInvalid(
-                f"the segment {name!r} is smaller than its header", field="size",
-                expected=f"at least {HEADER_SIZE} bytes", got=facts.st_size,
-            )  # fmt: skip
+                f"the segment {name!r} is smaller than its header",
+                field="size",
+                expected=f"at least {HEADER_SIZE} bytes",
+                got=facts.st_size,
+            )
         return mmap.mmap(fd, facts.st_size), facts.st_size
     finally:
         os.close(fd)

@@ -155,9 +155,12 @@ def find_image(space: Any) -> Path:
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         what = f"this env's observations have {len(found)} images, one can be carried"
     raise ConfigurationError(
-        what, field="images", expected=f"{_IMAGE}, or a Dict with one such part", got=space,
+        what,
+        field="images",
+        expected=f"{_IMAGE}, or a Dict with one such part",
+        got=space,
         cure="leave images=True out: observations then travel as numbers",
-    )  # fmt: skip
+    )
 
 
 def _images(space: Any, at: Path) -> list[Path]:
@@ -270,10 +273,13 @@ def _exact(get: Callable[[Any], Any], path: tuple[str, ...]) -> Callable[[Any], 
         wrong = beyond_exact(numbers)
         if wrong is not None:
             raise ConfigurationError(
-                "an integer of the observation is not exact in float32, which is what travels", fault="engine",
-                field=".".join(("OBS", *path)), expected=f"{-MAX_EXACT} to {MAX_EXACT}", got=wrong,
+                "an integer of the observation is not exact in float32, which is what travels",
+                fault="engine",
+                field=".".join(("OBS", *path)),
+                expected=f"{-MAX_EXACT} to {MAX_EXACT}",
+                got=wrong,
                 cure="wrap the env: two smaller integers, or a float that may be rounded",
-            )  # fmt: skip
+            )
         return numbers
 
     return checked

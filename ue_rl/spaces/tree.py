@@ -168,6 +168,14 @@ def leaves(space: Space) -> Iterator[tuple[tuple[str, ...], Leaf, int]]:
             waiting.extend(((*path, name), child) for name, child in reversed(part.parts))
 
 
+def number_path(space: Space, index: int) -> str:
+    """`goal.2` for the third number of the part "goal"; "number" where no part has a name."""
+    for path, leaf, offset in leaves(space):
+        if offset <= index < offset + leaf.size:
+            return ".".join([*path, *([str(index - offset)] if leaf.size > 1 else [])]) or "number"
+    return "number"
+
+
 def bounds(space: Space) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """(low, high) of every number of the row, each float32 [size]; of a choice its lowest and highest one."""
     lows, highs = [], []

@@ -46,9 +46,10 @@ def load(name: str, compiled: bool | None = None) -> ModuleType:
     if twin is None or compiled:
         raise ConfigurationError(
             "this installation has no compiled kernels" if twin else "shared memory needs ue_rl's compiled module",
-            expected=_MODULES[name], got=problem,
+            expected=_MODULES[name],
+            got=problem,
             cure="unset UE_RL_PURE" if disabled else _CURE + ("" if twin else ", or connect with transport='tcp'"),
-        )  # fmt: skip
+        )
     if not disabled and compiled is not False and name not in _warned:
         _warned.add(name)
         _log.warning("no compiled kernels (%s): text is parsed in pure Python, which is slower; %s", problem, _CURE)

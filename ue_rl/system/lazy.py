@@ -10,20 +10,44 @@ from typing import Any
 _EXTRAS = {
     "click": "engine",
     "flatbuffers": "shm",
+    "grpc": "grpc",
+    "grpc_health": "grpc",
+    "grpc_reflection": "grpc",
+    "mcp": "mcp",
     "msgpack": "rllink",
     "mujoco": "mujoco",
+    "openai": "arena",
     "onnxruntime": "inference",
     "pettingzoo": "agents",
     "psutil": "engine",
+    "pydantic": "realtime",
     "ray": "rllib",
     "rich": "engine",
+    "starlette": "arena",
+    "uvicorn": "arena",
 }
 
 
-def install(error: ImportError) -> str:
-    """The command that installs the package whose import failed, with the extra of setup.cfg that has it."""
+_ALL_OF_IT = {
+    "AgentArena": "arena",
+    "MujocoBridge": "mujoco",
+    "PettingZooBridge": "agents",
+    "UnrealParallelEnv": "agents",
+    "grpc": "grpc",  # ue_rl.bridges.grpc, and its neighbours
+    "mcp": "mcp",
+    "openenv": "openenv",
+}
+
+
+def install(error: ImportError, what: str = "") -> str:
+    """The command that installs the package whose import failed, with the extra of setup.cfg that has it.
+
+    Args:
+        what: the name that was asked for; some need more than one package, and one extra has them all.
+    """
     package = (error.name or "").partition(".")[0]
-    return f"pip install 'ue_rl[{_EXTRAS.get(package, 'train')}]'"
+    extra = _ALL_OF_IT.get(what.rpartition(".")[2]) or _EXTRAS.get(package, "train")
+    return f"pip install 'ue_rl[{extra}]'"
 
 
 @contextmanager
@@ -43,7 +67,7 @@ def named_if_missing(what: str) -> Iterator[None]:
             raise
         raise MissingPackage(
             f"{what} needs {package}, which is not installed",
-            cure=install(error),
+            cure=install(error, what),
         ) from error
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ue_rl.testing.engines.faulty import Script as Script
     from ue_rl.testing.engines.plugin_stand_in import ObsFormat as ObsFormat
     from ue_rl.testing.engines.plugin_stand_in import PluginStandIn as PluginStandIn
-    from ue_rl.testing.engines.shm_faulty import ShmFaultyEngine as ShmFaultyEngine
     from ue_rl.testing.golden import GoldenVector as GoldenVector
     from ue_rl.testing.golden import find_protocol as find_protocol
     from ue_rl.testing.golden import load_golden as load_golden
@@ -48,7 +47,6 @@ __getattr__, __dir__, __all__ = lazy(
         "engines.chaos": "Record",
         "engines.faulty": "Fault FaultKind FaultyEngine Script",
         "engines.plugin_stand_in": "ObsFormat PluginStandIn",
-        "engines.shm_faulty": "ShmFaultyEngine",
         "golden": "GoldenVector find_protocol load_golden",
         "leftovers": "Leftovers",
         "memory": "MemoryTransport",

@@ -108,9 +108,14 @@ _ALL = (*_TEXT, "shm")
 
 
 def _at_row(
-    name: str, kind: FaultKind, wanted: Wanted, text: str | None = None, only: tuple[str, ...] = _ALL,
-    extra: str = "", **errors: Wanted,
-) -> FaultCase:  # fmt: skip
+    name: str,
+    kind: FaultKind,
+    wanted: Wanted,
+    text: str | None = None,
+    only: tuple[str, ...] = _ALL,
+    extra: str = "",
+    **errors: Wanted,
+) -> FaultCase:
     """Strikes at env 1's request number 2; `errors` are the wirings whose error differs. `extra`: see Script."""
     script = Script(faults=(Fault(kind, env=1, step=2, text=text),), extra=extra)
     return FaultCase(name, script, wanted, errors, only)

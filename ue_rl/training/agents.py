@@ -72,9 +72,11 @@ def buffers(options: TrainOptions, env: VecEnv) -> dict[str, Any]:
         return {"rollout_buffer_class": ActiveMaskableDictRolloutBuffer if named else ActiveMaskableRolloutBuffer}
     what = "her" if options.her is not None else options.algo
     raise ConfigurationError(
-        f"{what} cannot leave out the steps of agents that are away", field="algo", got=what,
+        f"{what} cannot leave out the steps of agents that are away",
+        field="algo",
+        got=what,
         cure="with agents use ppo, a2c, trpo, maskable_ppo, sac, td3, ddpg, dqn, tqc or qrdqn",
-    )  # fmt: skip
+    )
 
 
 def callbacks(options: TrainOptions, folder: Path, env: VecEnv) -> list[BaseCallback]:

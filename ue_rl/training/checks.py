@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.calls.parameters import as_ranges
-from ue_rl.connecting import has_port
+from ue_rl.connecting import address_of
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.lessons import parse_curriculum
@@ -66,27 +66,20 @@ def _check_backend(o: TrainOptions) -> None:
 
 
 def _check_engine(o: TrainOptions) -> None:
-    remote = o.host is not None or o.port is not None
+    remote = o.url is not None
     if o.env is not None and remote:
-        cure = "give either --env, or --host and --port"
+        cure = "give either --env, or the URL of an engine"
         raise ConfigurationError("an embedded env and a running engine exclude each other", field="env", cure=cure)
     if o.engine is not None and (remote or o.env is not None):
         what = "an engine that is started here excludes an embedded env and a running engine"
-        raise ConfigurationError(what, field="engine", cure="give either --engine, or --env, or --host and --port")
+        raise ConfigurationError(what, field="engine", cure="give either --engine, or --env, or a URL")
     if o.num_engines > 1 and remote:
         what = "num_engines is the number of engines that are started here"
-        cure = "for engines that run already give --host ADDRESS:PORT once for each"
+        cure = "for engines that run already give the URL of each"
         raise ConfigurationError(what, field="num_engines", got=o.num_engines, cure=cure)
-    hosts = o.hosts
-    if len(hosts) > 1:
-        bare = [host for host in hosts if "://" not in host and not has_port(host)]
-        if o.port is not None or bare:
-            raise ConfigurationError(
-                "each of several engines needs its own port", field="host", got=bare[0] if bare else f"port {o.port}",
-                expected="ADDRESS:PORT, or shm://NAME", cure="leave out --port, and write --host ADDRESS:PORT for each",
-            )  # fmt: skip
-        if len(set(hosts)) < len(hosts):
-            raise ConfigurationError("the same engine twice", field="host", got=", ".join(hosts))
+    named = [address_of(url).url for url in o.urls]
+    if len(set(named)) < len(named):
+        raise ConfigurationError("the same engine twice", field="url", got=", ".join(named))
 
 
 def _check_sections(options: TrainOptions) -> None:

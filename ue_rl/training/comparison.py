@@ -51,7 +51,7 @@ def compare(saved: Mapping[str, Any], options: TrainOptions, run: Path) -> Compa
         if row.resume == UNSAID or plain(was) == plain(now):
             continue
         if name == "env":
-            if not (before.embedded and options.embedded):  # of another kind: `host` or `engine` says it
+            if not (before.embedded and options.embedded):  # of another kind: `url` or `engine` says it
                 continue
             was, now = was or DEFAULT_ENV, now or DEFAULT_ENV
             if was == now:
@@ -71,9 +71,10 @@ def check_unfinished(options: TrainOptions, learnt: int) -> None:
     """Raises ConfigurationError where there is nothing left to learn after `learnt` env-steps."""
     if learnt >= options.timesteps:
         error = ConfigurationError(
-            f"the run has reached its timesteps already: it has learnt {learnt:,}", field="timesteps",
+            f"the run has reached its timesteps already: it has learnt {learnt:,}",
+            field="timesteps",
             cure=f"go on with --resume --timesteps {2 * learnt}, or any more than it has, or begin a new run",
-        )  # fmt: skip
+        )
         error.fault = None  # nobody has done anything wrong
         raise error
 
@@ -119,10 +120,14 @@ def check_engine(options: TrainOptions, spec: EnvSpec, handshake: Path) -> list[
     before, now = specs
     if options.algo in OFF_POLICY:
         raise ConfigurationError(
-            "the replay buffer has a column for each env", fault="caller", field="num_envs", expected=before.num_envs,
-            got=now.num_envs, cure=f"run {before.num_envs} envs in all, or begin a new run with these weights: "
+            "the replay buffer has a column for each env",
+            fault="caller",
+            field="num_envs",
+            expected=before.num_envs,
+            got=now.num_envs,
+            cure=f"run {before.num_envs} envs in all, or begin a new run with these weights: "
             f"--init-from {handshake.parent}",
-        )  # fmt: skip
+        )
     return [f"envs in all: {before.num_envs} before, {now.num_envs} now: a rollout has as many times n_steps env-steps"]
 
 

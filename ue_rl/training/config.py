@@ -16,7 +16,7 @@ import yaml
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.system.files import require_file
 from ue_rl.training.checks import check_options
-from ue_rl.training.options import ALGORITHMS, OFF_POLICY, ROWS, TrainOptions
+from ue_rl.training.options import ALGORITHMS, OFF_POLICY, REPLACED, ROWS, TrainOptions
 
 FORMAT = 1  # of config.yaml
 
@@ -45,20 +45,20 @@ def resolve(
     return options
 
 
-_KINDS = (("env",), ("engine",), ("host", "port"))
+_KINDS = ("env", "engine", "url")
 
 
 def _one_kind_of_engine(layers: list[dict[str, Any]]) -> None:
     """Where a later layer names an engine of another kind (a running one, a command, an env), the earlier one goes."""
     for number, layer in enumerate(layers):
-        given = [kind for kind in _KINDS if any(layer.get(name) is not None for name in kind)]
+        given = [kind for kind in _KINDS if layer.get(kind) is not None]
         if len(given) != 1:
             continue  # nothing to say, or a contradiction, which is refused later
         for before in layers[:number]:
             for kind in _KINDS:
-                for name in kind if kind != given[0] else ():
-                    before.pop(name, None)
-            if given[0] == ("host", "port"):
+                if kind != given[0]:
+                    before.pop(kind, None)
+            if given == ["url"]:
                 before.pop("num_engines", None)
 
 
@@ -128,7 +128,7 @@ def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
     kind = sections["off_policy" if algo in OFF_POLICY else "on_policy"]
     hyper |= {key: value for key, value in kind.items() if not isinstance(value, dict) and key not in ALGORITHMS}
     hyper |= _section(kind, algo, path)
-    values: dict[str, Any] = {"algo": algo, "host": "127.0.0.1", "hyperparameters": hyper}
+    values: dict[str, Any] = {"algo": algo, "url": "127.0.0.1", "hyperparameters": hyper}
     values |= {key: common[key] for key in ("device", "verbose") if key in common}
     renamed = {"total_timesteps": "timesteps", "checkpoint_freq": "save_freq"}
     values |= {ours: content[theirs] for theirs, ours in renamed.items() if theirs in content}
@@ -154,9 +154,11 @@ def _refuse_unknown(section: str, given: dict[str, Any], allowed: list[str], pat
     for key in given:
         if key not in allowed:
             raise ConfigurationError(
-                f"{path.name} has an unknown key", field=f"{section}.{key}" if section else str(key),
-                expected=", ".join(allowed), cure=nearest(str(key), allowed),
-            )  # fmt: skip
+                f"{path.name} has an unknown key",
+                field=f"{section}.{key}" if section else str(key),
+                expected=", ".join(allowed),
+                cure=REPLACED.get(str(key)) or nearest(str(key), allowed),
+            )
 
 
 def in_one_line(error: yaml.YAMLError) -> str:
@@ -177,9 +179,12 @@ def parse_setting(text: str) -> tuple[str, Any]:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise ConfigurationError(
-            "not a value", field=f"set {key.strip()}", expected="a number, a word, or YAML such as {net_arch: [64]}",
-            got=value, cure=f"YAML says: {in_one_line(error)}",
-        ) from error  # fmt: skip
+            "not a value",
+            field=f"set {key.strip()}",
+            expected="a number, a word, or YAML such as {net_arch: [64]}",
+            got=value,
+            cure=f"YAML says: {in_one_line(error)}",
+        ) from error
     if isinstance(parsed, str):
         with suppress(ValueError):
             parsed = float(parsed)  # YAML reads 3e-4 as text

@@ -178,10 +178,12 @@ class RunDirectory:
         aside = run.set_aside()
         if not run.path.is_dir():
             raise ConfigurationError(
-                f"there is no run {run.path}", field="run_id",
+                f"there is no run {run.path}",
+                field="run_id",
                 cure=f"--force had renamed it to {aside[0].name}: resume that one with --run-id {aside[0].name}"
-                if aside else "check --log-dir and --run-id, or start it without --resume",
-            )  # fmt: skip
+                if aside
+                else "check --log-dir and --run-id, or start it without --resume",
+            )
         if _never_begun(run.path):
             what = f"the run {run.path} was ended before it began: it has no config.yaml to resume with"
             raise ConfigurationError(what, field="run_id", cure="start it again, without --resume")
@@ -298,9 +300,13 @@ def read_handshake(path: Path) -> EnvSpec | None:
         return None
     except OSError as error:
         raise ConfigurationError(
-            f"{path} cannot be read", fault="caller", field="handshake", got=error.strerror or str(error),
-            expected="the engine's handshake, as the run has written it", cure="move it away: a run goes on without it",
-        ) from error  # fmt: skip
+            f"{path} cannot be read",
+            fault="caller",
+            field="handshake",
+            got=error.strerror or str(error),
+            expected="the engine's handshake, as the run has written it",
+            cure="move it away: a run goes on without it",
+        ) from error
 
 
 def _takes_name(half: Path, path: Path) -> bool:
@@ -322,10 +328,12 @@ def checked_id(run_id: str) -> str:
     """
     if _NO_NAME.search(run_id) or not run_id.isprintable():
         raise ConfigurationError(
-            "a run's id is the name of one folder", field="run_id", got=run_id,
+            "a run's id is the name of one folder",
+            field="run_id",
+            got=run_id,
             expected="letters, digits, spaces, dots and dashes, and no dot or space first",
             cure="say with --log-dir where runs are kept",
-        )  # fmt: skip
+        )
     return run_id
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.calls.parameters import as_ranges, check_ranges, randomize, shown
-from ue_rl.connecting import address_of, launched, url_engines
+from ue_rl.connecting import launched, url_engines
 from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
@@ -67,10 +67,9 @@ def engines_of(options: TrainOptions, output: Path, on_change: Listener | None =
     o = options
     names = ("transport", "channel", "timeout", "nul_terminated")
     connection = {name: getattr(o, name) for name in names}
-    again = o.reconnect > 0 if o.hosts else o.max_restarts > 0
-    restarts = Restarts(o.max_restarts, o.restart_window) if again else None
-    if o.hosts:
-        return engines_at(urls_of(o), restarts, on_change, reconnect=o.reconnect, wait=o.wait, **connection)
+    restarts = None if o.urls and not o.reconnect else Restarts.of(o.restarts)
+    if o.urls:
+        return engines_at(o.urls, restarts, on_change, reconnect=o.reconnect, wait=o.wait, **connection)
     return engines_started(
         command_of(o),
         restarts,
@@ -82,11 +81,6 @@ def engines_of(options: TrainOptions, output: Path, on_change: Listener | None =
         start_timeout=o.start_timeout,
         **connection,
     )
-
-
-def urls_of(options: TrainOptions) -> list[str]:
-    """The addresses of running engines, as ue_rl.connect takes them."""
-    return [address_of(host, options.port) for host in options.hosts]
 
 
 def command_of(options: TrainOptions) -> str | list[str]:
@@ -114,9 +108,11 @@ def serve_command(env: str, kwargs: dict[str, Any]) -> list[str]:
     except (gymnasium.error.Error, ImportError) as error:
         name = env.rpartition(":")[2]
         raise ConfigurationError(
-            f"Gymnasium cannot make {env!r}", field="env", got=str(error),
+            f"Gymnasium cannot make {env!r}",
+            field="env",
+            got=str(error),
             cure=nearest(name, gymnasium.registry) or "MODULE:ID imports the module that registers it",
-        ) from error  # fmt: skip
+        ) from error
     words = [sys.executable, "-m", "ue_rl", "serve", "--env", _as_text(env), "--num-envs", "{num_envs}"]
     given = ["--kwargs", _as_text(json.dumps(kwargs))] if kwargs else []
     return [*words, "--port", "{port}", "--shm", *given]

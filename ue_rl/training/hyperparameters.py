@@ -188,9 +188,12 @@ def _rllib_arguments(algo: str, env: str, given: dict[str, Any]) -> dict[str, An
     if kwargs is not None:
         if not isinstance(kwargs, Mapping) or list(kwargs) != ["net_arch"]:
             raise ConfigurationError(
-                "RLlib's networks have other arguments", field="hyperparameters.policy_kwargs", expected="net_arch",
-                got=kwargs, cure="say them with --set 'model_config={fcnet_activation: relu}'",
-            )  # fmt: skip
+                "RLlib's networks have other arguments",
+                field="hyperparameters.policy_kwargs",
+                expected="net_arch",
+                got=kwargs,
+                cure="say them with --set 'model_config={fcnet_activation: relu}'",
+            )
         model = given.get("model_config") or {}
         given["model_config"] = {**model, "fcnet_hiddens": kwargs["net_arch"]}
     for name, theirs in (("learning_rate", "lr"), ("batch_size", _BATCH.get(algo, "train_batch_size_per_learner"))):

@@ -65,7 +65,7 @@ class Sb3Learner(Learner):
         self.autosave = AutoSave(
             run.path,
             save_freq=options.save_freq,
-            save_minutes=options.save_minutes,
+            save_interval=options.save_interval,
             keep=options.keep,
             replay_buffer=options.save_replay_buffer,
             after=self._saved,

@@ -194,6 +194,10 @@ def _invalid(
     what: str, where: str, expected: Any = None, got: Any = None, cure: str | None = None
 ) -> ConfigurationError:
     return ConfigurationError(
-        what, fault="caller", field=where if where.startswith("curriculum") else f"curriculum: {where}",
-        expected=expected, got=got, cure=cure,
-    )  # fmt: skip
+        what,
+        fault="caller",
+        field=where if where.startswith("curriculum") else f"curriculum: {where}",
+        expected=expected,
+        got=got,
+        cure=cure,
+    )

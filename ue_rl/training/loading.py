@@ -58,10 +58,12 @@ def find_start(options: TrainOptions) -> Start:
         raise ConfigurationError(what, field="algo", expected=config["algo"], got=options.algo, cure=cure)
     if statistics is None and config.get("normalize"):
         raise ConfigurationError(
-            f"{model} was learnt on normalized observations, and their statistics are missing", fault="caller",
-            field="init_from", expected=" or ".join(file.name for file in statistics_names(model)),
+            f"{model} was learnt on normalized observations, and their statistics are missing",
+            fault="caller",
+            field="init_from",
+            expected=" or ".join(file.name for file in statistics_names(model)),
             cure="put the file beside the model, or begin with a checkpoint that has it",
-        )  # fmt: skip
+        )
     if statistics is None and options.normalize:
         said.append(f"no statistics beside {model}: normalization begins anew, with what the model has never seen")
     return Start(model, statistics, said)
@@ -126,11 +128,12 @@ def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **argu
         raise
     except Exception as error:  # what unpickling raises is anything
         raise outgrown(error) or ConfigurationError(
-            f"{path} cannot be continued with {options.algo} on this engine", fault="caller",
+            f"{path} cannot be continued with {options.algo} on this engine",
+            fault="caller",
             got=f"{type(error).__name__}: {error}",
             cure="the algorithm, observations and actions must be those it was trained with, and the versions of its "
             "libraries not too different",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def load_statistics(path: Path, env: VecEnv) -> VecNormalize:
@@ -169,9 +172,12 @@ def check_arguments(kind: Any, arguments: Mapping[str, Any]) -> None:
         allowed = [option for option in options if option in _WORDS]
         if allowed and not callable(value) and type(value) not in options and not _fits(value, allowed):
             raise ConfigurationError(
-                f"{kind.__name__} does not take this value", fault="caller", field=where,
-                expected=" or ".join(_WORDS[option] for option in allowed), got=repr(value),
-            )  # fmt: skip
+                f"{kind.__name__} does not take this value",
+                fault="caller",
+                field=where,
+                expected=" or ".join(_WORDS[option] for option in allowed),
+                got=repr(value),
+            )
     policy = next(iter(kind.policy_aliases.values()))
     try:
         kind(policy, None, **{**arguments, "_init_setup_model": False})

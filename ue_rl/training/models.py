@@ -49,10 +49,12 @@ def algorithm(name: str, env: VecEnv) -> Any:
     masked = engine.engine_spec.mask_size > 0
     if name == "maskable_ppo" and not masked:
         raise ConfigurationError(
-            "maskable_ppo needs action masks", field="algo",
+            "maskable_ppo needs action masks",
+            field="algo",
             expected="FEATURES=MASK in the handshake, and choices in ACT_SPACE",
-            got=sorted(engine.engine_spec.features), cure="use ppo, or teach the engine to send MASK",
-        )  # fmt: skip
+            got=sorted(engine.engine_spec.features),
+            cure="use ppo, or teach the engine to send MASK",
+        )
     return known_algorithm(name)
 
 

@@ -7,14 +7,32 @@ a YAML file, the checks before a run begins, its config.yaml, and what a resumed
 # ruff: noqa: RUF009 - `option` makes a dataclass field
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import PureWindowsPath
 from typing import Any, NamedTuple
 
-import yaml
+from ue_rl.connecting import address_of
+from ue_rl.errors import ConfigurationError
+from ue_rl.training.kinds import (
+    CHANNEL,
+    COUNT,
+    DEADLINE,
+    LESSONS,
+    MAPPING,
+    NUMBER,
+    POSITIVE,
+    RESTARTS,
+    SCALE,
+    SECONDS,
+    SEED,
+    SWITCH,
+    TEXT,
+    TRANSPORT,
+    URLS,
+    Kind,
+)
 
 ALGORITHMS = {
     **dict.fromkeys(("ppo", "a2c", "sac", "td3", "ddpg", "dqn"), "stable_baselines3"),
@@ -26,56 +44,6 @@ RLLIB_ALGORITHMS = ("ppo", "appo", "impala", "sac", "dqn")
 BACKENDS = {"sb3": tuple(ALGORITHMS), "rllib": RLLIB_ALGORITHMS}
 DEFAULT_ENV = "CartPole-v1"
 
-
-class Kind(NamedTuple):
-    """What the value of an option may be.
-
-    Attributes:
-        words: what is allowed; fits: is it that?
-        flag: what click reads one word as: a type, or a tuple of choices.
-    """
-
-    words: str
-    fits: Callable[[Any], bool]
-    flag: Any = str
-
-
-def _whole(low: int, high: float = math.inf) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _texts(value: Any) -> bool:
-    return _text(value) or (isinstance(value, (list, tuple)) and bool(value) and all(map(_text, value)))
-
-
-def _one_of(*words: str) -> Kind:
-    return Kind(", ".join(words), lambda value: value in words, words)
-
-
-POSITIVE = Kind("a positive integer", _whole(1), int)
-COUNT = Kind("an integer from 0", _whole(0), int)
-SEED = Kind("an integer from 0 to 2**32 - 1", _whole(0, 2**32 - 1), int)
-PORT = Kind("an integer from 1 to 65535", _whole(1, 65535), int)
-NUMBER = Kind("a number from 0", _number, float)
-DEADLINE = Kind("a number of seconds above 0", lambda value: _number(value) and value > 0, float)
-SECONDS = Kind("a number of seconds from 0", _number, float)
-MINUTES = Kind("a number of minutes from 0", _number, float)
-SWITCH = Kind("true or false", lambda value: isinstance(value, bool), bool)
-TRANSPORT = _one_of("auto", "tcp", "shm")
-CHANNEL = _one_of("auto", "shared", "per_env")
-TEXT = Kind("text", _text)
-TEXTS = Kind("an address, or a list of them", _texts)
-MAPPING = Kind("a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping))
-LESSONS = Kind("lessons", lambda value: True)  # parse_curriculum says what is wrong
-SCALE = Kind("a positive number, of which 1 is real time", lambda value: _number(value) and value > 0, float)
 
 # What --resume does with an option, beside refusing another value with a cure.
 APPLIED = "applied, and said"
@@ -138,6 +106,7 @@ class TrainOptions:
         "sb3",
         TEXT,
         "The library that learns: sb3 (Stable-Baselines3) or rllib (Ray RLlib).",
+        metavar="NAME",
         resume="leave it out: the run goes on with {before}; with another backend begin a new run",
         group=RAY,
     )
@@ -146,6 +115,7 @@ class TrainOptions:
         TEXT,
         "ppo, a2c, sac, td3, ddpg, dqn; with sb3-contrib trpo, tqc, qrdqn, recurrentppo, maskable_ppo; "
         "with RLlib ppo, appo, impala, sac, dqn.",
+        metavar="NAME",
         resume="leave it out: the saved networks are those of {before}; for another algorithm begin a new run",
         group=EVERYDAY,
     )
@@ -153,6 +123,7 @@ class TrainOptions:
         None,
         TEXT,
         f"Train on this Gymnasium env instead of a game.  [default: {DEFAULT_ENV}]",
+        metavar="ID",
         resume=NEW_RUN,
         group=EVERYDAY,
     )
@@ -178,6 +149,7 @@ class TrainOptions:
         None,
         TEXT,
         "A running Ray cluster: auto, or HOST:PORT.  [default: start one here]",
+        metavar="ADDRESS",
         rllib=ONLY,
         group=RAY,
     )
@@ -195,36 +167,29 @@ class TrainOptions:
         rllib=ONLY,
         group=RAY,
     )
-    start_timeout: float = option(120.0, DEADLINE, "Seconds that an engine may take to start.", group=STARTED)
-    max_restarts: int = option(
-        10, COUNT, "How often a lost engine is started again within --restart-window.", group=STARTED
+    start_timeout: float = option(120.0, DEADLINE, "How long an engine may take to start.", group=STARTED)
+    restarts: str = option(
+        "10/60s",
+        RESTARTS,
+        "How often a lost engine is started again, within how long of play; 0: never.",
+        metavar="TIMES/WINDOW",
+        group=STARTED,
     )
-    restart_window: float = option(60.0, DEADLINE, "The seconds within which --max-restarts counts.", group=STARTED)
-    host: str | list[str] | None = option(
-        None,
-        TEXTS,
-        "Address of a running engine: NAME, NAME:PORT or shm://NAME; once for each.",
-        metavar="HOST",
-        multiple=True,
-        group=CONNECTION,
-    )
-    port: int | None = option(
-        None, PORT, "Connect to the running engine on this port; with --host alone 7777.", group=EVERYDAY
-    )
+    url: str | list[str] | None = option(None, URLS)
     reconnect: float = option(
-        0.0, SECONDS, "Seconds to dial a lost running engine again; 0: its loss ends the run.", group=CONNECTION
+        0.0, SECONDS, "How long a lost running engine is dialled again; 0: its loss ends the run.", group=CONNECTION
     )
-    wait: float = option(0.0, SECONDS, "Seconds to wait until the engine listens.", group=CONNECTION)
+    wait: float = option(0.0, SECONDS, "How long to wait until the engine listens.", group=CONNECTION)
     transport: str = option(
         "auto",
         TRANSPORT,
-        "auto takes shared memory where both share a machine.",
+        "The carrier, where the URL says none; auto: shared memory if both share a machine, else TCP.",
         group=CONNECTION,
     )
     channel: str = option(
         "auto",
         CHANNEL,
-        "One socket for all envs, or one for each.",
+        "One socket for all envs, or one for each, where the URL says nothing.",
         rllib="leave it out: the wiring is found out",
         group=CONNECTION,
     )
@@ -235,7 +200,7 @@ class TrainOptions:
         rllib=_LEAVE,
         group=CONNECTION,
     )
-    timeout: float = option(30.0, DEADLINE, "Seconds that a step may take.", group=CONNECTION)
+    timeout: float = option(30.0, DEADLINE, "How long a step may take.", group=CONNECTION)
     timesteps: int = option(100_000, POSITIVE, "env-steps of the whole run, over all envs.", group=EVERYDAY)
     seed: int | None = option(
         None, SEED, "Same seed, same run, where the engine takes seeds.", resume=NEW_RUN, group=LEARNING
@@ -244,6 +209,7 @@ class TrainOptions:
         "auto",
         TEXT,
         "Stable-Baselines3's policy class.  [default: by the observation space]",
+        metavar="CLASS",
         resume="leave it out: the saved networks have their shape; for another one begin a new run",
         rllib="leave it out; --net-arch and --set model_config={..} say what the networks are",
         group=LEARNING,
@@ -280,6 +246,7 @@ class TrainOptions:
         None,
         TEXT,
         "The group of agents that learns, where the engine has several.",
+        metavar="NAME",
         resume=NEW_RUN,
         rllib=_LEAVE,
         group=GAME,
@@ -290,17 +257,21 @@ class TrainOptions:
         "auto",
         TEXT,
         "Where torch computes: cpu, cuda or auto.",
+        metavar="DEVICE",
         rllib="leave it out: --num-gpus-per-learner puts the learner on a GPU, env runners compute on CPUs",
         group=LEARNING,
     )
     threads: int | None = option(
         None, POSITIVE, "How many threads torch uses.  [default: half the cores]", group=LEARNING
     )
-    log_dir: str = option("runs", TEXT, "The folder that holds all runs.", resume=UNSAID, group=FOLDER)
+    log_dir: str = option(
+        "runs", TEXT, "The folder that holds all runs.", metavar="FOLDER", resume=UNSAID, group=FOLDER
+    )
     run_id: str | None = option(
         None,
         TEXT,
         "The name of the run and of its folder.  [default: such as ppo-CartPole-v1-1]",
+        metavar="NAME",
         resume=UNSAID,
         group=EVERYDAY,
     )
@@ -308,12 +279,15 @@ class TrainOptions:
         None,
         TEXT,
         "Start with the weights of this run, checkpoint or model.zip.",
+        metavar="PATH",
         resume="leave it out: the run goes on with its own weights",
         rllib=_LEAVE,
         group=LEARNING,
     )
     save_freq: int = option(50_000, POSITIVE, "env-steps between checkpoints.", group=FOLDER)
-    save_minutes: float = option(5.0, MINUTES, "Minutes between checkpoints; 0: only --save-freq counts.", group=FOLDER)
+    save_interval: float = option(
+        300.0, SECONDS, "How long between checkpoints; 0: only --save-freq counts.", group=FOLDER
+    )
     keep: int = option(3, POSITIVE, "How many checkpoints are kept.", group=FOLDER)
     save_replay_buffer: bool = option(True, SWITCH, "Keep the replay buffer in the newest checkpoint.", group=FOLDER)
     eval_episodes: int | None = option(
@@ -331,17 +305,28 @@ class TrainOptions:
         group=SHOWN,
     )
 
+    def __post_init__(self) -> None:
+        for name, row in ROWS.items():
+            value = getattr(self, name)
+            if row.kind.read is not None and value is not None:
+                try:
+                    setattr(self, name, row.kind.read(value))
+                except ConfigurationError:
+                    raise
+                except ValueError:
+                    pass  # check_options says what it must be
+
     @property
     def embedded(self) -> bool:
         """Does the run host a Gymnasium env in engines of its own?"""
-        return self.host is None and self.port is None and self.engine is None
+        return self.url is None and self.engine is None
 
     @property
-    def hosts(self) -> list[str]:
-        """The addresses of running engines; [] where engines are started here."""
-        if self.host is None:
-            return [] if self.port is None else ["127.0.0.1"]
-        return [self.host] if isinstance(self.host, str) else list(self.host)
+    def urls(self) -> list[str]:
+        """The addresses of running engines, as ue_rl.connect takes them; [] where engines are started here."""
+        if self.url is None:
+            return []
+        return [self.url] if isinstance(self.url, str) else list(self.url)
 
     @property
     def run_name(self) -> str:
@@ -356,19 +341,26 @@ class TrainOptions:
             return program_of(self.engine)
         if self.embedded:
             return self.env or DEFAULT_ENV
-        first, *others = self.hosts
-        if first.startswith("shm://"):
-            name = first.removeprefix("shm://").replace("/", "-").strip("-") or "shm"
-        else:
-            name = first if others or re.search(r"[^:]:\d+$", first) else f"{first}-{self.port or 7777}"
+        first, *others = self.urls
+        address = address_of(first)
+        name = address.place.replace("/", "-").strip("-") or address.scheme
         return f"{name}-and-{len(others)}-more" if others else name
 
     def as_yaml(self) -> str:
         """The whole of it as a YAML file that `--config` reads back."""
+        import yaml  # who only opens engines as a run does needs none
+
         return yaml.safe_dump(plain(asdict(self)), sort_keys=False)
 
 
 ROWS: dict[str, Row] = {each.name: each.metadata["row"] for each in fields(TrainOptions)}
+REPLACED = {
+    "host": "write url: tcp://HOST:PORT, or a list of such",
+    "port": "write url: tcp://127.0.0.1:PORT",
+    "max_restarts": "write restarts: TIMES/WINDOW, such as 10/60s",
+    "restart_window": "write restarts: TIMES/WINDOW, such as 10/60s",
+    "save_minutes": "write save_interval, such as 5min",
+}  # keys that people write, or wrote, and what is to be written
 DEFAULTS: dict[str, Any] = vars(TrainOptions())
 
 

@@ -1,4 +1,4 @@
-"""Warnings while SB3 learns: what the game does (compliance/symptoms.py), and losses that are no numbers any more."""
+"""Warnings while SB3 learns: what the game does (symptoms.py), and losses that are no numbers any more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from ue_rl.compliance.symptoms import Symptoms
+from ue_rl.training.symptoms import Symptoms
 
 _log = logging.getLogger(__name__)
 _LOSSES_EVERY = 64  # rollouts of an algorithm whose rollouts are single steps

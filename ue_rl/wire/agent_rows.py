@@ -67,11 +67,14 @@ def end_answers(spec: EnvSpec, buffers: StepBuffers, before: NDArray[np.uint8], 
     if missing.any():
         at, agent = np.argwhere(missing)[0]
         raise MalformedMessage(
-            f"an agent that acted is missing from its env's answer (agent {spec.agent_names[agent]})", fault="engine",
-            env_id=int(envs[at]), field="AGENT", expected=f"AGENT={agent} in the line that answers for its env",
+            f"an agent that acted is missing from its env's answer (agent {spec.agent_names[agent]})",
+            fault="engine",
+            env_id=int(envs[at]),
+            field="AGENT",
+            expected=f"AGENT={agent} in the line that answers for its env",
             got=line and bytes(line),
             cure="put all agents of an env into one line; DONE=1 ends an agent's part in the episode",
-        )  # fmt: skip
+        )
     buffers.present.reshape(-1, per_env)[envs] = came[envs]
     pending[envs] = 0
     return len(envs)

@@ -31,7 +31,6 @@ from ue_rl.errors import (
     MalformedMessage,
     NonFiniteValue,
     UnexpectedMessage,
-    UnknownEnv,
     WrongCount,
 )
 from ue_rl.system.compiled import load
@@ -107,9 +106,11 @@ def write_goals(achieved: NDArray[np.float32], desired: NDArray[np.float32]) -> 
     texts = [_rows_text("GOALS", np.atleast_2d(np.asarray(goals, np.float32))) for goals in (achieved, desired)]
     if not texts[0] or len(texts[0]) != len(texts[1]):
         raise ConfigurationError(
-            "there is one achieved goal for each desired one, and one pair at least", field="GOALS",
-            expected=f"{len(texts[0])} desired goals", got=len(texts[1]),
-        )  # fmt: skip
+            "there is one achieved goal for each desired one, and one pair at least",
+            field="GOALS",
+            expected=f"{len(texts[0])} desired goals",
+            got=len(texts[1]),
+        )
     return _sent("GOALS", "||".join(f"{got}/{wanted}" for got, wanted in zip(*texts, strict=True)))
 
 
@@ -121,14 +122,19 @@ def check_call(line: str) -> bytes:
     """
     if not line.isascii() or not line.replace("\t", " ").isprintable():
         raise ConfigurationError(
-            "a request beside the steps is one line of printable ASCII", field=line.partition("=")[0][:20], got=line,
+            "a request beside the steps is one line of printable ASCII",
+            field=line.partition("=")[0][:20],
+            got=line,
             cure="ue_rl.wire.calls writes such lines: names are percent-encoded, such as SET=h%C3%B6he:1",
-        )  # fmt: skip
+        )
     if len(line) + NUMBER_ROOM >= CALL_LIMIT:
         raise ConfigurationError(
-            "a request beside the steps is too long", field=line.partition("=")[0][:20],
-            expected=f"at most {CALL_LIMIT} bytes", got=len(line) + 1, cure="send it in several parts",
-        )  # fmt: skip
+            "a request beside the steps is too long",
+            field=line.partition("=")[0][:20],
+            expected=f"at most {CALL_LIMIT} bytes",
+            got=len(line) + 1,
+            cure="send it in several parts",
+        )
     return line.encode("ascii")
 
 
@@ -144,9 +150,12 @@ def understood(line: str, answer: bytes) -> str:
         raise ended
     if len(answer) >= CALL_LIMIT and not _PICTURE.match(answer):
         raise LineTooLong(
-            "the answer to a call is too long", fault="engine", field=name, expected=f"at most {CALL_LIMIT} bytes",
+            "the answer to a call is too long",
+            fault="engine",
+            field=name,
+            expected=f"at most {CALL_LIMIT} bytes",
             got=answer[:80],
-        )  # fmt: skip
+        )
     try:
         text = answer.decode("ascii").strip()
     except UnicodeDecodeError:
@@ -171,9 +180,11 @@ def read_values(text: str, names: Sequence[str] | None = None) -> dict[str, floa
     values = read_settings(_answer("VALUES", text)[0], "VALUES", "engine")
     if names and set(names) != set(values):
         raise WrongCount(
-            "the engine answered with other parameters than it was asked for", field="VALUES",
-            expected=", ".join(names), got=", ".join(values),
-        )  # fmt: skip
+            "the engine answered with other parameters than it was asked for",
+            field="VALUES",
+            expected=", ".join(names),
+            got=", ".join(values),
+        )
     return values
 
 
@@ -185,17 +196,22 @@ def read_picture(text: str) -> NDArray[np.uint8]:
     count = height * width * channels
     if not 1 <= channels <= 4 or not 1 <= count <= MAX_PIXELS:
         raise MalformedMessage(
-            "a picture has a wrong size", fault="engine", field="PICTURE",
-            expected=f"height,width,channels with 1 to 4 channels and at most {MAX_PIXELS} bytes", got=sizes,
-        )  # fmt: skip
+            "a picture has a wrong size",
+            fault="engine",
+            field="PICTURE",
+            expected=f"height,width,channels with 1 to 4 channels and at most {MAX_PIXELS} bytes",
+            got=sizes,
+        )
     if data is None:
         raise MalformedMessage("a picture without its pixels", fault="engine", field="DATA", got=text)
     wanted = (count + 2) // 3 * 4
     if len(data) != wanted:
         raise WrongCount(
-            "the pixels are not those of the picture's size", field="DATA",
-            expected=f"{wanted} characters of base64 for {count} bytes", got=len(data),
-        )  # fmt: skip
+            "the pixels are not those of the picture's size",
+            field="DATA",
+            expected=f"{wanted} characters of base64 for {count} bytes",
+            got=len(data),
+        )
     try:
         pixels = base64.b64decode(data, validate=True)
     except binascii.Error:
@@ -221,11 +237,8 @@ def is_call(line: bytes | bytearray | memoryview) -> bool:
     return _CALL.match(bytes(line[:64])) is not None
 
 
-def read_call(line: bytes | bytearray | memoryview, num_envs: int | None = None) -> Call:
-    """What a call asks for; unknown fields behind the first are skipped.
-
-    Args:
-        num_envs: ENV must be below it; None: any.
+def read_call(line: bytes | bytearray | memoryview) -> Call:
+    """What a call asks for; unknown fields behind the first are skipped. Whether there is such an env is not looked at.
 
     Raises:
         ProtocolError: the subclass says what is wrong.
@@ -238,7 +251,7 @@ def read_call(line: bytes | bytearray | memoryview, num_envs: int | None = None)
     first, *more = raw.decode().strip().split(";")
     value = first.partition("=")[2].strip() if "=" in first else None
     fields = _fields(more, "trainer")
-    env = _env(fields["ENV"], num_envs) if "ENV" in fields and name in ("GET", "SET", "RENDER") else None
+    env = _env(fields["ENV"]) if "ENV" in fields and name in ("GET", "SET", "RENDER") else None
     if name == "RENDER" or (name == "GET" and not value):
         return Call(name, env=env)
     if not value:
@@ -269,14 +282,20 @@ def write_picture(pixels: NDArray[np.uint8]) -> str:
         picture = picture[..., None]
     if picture.dtype != np.uint8 or picture.ndim != 3 or not 1 <= picture.shape[2] <= 4 or not picture.size:
         raise ConfigurationError(
-            "not a picture", fault="engine", field="PICTURE", expected="uint8 [height, width, 1 to 4 channels]",
+            "not a picture",
+            fault="engine",
+            field="PICTURE",
+            expected="uint8 [height, width, 1 to 4 channels]",
             got=f"{picture.dtype} {picture.shape}",
-        )  # fmt: skip
+        )
     if picture.size > MAX_PIXELS or max(picture.shape) > 65_535:
         raise ConfigurationError(
-            "a picture is too large", fault="engine", field="PICTURE", expected=f"at most {MAX_PIXELS} bytes",
+            "a picture is too large",
+            fault="engine",
+            field="PICTURE",
+            expected=f"at most {MAX_PIXELS} bytes",
             got=picture.shape,
-        )  # fmt: skip
+        )
     return f"PICTURE={','.join(map(str, picture.shape))};DATA={base64.b64encode(picture.data).decode()}"
 
 
@@ -360,18 +379,17 @@ def _fields(parts: Sequence[str], fault: str) -> dict[str, str]:
     return fields
 
 
-def _env(text: str, num_envs: int | None) -> int:
+def _env(text: str) -> int:
     if not text.isdigit() or len(text) > 9:
         raise MalformedMessage("a non-negative integer was expected", fault="trainer", field="ENV", got=text)
-    if num_envs is not None and int(text) >= num_envs:
-        raise UnknownEnv(
-            "the env id does not exist", fault="trainer", field="ENV", expected=f"0 to {num_envs - 1}", got=text
-        )
     return int(text)
 
 
 def _other(expected: str, text: str) -> UnexpectedMessage:
     return UnexpectedMessage(
-        "the engine answered something else than it was asked", fault="engine", field=expected, expected=expected,
+        "the engine answered something else than it was asked",
+        fault="engine",
+        field=expected,
+        expected=expected,
         got=text,
-    )  # fmt: skip
+    )

@@ -51,9 +51,11 @@ def encode_handshake(spec: EnvSpec) -> bytes:
     """
     if spec.image is not None and not spec.version:
         raise ConfigurationError(
-            "a handshake without a version cannot say that there are images", field="IMAGE",
-            expected=f"VERSION={PROTOCOL_VERSION}", got=f"VERSION={spec.version}",
-        )  # fmt: skip
+            "a handshake without a version cannot say that there are images",
+            field="IMAGE",
+            expected=f"VERSION={PROTOCOL_VERSION}",
+            got=f"VERSION={spec.version}",
+        )
     fields = [f"OBS={spec.obs_size}", f"ACT={spec.act_size}", f"ENV_TYPE={spec.env_type.value}"]
     if spec.env_type is EnvType.MULTI:
         fields.append(f"ENV_COUNT={spec.num_envs}")
@@ -78,9 +80,12 @@ def encode_handshake(spec: EnvSpec) -> bytes:
     line = f"CONFIG:{';'.join(fields)}\n".encode("ascii")
     if len(line) > MAX_HANDSHAKE:
         raise ConfigurationError(
-            "the handshake is longer than a reader takes", field="CONFIG", expected=f"at most {MAX_HANDSHAKE} bytes",
-            got=len(line), cure="say less: leave OBS_NAMES out, or give the numbers of a BOX the same bounds",
-        )  # fmt: skip
+            "the handshake is longer than a reader takes",
+            field="CONFIG",
+            expected=f"at most {MAX_HANDSHAKE} bytes",
+            got=len(line),
+            cure="say less: leave OBS_NAMES out, or give the numbers of a BOX the same bounds",
+        )
     return line
 
 
@@ -133,9 +138,11 @@ def _keys(raw: bytes) -> dict[str, str]:
         if ended := ended_by(raw):
             raise ended
         raise HandshakeError(
-            "the first line is not a handshake", expected="CONFIG:OBS=..;ACT=..;.. in ASCII", got=raw,
+            "the first line is not a handshake",
+            expected="CONFIG:OBS=..;ACT=..;.. in ASCII",
+            got=raw,
             cure="is this port the game's, and did the game start its bridge in training mode?",
-        )  # fmt: skip
+        )
     keys: dict[str, str] = {}
     for part in filter(str.strip, text[7:].split(";")):
         key, equals, value = part.partition("=")
@@ -154,9 +161,13 @@ def _spec_of(keys: dict[str, str], text: str) -> EnvSpec:
     version = _integer(keys, "VERSION", 0)
     if version > PROTOCOL_VERSION:
         raise HandshakeError(
-            "the engine speaks a newer protocol", fault="caller", field="VERSION",
-            expected=f"at most {PROTOCOL_VERSION}", got=version, cure="upgrade ue_rl",
-        )  # fmt: skip
+            "the engine speaks a newer protocol",
+            fault="caller",
+            field="VERSION",
+            expected=f"at most {PROTOCOL_VERSION}",
+            got=version,
+            cure="upgrade ue_rl",
+        )
     features = frozenset(name.strip().upper() for name in keys.get("FEATURES", "").split(",") if name.strip())
     groups = _groups(keys) if "AGENTS" in keys else ()
     return EnvSpec(
@@ -256,9 +267,12 @@ def _tree(key: str, text: str) -> Space:
 
 def _bad(key: str, expected: str, got: str | None) -> HandshakeError:
     return HandshakeError(
-        "a handshake value cannot be read" if got is not None else "a required handshake key is missing", field=key,
-        expected=expected, got=got, cure=_CURE,
-    )  # fmt: skip
+        "a handshake value cannot be read" if got is not None else "a required handshake key is missing",
+        field=key,
+        expected=expected,
+        got=got,
+        cure=_CURE,
+    )
 
 
 def _integer(keys: dict[str, str], key: str, default: int | None = None) -> int:

@@ -35,10 +35,13 @@ def json_text(value: Mapping[str, Any], field: str, env_id: int | None = None) -
     except RecursionError:
         got = "it is nested too deeply, or contains itself"
     raise ConfigurationError(
-        "this cannot be written as a JSON object", fault="engine" if field == "INFO" else "caller", env_id=env_id,
-        field=field, expected="a dict of finite numbers, strings, booleans, None, lists, dicts and NumPy arrays",
+        "this cannot be written as a JSON object",
+        fault="engine" if field == "INFO" else "caller",
+        env_id=env_id,
+        field=field,
+        expected="a dict of finite numbers, strings, booleans, None, lists, dicts and NumPy arrays",
         got=got,
-    )  # fmt: skip
+    )
 
 
 def json_object(text: str | bytes | bytearray) -> dict[str, Any] | None:

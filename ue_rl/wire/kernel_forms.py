@@ -34,9 +34,22 @@ FIELDS = (
     "message",
 )  # fmt: skip
 (
-    F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO, F_ACT, F_SEED, F_OPTIONS, F_RESET, F_MASK, F_AGENT, F_SET, F_SEQ,
+    F_OBS,
+    F_REW,
+    F_DONE,
+    F_ENV,
+    F_TRUNC,
+    F_INFO,
+    F_ACT,
+    F_SEED,
+    F_OPTIONS,
+    F_RESET,
+    F_MASK,
+    F_AGENT,
+    F_SET,
+    F_SEQ,
     F_OTHER,
-) = range(15)  # fmt: skip
+) = range(15)
 
 Failure = tuple[int, int, int, int, int]
 

@@ -77,11 +77,11 @@ _SEQ_NUMBER = re.compile(rb"[0-9]{1,18}")
 
 def _read_rlbase(data: bytes, at: int, end: int, size: int) -> Row:
     row = Row()
-    numbers: list[bytes] = []
+    values: list[np.float32] = []
     line = at
     while True:
         at = skip(data, at, end)
-        n = len(numbers)
+        n = len(values)
         if n == size + 1:
             if at >= end or data[at] not in b"01":
                 raise Refused(BAD_FLAG, 0, F_DONE, at)
@@ -90,14 +90,12 @@ def _read_rlbase(data: bytes, at: int, end: int, size: int) -> Row:
             if rest < end:
                 more = data[rest : rest + 1].isdigit() or data[rest] == 0x2E
                 raise Refused(BAD_FLAG if more else WRONG_COUNT, 0, F_OBS, line, -1)
-            values = to_float32(numbers, line, 0, F_OBS)
-            row.numbers, row.reward = values[:size], values[size]
+            row.numbers, row.reward = np.array(values[:size]), values[size]
             return row
         match = ONE_NUMBER.match(data, at, end)
         if match is None or data[match.end() : match.end() + 1] == b"#":
             raise bad_number(data, at, end, 0, F_OBS if n < size else F_REW, n)
-        to_float32([match.group()], at, 0, F_OBS if n < size else F_REW)
-        numbers.append(match.group())
+        values.append(to_float32([match.group()], at, 0, F_OBS if n < size else F_REW, n)[0])
         n += 1
         begun, at = at, skip(data, match.end(), end)
         if at >= end:
@@ -197,7 +195,7 @@ def decode_states(
             dones[to] = row.done or row.reset
             truncated[to] = row.truncated
             pending[to] = 0
-            if masks is not None and of.mask_size:
+            if masks is not None:
                 masks[to] = 1
                 masks[to, : len(row.mask)] = np.frombuffer(row.mask, np.uint8) == 0x31
             spans[to] = (count, 0) if alone else row.span

@@ -79,7 +79,8 @@ class Row:
     span: tuple[int, int] = (0, 0)
     set_span: tuple[int, int] = (0, 0)
     mask = b""
-    mask_at = numbers_at = 0
+    mask_at: int
+    numbers_at: int
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
@@ -104,14 +105,14 @@ def _ahead(texts: list[bytes], index: int) -> int:
     return sum(len(text) + 1 for text in texts[:index]) + len(texts[index]) - len(texts[index].lstrip())
 
 
-def to_float32(texts: list[bytes], starts: int, env: int, field: int) -> NDArray[np.float32]:
-    """The numbers as float32; the first of them stands at `starts`, for a refusal."""
+def to_float32(texts: list[bytes], starts: int, env: int, field: int, first: int = 0) -> NDArray[np.float32]:
+    """The numbers as float32; the first of them is number `first` and stands at `starts`, for a refusal."""
     with np.errstate(over="ignore"):
         values = np.array([float(t) for t in texts], np.float64).astype(np.float32)
     finite = np.isfinite(values)
     if not finite.all():
         bad = int(finite.argmin())
-        raise Refused(NON_FINITE, env, field, starts + _ahead(texts, bad), bad)
+        raise Refused(NON_FINITE, env, field, starts + _ahead(texts, bad), first + bad)
     return values
 
 
@@ -267,8 +268,8 @@ def check_agent(row: Row, env: int, at: int, main: int, of: Layout) -> None:
             raise Refused(MISSING_FIELD, env, F_AGENT, at)
         elif row.agent >= of.per_env:
             raise Refused(UNKNOWN_AGENT, env, F_AGENT, at, row.agent)
-        elif row.numbers is None or len(row.numbers) != of.numbers(row.agent):
-            raise Refused(WRONG_COUNT, env, main, row.numbers_at, 0 if row.numbers is None else len(row.numbers))
+        elif row.numbers is not None and len(row.numbers) != of.numbers(row.agent):
+            raise Refused(WRONG_COUNT, env, main, row.numbers_at, len(row.numbers))
     if row.mask and len(row.mask) != of.flags(max(row.agent, 0)):
         raise Refused(WRONG_COUNT, env, F_MASK, row.mask_at, len(row.mask))
 

@@ -103,7 +103,7 @@ def encode_states(
                 continue
             env = _env_text(i, of) if form == FORM_MULTI else ""
             trunc = ";TRUNC=1" if truncated[i] and done else ""
-            flags = masks[i, : of.flags(agent)] if of.mask_size and masks is not None else None
+            flags = None if masks is None else masks[i, : of.flags(agent)]
             mask = "" if flags is None or flags.all() else f";MASK={''.join(map(str, (flags != 0).astype(int)))}"
             rows.append(f"OBS={numbers};REW={reward};DONE={done}{env}{trunc}{mask}")
     except Refused as refused:

@@ -22,7 +22,9 @@ def require_lines(spec: EnvSpec) -> None:
     need = 1024 + 48 * numbers + (64 + spec.mask_size) * spec.num_rows
     if need > MAX_LINE:
         raise HandshakeError(
-            "a line of this session could be too long for text", field="ENV_COUNT",
-            expected=f"at most {MAX_LINE} bytes a step, at 48 for each number", got=f"{need} bytes",
+            "a line of this session could be too long for text",
+            field="ENV_COUNT",
+            expected=f"at most {MAX_LINE} bytes a step, at 48 for each number",
+            got=f"{need} bytes",
             cure="use fewer envs an engine, or shared memory",
-        )  # fmt: skip
+        )

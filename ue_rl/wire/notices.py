@@ -71,6 +71,9 @@ def ended(sentence: str, env_id: int | None = None) -> EngineDisconnected:
     """The error for an engine that says why it has ended the session; one that quotes this error adds nothing to it."""
     told = "the engine ended the session: "
     return EngineDisconnected(
-        told + (sentence.removeprefix(told) or "it does not say why"), env_id=env_id, field="ERROR",
-        got="an ERROR line", cure="the engine's log may say more",
-    )  # fmt: skip
+        told + (sentence.removeprefix(told) or "it does not say why"),
+        env_id=env_id,
+        field="ERROR",
+        got="an ERROR line",
+        cure="the engine's log may say more",
+    )

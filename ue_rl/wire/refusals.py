@@ -162,11 +162,13 @@ def nonfinite_action(actions: NDArray[np.float32], row: int, index: int, spec: E
     of = "" if spec is None else agent_text(spec, row)
     return ActionError(
         f"the policy gave an action that is not a finite number{of}",
-        env_id=row if spec is None else row // spec.agents_per_env, field="ACT",
-        expected="finite float32", got=f"{actions[row, index]} at index {index}",
+        env_id=row if spec is None else row // spec.agents_per_env,
+        field="ACT",
+        expected="finite float32",
+        got=f"{actions[row, index]} at index {index}",
         cure="training has diverged, or an observation was not normalised: lower the learning rate, "
         "wrap the env in VecNormalize, look for huge observations",
-    )  # fmt: skip
+    )
 
 
 def nonfinite_state(
@@ -175,17 +177,24 @@ def nonfinite_state(
     """The error for what an encoder refused, float32 [num_rows, obs_size] and [num_rows]."""
     _, row, field, _, index = failure
     return NonFiniteValue(
-        f"the game produced a value that is not a finite number{agent_text(spec, row)}", fault="engine",
-        env_id=row // spec.agents_per_env, field=k.FIELDS[field], expected="finite float32",
+        f"the game produced a value that is not a finite number{agent_text(spec, row)}",
+        fault="engine",
+        env_id=row // spec.agents_per_env,
+        field=k.FIELDS[field],
+        expected="finite float32",
         got=f"{obs[row, index] if field == k.F_OBS else rewards[row]} at index {index}",
         cure=_NAN_CURE.format(who="game's state or reward"),
-    )  # fmt: skip
+    )
 
 
 def nonfinite_line(
-    spec: EnvSpec, obs: NDArray[np.float32], rewards: NDArray[np.float32], dones: NDArray[np.uint8], row: int,
+    spec: EnvSpec,
+    obs: NDArray[np.float32],
+    rewards: NDArray[np.float32],
+    dones: NDArray[np.uint8],
+    row: int,
     number: int,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """A line with one row that an encoder refuses: a trainer refuses it, too, and names what is not finite.
 
     Args:

@@ -94,10 +94,12 @@ def check_parameter(
         number = isinstance(bound, (int, float, np.integer, np.floating))
         if not number or not -math.inf < bound < math.inf or not parameter.low <= bound <= parameter.high:
             raise ConfigurationError(
-                f"a parameter is {'out of range' if number else 'a number'}: {name}", env_id=env_id,
-                field=field or name, expected=f"{parameter.low:g} to {parameter.high:g}",
+                f"a parameter is {'out of range' if number else 'a number'}: {name}",
+                env_id=env_id,
+                field=field or name,
+                expected=f"{parameter.low:g} to {parameter.high:g}",
                 got=" to ".join(f"{end:g}" for end in dict.fromkeys(value)) if isinstance(value, tuple) else value,
-            )  # fmt: skip
+            )
 
 
 def names_text(names: Iterable[str], field: str = "GET") -> str:
@@ -176,7 +178,11 @@ def read_known(raw: bytes, spec: EnvSpec, env_id: int) -> dict[str, float]:
     for name in settings:
         if name not in names:
             raise MalformedMessage(
-                "there is no such parameter", fault="trainer", env_id=env_id, field="SET", expected=", ".join(names),
+                "there is no such parameter",
+                fault="trainer",
+                env_id=env_id,
+                field="SET",
+                expected=", ".join(names),
                 got=name,
-            )  # fmt: skip
+            )
     return settings

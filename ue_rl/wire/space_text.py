@@ -29,8 +29,9 @@ SAFE = "-._~/[]^*"  # stands as it is in a name; everything else but letters and
 def space_text(space: Space) -> str:
     """The canonical text of `space`."""
     if isinstance(space, Branch):
-        parts = [f"{name_text(name)}:{space_text(part)}" if space.named else space_text(part)
-                 for name, part in space.parts]  # fmt: skip
+        parts = [
+            f"{name_text(name)}:{space_text(part)}" if space.named else space_text(part) for name, part in space.parts
+        ]
         return f"{'DICT' if space.named else 'TUPLE'}({','.join(parts)})"
     shape = f"[{','.join(map(str, space.shape))}]"
     if space.kind is LeafKind.IMAGE:

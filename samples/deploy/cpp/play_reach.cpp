@@ -9,6 +9,7 @@
 #include <exception>
 #include <vector>
 
+#define UE_RL_BRIDGE_IMPLEMENTATION
 #include "../../cpp/reach_game.hpp"
 #include "onnx_policy.hpp"
 

@@ -1,6 +1,8 @@
-// A console engine: the reach task, as fast as a trainer asks; in shared memory with UeRlSharedMemory.cs.
+// A console engine: the reach task, as fast as a trainer asks; in shared memory with UeRlSharedMemory.cs. With
+// --heuristic a script plays so many episodes without a trainer, and each step is shown.
 //
-//     mcs -out:samples/unity/build/engine.exe samples/unity/UeRl{Bridge,SharedMemory}.cs samples/unity/console/*.cs
+//     mcs -out:samples/unity/build/engine.exe samples/unity/UeRl{Bridge,SharedMemory,Heuristic}.cs \
+//         samples/unity/console/*.cs
 //     mono samples/unity/build/engine.exe --port 7777 --num-envs 16 --seed 1
 
 using System;
@@ -12,11 +14,11 @@ namespace UeRl.Samples
     public static class Program
     {
         private const string Usage = "usage: engine.exe [--port N] [--num-envs N] [--obs-size N] [--max-steps N] "
-            + "[--per-env] [--seed N]";
+            + "[--per-env] [--seed N] [--heuristic EPISODES]";
 
         public static int Main(string[] arguments)
         {
-            long port = 7777, numEnvs = 8, seed = 0, obsSize = 6, maxSteps = 60;
+            long port = 7777, numEnvs = 8, seed = 0, obsSize = 6, maxSteps = 60, episodes = 0;
             bool perEnv = false;
             for (int i = 0; i < arguments.Length; i++)
             {
@@ -26,6 +28,7 @@ namespace UeRl.Samples
                 else if (number && arguments[i] == "--num-envs" && Integer(arguments[i + 1], 65536, out numEnvs)) i++;
                 else if (number && arguments[i] == "--obs-size" && Integer(arguments[i + 1], 4096, out obsSize)) i++;
                 else if (number && arguments[i] == "--max-steps" && Integer(arguments[i + 1], 65536, out maxSteps)) i++;
+                else if (number && arguments[i] == "--heuristic" && Integer(arguments[i + 1], 65536, out episodes)) i++;
                 else if (number && arguments[i] == "--seed" && Integer(arguments[i + 1], long.MaxValue, out seed)) i++;
                 else
                 {
@@ -42,6 +45,18 @@ namespace UeRl.Samples
             UeRlSpec spec = ReachGame.Spec((int)numEnvs, perEnv ? "PER_ENV" : "ANY", (int)obsSize);
             using (var bridge = new UeRlBridge(spec, game))
             {
+                if (episodes > 0)
+                {
+                    bridge.Heuristic = TowardsTarget;
+                    bridge.Show = (row, text) =>
+                    {
+                        Console.WriteLine(text);
+                        if (game.Rows.Terminated[row] || game.Rows.Truncated[row]) episodes--;
+                    };
+                    while (episodes > 0)
+                        if (bridge.Receive()) bridge.Answer();
+                    return 0;
+                }
                 try
                 {
                     bridge.Start((int)port);
@@ -58,6 +73,16 @@ namespace UeRl.Samples
                     bridge.Wait(50);
                     if (bridge.Receive()) bridge.Answer(); // the game has simulated in OnAction
                 }
+            }
+        }
+
+        private static void TowardsTarget(UeRlRows rows, int row)
+        {
+            int seen = row * rows.ObsSize, action = row * rows.ActSize;
+            for (int i = 0; i < 2; i++)
+            {
+                float push = (float)(4 * rows.Observations[seen + 4 + i] - 2 * rows.Observations[seen + 2 + i]);
+                rows.Actions[action + i] = Math.Max(-1, Math.Min(1, push));
             }
         }
 

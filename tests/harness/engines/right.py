@@ -88,9 +88,18 @@ class RightEngine(LineEngine):
     """
 
     def __init__(
-        self, *, num_envs: int = 3, channel: str = "ANY", env_type: str = "MULTI", choices: bool = False,
-        parameters: bool = False, numbers: bool = False, seed: int = 0, host: str = "127.0.0.1", port: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        num_envs: int = 3,
+        channel: str = "ANY",
+        env_type: str = "MULTI",
+        choices: bool = False,
+        parameters: bool = False,
+        numbers: bool = False,
+        seed: int = 0,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
         self.num_envs, self.channel, self.env_type = num_envs, channel, env_type
         self.choices, self.parameters, self.numbers = choices, parameters, numbers
         self.config = self._config()

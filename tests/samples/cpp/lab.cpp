@@ -1,6 +1,7 @@
 // An engine with everything beside plain steps, for tests/samples/test_cpp.py.
 //
 //   lab KIND [PORT | shm:NAME [SILENCE STARTING]]      prints "PORT n"; seconds, see detail::silence
+//   lab KIND heuristic                                  plays eight rounds itself, and shows them
 //
 // KIND plain: 3 envs, DISCRETE(3) with masks, options, infos, parameters and all calls; actions other than RESET take
 // two ticks in env 2. KIND agents: 2 envs with two hunters (BOX) and one prey (DISCRETE(3), masked); the prey leaves
@@ -10,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 
+#define UE_RL_BRIDGE_IMPLEMENTATION
 #include "ue_rl_bridge.hpp"
 
 using namespace ue_rl;
@@ -118,6 +120,21 @@ public:
 
 static int serve(Bridge& bridge, const std::string& where) {
     Options options;
+    if (where == "heuristic") {  // eight rounds of ones
+        static int rounds = 0;
+        options.heuristic = [&](const AgentView& view, float* action) {
+            if (view.row == 0 && ++rounds > 8) throw std::runtime_error("enough");
+            std::fill_n(action,
+                        bridge.layout.agents[static_cast<std::size_t>(view.row) % bridge.layout.per_env].act_size,
+                        1.0f);
+        };
+        options.show = [&](const AgentView& view) {
+            std::printf("%s%s\n", text_of(bridge, view).c_str(), !view.mask ? "" : view.mask[1] ? " 1" : " 0");
+        };
+        Server server(bridge, options);
+        if (server.start()) server.run();
+        return std::printf("%s\n", server.error().c_str()), 0;
+    }
     if (where.rfind("shm:", 0) == 0) options.shm_name = where.substr(4);
     else options.port = std::stoi(where);
     options.ring_size = 65536;
@@ -136,8 +153,9 @@ int main(int count, char** arguments) {
     spec.obs_size = 2;
     if (kind == "plain") {
         spec.num_envs = 3;
-        spec.act_space = "DISCRETE(3)";
-        spec.features = {"SEED", "OPTIONS", "TRUNC", "INFO", "MASK", "TIME_SCALE", "PAUSE", "RENDER", "GOAL_REWARD"};
+        spec.act_space = Discrete(3);
+        spec.features = {Feature::Seed,      Feature::Options, Feature::Trunc,  Feature::Info,      Feature::Mask,
+                         Feature::TimeScale, Feature::Pause,   Feature::Render, Feature::GoalReward};
         spec.parameters = {{"step size", 1, 0, 10}, {"wind", -0.5}};
         spec.obs_names = {"position[m]", "steps"};
         Plain bridge(spec);
@@ -147,17 +165,20 @@ int main(int count, char** arguments) {
         spec.obs_size = 3;
         spec.act_size = 2;
         spec.num_envs = 2;
-        spec.features = {"MASK"};
-        spec.agents = {{"hunter", 2, 2, 0, "", "", {}, {}}, {"prey", 1, 0, 1, "", "DISCRETE(3)", {}, {}}};
+        spec.features = {Feature::Mask};
+        spec.agents = {{"hunter", 2, 2, 0, {}, {}, {}, {}}, {"prey", 1, 0, 1, {}, Discrete(3), {}, {}}};
         Agents bridge(spec);
         return serve(bridge, where);
     }
     if (kind == "single") spec.env_type = EnvType::Single;
     if (kind == "rlbase") spec.env_type = EnvType::RlBase, spec.version = 0;
-    if (kind == "tree")
-        spec.obs_size = 3, spec.obs_space = "DICT(pose:BOX(-inf:inf)[2],count:DISCRETE(100))", spec.act_size = 3,
-        spec.act_space = "TUPLE(DISCRETE(-1:1),BOX(-2:2)[2])";
-    if (kind == "image") spec.num_envs = 2, spec.image = "HWC(4,5,3)";
+    if (kind == "tree") {
+        const double inf = std::numeric_limits<double>::infinity();
+        spec.obs_size = spec.act_size = 3;
+        spec.obs_space = Dict({{"pose", Box(-inf, inf, {2})}, {"count", Discrete(100)}});
+        spec.act_space = Tuple({Discrete(3, -1), Box(-2, 2, {2})});
+    }
+    if (kind == "image") spec.num_envs = 2, spec.image = {4, 5, 3};
     if (kind == "thrower") spec.num_envs = 2;
     Counter bridge(spec);
     bridge.throws = kind == "thrower";

@@ -17,7 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "ue_rl_bridge.hpp"
+#define UE_RL_BRIDGE_IMPLEMENTATION
+#include "space_text.hpp"
 
 using namespace ue_rl;
 namespace d = ue_rl::detail;
@@ -36,12 +37,23 @@ static std::vector<std::string> names_of(const std::string& text) {
     return names;
 }
 
-struct Unreadable {};
-
 static int integer(const std::string& text) {
     std::uint64_t value = 0;
     if (!d::read_integer(d::trim(text), INT32_MAX, value)) throw Unreadable{};
     return static_cast<int>(value);
+}
+
+static const std::string feature_names[] = {"SEED",       "OPTIONS", "TRUNC",  "INFO",       "MASK",
+                                            "TIME_SCALE", "PAUSE",   "RENDER", "GOAL_REWARD"};
+
+static Image image_of(const std::string& text) {
+    const auto sides = split(text.substr(4, text.find(')') - 4), ',');
+    const auto side = [&](std::size_t i) {
+        return static_cast<std::uint32_t>(i < sides.size() ? integer(sides[i]) : 0);
+    };
+    const bool only = text.find(",ONLY") != std::string::npos;
+    if (text[0] == 'C') return {side(1), side(2), side(0), true, only};
+    return {side(0), side(1), side(2), false, only};
 }
 
 // A handshake as a Spec: what an engine's author would have written.
@@ -71,12 +83,18 @@ static Spec spec_of(const std::string& config) {
     if (spec.env_type != EnvType::Multi) spec.num_envs = 1;
     take("ENV_COUNT", [&](auto& v) { spec.num_envs = integer(v); });
     take("VERSION", [&](auto& v) { spec.version = integer(v); });
-    take("CHANNEL", [&](auto& v) { spec.channel = v; });
-    take("ACT_SPACE", [&](auto& v) { spec.act_space = v; });
-    take("OBS_SPACE", [&](auto& v) { spec.obs_space = v; });
-    take("IMAGE", [&](auto& v) { spec.image = v; });
+    take("CHANNEL", [&](auto& v) {
+        spec.channel = v == "ANY" ? Channel::Any : v == "SHARED" ? Channel::Shared : Channel::PerEnv;
+    });
+    take("ACT_SPACE", [&](auto& v) { spec.act_space = SpaceText::read(v); });
+    take("OBS_SPACE", [&](auto& v) { spec.obs_space = SpaceText::read(v); });
+    take("IMAGE", [&](auto& v) { spec.image = image_of(v); });
     take("FEATURES", [&](auto& v) {
-        for (const std::string& name : split(v, ',')) spec.features.insert(name);
+        for (const std::string& name : split(v, ',')) {
+            const auto* found = std::find(std::begin(feature_names), std::end(feature_names), name);
+            if (found != std::end(feature_names))
+                spec.features.insert(static_cast<Feature>(found - std::begin(feature_names)));
+        }
     });
     take("OBS_NAMES", [&](auto& v) { spec.obs_names = names_of(v); });
     take("ACT_NAMES", [&](auto& v) { spec.act_names = names_of(v); });
@@ -98,8 +116,8 @@ static Spec spec_of(const std::string& config) {
             group.count = integer(text.substr(text.find(':') + 1));
             take("OBS." + name, [&](auto& x) { group.obs_size = integer(x); });
             take("ACT." + name, [&](auto& x) { group.act_size = integer(x); });
-            take("OBS_SPACE." + name, [&](auto& x) { group.obs_space = x; });
-            take("ACT_SPACE." + name, [&](auto& x) { group.act_space = x; });
+            take("OBS_SPACE." + name, [&](auto& x) { group.obs_space = SpaceText::read(x); });
+            take("ACT_SPACE." + name, [&](auto& x) { group.act_space = SpaceText::read(x); });
             take("OBS_NAMES." + name, [&](auto& x) { group.obs_names = names_of(x); });
             take("ACT_NAMES." + name, [&](auto& x) { group.act_names = names_of(x); });
             spec.agents.push_back(group);

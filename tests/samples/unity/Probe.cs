@@ -1,6 +1,7 @@
 // What the tests run in mono: engines of each kind, and the codec on lines from standard input.
 //
 //     probe.exe serve sink|plain|agents|behaviour PORT ENVS [SILENCE STARTING]  one line "listening .." first
+//     probe.exe play sink|plain|agents|behaviour ROUNDS ENVS  ones, and what each agent sees
 //     probe.exe codec         each line: COMMAND TAB CONFIG TAB TEXT, answered by one line
 //     probe.exe floats FILE   float32 in, their texts out, one a line
 //     probe.exe parse FILE    texts in, the bits of double and float32 out
@@ -44,6 +45,7 @@ namespace UeRl.Tests
                     }
                     Serve(words[1], int.Parse(words[2]), int.Parse(words[3]));
                     break;
+                case "play": Play(words[1], int.Parse(words[2]), int.Parse(words[3])); break;
                 case "codec": Codec(); break;
                 case "floats": Floats(File.ReadAllBytes(words[1])); break;
                 case "parse": Parse(File.ReadAllLines(words[1])); break;
@@ -62,10 +64,7 @@ namespace UeRl.Tests
                 Loop(port, numEnvs);
                 return;
             }
-            UeRlGame game = kind == "agents" ? (UeRlGame)new Agents(numEnvs)
-                : new KitchenSink(numEnvs, kind == "plain");
-            UeRlSpec spec = kind == "agents" ? Agents.Spec(numEnvs) : KitchenSink.Spec(numEnvs, kind == "plain");
-            using (var bridge = new UeRlBridge(spec, game))
+            using (UeRlBridge bridge = Made(kind, numEnvs))
             {
                 bridge.Start(port);
                 Console.WriteLine("listening " + bridge.Port);
@@ -73,6 +72,50 @@ namespace UeRl.Tests
                 {
                     if (!bridge.IsStepping) bridge.Wait(50);
                     bridge.Tick();
+                }
+            }
+        }
+
+        private static UeRlBridge Made(string kind, int numEnvs)
+        {
+            UeRlGame game = kind == "agents" ? (UeRlGame)new Agents(numEnvs)
+                : new KitchenSink(numEnvs, kind == "plain");
+            return new UeRlBridge(
+                kind == "agents" ? Agents.Spec(numEnvs) : KitchenSink.Spec(numEnvs, kind == "plain"), game);
+        }
+
+        private static void Play(string kind, int rounds, int numEnvs)
+        {
+            if (kind == "behaviour")
+            {
+                var one = new ReachBehaviour(numEnvs);
+                one.Begin(0);
+                for (; rounds > 0; rounds--)
+                {
+                    one.Fixed();
+                    one.Physics();
+                    one.Frame();
+                    one.Draw();
+                    Console.WriteLine(UnityEngine.GUI.Shown);
+                }
+                return;
+            }
+            using (UeRlBridge bridge = Made(kind, numEnvs))
+            {
+                bridge.Heuristic = (rows, row) =>
+                {
+                    for (int i = 0; i < rows.ActSize; i++)
+                        rows.Actions[row * rows.ActSize + i] = rounds == 1 && kind == "plain" ? 0.5f : 1;
+                };
+                bridge.Show = (row, text) => Console.WriteLine(text);
+                bridge.Start();
+                try
+                {
+                    for (; rounds > 0; rounds--) bridge.Tick();
+                }
+                catch (InvalidOperationException error)
+                {
+                    Console.WriteLine(error.Message);
                 }
             }
         }
@@ -111,6 +154,14 @@ namespace UeRl.Tests
             internal void Fixed() { FixedUpdate(); }
 
             internal void Frame() { Update(); }
+
+            internal void Draw() { OnGUI(); }
+
+            protected override void Heuristic(UeRlRows rows, int row)
+            {
+                for (int i = 0; i < 2; i++)
+                    rows.Actions[2 * row + i] = 4 * rows.Observations[6 * row + 4 + i];
+            }
 
             internal void Physics() { _game.Simulate(); }
         }

@@ -16,6 +16,36 @@ namespace UnityEngine
 
     public class MonoBehaviour { }
 
+    public static class Input
+    {
+        public static float GetAxis(string axisName) { return 0; }
+    }
+
+    public static class LayerMask
+    {
+        public static int GetMask(params string[] layerNames) { return 1; }
+    }
+
+    public struct Rect
+    {
+        public Rect(float x, float y, float width, float height) { }
+    }
+
+    public static class Screen
+    {
+        public static int width = 640, height = 480;
+    }
+
+    public static class GUI
+    {
+        public static string Shown;
+
+        public static void Label(Rect position, string text)
+        {
+            Shown = text;
+        }
+    }
+
     public static class Debug
     {
         public static void Log(object message)

@@ -71,7 +71,7 @@ int main(int Count, char** Words)
 		Component.ActionTicks += Word == "action-ticks" ? 3 : 0;
 		Component.Channel = Word == "any" ? EUeRlChannel::Any : Component.Channel;
 		Component.GatherSeconds = Word == "patient" ? 0.2f : Component.GatherSeconds;  // for a busy machine
-		Component.ActionSpace = Word == "bad-space" ? FString(TEXT("DISCRETE")) : Component.ActionSpace;
+		Component.ActionSpace = Word == "bad-space" ? FUeRlSpace::MakeDiscrete(0) : Component.ActionSpace;
 		FCommandLine::StandInLine += StandIn::ToUtf16((" " + Word).c_str());
 	}
 	std::signal(SIGTERM, [](int) { GStandInExitRequested = true; });

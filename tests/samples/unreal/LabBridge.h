@@ -15,8 +15,13 @@ public:
 	ULabBridge()
 	{
 		ObservationSize = 2;
-		ActionSpace = TEXT("DISCRETE(3)");
-		ObservationSpace = TEXT("DICT(position:BOX(-inf:inf),ticks:BOX(0:inf))");
+		ActionSpace = FUeRlSpace::MakeDiscrete(3);
+		FUeRlSpace Part;
+		Part.Name = TEXT("position");
+		ObservationSpace.Add(Part);
+		Part.Name = TEXT("ticks");
+		Part.Low.Add(0.0);
+		ObservationSpace.Add(Part);
 		bMasks = true;
 		FUeRlParameter Push;
 		Push.Name = TEXT("push");

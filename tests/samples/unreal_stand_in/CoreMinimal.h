@@ -190,6 +190,7 @@ public:
 	FString(const TCHAR* Given) : Text(Given) {}
 	const TCHAR* operator*() const { return Text.c_str(); }
 	bool operator==(const FString& Other) const { return Text == Other.Text; }
+	bool IsEmpty() const { return Text.empty(); }
 
 private:
 	std::u16string Text;

@@ -41,8 +41,11 @@ def mixed(bench: Bench) -> str:
     for resets in ([env for env in range(peer.spec.num_envs) if env % 2 == odd] for odd in (0, 1)):
         bench.begin(seeds=seeds_of(bench))
         states = bench.play(known.actions[0], resets=resets)
-        wrong = [env for env in range(peer.spec.num_envs)
-                 if env not in resets and (states.obs[env] != known.obs[1, env]).any()]  # fmt: skip
+        wrong = [
+            env
+            for env in range(peer.spec.num_envs)
+            if env not in resets and (states.obs[env] != known.obs[1, env]).any()
+        ]
         if wrong:
             text = f"env {wrong[0]} took a step beside a reset of env {resets[0]}, and went elsewhere than alone"
             seen = f"alone {shown(known.obs[1, wrong[:1]])}; beside it {shown(states.obs[wrong[:1]])}"
@@ -56,9 +59,16 @@ def same(bench: Bench) -> str:
     if not takes_seeds(bench):
         raise Skip("FEATURES has no SEED")
     bench.needs_right(
-        "reset-ignored", "seed-ignored", "not-repeatable", "seed-refused", "done-after-reset", "stale-reset",
-        "resets-all", "wrong-env-acted", "same-trajectory",
-    )  # fmt: skip
+        "reset-ignored",
+        "seed-ignored",
+        "not-repeatable",
+        "seed-refused",
+        "done-after-reset",
+        "stale-reset",
+        "resets-all",
+        "wrong-env-acted",
+        "same-trajectory",
+    )
     first, known = bench.shared.get("episode", ("", None))
     if not isinstance(known, Episode):
         if bench.memo.get("repeats") is False:

@@ -147,10 +147,12 @@ def _judge_own(bench: Bench, reel: Reel, tries: list[Try]) -> bool:
         return True
     # Some numbers may be old, and the others new.
     old = [
-        d for d in range(before.shape[1])
-        if (before[:, d] == answer[:, d]).all() and jumps[:, d].mean() >= 0.5
+        d
+        for d in range(before.shape[1])
+        if (before[:, d] == answer[:, d]).all()
+        and jumps[:, d].mean() >= 0.5
         and by_chance(reel.obs[:, env, d, None], len(before)) < SURE
-    ]  # fmt: skip
+    ]
     if old:
         text = f"{times} the numbers {old[:8]} were those before it, and jumped a step later"
         bench.fail("stale-reset", text, seen, env)
@@ -207,9 +209,10 @@ def _begun_instead(reel: Reel, tries: list[Try]) -> int | None:
 def _jumps_beside(reel: Reel, tries: list[Try], env: int) -> NDArray[np.bool_]:
     """At which of these resets of another env did this one jump? Of those where it could have."""
     at = [
-        one for one in tries
+        one
+        for one in tries
         if not reel.over[one.t - 1, env] and reel.steps[one.then, env] and _moved(reel, one.t - 1, env)
-    ]  # fmt: skip
+    ]
     change = [reel.obs[one.then, env] - reel.obs[one.t - 1, env] for one in at]
     return reel.jump(np.array(change, np.float32).reshape(len(at), reel.obs.shape[2])) > JUMP
 
@@ -218,10 +221,15 @@ def _judge_others(bench: Bench, reel: Reel, tries: list[Try]) -> None:
     own = [reel.obs[one.then, one.env] - reel.obs[one.t - 1, one.env] for one in tries]
     rate = float(np.mean(reel.jump(np.array(own)) > JUMP))
     others = [
-        (one, env) for one in tries for env in range(reel.obs.shape[1])
-        if env != one.env and not reel.over[one.t - 1, env] and reel.steps[one.then, env]
-        and not reel.over[one.then, env] and _moved(reel, one.t - 1, env)  # last steps may be farther
-    ]  # fmt: skip
+        (one, env)
+        for one in tries
+        for env in range(reel.obs.shape[1])
+        if env != one.env
+        and not reel.over[one.t - 1, env]
+        and reel.steps[one.then, env]
+        and not reel.over[one.then, env]
+        and _moved(reel, one.t - 1, env)  # last steps may be farther
+    ]
     if not others or rate < 0.2:
         return
     far = reel.jump(np.array([reel.obs[one.then, env] - reel.obs[one.t - 1, env] for one, env in others])) > JUMP

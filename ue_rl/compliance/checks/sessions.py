@@ -184,9 +184,13 @@ def _garbage(bench: Bench) -> list[bytes]:
         texts += [row.removeprefix("ACT="), f"{row}||{row}", f"{row}||", f"{reset};SEED=-1", f"{reset};AGENT=99", "="]
     lines = [text.encode() + b"\n" for text in texts]
     lines += [
-        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\n", b"\0" * 64 + b"\n",
-        row.encode() + b"\xff\xfe\n", b"\xc3\x28\r\r\n", b"||" * 500 + b"\n",
-    ]  # fmt: skip
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\n",
+        b"\0" * 64 + b"\n",
+        row.encode() + b"\xff\xfe\n",
+        b"\xc3\x28\r\r\n",
+        b"||" * 500 + b"\n",
+    ]
     if peer.max_line <= _ENDLESS:
         lines.append(b"A" * (peer.max_line + 4096))
     rng, good = random.Random(bench.options.seed), [row.encode(), reset.encode()]

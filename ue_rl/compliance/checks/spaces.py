@@ -12,7 +12,6 @@ from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.rounding import all_of, rounding
 from ue_rl.compliance.sampling import one_specs
 from ue_rl.compliance.spelling import numbers as text_of
-from ue_rl.compliance.symptoms import number_name, out_of_bounds
 from ue_rl.compliance.tape import Reel
 from ue_rl.spaces.actions import ActionKind
 
@@ -39,11 +38,11 @@ def inside(bench: Bench) -> str:
         raise Skip("OBS_SPACE has no bounds")
     if watcher.outside:
         first = list(watcher.outside.items())[:_SHOWN]
-        parts = [out_of_bounds(ones[agent], number, value) for (agent, number), (_, value) in first]
+        parts = [ones[agent].out_of_bounds(number, value) for (agent, number), (_, value) in first]
         bench.fail("outside-obs-space", "; ".join(parts), env_id=first[0][1][0] // spec.agents_per_env)
     elif watcher.broken:
         (agent, number), (row, value) = next(iter(watcher.broken.items()))
-        text = f"{number_name(ones[agent], number)} is a choice and was {value:g}"
+        text = f"{ones[agent].obs_name(number)} is a choice and was {value:g}"
         bench.fail("outside-obs-space", text, env_id=row // spec.agents_per_env)
     return f"{len(bench.tape)} observations of each env"
 

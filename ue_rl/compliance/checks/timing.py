@@ -42,9 +42,11 @@ def speed(bench: Bench) -> str:
     p50, p99 = np.percentile(taken, (50, 99)).tolist()
     envs = bench.peer().spec.num_envs
     bench.speed |= {
-        "p50_ms": round(p50 * 1e3, 3), "p99_ms": round(p99 * 1e3, 3), "steps_per_s": round(steps, 1),
+        "p50_ms": round(p50 * 1e3, 3),
+        "p99_ms": round(p99 * 1e3, 3),
+        "steps_per_s": round(steps, 1),
         "env_steps_per_s": round(steps * envs, 1),
-    }  # fmt: skip
+    }
     said = f"p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms, {steps:.0f} steps/s, {steps * envs:.0f} env-steps/s"
     ticks = _TICKS_OF_RLBASE if bench.peer().spec.env_type is EnvType.RLBASE else 1
     if ticks == 1 and (rate := ticks_of(taken)):

@@ -79,9 +79,17 @@ class ChaosBridge(VectorBridge):
     """
 
     def __init__(
-        self, num_envs: int = 2, *, seed: int = 0, channel: Channel = Channel.ANY, record: Record | None = None,
-        fault: str | None = None, after: int = 0, exit_code: int = 0, step_seconds: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        num_envs: int = 2,
+        *,
+        seed: int = 0,
+        channel: Channel = Channel.ANY,
+        record: Record | None = None,
+        fault: str | None = None,
+        after: int = 0,
+        exit_code: int = 0,
+        step_seconds: float = 0.0,
+    ) -> None:
         features = frozenset(("SEED", "TRUNC"))
         super().__init__(EnvSpec(3, 1, num_envs=num_envs, features=features, channel=channel))
         self._record, self._fault, self._exit_code = record, fault, exit_code
@@ -196,9 +204,15 @@ def _serve(a: argparse.Namespace, fault: str | None, record: Record | None) -> N
     from ue_rl.bridges.shm.upgrade import ShmUpgrader
 
     bridge = ChaosBridge(
-        a.num_envs, seed=a.seed, channel=_WIRINGS[a.wiring], record=record, fault=fault if a.after else None,
-        after=a.after, exit_code=a.exit_code, step_seconds=a.step_seconds,
-    )  # fmt: skip
+        a.num_envs,
+        seed=a.seed,
+        channel=_WIRINGS[a.wiring],
+        record=record,
+        fault=fault if a.after else None,
+        after=a.after,
+        exit_code=a.exit_code,
+        step_seconds=a.step_seconds,
+    )
 
     def ready(server: BridgeServer) -> None:
         print(f"listening on {server.url}", flush=True)

@@ -18,6 +18,7 @@
 #     rl_set(name: String, value: float)  # a parameter has changed, see `parameters`
 #     rl_mask() -> Array                # a bool for each choice: is it legal now?
 #     rl_info() -> Dictionary           # what else the trainer should see after a step; {}: nothing
+#     rl_heuristic(observation: Array) -> Array  # plays in heuristic mode, see ue_rl_heuristic.gd
 #
 # Lock-step: _physics_process waits for a request, applies it, and returns; Godot does a physics tick; the next
 # _physics_process answers. While nobody asks, the tree is paused. Run the game with --fixed-fps 60 (your physics
@@ -32,6 +33,9 @@ const Link = preload("ue_rl_link.gd")
 const Text = preload("ue_rl_text.gd")
 const Grammar = preload("ue_rl_grammar.gd")
 const Calls = preload("ue_rl_calls.gd")
+const Heuristic = preload("ue_rl_heuristic.gd")
+
+signal seen(env, text)  # in heuristic mode, after each step and reset: what the env's agent sees
 
 const SPIN_USEC = 60  # spin for so long after the last message: the shortest sleep takes as long
 const BREATHE_USEC = 50000  # hand the frame back to Godot so often while the trainer is busy learning
@@ -52,6 +56,7 @@ export(PoolStringArray) var observation_names = PoolStringArray()  # for people:
 export(PoolStringArray) var action_names = PoolStringArray()
 export var parameters = {}  # what a trainer may set: {"gravity": [9.8, 0.0, 20.0]}, value now, lowest, highest
 export var env_group = ""  # start by itself with the nodes of this group and the two sizes below
+export var heuristic = false  # rl_heuristic() of the envs plays, and nobody is listened to; --heuristic=1
 export var obs_size = 0
 export var act_size = 0
 
@@ -59,6 +64,7 @@ var _server = TCP_Server.new()
 var _envs = []
 var _grammar = null
 var _calls = null
+var _player = null  # in heuristic mode
 var _handshake = ""
 var _line_limit = 0
 var _links = []  # the session's connections: [the first] or [the first, env 0, env 1, ..]; empty without a trainer
@@ -108,13 +114,16 @@ func start(envs: Array, numbers_per_observation: int, numbers_per_action: int) -
 	var address = argument("host", host)
 	var number = int(argument("port", str(port)))
 	var fault = _grammar.fault()
-	if fault == "" and _server.listen(number, address) != OK:
+	if fault == "" and argument("heuristic", str(int(heuristic))) == "1":
+		_player = Heuristic.new(self, envs, Array(observation_names))
+	elif fault == "" and _server.listen(number, address) != OK:
 		fault = "cannot listen on %s:%d; is another game using the port?" % [address, number]
 	if fault != "":
 		printerr("ue_rl: " + fault)
 		get_tree().quit(1)
 		return
-	print("ue_rl: %d envs wait for a trainer on %s:%d" % [envs.size(), address, number])
+	if _player == null:
+		print("ue_rl: %d envs wait for a trainer on %s:%d" % [envs.size(), address, number])
 	pause_mode = PAUSE_MODE_PROCESS
 	process_priority = -1000  # before the game's own nodes: they see the new action in the same tick
 	get_tree().paused = lock_step
@@ -147,7 +156,7 @@ func _describe() -> String:
 
 
 func _physics_process(_delta: float) -> void:
-	if not _server.is_listening():
+	if _player == null and not _server.is_listening():
 		return
 	var ended = []
 	for env in _asked:
@@ -208,6 +217,8 @@ func scale_time(scale: float) -> String:
 
 # Takes what has come, without waiting; true when the envs in _asked should move.
 func _poll() -> bool:
+	if _player != null:
+		return _play()
 	var now = OS.get_ticks_usec()
 	if not _wired() or now - _looked > BREATHE_USEC:
 		_looked = now
@@ -239,6 +250,16 @@ func _poll() -> bool:
 				_take(line, env, 1)
 	var waited = OS.get_ticks_usec() - _last_news
 	return _asked.size() == _envs.size() or (not _asked.empty() and waited > GATHER_USEC)
+
+
+func _play() -> bool:
+	var idle = []
+	for env in _envs.size():
+		if not _asked.has(env):
+			idle.append(env)
+	if not idle.empty():
+		_take(_player.request(idle, Text), 0, _envs.size())
+	return not _asked.empty()
 
 
 func _take_from_first(line: String) -> void:
@@ -312,6 +333,8 @@ func _send(link, line: String) -> void:
 
 func _refuse(why: String, row: String) -> void:
 	printerr("ue_rl: %s: '%s'. The trainer is disconnected." % [why, row.left(120)])
+	if _player != null:
+		get_tree().quit(1)
 	if not _links.empty():
 		var _told = _links[0].send("ERROR=" + ("%s: '%s'" % [why, row.left(120)]).percent_encode(), MOST_UNSENT)
 	_end_session()
@@ -376,7 +399,11 @@ func _answer(envs: Array, acted: bool) -> void:
 		if not observation is Array or observation.size() != obs_size:
 			_refuse("rl_observe() must return %d numbers" % obs_size, "env %d: %s" % [env, observation])
 			return
-		var row = _row(env, observation, _envs[env].rl_result(observation) if acted else [0.0, false, false], acted)
+		var result = _envs[env].rl_result(observation) if acted else [0.0, false, false]
+		if _player != null:
+			_player.see(env, observation, result, acted)
+			continue
+		var row = _row(env, observation, result, acted)
 		var end = _numbers[env]
 		if _shared:
 			lines[end] = (lines[end] + "||" if lines.has(end) else "") + row

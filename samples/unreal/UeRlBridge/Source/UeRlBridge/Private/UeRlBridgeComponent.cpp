@@ -9,13 +9,7 @@
 #include "Misc/Parse.h"
 
 THIRD_PARTY_INCLUDES_START
-#if PLATFORM_WINDOWS
-#include "Windows/AllowWindowsPlatformTypes.h"
-#endif
 #include "ue_rl_bridge.hpp"
-#if PLATFORM_WINDOWS
-#include "Windows/HideWindowsPlatformTypes.h"
-#endif
 THIRD_PARTY_INCLUDES_END
 
 DEFINE_LOG_CATEGORY_STATIC(LogUeRl, Log, All);
@@ -139,28 +133,72 @@ static std::string ToUtf8(const FString& Text)
 	return std::string(TCHAR_TO_UTF8(*Text));
 }
 
+static ue_rl::Space SpaceOf(const FUeRlSpace& Given)
+{
+	const std::vector<int> Sizes(Given.Sizes.GetData(), Given.Sizes.GetData() + Given.Sizes.Num());
+	const int First = Sizes.empty() ? 0 : Sizes[0];
+	switch (Given.Kind)
+	{
+	case EUeRlSpace::Discrete:
+		return ue_rl::Discrete(First);
+	case EUeRlSpace::MultiDiscrete:
+		return ue_rl::MultiDiscrete(std::vector<ue_rl::Choice>(Sizes.begin(), Sizes.end()));
+	case EUeRlSpace::MultiBinary:
+		return ue_rl::MultiBinary(First);
+	default:
+		break;
+	}
+	std::vector<ue_rl::Range> Ranges;
+	constexpr double Infinity = std::numeric_limits<double>::infinity();
+	const auto Bound = [](const TArray<double>& Bounds, int32 Index, double Without)
+	{ return Bounds.Num() == 0 ? Without : Bounds[Index < Bounds.Num() ? Index : Bounds.Num() - 1]; };
+	for (int32 Index = 0; Index < FMath::Max(FMath::Max(Given.Low.Num(), Given.High.Num()), 1); Index++)
+	{
+		Ranges.push_back({Bound(Given.Low, Index, -Infinity), Bound(Given.High, Index, Infinity)});
+	}
+	return ue_rl::Box(Ranges, Sizes);
+}
+
+static ue_rl::Space SpaceOf(const TArray<FUeRlSpace>& Parts)
+{
+	if (Parts.Num() == 0)
+	{
+		return {};
+	}
+	if (Parts.Num() == 1 && Parts[0].Name.IsEmpty())
+	{
+		return SpaceOf(Parts[0]);
+	}
+	std::vector<std::pair<std::string, ue_rl::Space>> Named;
+	for (const FUeRlSpace& Part : Parts)
+	{
+		Named.emplace_back(ToUtf8(Part.Name), SpaceOf(Part));
+	}
+	return ue_rl::Dict(Named);
+}
+
 static ue_rl::Spec SpecOf(const UUeRlBridgeComponent& Component)
 {
-	static const char* const Channels[] = {"SHARED", "PER_ENV", "ANY"};
+	static const ue_rl::Channel Channels[] = {ue_rl::Channel::Shared, ue_rl::Channel::PerEnv, ue_rl::Channel::Any};
 	ue_rl::Spec Spec;
 	Spec.obs_size = Component.ObservationSize;
 	Spec.act_size = Component.ActionSize;
 	Spec.num_envs = Component.NumEnvs;
 	const bool bTogether = Component.bLockStep && Component.NumEnvs > 1;  // else the world's ticks depend on who is first
 	Spec.channel = bTogether ? Channels[0] : Channels[static_cast<int32>(Component.Channel)];
-	Spec.act_space = ToUtf8(Component.ActionSpace);
-	Spec.obs_space = ToUtf8(Component.ObservationSpace);
+	Spec.act_space = SpaceOf(Component.ActionSpace);
+	Spec.obs_space = SpaceOf(Component.ObservationSpace);
 	if (Component.bSeeds)
 	{
-		Spec.features.insert("SEED");
+		Spec.features.insert(ue_rl::Feature::Seed);
 	}
 	if (Component.bTruncation)
 	{
-		Spec.features.insert("TRUNC");
+		Spec.features.insert(ue_rl::Feature::Trunc);
 	}
 	if (Component.bMasks)
 	{
-		Spec.features.insert("MASK");
+		Spec.features.insert(ue_rl::Feature::Mask);
 	}
 	for (const FUeRlParameter& Parameter : Component.Parameters)
 	{

@@ -16,6 +16,60 @@ enum class EUeRlChannel : uint8
 	Any,
 };
 
+UENUM(BlueprintType)
+enum class EUeRlSpace : uint8
+{
+	/** Numbers between Low and High. */
+	Box,
+	/** One number: which of Sizes[0] choices. */
+	Discrete,
+	/** A choice for each of Sizes. */
+	MultiDiscrete,
+	/** Sizes[0] flags. */
+	MultiBinary,
+};
+
+/** What the numbers of an action, an observation or a part of it mean. */
+USTRUCT(BlueprintType)
+struct FUeRlSpace
+{
+	GENERATED_BODY()
+
+	/** Of a part of the observation. */
+	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl")
+	FString Name;
+
+	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl")
+	EUeRlSpace Kind = EUeRlSpace::Box;
+
+	/** Box: one bound for all numbers, or one for each. Empty: none. */
+	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl")
+	TArray<double> Low;
+
+	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl")
+	TArray<double> High;
+
+	/** Box: its shape; empty: all numbers, or where parts have names as many as there are bounds. */
+	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl")
+	TArray<int32> Sizes;
+
+	static FUeRlSpace MakeBox(double Lowest, double Highest)
+	{
+		FUeRlSpace Space;
+		Space.Low.Add(Lowest);
+		Space.High.Add(Highest);
+		return Space;
+	}
+
+	static FUeRlSpace MakeDiscrete(int32 Choices)
+	{
+		FUeRlSpace Space;
+		Space.Kind = EUeRlSpace::Discrete;
+		Space.Sizes.Add(Choices);
+		return Space;
+	}
+};
+
 /** A number of the game that a trainer may set, for all envs or for one. */
 USTRUCT(BlueprintType)
 struct FUeRlParameter
@@ -63,17 +117,16 @@ public:
 	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl")
 	int32 ObservationSize = 1;
 
-	/** How many numbers an action has; of DISCRETE(n) one. */
+	/** How many numbers an action has; of a Discrete space one. */
 	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl")
 	int32 ActionSize = 1;
 
-	/** As in docs/protocol.md, section 3: BOX(-1:1), BOX(-1:1,0:5), DISCRETE(3), MULTI_DISCRETE(3,2), MULTI_BINARY(4). */
 	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl")
-	FString ActionSpace = TEXT("BOX(-1:1)");
+	FUeRlSpace ActionSpace = FUeRlSpace::MakeBox(-1.0, 1.0);
 
-	/** Bounds of the observations, BOX(-10:10), or named parts of them; empty: unbounded numbers. */
+	/** One space without a name, or parts that have names; empty: numbers without bounds. */
 	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl")
-	FString ObservationSpace;
+	TArray<FUeRlSpace> ObservationSpace;
 
 	/** Env i's first reset gets Seed + i where the trainer gives none; -1: none. -UERLSeed= comes first. */
 	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl")

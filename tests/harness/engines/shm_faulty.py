@@ -2,10 +2,9 @@
 
 Up to the trainer's answer to the offer everything is FaultyEngine's: a broken handshake is broken here too. What a
 fault means in memory: numbers and flags of a row's `text` are written into the arrays (PRESENT=0, too, which has no
-word in text); TWICE counts frame_seq up by
-two; MISSING answers the other envs and never publishes; WRONG_ENV sends an info for an env that does not exist;
-GARBAGE and OVERSIZE break the command ring; HALF_LINE dies when half of the observations are written. Faults of a
-text's form (a hole, a field twice, no ENV) have no meaning here and are refused.
+word in text); TWICE counts frame_seq up by two; MISSING answers the other envs and never publishes; WRONG_ENV sends an
+info for an env that does not exist; GARBAGE and OVERSIZE break the command ring; HALF_LINE dies when half of the
+observations are written. Faults of a text's form (a hole, a field twice, no ENV) have no meaning here and are refused.
 """
 
 from __future__ import annotations
@@ -27,14 +26,12 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import ACTION_SEQ, SERVER_STATE, SERVING
 from ue_rl.shm.memory import StepMemory, plan
-from ue_rl.shm.offer import READY, is_accept, offer_text
+from ue_rl.shm.offer import READY, offer_text
 from ue_rl.shm.segment import Segment
 from ue_rl.system import processes
 from ue_rl.system.spin import ENGINE_SLICE_MS
 from ue_rl.testing.engines.faulty import AUTO, Fault, FaultKind, FaultyEngine, Script
 from ue_rl.wire.handshake import decode_handshake
-
-__all__ = ["ShmFaultyEngine"]
 
 _FORM = (FaultKind.TOO_FEW, FaultKind.TOO_MANY, FaultKind.OTHER_ENV, FaultKind.NO_ENV)
 _RING = 4096
@@ -69,9 +66,17 @@ class ShmFaultyEngine(FaultyEngine):
             spec = decode_handshake(config)
             regions = {"mask_size": spec.mask_size, "agents": bool(spec.groups)}
         header, size = plan(
-            self.num_envs, self.obs_size, self.act_size, ring_size=_RING, config=config, token=self._token, **regions,
-            proof=secrets.token_bytes(16), server_pid=os.getpid(), server_start=processes.start_time(),
-        )  # fmt: skip
+            self.num_envs,
+            self.obs_size,
+            self.act_size,
+            ring_size=_RING,
+            config=config,
+            token=self._token,
+            **regions,
+            proof=secrets.token_bytes(16),
+            server_pid=os.getpid(),
+            server_start=processes.start_time(),
+        )
         self._segment = Segment.create(size)
         self._memory = StepMemory.create(self._segment.memory, header, config)
         self._memory.store_u32(SERVER_STATE, SERVING)
@@ -92,7 +97,7 @@ class ShmFaultyEngine(FaultyEngine):
     # -- in memory
 
     def _answer(self, sock: socket.socket, line: bytes) -> None:
-        if not is_accept(line):
+        if not line.upper().startswith(b"SHM=ACCEPT"):
             super()._answer(sock, line)
             return
         seen = self._memory.load_u64(ACTION_SEQ)  # before READY: the trainer may ask right behind it

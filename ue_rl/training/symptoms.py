@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import printable
-from ue_rl.spaces.tree import leaves
 from ue_rl.spec import EnvSpec
 
 LONG = 3000  # steps of each env without an end of an episode, or without a reward, that are worth a word
@@ -40,8 +38,7 @@ class Symptoms:
     def __init__(self, spec: EnvSpec, carrier: str = "tcp", *, long: int = LONG, enough: int = ENOUGH) -> None:
         self.steps = 0
         self._spec, self._long, self._enough = spec, long, enough
-        low, high = spec.obs_bounds
-        self._low, self._high = low - slack(low), high + slack(high)
+        self._low, self._high = low, high = spec.obs_limits
         self._bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
         self._numbers = spec.image is None or not spec.image.only  # beside an only image the row means nothing
         self._least = np.full(spec.obs_size, np.inf, np.float32)
@@ -115,7 +112,7 @@ class Symptoms:
             return
         self._outside = True
         parts = [
-            out_of_bounds(self._spec, i, float(least[i] if least[i] < self._low[i] else greatest[i]))
+            self._spec.out_of_bounds(i, float(least[i] if least[i] < self._low[i] else greatest[i]))
             for i in wrong[:_SHOWN].tolist()
         ]
         said.append(
@@ -130,7 +127,7 @@ class Symptoms:
         if len(constant) and len(constant) == self._spec.obs_size:
             said.append(f"the observation never changed in {self.steps:,} steps of each env: nothing can be learnt")
         elif len(constant):
-            names = ", ".join(f"{number_name(self._spec, i)} ({self._least[i]:g})" for i in constant[:_SHOWN].tolist())
+            names = ", ".join(f"{self._spec.obs_name(i)} ({self._least[i]:g})" for i in constant[:_SHOWN].tolist())
             said.append(
                 f"{len(constant)} of {self._spec.obs_size} numbers of the observation never changed in "
                 f"{self.steps:,} steps of each env: {names}{_more(constant)}"
@@ -145,37 +142,6 @@ class Symptoms:
                 "game's tick, it writes a message in several sends. Send each message at once, and set TCP_NODELAY on "
                 "the engine's socket"
             )
-
-
-def out_of_bounds(spec: EnvSpec, index: int, value: float) -> str:
-    """Of a number of the observation that was outside its space, for people."""
-    low, high = spec.obs_bounds
-    return f"{number_name(spec, index)} was {value:g}, not in {low[index]:g} to {high[index]:g}"
-
-
-def number_name(spec: EnvSpec, index: int) -> str:
-    """Of a number of the observation, for people, with its index in the row."""
-    if spec.obs_names:
-        return f"{printable(spec.obs_names[index])} [{index}]"
-    if spec.obs_space is not None:
-        return f"{printable(_place(spec.obs_space, index))} [{index}]"
-    return f"number {index}"
-
-
-def _place(space: Any, index: int) -> str:
-    """`goal.2` for the third number of the part "goal"."""
-    for path, leaf, offset in leaves(space):
-        if offset <= index < offset + leaf.size:
-            return ".".join([*path, *([str(index - offset)] if leaf.size > 1 else [])]) or "number"
-    return "number"
-
-
-def slack(bound: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rounding that no game can be blamed for."""
-    with np.errstate(invalid="ignore"):
-        width = 1e-5 * np.maximum(1, np.abs(bound))
-    width[~np.isfinite(bound)] = 0
-    return width.astype(np.float32)
 
 
 def _more(indices: NDArray[np.intp]) -> str:

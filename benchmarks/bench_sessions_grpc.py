@@ -1,0 +1,167 @@
+"""What a call over gRPC costs: one session's FastAdvance beside bare echoes, and StepAll beside the step over text.
+
+    python benchmarks/bench_sessions_grpc.py [--calls 2000] [--rounds 5]
+
+The server is a process of its own: a pool of a game that does nothing, and two echoes of as many bytes, on grpc.aio as
+the pool's server is, and on gRPC's server with threads. All take turns, so that what else the machine does meets each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.bridges import VectorBridge, run_in_process
+from ue_rl.connecting import open_transport
+from ue_rl.sessions import sessions_pb2 as messages
+from ue_rl.sessions.limits import client_options
+from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
+from ue_rl.spec import EnvSpec
+
+ENVS, OBS, ACT = 64, 100, 4
+ECHO = "/bench.Echo/Echo"
+
+
+class Still(VectorBridge):
+    """Does nothing, so that what is measured is the way to it."""
+
+    def __init__(self, num_envs: int = ENVS) -> None:
+        super().__init__(EnvSpec(obs_size=OBS, act_size=ACT, num_envs=num_envs))
+
+    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        """Episodes without an end."""
+
+    def step_envs(self, actions: NDArray[np.float32], env_ids: Any) -> None:
+        """Nothing moves."""
+        self.outbox.obs[env_ids, 0] = actions[env_ids, 0]
+
+
+def echo() -> Any:
+    def same(request: bytes, context: Any) -> bytes:
+        return request
+
+    return grpc.method_handlers_generic_handler("bench.Echo", {"Echo": grpc.unary_unary_rpc_method_handler(same)})
+
+
+def serve() -> None:
+    """Both echoes and the pool; says their addresses, and ends with its standard input."""
+    from ue_rl.bridges.grpc import serve as serve_sessions
+    from ue_rl.bridges.realtime import SessionPool
+    from ue_rl.bridges.serving.thread import LoopServer
+
+    async def same(request: bytes, context: Any) -> bytes:
+        return request
+
+    async def echoing(ready: Callable[[str], None], stop: asyncio.Event) -> None:
+        server = grpc.aio.server()
+        handlers = {"Echo": grpc.unary_unary_rpc_method_handler(same)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", handlers),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        ready(f"127.0.0.1:{port}")
+        await stop.wait()
+        await server.stop(0)
+
+    threads = grpc.server(ThreadPoolExecutor(2))
+    threads.add_generic_rpc_handlers((echo(),))
+    port = threads.add_insecure_port("127.0.0.1:0")
+    threads.start()
+    pool = SessionPool(Still, max_sessions=ENVS + 1, workers=1)
+    with pool, serve_sessions(pool) as server, LoopServer(echoing, "echo") as aio:
+        print(server.url, aio.url, f"127.0.0.1:{port}", flush=True)
+        sys.stdin.read()
+
+
+def microseconds(call: Callable[[], Any], calls: int) -> list[float]:
+    """Of each call."""
+    times = []
+    for _ in range(calls):
+        begun = time.perf_counter()
+        call()
+        times.append(1e6 * (time.perf_counter() - begun))
+    return times
+
+
+def main() -> None:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--calls", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        serve()
+        return
+    command = [sys.executable, __file__, "--serve"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url, aio, threads = server.stdout.readline().split()
+        try:
+            measure(url, {"echo, grpc.aio": aio, "echo, threads": threads}, given.calls, given.rounds)
+        finally:
+            server.communicate("")
+
+
+def measure(url: str, echoes: dict[str, str], calls: int, rounds: int) -> None:
+    """Prints both tables."""
+    channels = {name: grpc.insecure_channel(target) for name, target in echoes.items()}
+    channel = grpc.insecure_channel(url.removeprefix("grpc://"), client_options())
+    stub = SessionsStub(channel)
+    name = stub.CreateSession(messages.CreateSessionRequest()).session_id
+    action = messages.Action(action=bytes(4 * ACT))
+    request = messages.FastAdvanceRequest(session_id=name, ticks=1, actions=[action])
+    payload = bytes(4 * OBS)
+    unary: dict[str, Callable[[], Any]] = {
+        each: functools.partial(there.unary_unary(ECHO), payload) for each, there in channels.items()
+    }
+    unary["FastAdvance"] = lambda: stub.FastAdvance(request)
+    report("one session, one tick", unary, calls, rounds, list(echoes))
+    with run_in_process(Still) as engine:
+        text, sessions = open_transport(engine.url, "tcp"), open_transport(url, num_envs=ENVS)
+        with closing(text), closing(sessions):
+            steps = {}
+            for title, transport in (("text", text), ("StepAll", sessions)):
+                transport.connect()
+                transport.reset()
+                transport.receive()
+                rows = np.random.default_rng(0).normal(size=(ENVS, ACT)).astype(np.float32)
+
+                def step(transport: Any = transport, rows: Any = rows) -> None:
+                    transport.send_actions(rows)
+                    transport.receive()
+
+                steps[title] = step
+            report(f"{ENVS} sessions x {OBS} observations", steps, calls, rounds, ["text"])
+    for each in (channel, *channels.values()):
+        each.close()
+
+
+def report(title: str, calls: dict[str, Callable[[], Any]], count: int, rounds: int, bases: list[str]) -> None:
+    """p50 and p99 of each, and how many times the bases that is."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        microseconds(call, 200)
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name] += microseconds(call, count // rounds)
+    p50 = {name: float(np.percentile(each, 50)) for name, each in times.items()}
+    print(f"\n{title}")
+    for name, each in times.items():
+        ratios = ", ".join(f"{p50[name] / p50[base]:.2f} x {base}" for base in bases if base != name)
+        print(f"  {name:16} p50 {p50[name]:7.0f} us   p99 {np.percentile(each, 99):7.0f} us   {ratios}")
+
+
+if __name__ == "__main__":
+    main()

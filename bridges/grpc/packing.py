@@ -1,0 +1,104 @@
+"""What a session gives and takes, as messages of sessions.proto."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.bridges.realtime import Observation, SessionState, ToolCall
+from ue_rl.errors import ActionError, ToolError
+from ue_rl.sessions import sessions_pb2 as messages
+from ue_rl.sessions.limits import FLOAT
+from ue_rl.wire.json_text import json_object, json_text
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.realtime.observation import Action
+
+
+def read_numbers(data: bytes, size: int, rows: int | None = None) -> NDArray[np.float32]:
+    """float32 [size], or [rows, size], of the bytes of a message.
+
+    Raises:
+        ActionError: they are too few or too many.
+    """
+    expected = 4 * size * (1 if rows is None else rows)
+    if len(data) != expected:
+        raise ActionError(
+            "the action has a wrong size", fault="caller", field="action", got=f"{len(data)} bytes",
+            expected=f"{expected} bytes: {'' if rows is None else f'{rows} x '}{size} numbers, float32, little endian",
+        )  # fmt: skip
+    numbers = np.frombuffer(data, FLOAT).astype(np.float32, copy=False)
+    return numbers if rows is None else numbers.reshape(rows, size)
+
+
+def read_action(message: messages.Action, size: int) -> Action:
+    """An action of `size` numbers, or a tool call.
+
+    Raises:
+        ActionError: the numbers are too few or too many. ToolError: the arguments are not a JSON object.
+    """
+    if not message.tool:
+        return read_numbers(message.action, size)
+    arguments = read_json(message.arguments_json)
+    if arguments is None:
+        raise ToolError(
+            "the arguments of a tool are no JSON object", tool=message.tool, code="INVALID_PARAMETERS",
+            field="arguments_json", got=message.arguments_json,
+        )  # fmt: skip
+    return ToolCall(message.tool, arguments)
+
+
+def read_json(text: str) -> dict[str, Any] | None:
+    """The object of a field; {} of an empty one, None where it holds no object."""
+    return json_object(text) if text else {}
+
+
+def observation(seen: Observation) -> messages.Observation:
+    """`seen` as a message."""
+    return messages.Observation(
+        session_id=seen.session_id, tick=seen.tick, observation=seen.observation.astype(FLOAT, copy=False).tobytes(),
+        reward=seen.reward, terminated=seen.terminated, truncated=seen.truncated, result=seen.result,
+        info_json=info_text(seen), ticks_advanced=seen.ticks_advanced, dropped_observations=seen.dropped_observations,
+        dropped_actions=seen.dropped_actions, interrupt=seen.interrupt,
+        mask=b"" if seen.mask is None else seen.mask.tobytes(), late_ticks=seen.late_ticks,
+    )  # fmt: skip
+
+
+def info_text(seen: Observation) -> str:
+    """The infos as JSON; "" where there are none."""
+    return json_text(seen.info, "INFO") if seen.info else ""
+
+
+def state(of: SessionState) -> messages.SessionState:
+    """`of` as a message."""
+    return messages.SessionState(
+        session_id=of.session_id, phase=of.phase, tick=of.tick, result=of.result, text=of.text,
+        idle_seconds=of.idle_seconds,
+    )  # fmt: skip
+
+
+def rows(seen: Sequence[Observation]) -> messages.StepAllResponse:
+    """K observations as packed rows."""
+    answer = messages.StepAllResponse(
+        observations=np.array([one.observation for one in seen], FLOAT).tobytes(),
+        rewards=np.array([one.reward for one in seen], FLOAT).tobytes(),
+        terminated=bytes([one.terminated for one in seen]),
+        truncated=bytes([one.truncated for one in seen]),
+        masks=b"".join(one.mask.tobytes() for one in seen if one.mask is not None),
+        ticks=[one.tick for one in seen],
+    )
+    for row, one in enumerate(seen):
+        if one.info:
+            answer.infos_json[row] = info_text(one)
+        if one.result:
+            answer.results[row] = one.result
+    return answer
+
+
+def tools_text(schemas: Sequence[Any]) -> str:
+    """Tools as JSON: name, description, input_schema."""
+    return json.dumps([schema.as_dict("input_schema") for schema in schemas])

@@ -1,0 +1,55 @@
+"""GrpcServer: a pool's sessions on one port, with reflection and the health service, on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+
+from grpc import aio
+from grpc_health.v1 import health, health_pb2
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from grpc_reflection.v1alpha import reflection
+
+from ue_rl.bridges.grpc.service import SessionService
+from ue_rl.bridges.realtime import SessionPool
+from ue_rl.bridges.serving.thread import LoopServer
+from ue_rl.sessions.limits import SERVICE, server_options
+from ue_rl.sessions.sessions_pb2_grpc import add_SessionsServicer_to_server
+
+_GRACE = 1.0  # seconds that requests under way have when the server closes
+
+
+def serve(pool: SessionPool, host: str = "127.0.0.1", port: int = 0, *, stalled_after: float = 30.0) -> LoopServer:
+    """Serves the sessions of `pool` over gRPC from a thread of its own; returns when it listens.
+
+    Args:
+        port: 0 takes a free one; the server's `url` has it.
+        stalled_after: seconds after which a client of Play that reads nothing has lost its session.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    return LoopServer(functools.partial(_serve, pool, host, port, stalled_after), "grpc")
+
+
+async def _serve(
+    pool: SessionPool, host: str, port: int, stalled_after: float, ready: Callable[[str], None], stop: asyncio.Event
+) -> None:
+    server = aio.server(options=server_options())
+    add_SessionsServicer_to_server(SessionService(pool, stalled_after), server)
+    healthy = health.aio.HealthServicer()  # type: ignore[attr-defined]
+    add_HealthServicer_to_server(healthy, server)
+    reflection.enable_server_reflection((SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        bound = server.add_insecure_port(f"{shown}:{port}")
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {shown}:{port}: {error}") from error
+    await server.start()
+    for name in ("", SERVICE):
+        await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
+    ready(f"grpc://{shown}:{bound}")
+    await stop.wait()
+    await healthy.enter_graceful_shutdown()
+    await server.stop(_GRACE)

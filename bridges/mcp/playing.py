@@ -1,0 +1,104 @@
+"""What MCP asks, whichever version of the package speaks: tools, resources, a session for each client.
+
+A session of the game begins with the first tool that a client calls. Once it has ended (it was idle, the game failed)
+each tool says so, and `reset` begins another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from ue_rl.bridges.realtime import Session, SessionPool
+from ue_rl.bridges.serving.tools import SessionTools
+from ue_rl.errors import SessionEnded, UeRlError
+
+_log = logging.getLogger("ue_rl.bridges.mcp")
+RULES, SPEC = "ue-rl://rules", "ue-rl://spec"
+
+
+class Players:
+    """The sessions of a pool by client.
+
+    Raises:
+        ConfigurationError: the game has a tool of a name that is taken.
+    """
+
+    def __init__(self, pool: SessionPool) -> None:
+        self._pool, self._tools = pool, SessionTools(pool)
+        self._sessions: dict[str, Session] = {}
+
+    def tools(self) -> list[dict[str, Any]]:
+        """Name, description and inputSchema of each."""
+        return [each.as_dict("inputSchema") for each in self._tools.schemas()]
+
+    async def call(self, client: str, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """A CallToolResult, as JSON has it; an error is one, too."""
+        wrong = False
+        try:
+            self._tools.check(name, arguments)
+            answer = await self._tools.call(self._session(client, begins=name == "reset"), name, arguments)
+        except UeRlError as error:
+            wrong = True
+            answer = {"code": getattr(error, "code", "INVALID_ARGUMENT"), "message": str(error)}
+        except Exception as error:  # noqa: BLE001 - told to the client, and logged
+            _log.exception("a tool failed: %s", name[:80])
+            wrong, answer = True, {"code": "INTERNAL", "message": f"{type(error).__name__}: {error}"}
+        return {
+            "content": [{"type": "text", "text": answer["message"] if wrong else json.dumps(answer)}],
+            "structuredContent": answer,
+            "isError": wrong,
+        }
+
+    def resources(self) -> list[dict[str, Any]]:
+        """What may be read."""
+        return [
+            {"uri": RULES, "name": "rules", "mimeType": "text/plain", "description": "What the game is about"},
+            {"uri": SPEC, "name": "spec", "mimeType": "application/json",
+             "description": "What the numbers of observations and actions mean"},
+        ]  # fmt: skip
+
+    def read(self, uri: str) -> dict[str, Any]:
+        """The contents of a resource.
+
+        Raises:
+            LookupError: there is none of this address.
+        """
+        if uri == RULES:
+            return {"uri": uri, "mimeType": "text/plain", "text": self._pool.rules}
+        if uri == SPEC:
+            return {"uri": uri, "mimeType": "application/json", "text": json.dumps(self._spec())}
+        raise LookupError(f"there is no resource {uri[:80]}; there are {RULES} and {SPEC}")
+
+    def _spec(self) -> dict[str, Any]:
+        spec = self._pool.spec
+        low, high = spec.obs_bounds
+        return {
+            "game": self._pool.name, "handshake": self._pool.handshake,
+            "observation_names": list(spec.obs_names), "action_names": list(spec.act_names),
+            "observation_low": [float(n) if abs(n) < 3e38 else None for n in low],
+            "observation_high": [float(n) if abs(n) < 3e38 else None for n in high],
+            "action_space": spec.action_spec.kind.value, "numbers_of_an_action": spec.act_size,
+        }  # fmt: skip
+
+    def _session(self, client: str, begins: bool) -> Session:
+        session = self._sessions.get(client)
+        if session is not None and session.reason and not begins:
+            raise SessionEnded(f"this session has ended: {session.reason}", cure="call reset: it begins another one")
+        if session is None or session.reason:
+            session = self._sessions[client] = self._pool.create()
+        return session
+
+    async def leave(self, client: str) -> None:
+        """A client has gone: its session ends."""
+        session = self._sessions.pop(client, None)
+        if session is not None:
+            await asyncio.to_thread(session.destroy)
+
+    async def close(self) -> None:
+        """All have gone."""
+        for client in list(self._sessions):
+            await self.leave(client)

@@ -1,0 +1,110 @@
+"""`serve` (streamable HTTP) and `serve_stdio`: a pool's sessions for clients of MCP."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from ue_rl.bridges.mcp.packages import MODERN, SESSION_ID, make_server
+from ue_rl.bridges.mcp.playing import Players
+from ue_rl.bridges.realtime import SessionPool
+from ue_rl.bridges.serving.http import serve_app
+from ue_rl.bridges.serving.thread import LoopServer
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def serve(pool: SessionPool, host: str = "127.0.0.1", port: int = 0) -> LoopServer:
+    """Serves the sessions of `pool` to clients of MCP over streamable HTTP; returns when it listens.
+
+    Args:
+        port: 0 takes a free one; the server's `url` has it, with the path /mcp.
+
+    Raises:
+        OSError: the address cannot be listened on. ConfigurationError: the game has a tool of a name that is taken.
+    """
+    return serve_app(application(pool, local=host in _LOOPBACK), host, port, "mcp", "/mcp")
+
+
+def serve_stdio(pool: SessionPool) -> None:
+    """Speaks MCP on standard input and output until the input ends. What the game prints goes to standard error."""
+    players = Players(pool)
+
+    async def main() -> None:
+        server = make_server(pool.name, players)
+        out = anyio.wrap_file(io.TextIOWrapper(os.fdopen(os.dup(sys.stdout.fileno()), "wb"), encoding="utf-8"))
+        with contextlib.redirect_stdout(sys.stderr):
+            async with stdio_server(stdout=out) as (read, write):
+                await server.run(read, write, server.create_initialization_options())
+        await players.close()
+
+    anyio.run(main)
+
+
+def application(pool: SessionPool, local: bool = True) -> Starlette:
+    """The application, for a server of one's own.
+
+    Args:
+        local: it serves this machine alone: a page in a browser must not reach it under another name.
+
+    Raises:
+        ConfigurationError: the game has a tool of a name that is taken.
+    """
+    players = Players(pool)
+    names = [f"{name}:*" for name in ("127.0.0.1", "localhost", "[::1]")]
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=local, allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
+    )
+    manager = StreamableHTTPSessionManager(
+        make_server(pool.name, players), json_response=True, security_settings=security
+    )
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with manager.run():
+            yield
+        await players.close()
+
+    return Starlette(routes=[Route("/mcp", _Endpoint(manager, players))], lifespan=lifespan)
+
+
+class _Endpoint:
+    """An ASGI application: what the package's session manager answers, for clients that keep a session."""
+
+    def __init__(self, manager: StreamableHTTPSessionManager, players: Players) -> None:
+        self._manager, self._players = manager, players
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        if (answer := _without_sessions(headers)) is not None:
+            await answer(scope, receive, send)
+            return
+        await self._manager.handle_request(scope, receive, send)
+        if scope["method"] == "DELETE":
+            await self._players.leave(headers.get(SESSION_ID, ""))
+
+
+def _without_sessions(headers: dict[str, str]) -> JSONResponse | None:
+    """The refusal of a protocol version that has no sessions, on which a client begins anew with an older one."""
+    asked = headers.get("mcp-protocol-version")
+    if not MODERN or asked is None:
+        return None
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+    if asked in HANDSHAKE_PROTOCOL_VERSIONS:
+        return None
+    data = {"supported": list(HANDSHAKE_PROTOCOL_VERSIONS), "requested": asked}
+    error = {"code": -32022, "message": "a game needs a session, which this version does not have", "data": data}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)

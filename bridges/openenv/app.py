@@ -1,0 +1,149 @@
+"""The endpoints of OpenEnv over a SessionPool, as a Starlette application, and `serve`, which puts it on a port.
+
+Over plain HTTP each request has a session for itself, as in OpenEnv: sessions live on WebSockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from ue_rl.bridges.openenv import jsonrpc
+from ue_rl.bridges.openenv.messages import Action, Observation, Reset, State, Step
+from ue_rl.bridges.openenv.playing import RESERVED, Player
+from ue_rl.bridges.openenv.socket import Socket
+from ue_rl.bridges.realtime import SessionPool
+from ue_rl.bridges.serving.http import serve_app
+from ue_rl.bridges.serving.thread import LoopServer
+from ue_rl.bridges.serving.tools import SessionTools
+from ue_rl.errors import ResourceExhausted, SessionError, UeRlError
+
+_log = logging.getLogger("ue_rl.bridges.openenv")
+_LARGEST = 16 * 2**20  # bytes of a request's body
+_TOO_LARGE = jsonrpc.failed(jsonrpc.INVALID_REQUEST, f"the request is larger than {_LARGEST} bytes")
+
+
+def serve(pool: SessionPool, host: str = "127.0.0.1", port: int = 0) -> LoopServer:
+    """Serves the sessions of `pool` to clients of OpenEnv; returns when it listens.
+
+    Args:
+        port: 0 takes a free one; the server's `url` has it.
+
+    Raises:
+        OSError: the address cannot be listened on. ConfigurationError: the game has a tool of a reserved name.
+    """
+    return serve_app(application(pool), host, port, "openenv")
+
+
+def application(pool: SessionPool) -> Starlette:
+    """The application, for a server of one's own.
+
+    Raises:
+        ConfigurationError: the game has a tool of a reserved name.
+    """
+    tools = SessionTools(pool, without=RESERVED)
+
+    async def alone(ask: Callable[[Player], Awaitable[Any]]) -> JSONResponse:
+        """Asks a session that lasts for this request."""
+        session = None
+        try:
+            session = pool.create()
+            return JSONResponse(await ask(Player(session, tools)))
+        except ValidationError as error:
+            return _invalid(error)
+        except ResourceExhausted as error:
+            return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
+        except SessionError as error:
+            return JSONResponse({"detail": str(error)}, 500)
+        except UeRlError as error:
+            return JSONResponse({"detail": [{"type": "value_error", "loc": ["body"], "msg": str(error)}]}, 422)
+        finally:
+            if session is not None:
+                await asyncio.to_thread(session.destroy)
+
+    async def reset(request: Request) -> JSONResponse:
+        told = await _body(request, Reset)
+        if isinstance(told, JSONResponse):
+            return told
+        return await alone(lambda player: player.reset(told.model_dump(exclude_unset=True)))
+
+    async def step(request: Request) -> JSONResponse:
+        told = await _body(request, Step)
+        return told if isinstance(told, JSONResponse) else await alone(lambda player: player.step(told.action))
+
+    async def state(request: Request) -> JSONResponse:
+        return await alone(lambda player: player.state())
+
+    async def health(request: Request) -> JSONResponse:
+        return JSONResponse({"status": "healthy"})
+
+    async def metadata(request: Request) -> JSONResponse:
+        rules = pool.rules or f"{pool.name}, served by ue_rl"
+        more = dict.fromkeys(("readme_content", "author", "documentation_url"))
+        return JSONResponse({"name": pool.name, "description": rules, "version": None, **more})
+
+    async def schema(request: Request) -> JSONResponse:
+        seen = Observation.model_json_schema()
+        kinds: dict[str, type[BaseModel]] = {"action": Action, "state": State}
+        schemas = {key: kind.model_json_schema() for key, kind in kinds.items()}
+        return JSONResponse({**schemas, "observation": seen, "reset_observation": seen})
+
+    async def remote(request: Request) -> JSONResponse:
+        text = await _read(request)
+        asked = _TOO_LARGE if text is None else jsonrpc.parsed(text)
+        if isinstance(asked, dict):
+            return JSONResponse(asked)
+        return JSONResponse(await jsonrpc.answered(asked, pool, tools, None))
+
+    async def socket(websocket: WebSocket) -> None:
+        await Socket(websocket, pool, tools, plain_rpc=websocket.url.path == "/mcp").serve()
+
+    gets = {"/health": health, "/metadata": metadata, "/schema": schema, "/state": state}
+    posts = {"/reset": reset, "/step": step, "/mcp": remote}
+    return Starlette(
+        routes=[
+            *(Route(path, answer, methods=["GET"]) for path, answer in gets.items()),
+            *(Route(path, answer, methods=["POST"]) for path, answer in posts.items()),
+            WebSocketRoute("/ws", socket),
+            WebSocketRoute("/mcp", socket),
+        ]
+    )
+
+
+async def _body(request: Request, model: type[BaseModel]) -> Any:
+    """The request's body, or the answer that says what is wrong with it."""
+    text = await _read(request)
+    if text is None:
+        return JSONResponse({"detail": f"the body is larger than {_LARGEST} bytes"}, 413)
+    try:
+        return model.model_validate(json.loads(text) if text else {})
+    except ValidationError as error:
+        return _invalid(error, ["body"])
+    except (ValueError, RecursionError) as error:
+        return JSONResponse({"detail": [{"type": "json_invalid", "loc": ["body"], "msg": f"{error}"}]}, 422)
+
+
+async def _read(request: Request) -> bytes | None:
+    """The body; None where it is too large, of which no more is read."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > _LARGEST:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _invalid(error: ValidationError, place: list[str] | None = None) -> JSONResponse:
+    found = error.errors(include_url=False, include_context=False)
+    return JSONResponse({"detail": [{**each, "loc": [*(place or []), *each["loc"]]} for each in found]}, 422)

@@ -1,0 +1,205 @@
+"""Stage: a bridge and the numbers of its rows. It resets, ticks, and says what is seen; of requests it knows none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.hosting import AppliesActions, KnowsResults, NamesInterrupts
+from ue_rl.bridges.realtime.interrupts import GAME_OVER, Interrupts
+from ue_rl.bridges.realtime.observation import Observation
+from ue_rl.bridges.realtime.source import no_op_of
+from ue_rl.buffers import ActionBatch
+from ue_rl.errors import NonFiniteValue
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.realtime.session import Session
+
+Rows = NDArray[np.intp]
+_STEP, _RESET = ActionBatch.STEP, ActionBatch.RESET
+
+
+class Stage:
+    """Driven by one thread at a time.
+
+    Args:
+        bridge: put into training mode. hold, max_ticks: see SessionPool.
+
+    Attributes:
+        ticks: int64 [rows], of the episode. late: int64 [rows], of the session.
+        left: int64 [rows]: ticks that are still asked for. wanted: uint64 [rows]: interrupts that end them early.
+        answered: in the last tick the action ended; False: it runs on, and nothing new is seen.
+    """
+
+    def __init__(self, bridge: BaseBridge, hold: bool, max_ticks: int) -> None:
+        bridge.announce()
+        bridge.start_training()
+        rows = bridge.num_envs
+        self.bridge, self._hold, self._max_ticks = bridge, hold, max_ticks
+        self._lockstep, self._together = bridge.lockstep, bridge.together
+        self.ticks, self.late, self.left, self._since = np.zeros((4, rows), np.int64)
+        self.wanted = np.zeros(rows, np.uint64)
+        self.answered = True
+        self._rewards = np.zeros(rows)
+        self._acted: list[int] = []
+        self._no_op = no_op_of(bridge)
+        self._applies = bridge if isinstance(bridge, AppliesActions) else None
+        self._results = bridge if isinstance(bridge, KnowsResults) else None
+        named = bridge.interrupts if isinstance(bridge, NamesInterrupts) else None
+        self._interrupts = named if named is not None and named.names else None
+        self._names = named or Interrupts(())
+        bridge.inbox.actions[:] = self._no_op
+
+    def reset(self, rows: Sequence[int], told: Sequence[tuple[int | None, Mapping[str, Any] | None]]) -> None:
+        """Begins episodes; seed and options of each stand in `told`.
+
+        Raises:
+            what the game raises; MalformedMessage at fault "trainer": it cannot use the options.
+        """
+        inbox = self.bridge.inbox
+        for row, (seed, options) in zip(rows, told, strict=True):
+            inbox.command[row], inbox.actions[row] = _RESET, self._no_op
+            inbox.seeds[row] = -1 if seed is None else seed
+            if options is not None:
+                inbox.options[row] = dict(options)
+        self._lockstep.update_rl(0.0)
+        self.bridge.answered[:] = 0
+        for numbers in (self.ticks, self._since, self._rewards):
+            numbers[rows] = 0
+
+    def acts_still(self, row: int) -> bool:
+        """Does the action of an earlier tick still run?"""
+        return not self._together and bool(self.bridge.inbox.command[row])
+
+    def act(self, row: int, action: Any, more: bool) -> bool:
+        """An action of the next tick; `more`: another one follows. False: this game takes one, and it is not this."""
+        numbers = np.asarray(action, np.float32)
+        if more:
+            if self._applies is not None:
+                self._applies.apply_action(row, numbers)
+            return self._applies is not None
+        self.bridge.inbox.actions[row] = numbers
+        self._acted.append(row)
+        return True
+
+    def tick(self, rows: Rows) -> Any:
+        """One tick of `rows`, ascending; bool [rows]: what was asked of them is done, or the episode is over.
+
+        Raises:
+            what the game raises.
+        """
+        bridge, step = self.bridge, self._lockstep
+        out = bridge.outbox
+        every = len(rows) == len(self.ticks)
+        at: Any = slice(None) if every else rows
+        if self._interrupts is not None:
+            self._interrupts.bits[at] = 0
+        if every and self._together:
+            with step.lock:
+                step.step_all(0.0)
+        else:
+            bridge.inbox.command[at] = _STEP
+            step.update_rl(0.0)
+            self.answered = self._together or bool(bridge.answered[0])
+            bridge.answered[:] = 0
+        self.ticks[at] += 1
+        self._since[at] += 1
+        self.left[at] -= 1
+        stops = self.left[at] == 0
+        if self.answered:
+            self._rewards[at] += out.rewards[at]
+            stops |= out.dones[at] != 0
+            if self._acted:
+                if not self._hold:
+                    bridge.inbox.actions[self._acted] = self._no_op
+                self._acted.clear()
+        if self._max_ticks:
+            stops |= self.ticks[at] >= self._max_ticks
+        if self._interrupts is not None:
+            stops |= (self._interrupts.bits[at] & self.wanted[at]) != 0
+        return stops
+
+    def observe(self, rows: Sequence[int], sessions: Sequence[Session | None], moved: bool) -> list[Observation]:
+        """What the sessions in these rows see, and what has come since they were asked last.
+
+        Args:
+            moved: after a tick, or when the episode is over; False: nothing has happened.
+
+        Raises:
+            NonFiniteValue: a number is not finite; `env_id` says whose.
+        """
+        out = self.bridge.outbox
+        seen = out.obs[rows]  # a copy
+        if not np.isfinite(np.vdot(seen, seen)) and not (finite := np.isfinite(seen).all(axis=1)).all():
+            bad = int(finite.argmin())
+            raise NonFiniteValue(
+                "the game's observation is not finite",
+                fault="engine",
+                env_id=rows[bad],
+                field="OBS",
+                got=seen[bad].tolist(),
+            )
+        ticks, dones, cuts = self.ticks[rows], out.dones[rows] != 0, out.truncated[rows] != 0
+        if not (moved and self.answered):
+            dones[:] = cuts[:] = False
+        if self._max_ticks and moved:
+            cuts |= ~dones & (ticks >= self._max_ticks)
+            dones |= cuts
+        bits = wanted = [0] * len(rows)
+        if self._interrupts is not None and moved:
+            bits, wanted = self._interrupts.bits[rows].tolist(), self.wanted[rows].tolist()
+        masks: Any = out.masks[rows] if out.masks.shape[1] else [None] * len(rows)
+        every = zip(
+            rows,
+            seen,
+            ticks.tolist(),
+            self._rewards[rows].tolist(),
+            dones.tolist(),
+            cuts.tolist(),
+            self._since[rows].tolist(),
+            self.late[rows].tolist(),
+            bits,
+            wanted,
+            masks,
+            strict=True,
+        )
+        self._rewards[rows] = 0.0
+        self._since[rows] = 0
+        found = []
+        for row, obs, tick, reward, done, cut, since, late, raised, asked, mask in every:
+            session = sessions[row]
+            assert session is not None
+            info = out.infos.pop(row, {}) if out.infos else {}
+            if session.tool_answers:
+                info, session.tool_answers = {**info, "tools": session.tool_answers}, []
+            interrupt = GAME_OVER if done else self._names.first(raised & asked or raised) if raised else ""
+            result = self._results.result(row) if done and self._results is not None else ""
+            found.append(
+                Observation(
+                    session.id,
+                    tick,
+                    obs,
+                    reward,
+                    done and not cut,
+                    cut,
+                    result,
+                    info,
+                    since,
+                    session.mailbox.dropped,
+                    session.queue.dropped,
+                    late,
+                    interrupt,
+                    mask,
+                )
+            )
+        return found
+
+    def forget(self) -> None:
+        """What was asked of the game is void: it has failed."""
+        self.bridge.inbox.clear()
+        self.bridge.answered[:] = 0
+        self._acted.clear()

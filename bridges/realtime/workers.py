@@ -1,0 +1,130 @@
+"""Workers: a fixed number of threads that run jobs in turns, and one that knows what time it is."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Protocol
+
+_log = logging.getLogger("ue_rl.bridges.realtime")
+_SLICE = 0.005  # seconds after which a job lets the others go on
+
+
+class Turn(Enum):
+    """Where a job stands. AGAIN: it runs, and something has come for it meanwhile."""
+
+    IDLE = auto()
+    WAITING = auto()
+    RUNNING = auto()
+    AGAIN = auto()
+
+
+class Job(Protocol):
+    """What workers run, one of them at a time.
+
+    Attributes:
+        turn: set by Workers alone; IDLE at first.
+    """
+
+    turn: Turn
+
+    def run(self, until: float) -> bool:
+        """Works, until `until` (time.perf_counter()) where there is that much to do; whether something is left."""
+        ...
+
+
+class Workers:
+    """Args: count: of threads, beside the one of the clock. All are daemons and end with `close`."""
+
+    def __init__(self, count: int) -> None:
+        self._lock = threading.Lock()
+        self._work, self._time = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._waiting: deque[Job] = deque()
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._closed = False
+        self.threads = [
+            threading.Thread(target=self._run, name=f"ue_rl-session-{number}", daemon=True) for number in range(count)
+        ]
+        self.threads.append(threading.Thread(target=self._watch, name="ue_rl-session-clock", daemon=True))
+        for thread in self.threads:
+            thread.start()
+
+    def schedule(self, job: Job, first: bool = False) -> bool:
+        """Runs `job` soon; False: the workers have been closed.
+
+        Args:
+            first: before all others that wait.
+        """
+        with self._lock:
+            if job.turn is Turn.RUNNING:
+                job.turn = Turn.AGAIN
+            elif job.turn is Turn.IDLE or (job.turn is Turn.WAITING and first):
+                if job.turn is Turn.WAITING:
+                    self._waiting.remove(job)
+                self._queue(job, first)
+            return not self._closed
+
+    def at(self, when: float, call: Callable[[], None]) -> None:
+        """Calls `call`, which must be quick, once it is `when` (time.perf_counter())."""
+        with self._lock:
+            heapq.heappush(self._timers, (when, next(self._numbers), call))
+            if self._timers[0][0] == when:
+                self._time.notify()
+
+    def close(self, within: float) -> None:
+        """Ends the threads; waits `within` seconds for those that run a job."""
+        with self._lock:
+            self._closed = True
+            self._work.notify_all()
+            self._time.notify_all()
+        deadline = time.monotonic() + within
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _queue(self, job: Job, first: bool) -> None:
+        job.turn = Turn.WAITING
+        if first:
+            self._waiting.appendleft(job)
+        else:
+            self._waiting.append(job)
+        self._work.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while not self._waiting and not self._closed:
+                    self._work.wait()
+                if self._closed:
+                    return
+                job = self._waiting.popleft()
+                job.turn = Turn.RUNNING
+            try:
+                left = job.run(time.perf_counter() + _SLICE)
+            except Exception:  # noqa: BLE001 - logged
+                _log.exception("a worker's job failed; the worker goes on")
+                left = False
+            with self._lock:
+                if left or job.turn is Turn.AGAIN:
+                    self._queue(job, False)
+                else:
+                    job.turn = Turn.IDLE
+
+    def _watch(self) -> None:
+        while True:
+            with self._lock:
+                if self._closed:
+                    return
+                wait = self._timers[0][0] - time.perf_counter() if self._timers else None
+                if wait is None or wait > 0:
+                    self._time.wait(wait)
+                    continue
+                _, _, call = heapq.heappop(self._timers)
+            call()

@@ -1,0 +1,400 @@
+"""World: one bridge, whose rows are sessions. One worker at a time runs it; nobody else touches it.
+
+What others want of it they post: a function that is called between two ticks. All rows that are to move in a tick go
+into one call of the game. No I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.realtime.lifecycle import Event, Phase
+from ue_rl.bridges.realtime.observation import Observation
+from ue_rl.bridges.realtime.orders import Orders
+from ue_rl.bridges.realtime.source import close_bridge
+from ue_rl.bridges.realtime.stage import Rows, Stage
+from ue_rl.bridges.realtime.workers import Turn, Workers
+from ue_rl.errors import ConfigurationError, GameFailed, ProtocolError, SessionEnded, UeRlError
+from ue_rl.system.game_clock import GameClock
+from ue_rl.tools import ToolRegistry
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.realtime.counters import Counters
+    from ue_rl.bridges.realtime.request import Request
+    from ue_rl.bridges.realtime.session import Session
+
+_log = logging.getLogger("ue_rl.bridges.realtime")
+
+
+class _Pace:
+    """The rows that one clock moves.
+
+    Attributes:
+        moving: bool [rows]. awaited: a timer will wake the world.
+    """
+
+    def __init__(self, clock: GameClock, rows: int) -> None:
+        self.clock = clock
+        self.moving = np.zeros(rows, np.bool_)
+        self.awaited = False
+
+
+class World:
+    """See the module's docstring.
+
+    Args:
+        make: makes the bridge, in a worker, when the first session begins.
+        rows: sessions that it has room for. own: the bridge ends with its session.
+        workers: run it. counters: of the pool. hold, max_ticks, catch_up: see SessionPool.
+
+    Attributes:
+        orders: the actions that wait.
+    """
+
+    turn = Turn.IDLE
+
+    def __init__(
+        self, make: Callable[[], BaseBridge], rows: int, workers: Workers, counters: Counters, *, own: bool,
+        hold: bool, max_ticks: int, catch_up: bool,
+    ) -> None:  # fmt: skip
+        self._make, self._workers, self._counters = make, workers, counters
+        self._own, self._hold, self._max_ticks, self._catch_up = own, hold, max_ticks, catch_up
+        self._inbox: deque[Callable[[], None]] = deque()
+        self.orders = Orders(counters)
+        self._sessions: list[Session | None] = [None] * rows
+        self._newcomers: deque[Session] = deque()
+        self._resets: list[tuple[Session, Request | None]] = []
+        self._paces: dict[float, _Pace] = {}
+        self._stage: Stage | None = None
+        self._told = np.zeros(rows, np.bool_)  # rows that move for a request
+        self._told_rows: Rows | None = None
+        self._clocked = False  # some row moves by a clock
+
+    # -- from any thread
+
+    def post(self, what: Callable[[], None]) -> None:
+        """Calls `what`, which must not raise, between two ticks."""
+        self._inbox.append(what)
+        if not self._workers.schedule(self):
+            self.drain()
+
+    def drain(self) -> None:
+        """What was posted; once nothing runs any more, it finds that all has ended."""
+        while self._inbox:
+            self._inbox.popleft()()
+
+    def ask(self, what: Callable[[BaseBridge], Any]) -> Future[Any]:
+        """What it gives, called with the bridge between two ticks."""
+        answer: Future[Any] = Future()
+
+        def call() -> None:
+            try:
+                if self._stage is None:
+                    raise SessionEnded("the game is not there any more")
+                answer.set_result(what(self._stage.bridge))
+            except Exception as error:  # noqa: BLE001 - raised at who asked
+                answer.set_exception(error)
+
+        self.post(call)
+        return answer
+
+    def tick_of(self, session: Session) -> int:
+        """Ticks of its episode."""
+        stage, row = self._stage, session.row
+        return int(stage.ticks[row]) if stage is not None and row >= 0 else 0
+
+    def clocks(self) -> list[GameClock]:
+        """By which rows have moved."""
+        return [pace.clock for pace in list(self._paces.values())]
+
+    def run(self, until: float) -> bool:
+        """See Job."""
+        ticks = 0
+        try:
+            while True:
+                self.drain()
+                if self._resets:
+                    resets, self._resets = self._resets, []
+                    self._reset([each for each in resets if each[0].row >= 0])
+                rows = self._due()
+                if not len(rows):
+                    return bool(self._inbox or self._resets)
+                self._tick(rows)
+                ticks += len(rows)
+                if time.perf_counter() > until:
+                    return True
+        finally:
+            self._counters.add("ticks", ticks)
+
+    # -- sessions come and go
+
+    def begin(self, session: Session) -> None:
+        """A session takes a row; where none is free yet, once one is."""
+        if not session.life.live:
+            return
+        if None not in self._sessions:
+            self._newcomers.append(session)
+            return
+        session.row = row = self._sessions.index(None)
+        self._sessions[row] = session
+        try:
+            if self._stage is None:
+                bridge = self._make()
+                self.orders.tools = ToolRegistry.of(bridge)
+                self._stage = Stage(bridge, self._hold, self._max_ticks)
+        except Exception as error:  # noqa: BLE001 - logged
+            self._end_failed(session, error)
+            return
+        self._stage.late[row] = 0
+        session.life.on(Event.LAUNCHED)
+        self._resets.append((session, None))
+
+    def end(self, session: Session) -> None:
+        """The session leaves; its row is free."""
+        session.fail_all()
+        session.current, row = None, session.row
+        if row >= 0:
+            self._stop(row)
+            self._sessions[row], session.row = None, -1
+            self.orders.waiting.discard(session)
+            if self._own and self._stage is not None:
+                stage, self._stage = self._stage, None
+                close_bridge(stage.bridge)
+        session.cleaned()
+        if self._newcomers and None in self._sessions:
+            self.begin(self._newcomers.popleft())
+
+    # -- requests
+
+    def next(self, session: Session) -> None:
+        """Begins what waits, once what was asked before it has been answered."""
+        if not session.life.live:
+            session.fail_all()
+        while session.waiting and session.current is None and not session.resetting:
+            request = session.waiting.popleft()
+            if not request.begin():
+                continue
+            session.current = request
+            if request.reset and not (session.untouched and request.seed is None and request.options is None):
+                session.life.may(Event.RESET)
+                self._stop(session.row)
+                session.resetting = True
+                self._resets.append((session, request))
+            else:
+                self._proceed(session, request)
+
+    def _proceed(self, session: Session, request: Request) -> None:
+        """The episode is there: the actions, and the ticks."""
+        stage, row = self._stage, session.row
+        assert stage is not None
+        over = session.life.phase in (Phase.GAME_OVER, Phase.LOADING)
+        if request.ticks and over:
+            session.current = None
+            cure = "reset the session first"
+            request.fail(ConfigurationError("the episode is over", field="session_id", got=session.id, cure=cure))
+            return
+        session.untouched &= not (request.ticks or request.actions or request.reset)
+        for action in request.actions:
+            session.queue.put(action)
+        if request.ticks:
+            if request.actions:
+                self.orders.waiting.add(session)
+            stage.left[row], stage.wanted[row] = request.ticks, request.wanted
+            if session.life.phase is not Phase.PLAYING:
+                self.start(session)
+            if session.tick_rate is None:
+                self._told[row], self._told_rows = True, None
+            return
+        self.orders.call_tools(session, stage)
+        session.current = None
+        if request.reset:
+            session.mailbox.forget()  # its first observation is the answer
+        request.answered(stage.observe([row], self._sessions, over)[0])
+
+    def start(self, session: Session) -> None:
+        """The world of this session moves from now on, by its clock where it has one."""
+        row, rate = session.row, session.tick_rate
+        if row < 0 or not session.life.may(Event.START) or rate is None:
+            return
+        if rate not in self._paces:
+            self._paces[rate] = _Pace(GameClock(rate, catch_up=self._catch_up), len(self._sessions))
+        pace = self._paces[rate]
+        if not pace.moving.any():
+            pace.clock.restart()
+        pace.moving[row] = self._clocked = True
+
+    def _stop(self, row: int) -> None:
+        self._told[row], self._told_rows = False, None
+        for pace in self._paces.values():
+            pace.moving[row] = False
+        self._clocked = any(pace.moving.any() for pace in self._paces.values())
+
+    # -- episodes
+
+    def _reset(self, resets: Sequence[tuple[Session, Request | None]]) -> None:
+        stage = self._stage
+        if stage is None or not resets:
+            return
+        told = [
+            (session.seed, session.options) if asked is None else (asked.seed, asked.options)
+            for session, asked in resets
+        ]
+        try:
+            stage.reset([session.row for session, _ in resets], told)
+        except Exception as error:  # noqa: BLE001 - logged, or raised at who asked
+            asked_wrong = isinstance(error, ProtocolError) and error.fault == "trainer"
+            if not asked_wrong:
+                self._failed([session.row for session, _ in resets], error)
+            elif len(resets) > 1:  # each alone, to see whose it is
+                stage.forget()
+                for each in resets:
+                    self._reset([each])
+            else:
+                self._refuse(*resets[0], error)
+            return
+        for session, asked in resets:
+            self._begun(stage, session, asked)
+
+    def _refuse(self, session: Session, asked: Request | None, error: Exception) -> None:
+        """The game cannot use the options of a reset."""
+        assert self._stage is not None
+        self._stage.forget()
+        if asked is None:
+            self._end_failed(session, error)
+            return
+        session.life.may(Event.OVER)
+        session.resetting, session.current = False, None
+        asked.fail(error)
+        self.next(session)
+
+    def _begun(self, stage: Stage, session: Session, asked: Request | None) -> None:
+        session.untouched, session.resetting = asked is None and session.tick_rate is None, False
+        session.life.on(Event.LOADED)
+        session.mailbox.forget()
+        try:
+            first = stage.observe([session.row], self._sessions, False)[0]
+        except Exception as error:  # noqa: BLE001 - logged
+            self._end_failed(session, error)
+            return
+        session.mailbox.put(first)
+        if session.recorder is not None:
+            told = session if asked is None else asked
+            session.recorder.began(told.seed, told.options, first)
+        session.tell()
+        if session.attached:
+            session.life.may(Event.ATTACH)
+        if session.tick_rate is not None:
+            if session.planning and not (asked is not None and asked.ticks):
+                self._workers.at(time.perf_counter() + session.planning, session.plan_ends())
+            else:
+                self.start(session)
+        if asked is not None:
+            self._proceed(session, asked)
+        self.next(session)
+
+    # -- ticks
+
+    def _due(self) -> Rows:
+        """The rows that move in the next tick."""
+        moving: NDArray[np.bool_] | None = None
+        if self._clocked:
+            now = time.perf_counter()
+            for pace in self._paces.values():
+                clock, some = pace.clock, pace.moving.any()
+                if some and clock.due <= now:
+                    before = clock.late_ticks
+                    clock.tick(now)
+                    if clock.late_ticks > before and self._stage is not None:
+                        self._stage.late += pace.moving
+                        self._counters.add("late_ticks", int(pace.moving.sum()))
+                    moving = pace.moving if moving is None else moving | pace.moving
+                if some and clock.rate and not pace.awaited:
+                    pace.awaited = True
+                    self._workers.at(clock.due, lambda pace=pace: self._wake(pace))  # type: ignore[misc]
+        if moving is not None:
+            return np.flatnonzero(moving | self._told)
+        if self._told_rows is None:
+            self._told_rows = np.flatnonzero(self._told)
+        return self._told_rows
+
+    def _wake(self, pace: _Pace) -> None:
+        pace.awaited = False
+        self._workers.schedule(self, first=True)
+
+    def _tick(self, rows: Rows) -> None:
+        stage = self._stage
+        assert stage is not None
+        try:
+            if self.orders.waiting:
+                self.orders.apply(stage, rows)
+            stops = stage.tick(rows)
+        except Exception as error:  # noqa: BLE001 - logged, and it ends the sessions
+            self._failed(rows.tolist(), error)
+            return
+        if self._clocked:
+            stops |= ~self._told[rows]
+        if np.count_nonzero(stops):
+            self._publish(stage, rows[stops].tolist())
+
+    def _publish(self, stage: Stage, rows: list[int]) -> None:
+        """After a tick that somebody waits for, or that has ended the episode."""
+        try:
+            seen = stage.observe(rows, self._sessions, True)
+        except Exception as error:  # noqa: BLE001 - logged, and it ends the session
+            self._failed(rows, error)
+            self._publish(stage, [row for row in rows if self._sessions[row] is not None])
+            return
+        left, wanted = stage.left[rows].tolist(), stage.wanted[rows].tolist()
+        for row, observation, more, interrupts in zip(rows, seen, left, wanted, strict=True):
+            session = self._sessions[row]
+            assert session is not None
+            self._give(session, observation, more > 0 and not (observation.interrupt and interrupts))
+
+    def _give(self, session: Session, observation: Observation, more: bool) -> None:
+        """To the session, and to who waits for it; `more`: the ticks that were asked for are not over."""
+        request, over = session.current, observation.done
+        if session.recorder is not None:
+            session.recorder.reached(observation)
+        if session.tick_rate is None:
+            session.mailbox.give(observation)
+        else:
+            session.mailbox.put(observation, wanted=request is None)
+        if over:  # only now: who sees that it is over finds what was seen last
+            session.life.may(Event.OVER)
+            self._stop(session.row)
+        if request is not None and (over or not more):
+            if session.tick_rate is not None:
+                observation = session.mailbox.take() or observation
+            session.current = None
+            self._told[session.row], self._told_rows = False, None
+            request.answered(observation)
+        session.tell()
+        if session.waiting:
+            self.next(session)
+
+    def _failed(self, rows: list[int], error: Exception) -> None:
+        """The game raised: ends the session that the error names by its env id, else all that were in the call."""
+        assert self._stage is not None
+        self._stage.forget()
+        named = error.env_id if isinstance(error, UeRlError) else None
+        for row in [named] if named in rows else rows:
+            session = None if row is None else self._sessions[row]
+            if session is not None:
+                self._end_failed(session, error)
+
+    def _end_failed(self, session: Session, error: Exception) -> None:
+        said = error.plain() if isinstance(error, UeRlError) else repr(error)
+        reason = f"the game failed: {said}"
+        _log.error("session %s ended: %s", session.id, reason, exc_info=error)
+        self._counters.add("sessions_failed")
+        session.leave(Event.LOSE, reason, GameFailed(reason, field="session_id", got=session.id))
+        self.end(session)

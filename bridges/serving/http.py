@@ -1,0 +1,62 @@
+"""An ASGI application on a port, by uvicorn, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from ue_rl.bridges.serving.thread import LoopServer
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+_MESSAGE = 16 * 2**20  # bytes of one WebSocket message
+_PING = (
+    10.0  # seconds between signs of life, and for the answer: a client that is gone without a word loses its session
+)
+
+
+def serve_app(app: Starlette, host: str, port: int, name: str, path: str = "") -> LoopServer:
+    """Serves `app`; returns when it listens.
+
+    Args:
+        port: 0 takes a free one. name: of the thread. path: behind the address in `url`.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=128)
+    # what it accepts inherits this; asyncio sets it itself only where a socket says that its protocol is TCP
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{listener.getsockname()[1]}{path}"
+    return LoopServer(functools.partial(_serve, app, listener, url), name)
+
+
+class _Server(uvicorn.Server):
+    def install_signal_handlers(self) -> None:
+        """Signals are the main thread's."""
+
+
+async def _serve(
+    app: Any, listener: socket.socket, url: str, ready: Callable[[str], None], stop: asyncio.Event
+) -> None:
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="on", ws_max_size=_MESSAGE, ws_ping_interval=_PING,
+        ws_ping_timeout=_PING, timeout_graceful_shutdown=1, server_header=False,
+    )  # fmt: skip
+    server = _Server(config)
+    task = asyncio.ensure_future(server.serve(sockets=[listener]))
+    while not server.started and not task.done():
+        await asyncio.sleep(0.005)
+    if not task.done():
+        ready(url)
+        await asyncio.wait([task, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    await task

@@ -1,0 +1,199 @@
+"""SessionClient: one session over gRPC, for asyncio: advanced when told, or played in real time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from grpc import RpcError, aio
+from numpy.typing import ArrayLike, NDArray
+
+from ue_rl.connections.grpc.errors import named
+from ue_rl.errors import ConnectionUnusable
+from ue_rl.sessions import sessions_pb2 as messages
+from ue_rl.sessions.limits import FLOAT, SESSION_ID, client_options
+from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
+from ue_rl.spec import EnvSpec
+from ue_rl.wire import decode_handshake
+
+_DEADLINE = 120.0  # seconds of one FastAdvance
+
+
+def numbers(observation: messages.Observation) -> NDArray[np.float32]:
+    """What is seen, float32 [obs_size]; read-only."""
+    return np.frombuffer(observation.observation, FLOAT).astype(np.float32, copy=False)
+
+
+def an_action(action: ArrayLike | None = None, tool: str = "", arguments: Mapping[str, Any] | None = None) -> Any:
+    """An action as a message: numbers, float32 [act_size], or a tool with its arguments."""
+    if tool:
+        return messages.Action(tool=tool, arguments_json=json.dumps(dict(arguments or {})))
+    return messages.Action(action=np.asarray(action, FLOAT).tobytes())
+
+
+class SessionClient:
+    """A session of its own: created by `async with`, given back at its end.
+
+        async with SessionClient("127.0.0.1:9999", tick_rate=25) as client:
+            async for seen in client.play():            # the newest observation; what came meanwhile is dropped
+                await client.act(policy(numbers(seen)))
+
+    Args:
+        target: "HOST:PORT", or "grpc://HOST:PORT". game, seed, options, tick_rate: see CreateSession in sessions.proto.
+        timeout: seconds that any answer may take.
+
+    Attributes:
+        session_id, handshake: of the session. spec: of one env. tools: name, description and input_schema of each.
+
+    Raises (each call):
+        EngineUnreachable, EngineTimeout; SessionNotFound, SessionEnded, ResourceExhausted, GameFailed;
+        ConfigurationError: what the server says is wrong with a request.
+    """
+
+    session_id: str
+    handshake: str
+    spec: EnvSpec
+    tools: list[dict[str, Any]]
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        game: str | None = None,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        tick_rate: float | None = None,
+        timeout: float = _DEADLINE,
+    ) -> None:
+        self.target, self.timeout = target.removeprefix("grpc://"), timeout
+        self._request = messages.CreateSessionRequest(
+            game=game or "", seed=seed, options_json="" if options is None else json.dumps(dict(options)),
+            tick_rate=tick_rate,
+        )  # fmt: skip
+        self._channel: aio.Channel | None = None
+        self._stream: Any = None
+        self._reader: asyncio.Task[None] | None = None
+        self._newest: messages.Observation | None = None
+        self._came = asyncio.Condition()
+        self._over: BaseException | None = None
+
+    async def __aenter__(self) -> SessionClient:
+        """Connects and creates the session."""
+        self._channel = aio.insecure_channel(self.target, client_options())
+        self._stub: Any = SessionsStub(self._channel)
+        try:
+            info = await self._ask(self._stub.CreateSession(self._request, timeout=self.timeout))
+        except BaseException:
+            await self._channel.close()
+            raise
+        self.session_id, self.handshake = info.session_id, info.handshake
+        self.spec, self.tools = decode_handshake(info.handshake.encode("ascii")), json.loads(info.tools_json)
+        self._named = messages.SessionRequest(session_id=self.session_id)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Ends the stream and the session; never raises."""
+        assert self._channel is not None
+        if self._reader is not None:
+            self._stream.cancel()
+            await asyncio.gather(self._reader, self._stream.code(), return_exceptions=True)
+        with contextlib.suppress(RpcError):
+            await self._stub.DestroySession(self._named, timeout=2.0)
+        await self._channel.close()
+
+    # -- when told
+
+    async def advance(
+        self,
+        ticks: int = 1,
+        actions: Sequence[Any] = (),
+        *,
+        interrupts: Sequence[str] = (),
+        reset: bool = False,
+        seed: int | None = None,
+    ) -> messages.Observation:
+        """FastAdvance: the reset, the actions, the ticks. `actions`: rows of numbers, or of `an_action`."""
+        told = [each if isinstance(each, messages.Action) else an_action(each) for each in actions]
+        request = messages.FastAdvanceRequest(
+            session_id=self.session_id, ticks=ticks, actions=told, interrupts=interrupts, reset=reset, seed=seed
+        )
+        seen: messages.Observation = await self._ask(self._stub.FastAdvance(request, timeout=self.timeout))
+        return seen
+
+    async def reset(self, seed: int | None = None) -> messages.Observation:
+        """A new episode; what is seen at its begin."""
+        return await self.advance(0, reset=True, seed=seed)
+
+    async def call_tool(self, tool: str, **arguments: Any) -> messages.Observation:
+        """A tool of the game, and a tick; its result stands in info_json under "tools"."""
+        return await self.advance(1, [an_action(tool=tool, arguments=arguments)])
+
+    async def state(self) -> messages.SessionState:
+        """Phase, tick, result and the game's text."""
+        state: messages.SessionState = await self._ask(self._stub.GetState(self._named, timeout=self.timeout))
+        return state
+
+    # -- real time
+
+    async def act(self, action: ArrayLike | None = None, tool: str = "", **arguments: Any) -> None:
+        """Sends an action, or a call of a tool, into the stream; the game takes it in its next tick."""
+        stream = self._open_stream()
+        try:
+            await stream.write(an_action(action, tool, arguments))
+        except (RpcError, asyncio.InvalidStateError) as error:
+            async with self._came:
+                await self._came.wait_for(lambda: self._over is not None)
+            raise self._ended() from error
+
+    async def observe(self) -> messages.Observation:
+        """The newest observation that was not given out yet; waits for one."""
+        self._open_stream()
+        async with self._came:
+            await self._came.wait_for(lambda: self._newest is not None or self._over is not None)
+            seen, self._newest = self._newest, None
+        if seen is None:
+            raise self._ended()
+        return seen
+
+    async def play(self) -> AsyncIterator[messages.Observation]:
+        """Observations, each the newest at its time, to the end of the episode; that one is the last."""
+        while True:
+            seen = await self.observe()
+            yield seen
+            if seen.terminated or seen.truncated:
+                return
+
+    def _open_stream(self) -> Any:
+        if self._stream is None:
+            self._stream = self._stub.Play(metadata=((SESSION_ID, self.session_id),))
+            self._reader = asyncio.create_task(self._read())
+        return self._stream
+
+    async def _read(self) -> None:
+        over: BaseException = ConnectionUnusable("the server has ended the stream", fault="engine")
+        try:
+            async for seen in self._stream:
+                async with self._came:
+                    self._newest = seen
+                    self._came.notify_all()
+        except RpcError as error:
+            over = named(error, self.target)
+        except asyncio.CancelledError:  # by `__aexit__`
+            pass
+        async with self._came:
+            self._over = over
+            self._came.notify_all()
+
+    def _ended(self) -> BaseException:
+        assert self._over is not None
+        return self._over
+
+    async def _ask(self, call: Any) -> Any:
+        try:
+            return await call
+        except RpcError as error:
+            raise named(error, self.target) from error

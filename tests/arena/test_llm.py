@@ -1,0 +1,170 @@
+"""Tier 3 with a scripted model, and a service that answers as OpenAI's does."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from ue_rl.arena import AgentArena, LLMAgentBehavior
+from ue_rl.arena.backends import OpenAIBackend, ScriptedBackend, decision_schema
+from ue_rl.arena.log import RunLog
+from ue_rl.arena.memory import SlidingWindow
+from ue_rl.arena.scenes import Foraging
+from ue_rl.arena.types import observation_of
+
+SEEN = observation_of({"agent_id": "a", "tick": 3, "position": [0, 0, 0], "health": 70})
+MOVE = {"tool": "move_to", "params": {"target_position": [1, 0, 1]}, "reasoning": "why not"}
+
+
+def asked(*lines: Any, **options: Any) -> tuple[LLMAgentBehavior, Any]:
+    behavior = LLMAgentBehavior(ScriptedBackend(lines), **options)
+    arena = AgentArena(deadline=None)
+    arena.register("a", behavior)
+    (outcome,) = arena.tick([SEEN])
+    return behavior, outcome
+
+
+def test_a_prompt_has_what_a_model_needs() -> None:
+    behavior, outcome = asked(MOVE, system_prompt="You are a fox.")
+    assert outcome.decision.tool == "move_to"
+    (prompt,) = behavior.backend.prompts  # type: ignore[attr-defined]
+    assert prompt.startswith("You are a fox.")
+    for part in ("- move_to(target_position, speed?): Walk to a point.", "health 70", "position (0.0, 0.0, 0.0)"):
+        assert part in prompt
+    assert outcome.trace["prompt"] == prompt
+    assert outcome.trace["tokens"] > 20
+
+
+def test_plan_memory_and_reflection_are_in_the_next_prompts() -> None:
+    lines = ["Win\n1. find berries\n2. eat", MOVE, MOVE, "Go faster.", MOVE]
+    behavior = LLMAgentBehavior(ScriptedBackend(lines), SlidingWindow(20), plan_every=5, reflect_every=2, remembered=9)
+    arena = AgentArena(deadline=None, tools=Foraging().tools)
+    arena.register("a", behavior)
+    result = {"tool": "collect", "success": False, "error": "too far"}
+    for tick in (3, 4, 5):
+        arena.tick([SEEN.model_copy(update={"tick": tick}), *([])] if tick == 3 else
+                   [observation_of({"agent_id": "a", "tick": tick, "tool_result": result})])  # fmt: skip
+    prompts = behavior.backend.prompts  # type: ignore[attr-defined]
+    assert "Your plan: Win: find berries; eat" in prompts[1]
+    assert "collect failed: too far" in prompts[2]
+    assert "tick 5: Go faster." in prompts[4]
+    assert [step["kind"] for step in behavior.reasoning_trace][:4] == ["plan", "decision", "result", "decision"]
+    arena.end_episode("a", True, {"score": 3}, inline=True)
+    assert "the episode was won: score 3" in behavior.memory.summarize()
+    assert behavior.memory.retrieve("episode won", 1)[0].priority == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("complete garbage", "PARSING_ERROR"),
+        ('{"tool": "move_to", "params": {"target_pos', "PARSING_ERROR"),
+        (TimeoutError("slow"), "LLM_TIMEOUT"),
+        (ConnectionError("down"), "LLM_TIMEOUT"),
+        ({"tool": "format_disk", "params": {}}, "TOOL_NOT_FOUND"),
+        ({"tool": "move_to", "params": {"target_position": "there"}}, "INVALID_PARAMETERS"),
+        ("x" * 3_000_000, "PARSING_ERROR"),
+        (KeyError("bug"), "DECISION_FAILED"),
+    ],
+)
+def test_what_a_model_does_wrong_is_idle_and_logged(line: Any, code: str) -> None:
+    _, outcome = asked(line)
+    assert (outcome.decision.tool, outcome.code) == ("idle", code)
+    assert "You are an agent" in outcome.trace["prompt"]
+    assert len(json.dumps(outcome.trace)) < 20_000
+
+
+def test_the_same_model_twice_gives_the_same_episode() -> None:
+    def run() -> Any:
+        log = RunLog()
+        (episode,) = AgentArena.play(
+            Foraging(), LLMAgentBehavior(ScriptedBackend([MOVE, {"tool": "collect"}])), log=log
+        )
+        return episode.score, episode.tokens, [outcome.decision for outcome in log.recent]
+
+    assert run() == run()
+
+
+def test_the_schema_of_a_decision_allows_the_tools_and_nothing_else() -> None:
+    (move, *_) = decision_schema(Foraging().tools.schemas())["anyOf"]
+    assert move["properties"]["tool"] == {"const": "move_to"}
+    assert move["properties"]["params"]["required"] == ["target_position", "speed"]
+    assert move["properties"]["params"]["additionalProperties"] is False
+    schema = json.dumps(decision_schema(Foraging().tools.schemas()))
+    assert '"maxLength": 80' in schema
+    assert "default" not in schema
+
+
+class _Service(BaseHTTPRequestHandler):
+    """What the service answers stands in `answers`; what it was asked in `asked`."""
+
+    def do_POST(self) -> None:
+        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))  # type: ignore[attr-defined]
+        status, message = self.server.answers.pop(0)  # type: ignore[attr-defined]
+        body = json.dumps({
+            "id": "1", "object": "chat.completion", "created": 1, "model": "m",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}],
+            "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+        } if status == 200 else {"error": message}).encode()  # fmt: skip
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def service() -> Iterator[Any]:
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Service)
+    server.answers, server.asked = [], []
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    server.url = f"http://127.0.0.1:{server.server_port}/v1"
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_an_openai_compatible_service(service: Any) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed")
+    tools = Foraging().tools.schemas()
+    backend = OpenAIBackend("m", service.url, timeout=20, retries=0)
+    service.answers = [(200, {"content": json.dumps(MOVE)})]
+    answer = backend.generate_with_tools("go", tools)
+    assert (json.loads(answer.text), answer.prompt_tokens, answer.tokens) == (MOVE, 11, 7)
+    assert service.asked[0]["response_format"]["json_schema"]["schema"] == decision_schema(tools)
+    again = backend.generate_with_tools("go", tools)
+    assert again.cached
+    assert (again.text, backend.asked) == (answer.text, 1)
+
+    calling = OpenAIBackend("m", service.url, timeout=20, retries=0, constrain="tools")
+    call = {"id": "1", "type": "function", "function": {"name": "collect", "arguments": '{"item_name": "berry"}'}}
+    service.answers = [(200, {"content": "near", "tool_calls": [call]})]
+    said = json.loads(calling.generate_with_tools("go", tools).text)
+    assert said == {"tool": "collect", "params": '{"item_name": "berry"}', "reasoning": "near"}
+    assert service.asked[1]["tools"][0]["function"]["name"] == "move_to"
+
+    service.answers = [(500, {"message": "oops"}), (200, {"content": "hello"})]
+    patient = OpenAIBackend("m", service.url, timeout=20, retries=1)
+    assert patient.generate("hi").text == "hello"
+
+
+def test_a_service_that_is_down() -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed")
+    backend = OpenAIBackend("m", "http://127.0.0.1:9/v1", timeout=5, retries=0)
+    assert not backend.is_available()
+    behavior = LLMAgentBehavior(backend)
+    arena = AgentArena(deadline=None)
+    arena.register("a", behavior)
+    (outcome,) = arena.tick([SEEN])
+    assert outcome.code == "LLM_TIMEOUT"
+    assert "cannot be reached" in str(outcome.message)

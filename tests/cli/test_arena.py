@@ -1,0 +1,80 @@
+"""`ue-rl arena`: plays, compares, replays and shows; what is wrong is told in one sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+pytest.importorskip("pydantic", reason="the extra arena is not installed")
+
+from ue_rl.cli import cli
+
+
+def said(*words: object) -> Result:
+    return CliRunner().invoke(cli, ["arena", *map(str, words)], env={"COLUMNS": "200"})
+
+
+def test_a_run_is_logged_replayed_and_shown(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert "resources 10" in said("run", "foraging", "--out", out, "--gif", tmp_path / "a.gif").output
+    assert {path.name for path in out.iterdir()} == {"decisions.jsonl", "episodes.json", "replay.msgpack"}
+    (episode,) = json.loads((out / "episodes.json").read_text())
+    replayed = said("replay", out / "replay.msgpack")
+    assert replayed.output.startswith(f"{episode['ticks']} ticks, each as it was")
+    assert "move_to" in said("inspect", out).output
+    one = said("inspect", out, "--tick", "3", "--agent", "forager").output
+    assert '"tick": 3' in one
+    assert '"tick": 4' not in one
+
+
+def test_a_model_is_inspected_as_one_page(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    lines = ["<b>Feast</b>\n1. find\n2. eat", '{"tool": "idle", "params": {}, "reasoning": "<script>"}']
+    config.write_text(json.dumps({  # JSON is YAML
+        "scene": {"name": "foraging", "max_ticks": 3}, "behavior": "llm", "llm": {"plan_every": 100},
+        "backend": {"kind": "scripted", "lines": lines + lines[1:] * 5},
+    }))  # fmt: skip
+    out = tmp_path / "run"
+    result = said("run", "--config", config, "--out", out, "--set", "memory.capacity=3")
+    assert result.exit_code == 0, result.output
+    assert "find" in said("inspect", out).output, "the plan's tree"
+    said("inspect", out, "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<details>") == 3
+    assert "&lt;script&gt;" in page
+    assert "<script>" not in page
+    assert "&lt;b&gt;Feast" in page
+    assert not re.search(r'(src|href)="', page), "it needs nothing else"
+
+
+def test_behaviours_are_compared(tmp_path: Path) -> None:
+    table = tmp_path / "t.json"
+    result = said("eval", "crafting", "--episodes", "1", "--seeds", "2", "--json", table)
+    assert "rules" in result.output
+    assert [row["label"] for row in json.loads(table.read_text())] == ["rules", "random"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("run", "moon"), "no such scene"),
+        (("run", "foraging", "--behavior", "wizard"), "no such behaviour"),
+        (("run", "foraging", "--set", "seed"), "not an override"),
+        (("run", "foraging", "--behavior", "llm"), "no such backend"),
+        (("serve", "--agent", "a=wizard"), "no such behaviour"),
+    ],
+)
+def test_what_is_wrong_is_told(words: tuple[str, ...], told: str) -> None:
+    result = said(*words)
+    assert result.exit_code == 1
+    assert type(result.exception).__name__ == "WrongCommandLine"
+    assert told in str(result.exception)
+
+
+def test_a_file_that_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"garbage")
+    assert "not a replay log" in str(said("replay", tmp_path / "x").exception)

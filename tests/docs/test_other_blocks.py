@@ -1,0 +1,225 @@
+"""The blocks that are neither Python nor typed: C++, C# and GDScript are compiled, the others read by our readers.
+
+What a block leaves to its reader (a class, a variable) stands here around it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.docs.blocks import ROOT, Block, every, runs_elsewhere
+from tests.docs.test_pages import messages
+from tests.samples import building
+from ue_rl.arena.config import load_config, scene_of
+from ue_rl.arena.scenes import World
+from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.launching import presets
+from ue_rl.shm import offer
+from ue_rl.training.config import resolve
+from ue_rl.wire.codec import Codec
+from ue_rl.wire.handshake import decode_handshake
+
+SAMPLES, STAND_INS = ROOT / "samples", ROOT / "tests" / "samples"
+
+GAME_CS = """
+public class BallGame : MonoBehaviour {{ }}
+public class Game : UeRlGame
+{{
+    public Game(BallGame[] arenas, long seed) {{ }}
+    public override void OnReset(int env, long seed, string options) {{ }}
+    public override void OnAction(int env) {{ }}
+    public override bool OnResult(int env) {{ return true; }}
+}}
+"""
+# How a block begins -> what stands around it.
+AROUND = {
+    "void Handle": '#include "ue_rl_bridge.hpp"\nclass Page : ue_rl::MultiEnvBridge {{\n{}}};\n',
+    "spec.act_space": '#include "ue_rl_bridge.hpp"\nvoid page(ue_rl::Spec& spec) {{\n{}}}\n',
+    "ue_rl::RaySensor": """\
+#include "ue_rl_bridge.hpp"
+#include "ue_rl_sensors.hpp"
+ue_rl::Hit Cast(int env, double angle, double length);
+int Look(int env, double forward, double left);
+void page(ue_rl::Spec& spec, int env, float* observation) {{
+{}}}
+""",
+    "options.heuristic": """\
+#include "ue_rl_bridge.hpp"
+float JoystickX();
+void DrawText(const std::string&);
+void page(ue_rl::MultiEnvBridge& game, ue_rl::Options& options) {{
+{}}}
+""",
+    "int32 Port": """\
+#include "Misc/CommandLine.h"
+#include "Misc/Parse.h"
+struct UPage {{
+    int32 ActionSpaceSize, ObservationSpaceSize;
+    void InitializeEnvironments(int32, bool);
+    void Connect(const TCHAR*, int32, int32, int32);
+    void StartTraining();
+    void BeginPlay();
+}};
+void UPage::BeginPlay() {{
+{}}}
+""",
+    "using UeRl;\nusing UnityEngine;": "{}" + GAME_CS,
+    "var rays = new UeRl": f"""\
+using UeRl;
+using UnityEngine;
+{GAME_CS}
+public class Page : Game
+{{{{
+    public Page() : base(null, 0) {{{{ }}}}
+    private void Observe(int env, Transform agent)
+    {{{{
+{{}}
+    }}}}
+}}}}
+""",
+    "protected override void Heuristic": """\
+using UeRl;
+using UnityEngine;
+public abstract class Page : UeRlBehaviour {{
+{}}}
+""",
+    "var bridge": "extends Node\nvar envs = []\nfunc _ready():\n{}",
+    "func rl_": "extends Node\n{}",
+    "const Sensors": "extends Spatial\nvar body = RigidBody.new()\n{}",
+}
+
+
+def of(language: str) -> list[Block]:
+    return [block for block in every(language) if not runs_elsewhere(block)]
+
+
+def whole(block: Block, text: str = "") -> str:
+    """The block with what stands around it."""
+    (around,) = [around for begins, around in AROUND.items() if block.text.startswith(begins)]
+    return around.format(text or block.text)
+
+
+def needs(*programs: str) -> None:
+    for program in programs:
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+
+
+@pytest.mark.parametrize("block", of("cpp"), ids=str)
+def test_cpp_compiles(block: Block, tmp_path: Path) -> None:
+    needs("g++")
+    source = tmp_path / "page.cpp"
+    source.write_text(whole(block))
+    includes = [f"-I{folder}" for folder in (SAMPLES / "cpp", STAND_INS / "unreal_stand_in")]
+    building.compiled(["g++", "-std=c++17", "-fsyntax-only", *includes, source])
+
+
+@pytest.mark.parametrize("block", of("csharp"), ids=str)
+def test_csharp_compiles(block: Block, tmp_path: Path) -> None:
+    needs("mcs")
+    source = tmp_path / "Page.cs"
+    source.write_text(whole(block))
+    sides = [
+        SAMPLES / "unity" / f"UeRl{name}.cs" for name in ("Bridge", "Heuristic", "Behaviour", "Sensors", "Physics")
+    ]
+    stand_ins = [STAND_INS / "unity" / "UnityEngineStandIn.cs", *(STAND_INS / "sensors").glob("*.cs")]
+    building.compiled(["mcs", "-target:library", f"-out:{tmp_path / 'page.dll'}", *sides, *stand_ins, source])
+
+
+@pytest.mark.parametrize("block", of("gdscript"), ids=str)
+def test_gdscript_is_read_by_godot(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("godot3-server")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    text = block.text
+    if text.startswith("var"):
+        text = re.sub("^", "\t", text, flags=re.M)
+    if "\treturn" not in text:  # signatures alone
+        text = re.sub(r"^(func .*?->[^#\n]*\S)( *#.*)?$", r"\1:\n\treturn []", text, flags=re.M)
+        text = re.sub(r"^(func [^#\n]*\))( *#.*)?$", r"\1:\n\tpass", text, flags=re.M)
+    script = tmp_path / "page.gd"
+    script.write_text(whole(block, text))
+    building.compiled(["godot3-server", "--path", SAMPLES / "godot", "--check-only", "-s", script])
+
+
+@pytest.mark.parametrize("block", of("yaml"), ids=str)
+def test_yaml_is_a_config(block: Block, tmp_path: Path) -> None:
+    path = tmp_path / "page.yaml"
+    path.write_text(block.text)
+    if "scene" in yaml.safe_load(block.text):
+        assert issubclass(scene_of(load_config(path)), World)
+    else:
+        resolve({}, path)
+
+
+def test_the_lines_of_the_protocol_are_read() -> None:
+    lines = {block.label: block.text.encode() for block in of("text") if "ten-minutes" in block.page}
+    spec = decode_handshake(lines["handshake"])
+    codec, batch, answer = Codec(spec), ActionBatch(2, 1), StepBuffers(2, 1)
+    assert codec.decode_requests(lines["request"], batch) == 2
+    assert batch.actions.tolist() == [[0.5], [-1]]
+    answer.pending[:] = 1
+    assert codec.decode_states(lines["reply"], answer) == 2
+    assert answer.obs.tolist() == batch.actions.tolist()
+
+
+def test_the_upgrade_is_that_of_the_code() -> None:
+    (block,) = [block for block in of("text") if block.label == "upgrade"]
+    asks, takes, ready = block.text.splitlines()
+    config = asks.split()[1]
+    assert decode_handshake(f"{config}\n".encode()).shm.startswith("ue_rl_4711_9f31c2aa:8d0f")
+    assert takes.split()[1].startswith(offer.accept_line(b"").decode().strip())
+    assert ready.split()[1].encode() == offer.READY.strip()
+    assert ready.split()[3].partition("<")[0] in offer.refuse_line("x").decode()
+
+
+def test_the_presets_are_those_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presets, "_installed", lambda what, variable, names: names[0])
+    monkeypatch.setattr(presets.os.path, "isdir", lambda path: path == "PROJECT")
+    shown = " ".join(" ".join(block.text for block in of("text") if block.label == "preset").split())
+    for preset, path in (("godot", "PROJECT"), ("godot", "GAME"), ("unity", "GAME"), ("unreal", "GAME")):
+        program, options = presets.PRESETS[preset](path)
+        words = [f"'{word}'" if " " in word else word for word in (*program, *options)]
+        assert " ".join(words).replace("'-ExecCmds", "'-ExecCmds") in shown, preset
+    assert presets.PRESETS["unreal-editor"]("PROJECT.uproject")[0][0] in shown
+
+
+@pytest.mark.parametrize("block", [block for block in of("text") if block.label == "output"], ids=str)
+def test_what_a_command_prints_is_in_the_code(block: Block) -> None:
+    said = messages()
+    for piece in re.split(r"[\d.,:;()]+|\n| was | signal| train| --[a-z-]+|\band ", block.text):
+        words = piece.strip(" -")
+        assert len(words) < 5 or words in said or words in ("WARNING engine", "runs"), words
+
+
+def test_no_text_is_left_over() -> None:
+    known = {"handshake", "request", "reply", "upgrade", "preset", "output"}
+    assert [str(block) for block in of("text") if block.label not in known and block.page != "docs/cli.md"] == []
+
+
+@pytest.mark.parametrize("block", of("abnf"), ids=str)
+def test_the_grammar_is_closed(block: Block) -> None:
+    """RFC 5234: each rule that is used is defined, here, on the other page or in the RFC's core, and none twice."""
+    core = {"ALPHA", "DIGIT", "HEXDIG", "SP", "HTAB", "CR", "LF"}
+    named: dict[str, list[str]] = {}
+    for each in every("abnf"):
+        text = re.sub(r'"[^"]*"', '""', re.sub(r";.*", "", re.sub(r'"[^"\n]*"', '""', each.text)))
+        named[each.page] = re.findall(r"^([\w-]+) *=", text, re.M)
+        if each == block:
+            used = set(re.findall(r"(?<![%\w])[A-Za-z][\w-]*", re.sub(r"%x[\w-]+", "", text)))
+    assert len(named[block.page]) == len(set(named[block.page]))
+    outside = {"base64", "space"}  # RFC 4648
+    assert used - core - outside - {rule for rules in named.values() for rule in rules} == set()
+
+
+@pytest.mark.parametrize("block", of("dockerfile"), ids=str)
+def test_what_an_image_copies_is_there(block: Block) -> None:
+    for line in block.text.splitlines():
+        instruction, *words = line.split()
+        assert instruction in ("FROM", "COPY", "RUN", "USER"), line
+        if instruction == "COPY" and not words[0].startswith("build/"):  # the reader's game
+            assert (ROOT / words[0]).exists(), line

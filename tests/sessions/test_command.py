@@ -1,0 +1,46 @@
+"""`ue-rl sessions` with the carriers of this folder."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from contextlib import closing
+
+import httpx
+import numpy as np
+
+from tests.sessions.talking import mcp_client, plain
+from ue_rl.connecting import open_transport
+
+COMMAND = ["-m", "ue_rl", "sessions", "tests.sessions.game:Drift", "--max-sessions", "4", "--workers", "1"]
+
+
+async def test_three_carriers_share_the_sessions_of_a_game() -> None:
+    ports = [word for name in ("grpc", "openenv", "mcp") for word in (f"--{name}", "0")]
+    with subprocess.Popen([sys.executable, *COMMAND, *ports], stdout=subprocess.PIPE, text=True) as command:
+        assert command.stdout is not None
+        assert "4 sessions" in command.stdout.readline()
+        urls = dict(command.stdout.readline().strip().split(": ", 1) for _ in range(3))
+        with closing(open_transport(urls["grpc"], num_envs=3)) as transport:
+            transport.connect()
+            transport.reset()
+            transport.receive()
+            transport.send_actions(np.zeros((3, 2), np.float32))
+            assert (transport.receive().obs[:, 1] == 1).all()
+            async with mcp_client(urls["mcp"]) as call:
+                assert (await call("advance", {"ticks": 2}))["tick"] == 2
+                assert httpx.post(f"{urls['openenv']}/reset", json={}).status_code == 503, "it is the fifth"
+        command.send_signal(signal.SIGTERM)
+        assert command.wait(20) == 128 + signal.SIGTERM
+
+
+async def test_over_standard_input_and_output() -> None:
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    server = StdioServerParameters(command=sys.executable, args=[*COMMAND, "--mcp", "stdio"])
+    async with stdio_client(server) as streams, ClientSession(*streams) as session:
+        await session.initialize()
+        seen, wrong = plain(await session.call_tool("advance", {"ticks": 2}))
+        assert (seen["tick"], wrong) == (2, False)

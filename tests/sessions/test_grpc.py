@@ -1,0 +1,441 @@
+"""Sessions over gRPC: what each call answers, its status codes, real time, and what becomes of lost clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+import ue_rl
+from tests.sessions.game import LIMIT, Drift
+from tests.support.waiting import eventually
+from ue_rl import errors
+from ue_rl.connecting import open_transport
+from ue_rl.connections.grpc import SessionClient
+from ue_rl.connections.grpc.client import an_action, numbers
+from ue_rl.sessions import sessions_pb2 as messages
+from ue_rl.sessions.limits import SERVICE, SESSION_ID, client_options
+from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
+
+Status = grpc.StatusCode
+
+
+@pytest.fixture
+def dialled(served: Callable[..., Any]) -> Any:
+    """(the pool, a stub) of a pool of Drift, without the client's retries."""
+    channels = []
+
+    def dial(**options: Any) -> Any:
+        pool, server = served("grpc", **options)
+        plain = [option for option in client_options() if option[0] != "grpc.service_config"]
+        channels.append(grpc.insecure_channel(server.url.removeprefix("grpc://"), plain))
+        return pool, SessionsStub(channels[-1])
+
+    yield dial
+    for channel in channels:
+        channel.close()
+
+
+def refused(call: Callable[[], Any]) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as error:
+        call()
+    return error.value.code(), error.value.details()
+
+
+def created(stub: Any, **fields: Any) -> str:
+    return stub.CreateSession(messages.CreateSessionRequest(**fields), timeout=10).session_id
+
+
+def advanced(stub: Any, name: str, **fields: Any) -> messages.Observation:
+    return stub.FastAdvance(messages.FastAdvanceRequest(session_id=name, **fields), timeout=10)
+
+
+def test_a_session_says_what_it_is_and_goes_its_way(dialled: Any) -> None:
+    pool, stub = dialled()
+    info = stub.CreateSession(messages.CreateSessionRequest(seed=3), timeout=10)
+    assert info.handshake == pool.handshake
+    assert [(each["name"], each["input_schema"]["type"]) for each in json.loads(info.tools_json)] == [
+        ("nudge", "object"), ("break_down", "object"),
+    ]  # fmt: skip
+    push = an_action([1.0, 0.0])
+    seen = advanced(stub, info.session_id, ticks=3, actions=[push])
+    assert (seen.tick, seen.ticks_advanced, seen.dropped_actions) == (3, 3, 0)
+    assert json.loads(seen.info_json) == {"pushed": 0.0}, "the action is for the first tick"
+    state = stub.GetState(messages.SessionRequest(session_id=info.session_id))
+    assert (state.phase, state.tick, state.text) == ("PLAYING", 3, f"x is {numbers(seen)[0]:.3f}")
+    (listed,) = stub.ListSessions(messages.ListSessionsRequest()).sessions
+    assert listed.session_id == info.session_id
+    stub.DestroySession(messages.SessionRequest(session_id=info.session_id))
+    assert not stub.ListSessions(messages.ListSessionsRequest()).sessions
+    stub.DestroySession(messages.SessionRequest(session_id="nobody"))
+
+
+def test_ticks_are_clamped_and_an_episode_ends_early(dialled: Any) -> None:
+    _, stub = dialled()
+    name = created(stub)
+    seen = advanced(stub, name, reset=True, seed=5, ticks=4_000_000_000)
+    assert seen.truncated or seen.terminated
+    assert seen.tick <= LIMIT
+    assert seen.result in ("win", "lose", "draw")
+    assert seen.interrupt == "game_over"
+    code, details = refused(lambda: advanced(stub, name, ticks=1))
+    assert code is Status.INVALID_ARGUMENT
+    assert "the episode is over" in details
+    assert advanced(stub, name, reset=True).tick == 0, "without ticks: the begin of the episode"
+    assert advanced(stub, name).tick == 1, "none are one"
+
+
+def test_an_interrupt_ends_an_advance(dialled: Any) -> None:
+    _, stub = dialled()
+    name = created(stub, options_json='{"start": 0.5}', seed=1)
+    seen = advanced(stub, name, ticks=100, interrupts=["crossed_zero"], actions=[an_action([-7.0, 0])])
+    assert seen.interrupt == "crossed_zero" or seen.tick == LIMIT
+    assert refused(lambda: advanced(stub, name, interrupts=["no such"]))[0] is Status.INVALID_ARGUMENT
+
+
+def test_a_tool_is_called_in_its_place(dialled: Any) -> None:
+    _, stub = dialled()
+    name = created(stub, seed=1)
+    seen = advanced(stub, name, actions=[an_action(tool="nudge", arguments={"by": 0.1, "times": 2})])
+    (answer,) = json.loads(seen.info_json)["tools"]
+    assert answer["tool"] == "nudge"
+    seen = advanced(stub, name, actions=[an_action(tool="break_down")])
+    (answer,) = json.loads(seen.info_json)["tools"]
+    assert answer["code"] == "TOOL_EXECUTION_FAILED"
+
+
+WRONG: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
+    "too few numbers": ({"actions": [messages.Action(action=b"1234")]}, Status.INVALID_ARGUMENT, "8 bytes"),
+    "NaN": ({"actions": [an_action([np.nan, 0])]}, Status.INVALID_ARGUMENT, "ACT"),
+    "an unknown tool": ({"actions": [an_action(tool="fly")]}, Status.INVALID_ARGUMENT, "TOOL_NOT_FOUND"),
+    "wrong arguments": (
+        {"actions": [an_action(tool="nudge", arguments={"by": "far"})]}, Status.INVALID_ARGUMENT, "INVALID_PARAMETERS",
+    ),
+    "no JSON": (
+        {"actions": [messages.Action(tool="nudge", arguments_json="{")]}, Status.INVALID_ARGUMENT, "INVALID_PARAMETERS",
+    ),
+    "no session": ({"session_id": "nobody"}, Status.NOT_FOUND, "no such session"),
+    "a seed beyond 2**63": ({"reset": True, "seed": 2**64 - 1}, Status.INVALID_ARGUMENT, "seed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_refused_and_costs_nothing(dialled: Any, case: str) -> None:
+    _, stub = dialled()
+    name = created(stub)
+    fields, status, says = WRONG[case]
+    code, details = refused(lambda: advanced(stub, **{"name": fields.get("session_id", name)}, **{
+        key: value for key, value in fields.items() if key != "session_id"
+    }))  # fmt: skip
+    assert code is status
+    assert says in details
+    assert advanced(stub, name).tick == 1
+
+
+def test_creating_says_what_is_wrong(dialled: Any) -> None:
+    _, stub = dialled(max_sessions=2)
+    assert refused(lambda: created(stub, game="chess"))[0] is Status.NOT_FOUND
+    assert refused(lambda: created(stub, options_json="[]"))[0] is Status.INVALID_ARGUMENT
+    assert refused(lambda: created(stub, tick_rate=-1.0))[0] is Status.INVALID_ARGUMENT
+    created(stub), created(stub)
+    code, details = refused(lambda: created(stub))
+    assert code is Status.RESOURCE_EXHAUSTED
+    assert "all 2 sessions" in details
+
+
+def test_a_session_that_has_ended_says_why(dialled: Any) -> None:
+    pool, stub = dialled()
+    name = created(stub)
+    advanced(stub, name)
+    pool.get(name).detach("the dog ate it")
+    code, details = refused(lambda: advanced(stub, name))
+    assert code is Status.ABORTED
+    assert "the dog ate it" in details
+
+
+def test_a_game_that_raises_ends_its_session_alone(dialled: Any) -> None:
+    _, stub = dialled(kwargs={"crash_at": 3}, together=False)
+    one, other = created(stub), created(stub)
+    advanced(stub, other)
+    code, details = refused(lambda: advanced(stub, one, ticks=5))
+    assert code is Status.INTERNAL
+    assert "a bug of the game" in details
+    assert refused(lambda: advanced(stub, one))[0] is Status.ABORTED
+    assert advanced(stub, other).tick == 2
+
+
+def test_a_full_queue_is_refused_and_the_client_gets_through_later(served: Any) -> None:
+    free = threading.Event()
+
+    class Slow(Drift):
+        def step_envs(self, actions: Any, env_ids: Any) -> None:
+            free.wait(20)
+            super().step_envs(actions, env_ids)
+
+    pool, server = served("grpc", Slow, workers=1, together=False, queue_wait=0.0, max_sessions=16)
+    target = server.url.removeprefix("grpc://")
+    with grpc.insecure_channel(target) as plain, grpc.insecure_channel(target, client_options()) as retrying:
+        stub = SessionsStub(plain)
+        names = [created(stub) for _ in range(12)]
+        calls = [stub.FastAdvance.future(messages.FastAdvanceRequest(session_id=name)) for name in names]
+        eventually(lambda: any(call.done() for call in calls))
+        assert next(call for call in calls if call.done()).code() is Status.RESOURCE_EXHAUSTED
+        late = SessionsStub(retrying).FastAdvance.future(messages.FastAdvanceRequest(session_id=names[-1]), timeout=60)
+        free.set()
+        assert late.result().tick >= 1
+    assert pool.counters.snapshot()["requests_refused"] > 0
+
+
+def test_health_and_reflection(served: Any) -> None:
+    _, server = served("grpc")
+    with grpc.insecure_channel(server.url.removeprefix("grpc://")) as channel:
+        health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=SERVICE))
+        assert health.status == health_pb2.HealthCheckResponse.SERVING
+        asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+        (answer,) = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(asked)
+        assert SERVICE in [service.name for service in answer.list_services_response.service]
+
+
+def test_a_server_that_has_closed_is_unavailable(served: Any) -> None:
+    _, server = served("grpc")
+    with grpc.insecure_channel(server.url.removeprefix("grpc://")) as channel:
+        stub = SessionsStub(channel)
+        created(stub)
+        server.close()
+        assert refused(lambda: created(stub))[0] is Status.UNAVAILABLE
+
+
+def test_a_taken_port_is_an_error(served: Any, make_pool: Any) -> None:
+    from ue_rl.bridges.grpc import serve
+
+    _, server = served("grpc")
+    with pytest.raises(OSError, match="cannot listen"):
+        serve(make_pool(), port=int(server.url.rpartition(":")[2]))
+
+
+# -- several in one message
+
+
+def test_step_all_packs_its_rows_in_the_order_of_the_ids(dialled: Any) -> None:
+    _, stub = dialled()
+    names = [created(stub) for _ in range(3)]
+    begin = [messages.SessionReset(row=row, seed=row) for row in range(3)]
+    first = stub.StepAll(messages.StepAllRequest(session_ids=names, resets=begin))
+    rows = np.frombuffer(first.observations, "<f4").reshape(3, 3)
+    assert [numbers(advanced(stub, name, reset=True, seed=row)).tolist() for row, name in enumerate(names)] == [
+        row.tolist() for row in rows
+    ]
+    actions = np.zeros((3, 2), "<f4")
+    mixed = stub.StepAll(messages.StepAllRequest(
+        session_ids=names[::-1], actions=actions.tobytes(), ticks=2, resets=[messages.SessionReset(row=1)],
+    ))  # fmt: skip
+    assert list(mixed.ticks) == [2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {}, {"session_ids": ["a", "a"]}, {"actions": b"123"}, {"actions": b"1234" * 6, "resets": [{"row": 3}]},
+        {"resets": [{"row": 0}, {"row": 0}]}, {"resets": [{"row": 0, "options_json": "x"}]},
+    ],
+)  # fmt: skip
+def test_step_all_refuses_what_is_wrong(dialled: Any, fields: dict[str, Any]) -> None:
+    _, stub = dialled()
+    names = [created(stub) for _ in range(3)] if fields else []
+    given = {"session_ids": names, **fields}
+    if given["session_ids"] == ["a", "a"]:
+        given["session_ids"] = names[:1] * 2
+    assert refused(lambda: stub.StepAll(messages.StepAllRequest(**given)))[0] is Status.INVALID_ARGUMENT
+
+
+def test_connect_makes_a_vec_env(served: Any) -> None:
+    pool, server = served("grpc")
+    env = ue_rl.connect(server.url, num_envs=4, game="Drift")
+    with closing(env):
+        assert env.num_envs == 4
+        assert len(pool.sessions()) == 4
+        env.reset()
+        infos = env.step(np.zeros((4, 2), np.float32))[3]
+        assert [info["pushed"] for info in infos] == [0.0] * 4
+    eventually(lambda: not pool.sessions())
+
+
+def test_a_reset_of_some_with_options(served: Any) -> None:
+    _, server = served("grpc")
+    with closing(open_transport(server.url, num_envs=3)) as transport:
+        transport.connect()
+        transport.reset()
+        transport.receive()
+        transport.reset([1], seeds=[4], options=[{"start": 100.0}])
+        seen = transport.receive()
+        assert seen.obs[1, 0] > 90
+        assert (abs(seen.obs[[0, 2], 0]) < 10).all()
+
+
+def test_the_client_says_who_is_not_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(errors.EngineUnreachable, match="ue-rl sessions"):
+        open_transport(f"grpc://127.0.0.1:{port}", num_envs=2)
+    with pytest.raises(errors.ConfigurationError):
+        open_transport("grpc://", num_envs=2)
+    with pytest.raises(errors.ConfigurationError):
+        open_transport("grpc://127.0.0.1:1", num_envs=0)
+
+
+def test_a_session_that_is_lost_is_a_lost_engine(served: Any) -> None:
+    pool, server = served("grpc")
+    with closing(open_transport(server.url, num_envs=2)) as transport:
+        transport.connect()
+        transport.reset()
+        transport.receive()
+        pool.sessions()[1].detach("somebody pulled the plug")
+        transport.send_actions(np.zeros((2, 2), np.float32))
+        with pytest.raises(errors.EngineDisconnected, match="pulled the plug"):
+            transport.receive()
+        with pytest.raises(errors.ConnectionUnusable):
+            transport.reset()
+
+
+def test_more_sessions_than_there_are(served: Any) -> None:
+    pool, server = served("grpc", max_sessions=2)
+    with pytest.raises(errors.ResourceExhausted, match="all 2 sessions"):
+        open_transport(server.url, num_envs=3, connect_timeout=5)
+    eventually(lambda: not pool.sessions())
+
+
+# -- real time
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+async def test_play_sends_the_newest_observation_and_takes_actions(served: Any) -> None:
+    pool, server = served("grpc")
+    async with SessionClient(server.url, tick_rate=100, seed=1, options={"start": 0.0}) as client:
+        ticks, pushed = [], []
+        async for seen in client.play():
+            ticks.append(seen.tick)
+            pushed.append(json.loads(seen.info_json or "{}").get("pushed", 0.0))
+            await client.act([1.0, 0.0])
+        assert ticks == sorted(set(ticks))
+        assert 1.0 in pushed
+        assert seen.terminated or seen.truncated
+        state = await client.state()
+        assert state.phase == "GAME_OVER"
+    await until(lambda: not pool.sessions())
+
+
+async def test_a_slow_reader_reads_the_newest(served: Any) -> None:
+    class Long(Drift):
+        def step_envs(self, actions: Any, env_ids: Any) -> None:
+            super().step_envs(actions, env_ids)
+            self.outbox.dones[env_ids] = self.outbox.truncated[env_ids] = 0
+
+    _, server = served("grpc", Long)
+    async with SessionClient(server.url, tick_rate=100) as client:
+        first = await client.observe()
+        await asyncio.sleep(0.3)
+        second = await client.observe()
+        assert second.tick > first.tick + 10, "not the one behind the first"
+
+
+async def test_a_wrong_action_ends_the_stream_with_its_reason(served: Any) -> None:
+    pool, server = served("grpc")
+    async with SessionClient(server.url, tick_rate=50) as client:
+        await client.observe()
+        with pytest.raises(errors.ConfigurationError, match="wrong size"):
+            while True:
+                await client.act([1.0, 2.0, 3.0])
+                await client.observe()
+        assert [session.id for session in pool.sessions()] == [client.session_id], "the session goes on"
+
+
+async def test_a_session_that_ends_ends_its_stream(served: Any) -> None:
+    pool, server = served("grpc")
+    async with SessionClient(server.url, tick_rate=50) as client:
+        await client.observe()
+        await asyncio.to_thread(pool.destroy, client.session_id)
+        with pytest.raises(errors.SessionEnded, match="destroyed"):
+            while True:
+                await client.observe()
+
+
+async def test_play_needs_a_session(served: Any) -> None:
+    _, server = served("grpc")
+    async with grpc.aio.insecure_channel(server.url.removeprefix("grpc://")) as channel:
+        stub: Any = SessionsStub(channel)
+        for metadata, status in (((), Status.INVALID_ARGUMENT), (((SESSION_ID, "nobody"),), Status.NOT_FOUND)):
+            with pytest.raises(grpc.RpcError) as error:
+                await stub.Play(metadata=metadata).read()
+            assert error.value.code() is status
+
+
+SERVER = """
+import sys
+from tests.sessions.game import Drift
+from ue_rl.bridges.grpc import serve
+from ue_rl.bridges.realtime import SessionPool
+with SessionPool(Drift, max_sessions=2, workers=1) as pool, serve(pool) as server:
+    print(server.url, flush=True)
+    sys.stdin.read()
+"""
+KILLED = """
+import asyncio, sys
+from ue_rl.connections.grpc import SessionClient
+async def main():
+    client = await SessionClient(sys.argv[1], tick_rate=50).__aenter__()
+    await client.observe()
+    print(client.session_id, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+def test_a_client_that_is_killed_loses_its_session() -> None:
+    """Three processes: events of grpc.aio may wait for one another where several event loops share a process."""
+    piped: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", SERVER], **piped) as server:
+        url = server.stdout.readline().strip()
+        with subprocess.Popen([sys.executable, "-c", KILLED, url], **piped) as client:
+            name = client.stdout.readline().strip()
+            client.kill()
+        with grpc.insecure_channel(url.removeprefix("grpc://")) as channel:
+            stub = SessionsStub(channel)
+            eventually(
+                lambda: not stub.ListSessions(messages.ListSessionsRequest()).sessions, 40
+            )  # at the latest by keepalive
+            code, details = refused(lambda: advanced(stub, name))
+        assert code is Status.ABORTED
+        assert "stream of its agent was lost" in details
+        server.stdin.close()
+        assert server.wait(20) == 0
+
+
+async def test_a_client_that_does_not_read_loses_its_session(served: Any) -> None:
+    pool, server = served("grpc", kwargs={"obs_size": 100_000}, carrier_options={"stalled_after": 0.3})
+    async with grpc.aio.insecure_channel(server.url.removeprefix("grpc://"), client_options()) as channel:
+        stub: Any = SessionsStub(channel)
+        info = await stub.CreateSession(messages.CreateSessionRequest(tick_rate=200.0))
+        (session,) = pool.sessions()
+        stream = stub.Play(metadata=((SESSION_ID, info.session_id),))
+        await stream.read()
+        while pool.sessions():  # its episodes are short: a new one keeps it talking
+            await asyncio.sleep(0.05)
+            if session.phase.value == "GAME_OVER":
+                await asyncio.to_thread(session.reset)
+    assert "has read nothing for 0.3 s" in session.reason

@@ -1,0 +1,130 @@
+"""Sessions for clients of MCP, with the client of the installed package; the other major version's: real_clients.py."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.sessions.game import Drift
+from tests.sessions.talking import mcp_client, mcp_session, plain
+from tests.support.waiting import eventually
+
+OF_EVERY_GAME = ["reset", "step", "advance", "get_observation", "get_game_state", "get_map_info"]
+
+
+async def called(session: Any, name: str, **arguments: Any) -> tuple[dict[str, Any], bool]:
+    return plain(await session.call_tool(name, arguments))
+
+
+async def test_a_game_is_played_by_tools(served: Any) -> None:
+    _, server = served("mcp")
+    async with mcp_session(server.url) as session:
+        tools = (await session.list_tools()).tools
+        assert [each.name for each in tools] == [*OF_EVERY_GAME, "nudge", "break_down"]
+        about = tools[OF_EVERY_GAME.index("advance")].model_dump(by_alias=True)
+        assert about["description"] == "Let the game go on; it stops early at the end of the episode."
+        assert about["inputSchema"]["required"] == ["ticks"]
+        seen, _ = await called(session, "reset", seed=3)
+        again, _ = await called(session, "reset", seed=3)
+        assert seen["observation"] == again["observation"]
+        assert (await called(session, "get_observation"))[0]["observation"] == seen["observation"]
+        assert (await called(session, "get_map_info"))[0] == {"left": -4, "right": 4}
+        nudged, _ = await called(session, "nudge", by=0.25)
+        assert nudged["info"]["tools"][0]["tool"] == "nudge"
+        while not (seen["terminated"] or seen["truncated"]):
+            seen, _ = await called(session, "advance", ticks=7, action=[0.5, 0.0])
+        state, _ = await called(session, "get_game_state")
+        assert (state["phase"], state["result"]) == ("GAME_OVER", seen["result"])
+        assert state["text"].startswith("x is ")
+
+
+async def test_each_client_has_a_session_of_its_own(served: Any) -> None:
+    pool, server = served("mcp")
+    async with mcp_client(server.url) as one, mcp_client(server.url) as other:
+        await one("reset", {})
+        assert len(pool.sessions()) == 1, "it begins with the first tool"
+        await one("advance", {"ticks": 3})
+        assert (await other("advance", {"ticks": 1}))["tick"] == 1
+        assert len(pool.sessions()) == 2
+    eventually(lambda: not pool.sessions())
+
+
+async def test_what_is_wrong_is_a_result_that_says_so(served: Any) -> None:
+    _, server = served("mcp")
+    async with mcp_session(server.url) as session:
+        codes = {}
+        for name, arguments in (
+            ("fly", {}), ("nudge", {"by": "far"}), ("advance", {}), ("advance", {"ticks": 6000}),
+            ("step", {"action": [1.0]}), ("break_down", {}),
+        ):  # fmt: skip
+            answer, wrong = await called(session, name, **arguments)
+            assert wrong
+            codes[(name, *arguments)] = answer["code"]
+        assert codes == {
+            ("fly",): "TOOL_NOT_FOUND", ("nudge", "by"): "INVALID_PARAMETERS", ("advance",): "INVALID_PARAMETERS",
+            ("advance", "ticks"): "INVALID_ARGUMENT", ("step", "action"): "INVALID_ARGUMENT",
+            ("break_down",): "TOOL_EXECUTION_FAILED",
+        }  # fmt: skip
+        assert (await called(session, "advance", ticks=1))[0]["tick"] == 1, "it cost nothing"
+
+
+async def test_a_session_too_many_and_one_that_has_ended(served: Any) -> None:
+    pool, server = served("mcp", max_sessions=1)
+    async with mcp_session(server.url) as one, mcp_session(server.url) as other:
+        await called(one, "reset")
+        answer, wrong = await called(other, "reset")
+        assert (wrong, answer["code"]) == (True, "RESOURCE_EXHAUSTED")
+        pool.sessions()[0].detach("the dog ate it")
+        answer, wrong = await called(one, "advance", ticks=1)
+        assert (wrong, answer["code"]) == (True, "ABORTED")
+        assert "the dog ate it" in answer["message"]
+        assert (await called(one, "reset"))[1] is False, "another one begins"
+
+
+async def test_resources(served: Any) -> None:
+    pool, server = served("mcp")
+    async with mcp_session(server.url) as session:
+        listed = {each.name: each.uri for each in (await session.list_resources()).resources}
+        assert listed.keys() == {"rules", "spec"}
+        (rules,) = (await session.read_resource(listed["rules"])).contents
+        assert rules.text == Drift.__doc__
+        (spec,) = (await session.read_resource(listed["spec"])).contents
+        about = json.loads(spec.text)
+        assert (about["handshake"], about["numbers_of_an_action"]) == (pool.handshake, 2)
+        with pytest.raises(Exception, match="no resource"):  # McpError of 1.x, MCPError of 2.x
+            await session.read_resource("ue-rl://nothing")
+
+
+async def test_over_standard_input_and_output() -> None:
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    code = (
+        "from tests.sessions.game import Drift; from ue_rl.bridges.realtime import SessionPool; "
+        "from ue_rl.bridges.mcp import serve_stdio\n"
+        "class Talks(Drift):\n"
+        "    def step_envs(self, actions, env_ids):\n"
+        "        print('a game that prints')\n"
+        "        super().step_envs(actions, env_ids)\n"
+        "with SessionPool(Talks, max_sessions=2, workers=1) as pool: serve_stdio(pool)"
+    )
+    server = StdioServerParameters(command=sys.executable, args=["-c", code])
+    async with stdio_client(server) as streams, ClientSession(*streams) as session:
+        await session.initialize()
+        await called(session, "reset", seed=1)
+        seen, wrong = await called(session, "advance", ticks=5)
+        assert (seen["tick"], wrong) == (5, False)
+
+
+def test_a_page_of_elsewhere_and_a_protocol_without_sessions_are_refused(served: Any) -> None:
+    _, server = served("mcp")
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accepts = {"Accept": "application/json, text/event-stream"}
+    assert httpx.post(server.url, json=asked, headers={**accepts, "Host": "evil.example:80"}).status_code == 421
+    assert httpx.post(server.url, json=asked, headers={**accepts, "Origin": "http://evil.example"}).status_code == 403
+    answer = httpx.post(server.url, json=asked, headers={**accepts, "mcp-protocol-version": "2026-07-28"})
+    assert answer.status_code == 400

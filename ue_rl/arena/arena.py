@@ -1,0 +1,266 @@
+"""AgentArena: behaviours by agent id, and a tick in which all of them decide side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ue_rl.arena.behaviors import AgentBehavior
+from ue_rl.arena.inferring import rule_of_thumb
+from ue_rl.arena.log import RunLog
+from ue_rl.arena.seats import DECISION_FAILED, Outcome, Seat
+from ue_rl.arena.standard import standard_tools
+from ue_rl.arena.types import Observation, ToolResult
+from ue_rl.errors import ConfigurationError, ToolError
+from ue_rl.tools import ToolRegistry
+
+if TYPE_CHECKING:
+    from ue_rl.arena.http.server import ArenaServer
+    from ue_rl.arena.player import Episode, Playable
+    from ue_rl.bridges.base import BaseBridge
+
+MAX_AGENTS = 10_000  # whose last observation is kept
+
+
+class AgentArena:
+    """Where agents are registered and asked.
+
+        arena = AgentArena.connect(port=5000)
+        arena.register("scout", MyBehavior())
+        arena.run()                        # the game posts to http://127.0.0.1:5000 until Ctrl-C or stop()
+
+    An agent that nobody registered gets the rule of thumb (inferring.py). Ids match exactly.
+
+    Args:
+        behaviors: by agent id; the same object is used, so one that is filled later is fine.
+        deadline: seconds that each agent has for a decision; then it is idle for that tick, and what it decides later
+            is its decision of the next one. None: no limit.
+        tools: what agents may call; None: those of Agent Arena's clients (standard.py).
+        log: where decisions go.
+
+    Attributes:
+        seen: each agent's last observation. counts: ticks, decisions, and what went wrong by its code.
+    """
+
+    def __init__(
+        self,
+        behaviors: dict[str, AgentBehavior] | None = None,
+        *,
+        deadline: float | None = 10.0,
+        tools: ToolRegistry | None = None,
+        log: RunLog | None = None,
+        host: str = "127.0.0.1",
+        port: int = 5000,
+    ) -> None:
+        self.behaviors = behaviors if behaviors is not None else {}
+        self.deadline, self.host, self.port = deadline, host, port
+        self.seen: dict[str, Observation] = {}
+        self.tools = tools if tools is not None else standard_tools(self.seen)
+        self._schemas = self.tools.schemas()
+        self.log = log if log is not None else RunLog()
+        self.counts: Counter[str] = Counter()
+        self._seats: dict[str, Seat] = {}
+        self._deadlines: dict[str, float] = {}
+        self._results: dict[str, ToolResult] = {}
+        self._lock = threading.Lock()
+        self._server: ArenaServer | None = None
+
+    @classmethod
+    def connect(cls, host: str = "127.0.0.1", port: int = 5000, **options: Any) -> AgentArena:
+        """An arena that will listen there, once `run`, `run_async` or `start` is called: the game is the client.
+
+        Args:
+            host, port: port 0 takes a free one. options: as of AgentArena.
+        """
+        return cls(host=host, port=port, **options)
+
+    # -- who plays
+
+    def register(self, agent_id: str, behavior: AgentBehavior, *, deadline: float | None = None) -> None:
+        """`behavior` plays `agent_id` from its next observation on; an instance plays one agent.
+
+        Args:
+            deadline: seconds for a decision, where they differ from the arena's.
+
+        Raises:
+            ConfigurationError: it is no behaviour, or plays another agent already.
+        """
+        if not isinstance(behavior, AgentBehavior):
+            raise ConfigurationError("not a behaviour", field="behavior", expected="an AgentBehavior", got=behavior)
+        twin = next((name for name, other in self.behaviors.items() if other is behavior and name != agent_id), None)
+        if twin is not None:
+            raise ConfigurationError(
+                f"this behaviour plays agent {twin!r} already", field="behavior", got=agent_id, cure="make another one"
+            )
+        self.behaviors[agent_id] = behavior
+        if deadline is not None:
+            self._deadlines[agent_id] = deadline
+
+    def unregister(self, agent_id: str) -> None:
+        """The agent gets the rule of thumb from now on. No error where nobody was registered."""
+        self.behaviors.pop(agent_id, None)
+        self._deadlines.pop(agent_id, None)
+        with self._lock:
+            seat = self._seats.pop(agent_id, None)
+        if seat is not None:
+            seat.worker.close()
+
+    def _seat(self, agent_id: str) -> Seat | None:
+        behavior = self.behaviors.get(agent_id)
+        if behavior is None:
+            return None
+        with self._lock:
+            seat = self._seats.get(agent_id)
+            if seat is None or seat.behavior is not behavior:
+                if seat is not None:
+                    seat.worker.close()
+                seat = self._seats[agent_id] = Seat(agent_id, behavior)
+            seat.deadline = self._deadlines.get(agent_id, self.deadline)
+            return seat
+
+    # -- a tick
+
+    def tick(self, observations: Sequence[Observation]) -> list[Outcome]:
+        """All these agents decide, side by side; in the order of `observations`. From any thread."""
+        asked = [self._ask(seen, len(observations) == 1) for seen in observations]
+        for each in asked:
+            if each.future is not None:
+                wait([each.future], each.left())
+        return self._conclude(asked)
+
+    async def tick_async(self, observations: Sequence[Observation]) -> list[Outcome]:
+        """As `tick`, for an event loop: it waits, but holds nobody."""
+        asked = [self._ask(seen, alone=False) for seen in observations]
+        for each in asked:  # while it waits for one, the others decide
+            if each.future is not None and not each.future.done():
+                await asyncio.wait([asyncio.wrap_future(each.future)], timeout=each.left())
+        return self._conclude(asked)
+
+    def _ask(self, seen: Observation, alone: bool) -> _Asked:
+        result = self._results.pop(seen.agent_id, None)
+        if result is not None and seen.tool_result is None:
+            seen = seen.model_copy(update={"tool_result": result})
+        self.seen.pop(seen.agent_id, None)
+        self.seen[seen.agent_id] = seen
+        if len(self.seen) > MAX_AGENTS:
+            self.seen.pop(next(iter(self.seen)))
+        seat, began = self._seat(seen.agent_id), time.perf_counter()
+        future = None if seat is None else seat.ask(seen, self._schemas, inline=alone and seat.deadline is None)
+        return _Asked(seen, seat, future, began)
+
+    def _conclude(self, asked: Sequence[_Asked]) -> list[Outcome]:
+        outcomes = []
+        for seen, seat, future, began in asked:
+            if seat is None or future is None:
+                outcome = Outcome(seen, rule_of_thumb(seen))
+            else:
+                outcome = seat.outcome(seen, future, time.perf_counter() - began, self.tools)
+            self.counts["decisions"] += 1
+            if outcome.code is not None:
+                self.counts[outcome.code] += 1
+            self.log.add(outcome)
+            outcomes.append(outcome)
+        self.counts["ticks"] += 1
+        return outcomes
+
+    def end_episode(self, agent_id: str, success: bool, metrics: Mapping[str, Any], inline: bool = False) -> None:
+        """Tells the agent's behaviour that its episode is over; what that raises is in the counts."""
+        seat = self._seats.get(agent_id)
+        if seat is not None:
+            seat.end(success, metrics, inline).add_done_callback(self._count_failure)
+
+    def _count_failure(self, future: Any) -> None:
+        if future.exception() is not None:
+            self.counts[DECISION_FAILED] += 1
+
+    def execute(self, tool: str, params: Mapping[str, Any], agent_id: str = "", tick: int = 0) -> Any:
+        """Calls a tool for an agent; the result is also in its next observation.
+
+        Raises:
+            ToolError: TOOL_NOT_FOUND, INVALID_PARAMETERS, AGENT_NOT_FOUND, TOOL_EXECUTION_FAILED.
+        """
+        try:
+            said = self.tools.call(tool, params, agent=agent_id)
+        except ToolError as error:
+            self.counts[error.code] += 1
+            self._keep(agent_id, ToolResult(tool=tool[:200], success=False, error=error.message))
+            raise
+        self._keep(agent_id, ToolResult(tool=tool, success=True, result=said))
+        return said
+
+    def _keep(self, agent_id: str, result: ToolResult) -> None:
+        if agent_id in self.behaviors:
+            self._results[agent_id] = result
+
+    # -- over HTTP
+
+    def start(self) -> ArenaServer:
+        """Listens in a thread of its own; returns when it does. `.url` says where.
+
+        Raises:
+            OSError: the address cannot be listened on. MissingPackage: starlette or uvicorn is not installed.
+        """
+        from ue_rl.arena.http.server import ArenaServer
+
+        self._server = ArenaServer(self)
+        self._server.start()
+        return self._server
+
+    def run(self, ready: Callable[[str], None] | None = None) -> None:
+        """Listens until Ctrl-C or `stop()`; `ready` gets the URL once it does. Raises as `start`."""
+        asyncio.run(self.run_async(ready))
+
+    async def run_async(self, ready: Callable[[str], None] | None = None) -> None:
+        """As `run`, within an event loop."""
+        from ue_rl.arena.http.server import ArenaServer
+
+        self._server = ArenaServer(self)
+        await self._server.serve(ready)
+
+    def stop(self) -> None:
+        """Stops listening, and ends the agents' threads; from any thread, idempotent."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+        self.close()
+
+    def close(self) -> None:
+        """Ends the agents' threads. One that is within decide() ends with it."""
+        with self._lock:
+            seats, self._seats = self._seats, {}
+        for seat in seats.values():
+            seat.worker.close()
+
+    # -- without HTTP
+
+    @classmethod
+    def play(
+        cls,
+        game: Playable | BaseBridge,
+        behaviors: Mapping[str, AgentBehavior] | AgentBehavior | None = None,
+        **options: Any,
+    ) -> list[Episode]:
+        """Plays episodes of a scene, or of a bridge, in this process; see `ue_rl.arena.player.play`."""
+        from ue_rl.arena.player import play
+
+        return play(cls, game, behaviors, **options)
+
+
+class _Asked(NamedTuple):
+    """One agent in a tick; without a seat nobody was registered."""
+
+    seen: Observation
+    seat: Seat | None
+    future: Future[Any] | None
+    began: float
+
+    def left(self) -> float | None:
+        """Seconds of its deadline; None without one."""
+        if self.seat is None or self.seat.deadline is None:
+            return None
+        return max(0.0, self.began + self.seat.deadline - time.perf_counter())

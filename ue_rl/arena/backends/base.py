@@ -1,0 +1,134 @@
+"""Backends: what answers a prompt. One Protocol; the answers to the same prompts are kept."""
+
+from __future__ import annotations
+
+import abc
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ue_rl.tools import ToolSchema
+
+Schema = Mapping[str, Any]
+MAX_STRING = 80  # characters of a text in a constrained answer: a small model would go on for ever
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model said.
+
+    Attributes:
+        prompt_tokens, tokens: read and written; 0 where the backend does not count. seconds: that it took.
+        cached: it was not asked again.
+    """
+
+    text: str
+    prompt_tokens: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    cached: bool = False
+
+
+class Backend(Protocol):
+    """What LLMAgentBehavior needs of a model. Errors: TimeoutError where it took too long, ConnectionError where it
+    cannot be reached.
+    """
+
+    def generate(self, prompt: str, max_tokens: int = 256) -> Answer:
+        """Free text."""
+        ...
+
+    def generate_with_tools(self, prompt: str, tools: Sequence[ToolSchema], max_tokens: int = 256) -> Answer:
+        """A decision as JSON: {"tool", "params"}; as far as the backend can, only ones that the schemas allow."""
+        ...
+
+    def is_available(self) -> bool:
+        """Whether it can be asked now."""
+        ...
+
+    def unload(self) -> None:
+        """Gives back what it holds; asking it again loads it again."""
+        ...
+
+
+class BaseBackend(abc.ABC):
+    """Keeps answers and counts; a backend fills `_generate`.
+
+    Args:
+        cache: of how many prompts the answers are kept; 0: of none. For models that answer the same again.
+
+    Attributes:
+        asked, prompt_tokens, tokens: totals of what was not cached.
+    """
+
+    def __init__(self, cache: int = 256) -> None:
+        self._room = cache
+        self._kept: OrderedDict[tuple[str, str, int], Answer] = OrderedDict()
+        self.asked = self.prompt_tokens = self.tokens = 0
+
+    @abc.abstractmethod
+    def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int) -> Answer:
+        """Asks the model."""
+
+    def generate(self, prompt: str, max_tokens: int = 256) -> Answer:
+        """See Backend."""
+        return self._ask(prompt, None, max_tokens)
+
+    def generate_with_tools(self, prompt: str, tools: Sequence[ToolSchema], max_tokens: int = 256) -> Answer:
+        """See Backend."""
+        return self._ask(prompt, tools, max_tokens)
+
+    def is_available(self) -> bool:
+        """See Backend."""
+        return True
+
+    def unload(self) -> None:
+        """See Backend."""
+        self._kept.clear()
+
+    def _ask(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int) -> Answer:
+        key = prompt, "" if tools is None else json.dumps([tool.as_dict() for tool in tools]), max_tokens
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return replace(self._kept[key], cached=True, seconds=0.0)
+        began = time.perf_counter()
+        answer = replace(self._generate(prompt, tools, max_tokens), seconds=time.perf_counter() - began)
+        self.asked += 1
+        self.prompt_tokens += answer.prompt_tokens
+        self.tokens += answer.tokens
+        if self._room:
+            self._kept[key] = answer
+            if len(self._kept) > self._room:
+                self._kept.popitem(last=False)
+        return answer
+
+
+def decision_schema(tools: Sequence[ToolSchema]) -> dict[str, Any]:
+    """The JSON schema of a decision: one of the tools, with the parameters of that tool and no others."""
+    return {"anyOf": [_of_tool(tool) for tool in tools]}
+
+
+def _of_tool(tool: ToolSchema) -> dict[str, Any]:
+    params = {**tool.parameters, "required": list(tool.parameters.get("properties", {}))}
+    params["properties"] = {name: _short(value) for name, value in params.get("properties", {}).items()}
+    return {
+        "type": "object",
+        "properties": {"tool": {"const": tool.name}, "params": params},
+        "required": ["tool", "params"],
+        "additionalProperties": False,
+    }
+
+
+def _short(schema: Any) -> Any:
+    """Texts with a length; without what is no constraint."""
+    if isinstance(schema, list):
+        return [_short(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: _short(value) for key, value in schema.items() if key not in ("default", "description", "title")}
+    if kept.get("type") == "string" and "enum" not in kept:
+        kept.setdefault("maxLength", MAX_STRING)
+    return kept

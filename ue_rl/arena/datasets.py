@@ -1,0 +1,165 @@
+"""What was played as data to learn from: demonstrations for behaviour cloning, Minari datasets, preference pairs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.arena.arena import AgentArena
+from ue_rl.arena.behaviors import AgentBehavior
+from ue_rl.arena.scenes.world import World
+from ue_rl.arena.seats import Outcome
+from ue_rl.arena.types import AgentDecision, Observation
+from ue_rl.errors import ConfigurationError
+from ue_rl.system.lazy import named_if_missing
+
+
+@dataclass
+class Trajectory:
+    """One agent's episode as numbers.
+
+    Attributes:
+        observations: float32 [ticks + 1, obs_size]. actions: int64 [ticks], the choice nearest to each call.
+        rewards: float32 [ticks]. terminated: it ended by itself, not because its time was up.
+    """
+
+    agent: str
+    seed: int
+    observations: NDArray[np.float32]
+    actions: NDArray[np.int64]
+    rewards: NDArray[np.float32]
+    terminated: bool
+
+
+@dataclass
+class _Rows:
+    seen: list[list[float]] = field(default_factory=list)
+    choices: list[int] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+
+
+def nearest_choice(scene: type[World], decision: AgentDecision, seen: Observation) -> int:
+    """The choice of a policy that comes nearest to a call: the same call; the same tool; for a walk the same direction.
+
+    A call that no choice has is idle.
+    """
+    calls = [scene.choose(n, seen) for n in range(len(scene.choices))]
+    same = [n for n, call in enumerate(calls) if call.tool == decision.tool]
+    if not same:
+        return scene.choices.index("idle")
+    target = decision.params.get("target_position")
+    if target is None:
+        return next((n for n in same if calls[n].params == decision.params), same[0])
+    reached = [n for n in same if calls[n].params["target_position"] == list(target)]
+    return reached[0] if reached else max(same, key=lambda n: _likeness(calls[n], target, seen))
+
+
+def _likeness(call: AgentDecision, target: Any, seen: Observation) -> float:
+    one = [a - b for a, b in zip(call.params["target_position"], seen.position, strict=True)]
+    other = [a - b for a, b in zip(target, seen.position, strict=True)]
+    return float(np.dot(one, other)) / (math.hypot(*one) * math.hypot(*other) or 1.0)
+
+
+def record(
+    scene: type[World], behaviors: Mapping[str, AgentBehavior], episodes: int = 50, seed: int = 0
+) -> list[Trajectory]:
+    """Plays episodes and keeps them as numbers, one trajectory for each agent and episode."""
+    found: list[Trajectory] = []
+    for n in range(episodes):
+        world, rows = scene(), {agent: _Rows() for agent in scene.agents}
+
+        def on_tick(game: Any, outcomes: list[Outcome], rows: dict[str, _Rows] = rows) -> None:
+            for outcome in outcomes:
+                row, seen = rows[outcome.agent_id], outcome.observation
+                row.seen.append(scene.encode(seen))
+                row.choices.append(nearest_choice(scene, outcome.decision, seen))
+                row.rewards.append(game.reward(outcome.agent_id))
+
+        AgentArena.play(world, behaviors, seed=seed + n, on_tick=on_tick)
+        for agent, row in rows.items():
+            row.seen.append(scene.encode(world.observe(agent)))
+            found.append(Trajectory(
+                agent, seed + n, np.array(row.seen, np.float32), np.array(row.choices, np.int64),
+                np.array(row.rewards, np.float32), not world.truncated,
+            ))  # fmt: skip
+    return found
+
+
+def demonstrations(trajectories: list[Trajectory]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """(observations float32 [n, obs_size], actions int64 [n]) of all of them, for behaviour cloning."""
+    seen = np.concatenate([each.observations[:-1] for each in trajectories])
+    return seen, np.concatenate([each.actions for each in trajectories])
+
+
+def to_minari(trajectories: list[Trajectory], dataset_id: str, scene: type[World], **about: Any) -> Any:
+    """A Minari dataset of them, stored where Minari keeps its own.
+
+    Args:
+        dataset_id: such as "foraging/rules-v0". about: further arguments of minari.create_dataset_from_buffers.
+
+    Raises:
+        MissingPackage: minari is not installed.
+    """
+    with named_if_missing("a Minari dataset"):
+        minari: Any = import_module("minari")
+        buffer: Any = import_module("minari.data_collector").EpisodeBuffer
+        from gymnasium import spaces
+
+    buffers = []
+    for n, each in enumerate(trajectories):
+        ends = np.arange(len(each.actions)) == len(each.actions) - 1
+        buffers.append(buffer(
+            id=n, seed=each.seed, observations=each.observations, actions=each.actions, rewards=each.rewards,
+            terminations=ends & each.terminated, truncations=ends & (not each.terminated),
+        ))  # fmt: skip
+    return minari.create_dataset_from_buffers(
+        dataset_id, buffers, observation_space=spaces.Box(-np.inf, np.inf, (len(scene.obs_names),), np.float32),
+        action_space=spaces.Discrete(len(scene.choices)), **about,
+    )  # fmt: skip
+
+
+def preference_pairs(
+    scene: type[World], better: Mapping[str, AgentBehavior], worse: Mapping[str, AgentBehavior], path: Path | str,
+    episodes: int = 10, seed: int = 0,
+) -> int:  # fmt: skip
+    """Writes {"prompt", "chosen", "rejected"} as JSON lines, for DPO: what both would do where `better` came to.
+
+    Returns:
+        how many pairs: of the ticks in which the two differ.
+
+    Raises:
+        ConfigurationError: `better` did not earn more in these episodes.
+    """
+    returns = {}
+    for name, behaviors in (("better", better), ("worse", worse)):
+        played = AgentArena.play(scene(), behaviors, episodes=episodes, seed=seed)
+        returns[name] = sum(episode.score for episode in played)
+    if returns["better"] <= returns["worse"]:
+        raise ConfigurationError("the behaviour that is to be preferred earns no more", field="better", got=returns)
+    other = AgentArena(dict(worse), deadline=None, tools=scene().tools)
+    count = 0
+    with Path(path).open("w", encoding="utf-8") as file:
+
+        def on_tick(_: Any, outcomes: list[Outcome]) -> None:
+            nonlocal count
+            instead = other.tick([outcome.observation for outcome in outcomes])
+            for mine, others in zip(outcomes, instead, strict=True):
+                chosen, rejected = (
+                    json.dumps({"tool": each.decision.tool, "params": each.decision.params}) for each in (mine, others)
+                )
+                if chosen != rejected and mine.code is None:
+                    row = {"prompt": mine.observation.text(), "chosen": chosen, "rejected": rejected}
+                    file.write(json.dumps(row) + "\n")
+                    count += 1
+
+        AgentArena.play(scene(), better, episodes=episodes, seed=seed, on_tick=on_tick)
+    other.close()
+    return count

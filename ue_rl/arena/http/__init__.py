@@ -1,0 +1,1 @@
+"""The arena over HTTP: what Agent Arena's clients post, and what they are answered."""

@@ -1,0 +1,148 @@
+"""The bodies of requests, checked: what is wrong is named by its field."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+
+from ue_rl.arena.types import Name, Observation, refused
+from ue_rl.errors import ConfigurationError
+
+MAX_DEPTH = 32
+MAX_TEXT = 65_536  # characters of one string
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+
+class Tick(_Body):
+    """POST /tick, after `observations_in` has taken the observations out."""
+
+    tick: int = Field(0, ge=0)
+
+
+class Register(_Body):
+    """POST /agents/register."""
+
+    agent_id: Name
+    behavior: str = "rules"
+
+
+class Execute(_Body):
+    """POST /tools/execute: one of the public clients says tool_name, the other tool."""
+
+    tool: Name = Field(validation_alias=AliasChoices("tool", "tool_name"))
+    params: dict[str, Any] = Field(default_factory=dict)
+    agent_id: str = ""
+    tick: int = 0
+
+
+class Experience(_Body):
+    """POST /experience: something to remember, the result of a tool, or the end of an episode."""
+
+    agent_id: Name
+    tick: int = Field(0, ge=0)
+    text: str = Field("", validation_alias=AliasChoices("text", "event", "description", "experience"))
+    priority: float = 0.0
+    done: bool = False
+    success: bool = False
+    metrics: dict[str, Any] = Field(default_factory=dict)
+
+
+def observe(body: Any) -> Observation:
+    """The body of POST /observe.
+
+    Raises:
+        ConfigurationError: naming the field.
+    """
+    require_plain(body)
+    if isinstance(body, dict) and "agent_id" in body and "position" not in body:
+        raise ConfigurationError("not an observation: the field is missing", field="position", expected="[x, y, z]")
+    seen: Observation = _checked(Observation, body)
+    return seen
+
+
+def _checked(kind: type[Any], body: Any, at: str = "") -> Any:
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        wrong = refused(error, "malformed request")
+        if at:
+            wrong.field = f"{at}.{wrong.field}" if wrong.field else at
+        raise wrong from error
+
+
+def body_of(kind: type[Any], body: Any) -> Any:
+    """A body as one of the classes above.
+
+    Raises:
+        ConfigurationError: naming the field.
+    """
+    require_plain(body)
+    return _checked(kind, body)
+
+
+def observations_in(body: Any) -> tuple[int, str, list[Observation]]:
+    """The body of POST /tick: (tick, which shape, observations).
+
+    The shapes: "perceptions": [..] of whole observations; "agents": [{agent_id, observations: {..}}]; and "agent_id"
+    with "observations" for one agent.
+
+    Raises:
+        ConfigurationError: naming the field.
+    """
+    require_plain(body)
+    tick = int(_checked(Tick, body).tick)
+    if "perceptions" in body:
+        shape, given = "perceptions", body["perceptions"]
+    elif "agents" in body:
+        shape, given = "agents", body["agents"]
+    elif "agent_id" in body:
+        shape, given = "agent_id", [body]
+    else:
+        raise ConfigurationError("no agents", field="perceptions", expected="perceptions, agents or agent_id")
+    if not isinstance(given, list) or len(given) > 10_000:
+        raise ConfigurationError("not a list of agents", field=shape, expected="a list of at most 10000")
+    seen, names = [], set()
+    for n, each in enumerate(given):
+        at = shape if shape == "agent_id" else f"{shape}.{n}"
+        if not isinstance(each, dict):
+            raise ConfigurationError("not an object", field=at, got=each)
+        if shape != "perceptions":
+            inner = each.get("observations", {})
+            if not isinstance(inner, dict):
+                raise ConfigurationError("not an object", field=f"{at}.observations", got=inner)
+            each = {**inner, "agent_id": each.get("agent_id")}  # noqa: PLW2901
+        observation = _checked(Observation, {"tick": tick, **each}, "" if shape == "agent_id" else at)
+        if observation.agent_id in names:
+            raise ConfigurationError("an agent comes twice", field=f"{at}.agent_id", got=observation.agent_id)
+        names.add(observation.agent_id)
+        seen.append(observation)
+    return tick, shape, seen
+
+
+def require_plain(value: Any, at: str = "", depth: int = 0) -> None:
+    """No NaN or infinity, no endless string, and no deeper than 32, wherever it stands.
+
+    Raises:
+        ConfigurationError: naming the field.
+    """
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ConfigurationError("not a finite number", field=at, got=value)
+    elif isinstance(value, str):
+        if len(value) > MAX_TEXT:
+            raise ConfigurationError("the text is too long", field=at, expected=f"{MAX_TEXT} characters")
+    elif isinstance(value, (dict, list)):
+        if depth >= MAX_DEPTH:
+            raise ConfigurationError(
+                "nested too deep", field=at.split(".", maxsplit=1)[0] or "body", expected=f"{MAX_DEPTH} levels"
+            )
+        for name, part in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(part, (float, str, dict, list)):
+                require_plain(part, f"{at}.{name}" if at else str(name), depth + 1)
+    if not depth and not isinstance(value, dict):
+        raise ConfigurationError("the body is a JSON object", field="body", got=value)

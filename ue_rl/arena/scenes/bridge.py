@@ -1,0 +1,123 @@
+"""SceneBridge: scenes as an engine, so that a policy trains in them over any carrier; TeamBridge where a team plays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.arena.scenes.film import picture
+from ue_rl.arena.scenes.world import World
+from ue_rl.bridges.game import EnvIds
+from ue_rl.bridges.vector import VectorBridge
+from ue_rl.bridges.vector_agents import VectorAgentsBridge
+from ue_rl.errors import ConfigurationError
+from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+
+_FEATURES = frozenset({"SEED", "TRUNC", "INFO"})
+
+
+def one_agent(scene: type[World], num_envs: int = 1) -> EnvSpec:
+    """The spec of `num_envs` envs with one agent: float32 rows of `obs_names`, and one choice of `choices`."""
+    return EnvSpec(
+        len(scene.obs_names),
+        1,
+        num_envs=num_envs,
+        action=ActionSpec.discrete(len(scene.choices)),
+        features=_FEATURES,
+        obs_names=scene.obs_names,
+        act_names=("choice",),
+    )
+
+
+class SceneBridge(VectorBridge):
+    """N worlds of a scene with one agent each.
+
+    Args:
+        scene: Foraging, Crafting, or a World of yours with one agent. num_envs: how many.
+
+    Attributes:
+        worlds: one for each env. Each env's `metrics` are the info of the last step of an episode.
+
+    Raises:
+        ConfigurationError: the scene has several agents.
+    """
+
+    def __init__(self, scene: type[World], num_envs: int = 1) -> None:
+        if len(scene.agents) != 1:
+            raise ConfigurationError("this scene has several agents", field="scene", cure="host it with TeamBridge")
+        self.scene, self.worlds = scene, [scene() for _ in range(num_envs)]
+        super().__init__(one_agent(scene, num_envs))
+        self.observation_names, self.action_names = scene.obs_names, ("choice",)
+
+    def reset_envs(self, env_ids: EnvIds, seeds: Sequence[int | None], options: Any) -> None:
+        """See VectorBridge."""
+        for env, seed in zip(env_ids.tolist(), seeds, strict=True):
+            self.worlds[env].reset(seed)
+            self.outbox.obs[env] = self._seen(env)
+
+    def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
+        """See VectorBridge."""
+        out = self.outbox
+        for env in env_ids.tolist():
+            world = self.worlds[env]
+            (agent,) = world.agents
+            world.step({agent: world.choose(int(actions[env, 0]), world.observe(agent))})
+            out.obs[env] = self._seen(env)
+            out.rewards[env] = world.bodies[agent].reward
+            out.dones[env], out.truncated[env] = world.over, world.truncated
+            if world.over:
+                self.write_info(env, world.metrics())
+
+    def _seen(self, env: int) -> list[float]:
+        world = self.worlds[env]
+        return world.encode(world.observe(world.agents[0]))
+
+    def render(self, env_id: int) -> NDArray[np.uint8]:
+        """See Renders."""
+        return picture(self.worlds[env_id])
+
+
+class TeamBridge(VectorAgentsBridge):
+    """N worlds of a scene whose agents are one team: a group `team`, in the order of the scene's `agents`.
+
+    Args:
+        scene: Capture, or a World of yours with several agents. num_envs: how many.
+    """
+
+    def __init__(self, scene: type[World], num_envs: int = 1) -> None:
+        self.scene, self.worlds = scene, [scene() for _ in range(num_envs)]
+        super().__init__([AgentGroup("team", len(scene.agents), one_agent(scene))], num_envs, {"INFO"})
+
+    def reset_envs(self, env_ids: EnvIds, seeds: Sequence[int | None], options: Any) -> None:
+        """See VectorBridge."""
+        for env, seed in zip(env_ids.tolist(), seeds, strict=True):
+            self.worlds[env].reset(seed)
+            self._see(env)
+
+    def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
+        """See VectorAgentsBridge."""
+        states = self.states
+        for env in env_ids.tolist():
+            world = self.worlds[env]
+            world.step(
+                {
+                    agent: world.choose(int(actions[env, n, 0]), world.observe(agent))
+                    for n, agent in enumerate(world.agents)
+                }
+            )
+            self._see(env)
+            states.rewards[env] = [world.bodies[agent].reward for agent in world.agents]
+            states.dones[env], states.truncated[env] = world.over, world.truncated
+            if world.over:
+                self.write_info(env * len(world.agents), world.metrics())
+
+    def _see(self, env: int) -> None:
+        world = self.worlds[env]
+        self.states.obs[env] = [world.encode(world.observe(agent)) for agent in world.agents]
+
+    def render(self, env_id: int) -> NDArray[np.uint8]:
+        """See Renders."""
+        return picture(self.worlds[env_id])

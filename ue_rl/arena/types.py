@@ -1,0 +1,312 @@
+"""What an agent sees and what it answers: Observation, AgentDecision, SimpleContext.
+
+Names and defaults are those of Agent Arena's servers; the checks are pydantic's, so that a wrong field is named.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from ue_rl.errors import ConfigurationError, shorten
+
+IDLE = "idle"
+MAX_REASONING = 2000  # characters that are kept; a model may write without end
+MAX_ANSWER = 100_000  # characters of a model's answer that are read
+
+
+def _vector(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        value = [value.get(axis, 0.0) for axis in "xyz"]
+    if isinstance(value, (list, tuple)) and len(value) == 2:  # a game in two dimensions
+        value = [*value, 0.0]
+    return value
+
+
+Vector = Annotated[tuple[float, float, float], BeforeValidator(_vector)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Model(BaseModel):
+    """What all have in common: numbers are finite, what is unknown is kept."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, populate_by_name=True)
+
+
+class Seen(Model):
+    """Something near the agent: a resource, a hazard, or another entity. What else a game says of it is kept."""
+
+    name: str = ""
+    type: str = ""
+    position: Vector = (0.0, 0.0, 0.0)
+    distance: float = 0.0
+    damage: float = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelt(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if isinstance(value, Mapping) and "name" not in value and "id" in value:
+            return {**value, "name": str(value["id"])}
+        return value
+
+
+class Item(Model):
+    """Something carried."""
+
+    name: str = ""
+    quantity: int = 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelt(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+
+class ToolResult(Model):
+    """What became of the last tool call."""
+
+    tool: str = ""
+    success: bool = True
+    result: Any = None
+    error: str | None = None
+    duration_ticks: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_wrong(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and value.get("error") == "":
+            return {**value, "error": None}
+        return value
+
+
+def _items(value: Any) -> Any:
+    if isinstance(value, Mapping):  # {"wood": 3}
+        return [{"name": name, "quantity": count} for name, count in value.items()]
+    return value
+
+
+class Observation(Model):
+    """One agent's view of a tick. `custom` is a game's own; so are keys that are not named here.
+
+    Attributes:
+        position, rotation, velocity: x, y, z in the game's units. Two numbers count as x, y.
+        nearby_resources, nearby_hazards, visible_entities: with their distances, in the game's order.
+        inventory: what is carried; a list of names or of {name, quantity}, or {name: quantity}.
+        exploration: what the game says of explored ground; {} where it says nothing.
+        tool_result: of the last call; None before the first.
+    """
+
+    agent_id: Name
+    tick: int = Field(0, ge=0)
+    position: Vector = (0.0, 0.0, 0.0)
+    rotation: Vector = (0.0, 0.0, 0.0)
+    velocity: Vector = (0.0, 0.0, 0.0)
+    visible_entities: list[Seen] = Field(default_factory=list, max_length=1000)
+    nearby_resources: list[Seen] = Field(default_factory=list, max_length=1000)
+    nearby_hazards: list[Seen] = Field(default_factory=list, max_length=1000)
+    inventory: Annotated[list[Item], BeforeValidator(_items)] = Field(default_factory=list, max_length=1000)
+    health: float = 100.0
+    energy: float = 100.0
+    perception_radius: float = 0.0
+    exploration: dict[str, Any] = Field(default_factory=dict)
+    tool_result: ToolResult | None = Field(None, validation_alias=AliasChoices("tool_result", "last_tool_result"))
+    custom: dict[str, Any] = Field(default_factory=dict, validation_alias=AliasChoices("custom", "custom_data"))
+
+    def text(self) -> str:
+        """For minds that read: a few lines, nothing that is empty."""
+        lines = [f"tick {self.tick}; position {_point(self.position)}; health {self.health:g}; energy {self.energy:g}"]
+        for title, things in (
+            ("resources", self.nearby_resources),
+            ("hazards", self.nearby_hazards),
+            ("others", self.visible_entities),
+        ):
+            if things:
+                near = sorted(things, key=lambda thing: thing.distance)[:8]
+                lines.append(
+                    f"{title}: " + ", ".join(f"{t.name} {_point(t.position)} {t.distance:.1f} away" for t in near)
+                )
+        if self.inventory:
+            lines.append("inventory: " + ", ".join(f"{item.quantity} {item.name}" for item in self.inventory))
+        if self.tool_result is not None:
+            said = self.tool_result
+            lines.append(f"last call: {said.tool} {'done' if said.success else f'failed: {said.error}'}")
+        if self.custom:
+            lines.append("also: " + shorten(json.dumps(self.custom, default=str, sort_keys=True), 600))
+        return "\n".join(lines)
+
+
+def _point(position: Sequence[float]) -> str:
+    return f"({', '.join(f'{number:.1f}' for number in position)})"
+
+
+def nearest(things: Sequence[Seen]) -> Seen | None:
+    """The one at the smallest distance; the first of equals; None of none."""
+    return min(things, key=lambda thing: thing.distance, default=None)
+
+
+def away_from(position: Sequence[float], other: Sequence[float], far: float = 5.0) -> list[float]:
+    """The point `far` units from `position`, straight away from `other`; along x where both are one."""
+    step = [a - b for a, b in zip(position, other, strict=True)]
+    length = math.sqrt(sum(number * number for number in step))
+    if length < 1e-9:
+        step, length = [1.0, 0.0, 0.0], 1.0
+    return [a + number / length * far for a, number in zip(position, step, strict=True)]
+
+
+@dataclass(frozen=True)
+class AgentDecision:
+    """A tool, by its name, with parameters, and why."""
+
+    tool: str = IDLE
+    params: dict[str, Any] = field(default_factory=dict)
+    reasoning: str = ""
+
+    @classmethod
+    def of(cls, value: Any) -> AgentDecision:
+        """A decision from what a behaviour may return: a decision, a tool's name, a mapping, None for idle.
+
+        Raises:
+            ValueError: something else, or a mapping whose parts are of the wrong type.
+        """
+        if isinstance(value, AgentDecision):
+            tool, params, reasoning = value.tool, value.params, value.reasoning
+        elif value is None or isinstance(value, str):
+            tool, params, reasoning = value or IDLE, {}, ""
+        elif isinstance(value, Mapping):
+            given = {name: value[spelt] for name, words in _SPELLINGS.items() for spelt in words if spelt in value}
+            tool, params = given.get("tool") or IDLE, given.get("params") or {}
+            reasoning = given.get("reasoning") or ""
+        else:
+            raise ValueError(f"a decision is an AgentDecision, not a {type(value).__name__}")
+        if not isinstance(tool, str) or len(tool) > 200:
+            raise ValueError(f"a tool's name is a short string, not {shorten(tool)}")
+        if not isinstance(params, Mapping) or not all(isinstance(name, str) for name in params):
+            raise ValueError(f"params is an object with names, not {shorten(params)}")
+        return cls(tool, dict(params), str(reasoning)[:MAX_REASONING])
+
+    @classmethod
+    def from_llm_response(cls, text: str) -> AgentDecision:
+        """The decision in a model's answer.
+
+        Taken are: pure JSON; a ```json block; JSON within prose; "THINKING: .. ACTION: {..}"; `action`, `tool_name` or
+        `name` for tool; `parameters` or `arguments` for params; `thought` or `explanation` for reasoning. An answer
+        whose first object has no tool is idle. What stands before the object is the reasoning, where it gives none.
+
+        Raises:
+            ValueError: no JSON object of that kind is in it, or it breaks off in the middle.
+        """
+        text = text[:MAX_ANSWER]
+        first, at = text.find("{"), text.find("{")
+        for _ in range(100):  # there may be braces in prose
+            if at < 0:
+                break
+            try:
+                found, _ = _DECODER.raw_decode(text, at)
+            except (ValueError, RecursionError):
+                found = None
+            if isinstance(found, dict) and (at == first or set(found) & set(_SPELLINGS["tool"])):
+                return cls._of_object(found, text[:at])
+            at = text.find("{", at + 1)
+        raise ValueError(f"no JSON object with a tool in the model's answer {shorten(text)!r}")
+
+    @classmethod
+    def _of_object(cls, found: dict[str, Any], before: str) -> AgentDecision:
+        action = found.get("action")
+        if isinstance(action, dict):  # {"thought": .., "action": {"tool": ..}}
+            found = {**{key: value for key, value in found.items() if key != "action"}, **action}
+        for spelt in _SPELLINGS["params"]:
+            if isinstance(found.get(spelt), str):  # OpenAI's arguments are JSON in a string
+                found = {**found, spelt: json.loads(found[spelt] or "{}")}
+        decision = cls.of(found)
+        if decision.reasoning:
+            return decision
+        thought = re.sub(r"```(json)?|\bTHINKING:|\bACTION:\s*$", "", before.strip().removesuffix("```json")).strip()
+        return replace(decision, reasoning=thought[:MAX_REASONING])
+
+
+_DECODER = json.JSONDecoder()
+_SPELLINGS = {  # the last one that is there wins: the proper name
+    "tool": ("name", "tool_name", "action", "tool"),
+    "params": ("arguments", "parameters", "params"),
+    "reasoning": ("explanation", "thought", "reasoning"),
+}
+
+
+class SimpleContext(NamedTuple):
+    """What a SimpleAgentBehavior is shown: the observation in the fewest words.
+
+    Attributes:
+        tools: names of the tools that there are. memory: the latest observations, newest first.
+    """
+
+    observation: Observation
+    tools: tuple[str, ...] = ()
+    memory: tuple[Any, ...] = ()
+
+    @property
+    def position(self) -> tuple[float, float, float]:
+        """Where the agent is."""
+        return self.observation.position
+
+    @property
+    def nearby_resources(self) -> list[Seen]:
+        """As the observation's."""
+        return self.observation.nearby_resources
+
+    @property
+    def nearby_hazards(self) -> list[Seen]:
+        """As the observation's."""
+        return self.observation.nearby_hazards
+
+    @property
+    def inventory(self) -> list[str]:
+        """Names of what is carried."""
+        return [item.name for item in self.observation.inventory]
+
+    @property
+    def health(self) -> float:
+        """As the observation's."""
+        return self.observation.health
+
+    @property
+    def tick(self) -> int:
+        """As the observation's."""
+        return self.observation.tick
+
+    @property
+    def nearest_resource(self) -> Seen | None:
+        """The nearest, or None."""
+        return nearest(self.observation.nearby_resources)
+
+    @property
+    def nearest_hazard(self) -> Seen | None:
+        """The nearest, or None."""
+        return nearest(self.observation.nearby_hazards)
+
+
+def observation_of(value: Any) -> Observation:
+    """`value` checked.
+
+    Raises:
+        ConfigurationError: naming the field that is wrong or missing.
+    """
+    try:
+        return Observation.model_validate(value)
+    except ValidationError as error:
+        raise refused(error, "not an observation") from error
+
+
+def refused(error: ValidationError, what: str) -> ConfigurationError:
+    """pydantic's first complaint as an error of ours, which names the field."""
+    first = error.errors(include_url=False)[0]
+    return ConfigurationError(
+        f"{what}: {first['msg']}", field=".".join(map(str, first["loc"])) or None, got=shorten(first.get("input"))
+    )

@@ -1,0 +1,195 @@
+"""Addresses of engines, read: SCHEME://PLACE?KEY=VALUE&KEY=VALUE. What a scheme means is ue_rl.connecting.CARRIERS.
+
+tcp://127.0.0.1:7777                       HOST, HOST:PORT and [IPv6]:PORT mean the same without "tcp://"
+tcp://10.0.0.5:7777?channel=per-env&timeout=2min
+shm://arena
+grpc://127.0.0.1:9999?num-envs=64
+
+The keys are arguments of ue_rl.connect, for this engine alone; "-" and "_" are the same in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.system.durations import FORM, duration_text, read_duration
+
+DEFAULT_PORT = 7777
+_HOST = re.compile(r"[^\s/\\@#?&%\[\]]+")  # {worker_index} may be a part of it
+
+
+class Scheme(NamedTuple):
+    """What may stand behind "SCHEME://".
+
+    Attributes:
+        form: for people. example: a right one.
+        place: the canonical form of what stands there; raises WrongPart.
+        keys: which options its addresses may have.
+    """
+
+    form: str
+    example: str
+    place: Callable[[str], str]
+    keys: tuple[str, ...]
+
+
+class WrongPart(ValueError):
+    """Says what is wrong with which part of an address, and perhaps a cure."""
+
+    def __init__(self, text: str, cure: str | None = None) -> None:
+        super().__init__(text)
+        self.cure = cure
+
+
+class Address(NamedTuple):
+    """An address, read.
+
+    Attributes:
+        scheme: such as "tcp". place: HOST:PORT, or a name. options: arguments of the connection.
+    """
+
+    scheme: str
+    place: str
+    options: Mapping[str, Any]
+
+    @property
+    def url(self) -> str:
+        """Without its options: whom it names."""
+        return f"{self.scheme}://{self.place}"
+
+    def __str__(self) -> str:
+        told = "&".join(f"{key.replace('_', '-')}={_written(value)}" for key, value in self.options.items())
+        return f"{self.url}?{told}" if told else self.url
+
+
+def read_address(text: str, schemes: Mapping[str, Scheme]) -> Address:
+    """Reads an address; without a scheme it is the first of `schemes`.
+
+    Raises:
+        ConfigurationError: names the part that is wrong, and shows a right address.
+    """
+    words, _, query = text.strip().partition("?")
+    name, colon, place = words.partition("://")
+    if not colon:
+        name, place = next(iter(schemes)), words
+    scheme = schemes.get(name)
+    if scheme is None:
+        forms = " or ".join(each.form for each in schemes.values())
+        cure = nearest(name, schemes) or f"a right one: {next(iter(schemes.values())).example}"
+        raise _wrong(text, f"it cannot begin with {name}://", forms, cure)
+    try:
+        return Address(name, scheme.place(place), _options(query, scheme.keys))
+    except WrongPart as wrong:
+        raise _wrong(text, str(wrong), scheme.form, wrong.cure or f"a right one: {scheme.example}") from None
+
+
+def _wrong(text: str, why: str, expected: str, cure: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"not an address of an engine: {why}", field="url", expected=expected, got=text, cure=cure
+    )
+
+
+def split_place(place: str, lowest: int = 1) -> tuple[str, int]:
+    """("::1", 7777) of "[::1]:7777"; without a port 7777.
+
+    Args:
+        lowest: port number that is allowed; 0 where one listens, and the system chooses.
+
+    Raises:
+        WrongPart: no host, or no such port.
+    """
+    whole = place.removesuffix("/")
+    if whole.startswith("["):
+        host, bracket, rest = whole[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise WrongPart("an IPv6 address ends with ], and :PORT follows")
+        port = rest[1:] if rest else None
+    elif whole.count(":") > 1:
+        host, port = whole, None  # IPv6 has colons of its own
+    else:
+        host, colon, behind = whole.partition(":")
+        port = behind if colon else None
+    if port is None and host.isdecimal():
+        raise WrongPart(f"{host} is a port, and the host is missing")
+    if not _HOST.fullmatch(host):
+        raise WrongPart(f"its host cannot be {host!r}" if host else "its host is missing")
+    number = DEFAULT_PORT if port is None else int(port) if port.isdecimal() and port.isascii() else -1
+    if not lowest <= number < 65_536:
+        raise WrongPart(f"its port must be a number from {lowest} to 65535, not {port!r}")
+    return host, number
+
+
+def host_and_port(place: str, lowest: int = 1) -> str:
+    """`place` with brackets around IPv6, and a port; `lowest` and errors as `split_place`."""
+    host, port = split_place(place, lowest)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value not in words:
+            raise WrongPart(" or ".join(word.replace("_", "-") for word in words))
+        return value
+
+    return read
+
+
+def _switch(value: str) -> bool:
+    if value not in ("yes", "no", "true", "false"):
+        raise WrongPart("yes or no")
+    return value in ("yes", "true")
+
+
+def _duration(value: str) -> float:
+    try:
+        return read_duration(value)
+    except ValueError:
+        raise WrongPart(FORM) from None
+
+
+def _count(value: str) -> int:
+    if not value.isdecimal() or not value.isascii() or not int(value):
+        raise WrongPart("a whole number from 1 on")
+    return int(value)
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "transport": _one_of("auto", "tcp", "shm"),
+    "channel": _one_of("auto", "shared", "per_env"),
+    "nul_terminated": _switch,
+    "num_envs": _count,
+    "ticks": _count,
+    "timeout": _duration,
+    "connect_timeout": _duration,
+    "wait": _duration,
+}
+
+
+def _options(query: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    """The arguments of ue_rl.connect in KEY=VALUE&KEY=VALUE; raises WrongPart."""
+    found: dict[str, Any] = {}
+    for setting in filter(None, query.split("&")):
+        word, equals, value = setting.partition("=")
+        key = word.replace("-", "_")
+        if key not in keys:
+            allowed = [name.replace("_", "-") for name in keys]
+            there_are = f"its options are {', '.join(allowed)}" if keys else "it has no options"
+            raise WrongPart(f"{word!r} cannot stand behind the ?; {there_are}", nearest(word, allowed))
+        if key in found:
+            raise WrongPart(f"{word} is there twice")
+        try:
+            found[key] = _READERS[key](value if key.endswith(("timeout", "wait")) else value.replace("-", "_"))
+        except WrongPart as wanted:
+            raise WrongPart(f"{word} must be {wanted}, not {value!r}" if equals else f"{word} has no value") from None
+    return found
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return str(value)
+    return value.replace("_", "-") if isinstance(value, str) else duration_text(value)

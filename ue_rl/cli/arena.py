@@ -1,0 +1,200 @@
+"""`ue-rl arena`: agents that reason, over HTTP or in a scene; their evals, replays and logs."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ue_rl.cli.common import cannot_listen, command_line, console, duration_option, flags, lasting_console
+from ue_rl.errors import printable
+
+_config = flags(
+    click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A YAML file: docs/arena.md."),
+    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Put over the file: backend.model=x."),
+)
+_seed = click.option(
+    "--seed", type=click.IntRange(0), help="Of the first episode; the next ones count on.  [default: 0]"
+)
+
+
+@click.group(short_help="Let agents that reason play: over HTTP, or in a scene.")
+def arena() -> None:
+    """Agents that see a game and call its tools by name (docs/arena.md)."""
+
+
+@arena.command(short_help="Answer a game over HTTP.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=5000, show_default=True, help="Port; 0 takes a free one."
+)
+@click.option("--agent", "agents", multiple=True, metavar="ID=BEHAVIOR", help="Who plays an agent; once for each.")
+@duration_option("--deadline", default=10.0, help="How long a decision may take.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the log of decisions.")
+@_config
+def serve(
+    host: str, port: int, agents: tuple[str, ...], deadline: float, out: Path | None, config: Path | None,
+    overrides: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Answer games that post what their agents see, until Ctrl-C.
+
+    BEHAVIOR is rules, random, llm, a model's .onnx or .zip, or module:Class. Others get the rule of thumb.
+    """
+    from ue_rl.arena import AgentArena, RunLog
+    from ue_rl.arena.config import behaviors_of, load_config, scene_of
+
+    with command_line():
+        settings = load_config(config, overrides)
+        scene, made = scene_of(settings), AgentArena(deadline=deadline, host=host, port=port, log=RunLog(out))
+        for each in agents:
+            agent_id, _, name = each.partition("=")
+            given = behaviors_of(settings, scene, None if out is None else out / agent_id, name or None)
+            made.register(agent_id, next(iter(given.values())))
+    try:
+        made.run(lambda url: click.echo(f"agents {', '.join(made.behaviors) or 'by rule of thumb'} on {url}"))
+    except OSError as error:
+        raise cannot_listen(f"http://{host}:{port}", error, "choose another --port") from error
+    finally:
+        made.close()
+
+
+@arena.command(short_help="Play episodes of a scene, with a log of each decision.")
+@click.argument("scene", required=False)
+@click.option("--behavior", help="rules, random, llm, MODEL.onnx, MODEL.zip or module:Class.  [default: rules]")
+@click.option("--episodes", type=click.IntRange(1), help="How many.  [default: 1]")
+@_seed
+@duration_option("--deadline", default=None, help="How long a decision may take.  [default: no limit]")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for log, replay and memories.")
+@click.option("--gif", type=click.Path(path_type=Path), help="Film the episodes. Needs Pillow.")
+@_config
+def run(
+    scene: str | None, behavior: str | None, episodes: int | None, seed: int | None, deadline: float | None,
+    out: Path | None, gif: Path | None, config: Path | None, overrides: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Play SCENE: foraging, crafting, capture, or module:Class."""
+    from ue_rl.arena import AgentArena, RunLog
+    from ue_rl.arena.config import behaviors_of, load_config, scene_of
+
+    with command_line():
+        settings = load_config(config, overrides)
+        given = {"scene": scene, "behavior": behavior, "episodes": episodes, "seed": seed, "deadline": deadline}
+        settings |= {name: value for name, value in given.items() if value is not None}
+        world = scene_of(settings)()
+        behaviors = behaviors_of(settings, type(world), out)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        played = AgentArena.play(
+            world, behaviors, episodes=int(settings.get("episodes", 1)), seed=int(settings.get("seed", 0)),
+            deadline=settings.get("deadline"), log=RunLog(out), replay=None if out is None else out / "replay.msgpack",
+            on_tick=_film(stack, gif),
+        )  # fmt: skip
+    _table([
+        {"episode": n, "seed": each.seed, "ticks": each.ticks, "success": each.success, "return": each.score,
+         "metrics": _words(each.metrics), "failed decisions": _words(each.codes)} for n, each in enumerate(played)
+    ])  # fmt: skip
+    if out is not None:
+        (out / "episodes.json").write_text(json.dumps([asdict(each) for each in played], indent=1), "utf-8")
+        click.echo(f"log, replay and memories: {out}")
+
+
+@arena.command("eval", short_help="Compare behaviours on the same episodes.")
+@click.argument("scene", required=False)
+@click.option("--behavior", "names", multiple=True, help="As of run; once for each.  [default: rules and random]")
+@click.option("--episodes", type=click.IntRange(1), default=10, show_default=True, help="Episodes of each seed.")
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="How many seeds.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the table into this JSON file.")
+@click.option("--chart", "chart_file", type=click.Path(path_type=Path), help="Draw it. Needs matplotlib.")
+@_config
+def evaluate(
+    scene: str | None, names: tuple[str, ...], episodes: int, seeds: int, json_file: Path | None,
+    chart_file: Path | None, config: Path | None, overrides: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Each behaviour plays the same episodes of SCENE; returns with 95 % confidence intervals."""
+    from ue_rl.arena.config import behaviors_of, load_config, scene_of
+    from ue_rl.arena.evals import chart
+    from ue_rl.arena.evals import evaluate as compare
+
+    with command_line():
+        settings = load_config(config, overrides) | ({} if scene is None else {"scene": scene})
+        world = scene_of(settings)
+        labels = names or ("rules", "random")
+        for name in labels:  # a mistake is found before anything is played
+            behaviors_of(settings, world, named=name)
+    makers = {name: lambda name=name: behaviors_of(settings, world, named=name) for name in labels}
+    scores = compare(world, makers, episodes=episodes, seeds=range(seeds))
+    _table([
+        {"behavior": score.label, "return": f"{score.mean:.2f} [{score.low:.2f}, {score.high:.2f}]",
+         "success": score.success, "metrics": _words(score.metrics), "ms": score.seconds * 1000,
+         "tokens": score.tokens} for score in scores
+    ])  # fmt: skip
+    if json_file is not None:
+        json_file.write_text(json.dumps([asdict(score) for score in scores], indent=1), "utf-8")
+    if chart_file is not None:
+        chart(scores, chart_file, world.name)
+
+
+@arena.command(short_help="Play a replay log again, and check each tick.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--scene", help="Where the log does not say it: module:Class.")
+@click.option("--gif", type=click.Path(path_type=Path), help="Film it. Needs Pillow.")
+def replay(file: Path, scene: str | None, gif: Path | None) -> None:
+    """Play FILE (RUN/replay.msgpack) again; the world's hash must be the same after every tick."""
+    from ue_rl.arena import replay as again
+    from ue_rl.arena.config import scene_of
+    from ue_rl.arena.replaylog import read_replay
+
+    with command_line():
+        world = scene_of({"scene": scene or read_replay(file)["metadata"].get("scene", "")})()
+    with ExitStack() as stack:
+        same = again(file, world, _film(stack, gif))
+    click.echo(f"{same} ticks, each as it was; at the end: {_words(world.metrics())}")
+
+
+@arena.command(short_help="Show what agents saw, read, remembered and decided.")
+@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--agent", help="Of this agent only.")
+@click.option("--tick", type=click.IntRange(0), help="Everything of this tick: prompt, memory, plan, answer.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write one page that needs nothing else.")
+def inspect(folder: Path, agent: str | None, tick: int | None, html: Path | None) -> None:
+    """Show the decisions in RUN, a folder that run or serve wrote with --out."""
+    from ue_rl.arena.log import decisions_in
+    from ue_rl.cli.arena_view import page, show
+
+    rows = [row for row in decisions_in(folder) if agent in (None, row["agent_id"])]
+    if html is not None:
+        html.write_text(page(folder.name, rows), "utf-8")
+        click.echo(f"{len(rows)} decisions: {html}")
+        return
+    show(console(), rows if tick is None else [row for row in rows if row["tick"] == tick], whole=tick is not None)
+
+
+def _film(stack: ExitStack, path: Path | None) -> Any:
+    if path is None:
+        return None
+    from ue_rl.arena.scenes.film import picture
+    from ue_rl.cli.gif import GifFile
+
+    film = stack.enter_context(GifFile(path))
+    return lambda world, _: None if film.full else film.add(picture(world))
+
+
+def _words(numbers: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+
+
+def _table(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        values = [row.get(name, "") for name in names]
+        table.add_row(*(printable(f"{v:.4g}" if isinstance(v, float) else str(v)) for v in values))
+    lasting_console().print(table)

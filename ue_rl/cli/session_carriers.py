@@ -1,0 +1,60 @@
+"""The carriers of `ue-rl sessions`: one table. A carrier is imported when its option is given."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple, Protocol
+
+from ue_rl.system.lazy import named_if_missing
+
+
+class SessionServer(Protocol):
+    """What serves sessions.
+
+    Attributes:
+        url: what a client connects to.
+    """
+
+    url: str
+
+    def close(self) -> None:
+        """Ends its threads; the pool stays."""
+        ...
+
+
+class SessionCarrier(NamedTuple):
+    """One carrier: an option --NAME PORT.
+
+    Attributes:
+        module: has `serve(pool, host, port, **options) -> SessionServer`, which listens when it returns; with `stdio`
+            also `serve_stdio(pool) -> None`, which returns when its client has gone.
+        help: of the option. stdio: takes "stdio" in place of a port. options: of the command that `serve` takes.
+    """
+
+    module: str
+    help: str
+    stdio: bool = False
+    options: tuple[str, ...] = ()
+
+    def load(self) -> Any:
+        """Its module.
+
+        Raises:
+            MissingPackage: of its extra.
+        """
+        with named_if_missing(self.module):
+            return importlib.import_module(self.module)
+
+
+CARRIERS = {
+    "tcp": SessionCarrier(
+        "ue_rl.bridges.realtime.engine",
+        "Port for trainers: sessions as the envs of an engine; shared memory is offered.",
+        options=("num_envs", "ticks"),
+    ),
+    "grpc": SessionCarrier("ue_rl.bridges.grpc", "Port for gRPC: trainers (grpc://) and clients in real time."),
+    "openenv": SessionCarrier("ue_rl.bridges.openenv", "Port for clients of OpenEnv, over HTTP and WebSockets."),
+    "mcp": SessionCarrier(
+        "ue_rl.bridges.mcp", "Port for assistants, by MCP over HTTP; stdio: one that started this.", stdio=True
+    ),
+}

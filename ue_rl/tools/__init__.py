@@ -1,0 +1,12 @@
+"""Tools: methods of a game, or functions, that minds which read may call by name with arguments in JSON.
+
+`@tool` marks them, a ToolRegistry describes them by JSON schemas and checks arguments before a call.
+"""
+
+from __future__ import annotations
+
+from ue_rl.errors import ToolError
+from ue_rl.tools.marking import tool
+from ue_rl.tools.registry import ToolRegistry, ToolSchema
+
+__all__ = ["ToolError", "ToolRegistry", "ToolSchema", "tool"]

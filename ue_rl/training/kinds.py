@@ -1,0 +1,87 @@
+"""What the value of an option may be: the kinds that the table of options.py names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ue_rl.connecting import address_of
+from ue_rl.engines.restarts import FORM as RESTARTS_FORM
+from ue_rl.engines.restarts import restarts_text
+from ue_rl.system.durations import duration_text, read_duration
+
+
+class Kind(NamedTuple):
+    """What the value of an option may be.
+
+    Attributes:
+        words: what is allowed; fits: is it that?
+        flag: what click reads one word as: a type, or a tuple of choices.
+        read: the value of what a person writes; raises ValueError. shown: what a person would write for a value.
+        metavar: of its flag, where the row has none.
+    """
+
+    words: str
+    fits: Callable[[Any], bool]
+    flag: Any = str
+    read: Callable[[Any], Any] | None = None
+    shown: Callable[[Any], str] = str
+    metavar: str | None = None
+
+
+def _whole(low: int, high: float = math.inf) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _texts(value: Any) -> bool:
+    return _text(value) or (isinstance(value, (list, tuple)) and bool(value) and all(map(_text, value)))
+
+
+def _restarts(value: Any) -> bool:
+    try:
+        return bool(restarts_text(value))
+    except ValueError:
+        return False
+
+
+def _read_urls(value: Any) -> Any:
+    """Each in its canonical form; raises ConfigurationError for what is none."""
+    if not _texts(value):
+        raise ValueError(value)
+    return str(address_of(value)) if isinstance(value, str) else [str(address_of(url)) for url in value]
+
+
+def _one_of(*words: str) -> Kind:
+    return Kind(", ".join(words), lambda value: value in words, words)
+
+
+POSITIVE = Kind("a positive integer", _whole(1), int)
+COUNT = Kind("an integer from 0", _whole(0), int)
+SEED = Kind("an integer from 0 to 2**32 - 1", _whole(0, 2**32 - 1), int)
+NUMBER = Kind("a number from 0", _number, float)
+_DURATION: dict[str, Any] = {"read": read_duration, "shown": duration_text, "metavar": "DURATION"}
+DEADLINE = Kind("a duration above 0, such as 30s", lambda value: _number(value) and value > 0, **_DURATION)
+SECONDS = Kind("a duration from 0, such as 30s", _number, **_DURATION)
+RESTARTS = Kind(RESTARTS_FORM, _restarts, read=restarts_text)
+SWITCH = Kind("true or false", lambda value: isinstance(value, bool), bool)
+TRANSPORT = _one_of("auto", "tcp", "shm")
+CHANNEL = Kind(
+    "auto, shared, per-env",
+    lambda value: value in ("auto", "shared", "per_env"),
+    ("auto", "shared", "per-env"),
+    read=lambda value: value.replace("-", "_") if isinstance(value, str) else value,
+)
+TEXT = Kind("text", _text)
+URLS = Kind("an address, or a list of them", _texts, read=_read_urls)
+MAPPING = Kind("a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping), metavar="JSON")
+LESSONS = Kind("lessons", lambda value: True)  # parse_curriculum says what is wrong
+SCALE = Kind("a positive number, of which 1 is real time", lambda value: _number(value) and value > 0, float)
