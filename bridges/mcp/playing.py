@@ -6,7 +6,6 @@ each tool says so, and `reset` begins another one.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Any
 
 from ue_rl.bridges.realtime import Session, SessionPool
 from ue_rl.bridges.serving.tools import SessionTools
+from ue_rl.bridges.serving.waiting import destroyed
 from ue_rl.errors import SessionEnded, UeRlError
 
 _log = logging.getLogger("ue_rl.bridges.mcp")
@@ -96,7 +96,7 @@ class Players:
         """A client has gone: its session ends."""
         session = self._sessions.pop(client, None)
         if session is not None:
-            await asyncio.to_thread(session.destroy)
+            await destroyed(session)
 
     async def close(self) -> None:
         """All have gone."""

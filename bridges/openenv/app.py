@@ -5,7 +5,6 @@ Over plain HTTP each request has a session for itself, as in OpenEnv: sessions l
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -26,6 +25,7 @@ from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.http import serve_app
 from ue_rl.bridges.serving.thread import LoopServer
 from ue_rl.bridges.serving.tools import SessionTools
+from ue_rl.bridges.serving.waiting import destroyed
 from ue_rl.errors import ResourceExhausted, SessionError, UeRlError
 
 _log = logging.getLogger("ue_rl.bridges.openenv")
@@ -69,7 +69,7 @@ def application(pool: SessionPool) -> Starlette:
             return JSONResponse({"detail": [{"type": "value_error", "loc": ["body"], "msg": str(error)}]}, 422)
         finally:
             if session is not None:
-                await asyncio.to_thread(session.destroy)
+                await destroyed(session)
 
     async def reset(request: Request) -> JSONResponse:
         told = await _body(request, Reset)

@@ -12,6 +12,7 @@ from ue_rl.bridges.openenv.messages import JsonRpc
 from ue_rl.bridges.openenv.playing import Player
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.tools import SessionTools
+from ue_rl.bridges.serving.waiting import destroyed
 from ue_rl.errors import ResourceExhausted, SessionError, UeRlError
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
@@ -66,7 +67,7 @@ async def answered(request: JsonRpc, pool: SessionPool, tools: SessionTools, pla
         return failed(INVALID_PARAMS if player is None else INTERNAL_ERROR, str(error), request.id)
     finally:
         if temporary is not None:
-            await asyncio.to_thread(temporary.destroy)
+            await destroyed(temporary)
 
 
 async def _call(request: JsonRpc, player: Player) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -16,6 +15,7 @@ from ue_rl.bridges.openenv.messages import MESSAGES
 from ue_rl.bridges.openenv.playing import Player
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.tools import SessionTools, submitted
+from ue_rl.bridges.serving.waiting import destroyed
 from ue_rl.errors import ResourceExhausted, SessionError, UeRlError
 
 _log = logging.getLogger("ue_rl.bridges.openenv")
@@ -55,7 +55,7 @@ class Socket:
                 await self._refuse("FACTORY_ERROR", error, {"factory_name": pool.name})
         finally:
             if session is not None and not named:
-                await asyncio.to_thread(session.destroy)
+                await destroyed(session)
             with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
                 await socket.close()
 

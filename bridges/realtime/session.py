@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ue_rl.bridges.realtime.world import World
     from ue_rl.spec import EnvSpec
 
-_DESTROYED_WITHIN = 10.0  # seconds
+DESTROYED_WITHIN = 10.0  # seconds
 _ASKED_WITHIN = 10.0
 
 
@@ -294,12 +294,14 @@ class Session:
 
     # -- the end
 
-    def destroy(self) -> None:
-        """Ends it; what was asked of it is answered by SessionEnded. Within 10 s, whatever the game does."""
-        if not self.leave(Event.DESTROY, "it was destroyed"):
-            return
-        if not self.pool.is_worker():
-            self.wait_gone(_DESTROYED_WITHIN)
+    def destroy(self, wait: float = DESTROYED_WITHIN) -> None:
+        """Ends it; what was asked of it is answered by SessionEnded.
+
+        Args:
+            wait: seconds to wait at most until it has left its world, whatever the game does.
+        """
+        if self.leave(Event.DESTROY, "it was destroyed") and not self.pool.is_worker():
+            self.wait_gone(wait)
 
     def leave(self, event: Event, reason: str, why: SessionError | None = None) -> bool:
         """Begins the end; False: it has begun before. `why`: for the request that is being done."""

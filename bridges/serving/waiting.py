@@ -1,4 +1,4 @@
-"""queued: waits for a place in a pool's queue without holding up the event loop that asks."""
+"""What an event loop waits for without being held up: a place in a pool's queue, the end of a session."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from ue_rl.bridges.realtime.session import DESTROYED_WITHIN, Session
 from ue_rl.errors import ResourceExhausted
 
 _T = TypeVar("_T")
@@ -34,3 +35,9 @@ async def queued(submit: Callable[[], Future[_T]], seconds: float) -> _T:
             await asyncio.sleep(_TRY_AGAIN)
         else:
             return await asyncio.wrap_future(future)
+
+
+async def destroyed(session: Session) -> None:
+    """Ends a session, and waits until it has left its world; one that is cancelled has ended it all the same."""
+    session.destroy(wait=0)
+    await asyncio.to_thread(session.wait_gone, DESTROYED_WITHIN)

@@ -6,8 +6,11 @@ tests/sessions/real_clients.py, which needs a venv with one of them.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -221,6 +224,39 @@ def test_a_session_ends_with_its_websocket(opened: Any) -> None:
     with client.websocket_connect("/ws") as open_socket:
         Socket(open_socket).reset()
     eventually(lambda: not pool.sessions())
+
+
+def test_a_session_ends_with_a_connection_that_is_cancelled_while_the_server_is_busy(opened: Any) -> None:
+    """As a server that shuts down cancels it, with all threads of the event loop at work."""
+    pool, client = opened()
+
+    async def connect() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        free = threading.Event()
+        loop.run_in_executor(None, free.wait)
+        begun = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if begun.is_set():
+                await asyncio.Event().wait()
+            begun.set()
+            return {"type": "websocket.connect"}
+
+        async def send(message: Any) -> None:
+            """Nobody reads it."""
+
+        scope = {"type": "websocket", "path": "/ws", "headers": [], "query_string": b"", "subprotocols": []}
+        connection = asyncio.create_task(client.app(scope, receive, send))
+        while not pool.sessions():
+            await asyncio.sleep(0.01)
+        while not connection.done():  # again and again, as anyio does
+            connection.cancel()
+            await asyncio.sleep(0.01)
+        free.set()
+
+    asyncio.run(connect())
+    assert not pool.sessions()
 
 
 # -- JSON-RPC

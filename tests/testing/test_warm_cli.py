@@ -55,13 +55,13 @@ def test_a_process_is_killed_and_another_one_goes_on(cli: WarmCli, tmp_path: Pat
 
 def test_waiting_has_an_end(cli: WarmCli, tmp_path: Path) -> None:
     run = cli.start(SERVE, output=tmp_path / "out")
-    with pytest.raises(AssertionError, match="no 'nothing'"):
-        run.wait_for("nothing", 0.05)
+    with pytest.raises(AssertionError, match="no 'never said'"):
+        run.wait_for("never said", 0.05)
     with pytest.raises(AssertionError, match="still running"):
         run.wait(0.05)
     run.signal(signal.SIGKILL)
     with pytest.raises(AssertionError, match="exit code -9"):
-        run.wait_for("nothing", 10)
+        run.wait_for("never said", 10)
 
 
 def test_environment_folder_and_limits(cli: WarmCli, tmp_path: Path) -> None:
