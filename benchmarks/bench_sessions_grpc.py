@@ -61,12 +61,20 @@ def serve() -> None:
     from ue_rl.bridges.realtime import SessionPool
     from ue_rl.bridges.serving.thread import LoopServer
 
+    worker = ThreadPoolExecutor(1)
+
     async def same(request: bytes, context: Any) -> bytes:
         return request
 
+    async def in_a_thread(request: bytes, context: Any) -> bytes:
+        return await asyncio.get_running_loop().run_in_executor(worker, bytes, request)
+
     async def echoing(ready: Callable[[str], None], stop: asyncio.Event) -> None:
         server = grpc.aio.server()
-        handlers = {"Echo": grpc.unary_unary_rpc_method_handler(same)}
+        handlers = {
+            "Echo": grpc.unary_unary_rpc_method_handler(same),
+            "EchoInThread": grpc.unary_unary_rpc_method_handler(in_a_thread),
+        }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", handlers),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
@@ -126,6 +134,7 @@ def measure(url: str, echoes: dict[str, str], calls: int, rounds: int) -> None:
     unary: dict[str, Callable[[], Any]] = {
         each: functools.partial(there.unary_unary(ECHO), payload) for each, there in channels.items()
     }
+    unary["echo, aio, thread"] = functools.partial(channels["echo, grpc.aio"].unary_unary(ECHO + "InThread"), payload)
     unary["FastAdvance"] = lambda: stub.FastAdvance(request)
     report("one session, one tick", unary, calls, rounds, list(echoes))
     with run_in_process(Still) as engine:
@@ -160,7 +169,7 @@ def report(title: str, calls: dict[str, Callable[[], Any]], count: int, rounds: 
     print(f"\n{title}")
     for name, each in times.items():
         ratios = ", ".join(f"{p50[name] / p50[base]:.2f} x {base}" for base in bases if base != name)
-        print(f"  {name:16} p50 {p50[name]:7.0f} us   p99 {np.percentile(each, 99):7.0f} us   {ratios}")
+        print(f"  {name:17} p50 {p50[name]:7.0f} us   p99 {np.percentile(each, 99):7.0f} us   {ratios}")
 
 
 if __name__ == "__main__":

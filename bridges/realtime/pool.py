@@ -222,8 +222,8 @@ class SessionPool:
         """
         count, which = len(sessions), {place: number for number, place in enumerate(resets)}
         stepping = [place for place in range(count) if place not in which]
-        if not count:
-            raise ConfigurationError("no sessions", field="sessions", expected="one or more")
+        if not count or len(set(sessions)) < count:
+            raise ConfigurationError("one session or more, each once", field="sessions", got=count)
         rows: Any = None
         if actions is not None and stepping:
             rows = np.asarray(actions)
@@ -240,22 +240,19 @@ class SessionPool:
         for seed, option in itertools.zip_longest(seeds or (), options or ()):
             self.checks.seed(seed)
             self.checks.options(option)
-        batch, leave = Batch(count), self.take_place(wait)
+        batch = Batch(sessions, ticks, rows, wanted, self.take_place(wait))
         worlds: dict[World, list[Session]] = {}
         for place, session in enumerate(sessions):
-            number = which.get(place)
-            if number is None:
-                request = Request(batch.part(place), ticks, () if rows is None else (rows[place],), wanted)
-            else:
+            request: Request = batch
+            if (number := which.get(place)) is not None:
                 seed = None if seeds is None else seeds[number]
                 option = None if options is None else options[number]
                 request = Request(batch.part(place), 0, (), 0, True, seed, option)
-            request.leave = leave if place == 0 else None
             session.touch()
             session.wait_with(request)
             worlds.setdefault(session.world, []).append(session)
         for world, asked in worlds.items():
-            world.post(partial(_ask_each, world, asked))
+            world.post(partial(world.next_all, batch, asked))
         return batch.future
 
     def advance_all(self, *args: Any, timeout: float | None = None, **options: Any) -> list[Observation]:
@@ -329,8 +326,3 @@ class SessionPool:
     def __exit__(self, *_: object) -> None:
         """Closes."""
         self.close()
-
-
-def _ask_each(world: World, asked: Sequence[Session]) -> None:
-    for session in asked:
-        world.next(session)

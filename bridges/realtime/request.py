@@ -1,14 +1,19 @@
-"""Request: what was asked of one session; Batch: of several in one go."""
+"""Request: what was asked of one session; Batch: ticks of several in one go."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ue_rl.bridges.realtime.observation import Action, Observation
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.realtime.session import Session
 
 
 class Answer(Protocol):
@@ -27,7 +32,6 @@ class Answer(Protocol):
         ...
 
 
-@dataclass(eq=False)
 class Request:
     """First the reset, then the actions, then the ticks.
 
@@ -37,32 +41,33 @@ class Request:
         leave: gives its place in the queue free; called once, when it begins or fails.
     """
 
-    answer: Answer
-    ticks: int = 1
-    actions: Sequence[Action] = ()
-    wanted: int = 0
-    reset: bool = False
-    seed: int | None = None
-    options: Mapping[str, Any] | None = None
-    leave: Callable[[], None] | None = None
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, answer: Answer, ticks: int = 1, actions: Sequence[Action] = (), wanted: int = 0, reset: bool = False,
+        seed: int | None = None, options: Mapping[str, Any] | None = None,
+        leave: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.answer, self.ticks, self.actions, self.wanted = answer, ticks, actions, wanted
+        self.reset, self.seed, self.options, self.leave = reset, seed, options, leave
         self._lock = threading.Lock()
         self._begun = self._over = False
 
-    def begin(self) -> bool:
+    def of(self, session: Session) -> Sequence[Action]:
+        """The actions of one session."""
+        return self.actions
+
+    def begin(self, session: Session) -> bool:
         """It is taken up; False: nobody wants it any more."""
         with self._lock:
             self._leave()
             self._begun = not self._over and self.answer.set_running_or_notify_cancel()
             return self._begun
 
-    def answered(self, observation: Observation) -> None:
+    def answered(self, session: Session, observation: Observation) -> None:
         """It has been done."""
         if self._ends():
             self.answer.set_result(observation)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, session: Session, error: Exception) -> None:
         """It cannot be done, or not any more; from any thread."""
         if self._ends():
             self.answer.set_exception(error)
@@ -79,40 +84,66 @@ class Request:
             leave()
 
 
-class Batch:
-    """The answers of several sessions as one.
+class Batch(Request):
+    """Ticks of several sessions, and their answers as one; requests with another answer of it may be among them.
 
     Args:
-        count: of the sessions.
+        sessions: each once. rows: float32 [K, act_size], the action of each; None: none. leave: see Request.
 
     Attributes:
         future: the observations in order; the first error, once all have been answered.
+        places: of the sessions.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(
+        self, sessions: Sequence[Session], ticks: int, rows: NDArray[np.float32] | None, wanted: int,
+        leave: Callable[[], None],
+    ) -> None:  # fmt: skip
         self.future: Future[list[Observation]] = Future()
         self.future.set_running_or_notify_cancel()
-        self._lock = threading.Lock()
-        self._answers: list[Any] = [None] * count
-        self._open = count
-        self._error: BaseException | None = None
+        super().__init__(_Part(self, 0), ticks, (), wanted, leave=leave)
+        self.places = {session: place for place, session in enumerate(sessions)}
+        self.rows = rows
+        self._answers: list[Any] = [None] * len(sessions)
+        self._open = len(sessions)
 
     def part(self, place: int) -> Answer:
-        """Where the answer of one session goes."""
+        """Where the answer of a request to one session goes."""
         return _Part(self, place)
 
-    def answered(self, place: int, observation: Observation | None, error: BaseException | None) -> None:
-        """One of them was answered."""
+    def of(self, session: Session) -> Sequence[Action]:
+        """See Request."""
+        return () if self.rows is None else (self.rows[self.places[session]],)
+
+    def begin(self, session: Session) -> bool:
+        """See Request."""
         with self._lock:
-            self._answers[place] = observation
-            self._error = self._error or error
+            self._leave()
+            return self._answers[self.places[session]] is None
+
+    def answered(self, session: Session, observation: Observation) -> None:
+        """See Request."""
+        self.put(self.places[session], observation)
+
+    def fail(self, session: Session, error: Exception) -> None:
+        """See Request."""
+        self.put(self.places[session], error)
+
+    def put(self, place: int, answer: Observation | BaseException | None) -> None:
+        """The answer of one of them; the first counts."""
+        with self._lock:
+            self._leave()
+            if self._answers[place] is not None:
+                return
+            self._answers[place] = answer
             self._open -= 1
             if self._open:
                 return
-        if self._error is None:
-            self.future.set_result(self._answers)
-        else:
-            self.future.set_exception(self._error)
+        for each in self._answers:
+            if isinstance(each, BaseException):
+                self.future.set_exception(each)
+                return
+        self.future.set_result(self._answers)
 
 
 class _Part:
@@ -125,7 +156,7 @@ class _Part:
         return True
 
     def set_result(self, result: Observation, /) -> None:
-        self._batch.answered(self._place, result, None)
+        self._batch.put(self._place, result)
 
     def set_exception(self, exception: BaseException | None, /) -> None:
-        self._batch.answered(self._place, None, exception)
+        self._batch.put(self._place, exception)

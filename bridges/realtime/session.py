@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -294,14 +293,14 @@ class Session:
 
     # -- the end
 
-    def destroy(self, wait: float = DESTROYED_WITHIN) -> None:
+    def destroy(self, wait: float | None = None) -> None:
         """Ends it; what was asked of it is answered by SessionEnded.
 
         Args:
-            wait: seconds to wait at most until it has left its world, whatever the game does.
+            wait: seconds to wait at most until it has left its world, whatever the game does; None: 10.
         """
         if self.leave(Event.DESTROY, "it was destroyed") and not self.pool.is_worker():
-            self.wait_gone(wait)
+            self.wait_gone(DESTROYED_WITHIN if wait is None else wait)
 
     def leave(self, event: Event, reason: str, why: SessionError | None = None) -> bool:
         """Begins the end; False: it has begun before. `why`: for the request that is being done."""
@@ -321,10 +320,16 @@ class Session:
         """Whoever waits for an answer is told that the session has ended; who is being answered, `why`."""
         error = self.ended()
         if (current := self.current) is not None:
-            current.fail(why or error)
-        while self.waiting:
-            with suppress(IndexError):  # its world, or who ends it, was quicker
-                self.waiting.popleft().fail(error)
+            current.fail(self, why or error)
+        while (request := self.next_request()) is not None:
+            request.fail(self, error)
+
+    def next_request(self) -> Request | None:
+        """The first of those that wait, which waits no longer; its world, or who ends it, may be quicker."""
+        try:
+            return self.waiting.popleft()
+        except IndexError:
+            return None
 
     def cleaned(self) -> None:
         """For its world: it has left."""

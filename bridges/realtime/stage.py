@@ -86,6 +86,11 @@ class Stage:
         self._acted.append(row)
         return True
 
+    def act_all(self, rows: Sequence[int], actions: NDArray[np.float32]) -> None:
+        """An action of each for the next tick, float32 [K, act_size]."""
+        self.bridge.inbox.actions[rows] = actions
+        self._acted += rows
+
     def tick(self, rows: Rows) -> Any:
         """One tick of `rows`, ascending; bool [rows]: what was asked of them is done, or the episode is over.
 

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.realtime.lifecycle import Event, Phase
 from ue_rl.bridges.realtime.observation import Observation
 from ue_rl.bridges.realtime.orders import Orders
+from ue_rl.bridges.realtime.paces import Paces
 from ue_rl.bridges.realtime.source import close_bridge
 from ue_rl.bridges.realtime.stage import Rows, Stage
 from ue_rl.bridges.realtime.workers import Turn, Workers
@@ -29,23 +31,10 @@ from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.counters import Counters
-    from ue_rl.bridges.realtime.request import Request
+    from ue_rl.bridges.realtime.request import Batch, Request
     from ue_rl.bridges.realtime.session import Session
 
 _log = logging.getLogger("ue_rl.bridges.realtime")
-
-
-class _Pace:
-    """The rows that one clock moves.
-
-    Attributes:
-        moving: bool [rows]. awaited: a timer will wake the world.
-    """
-
-    def __init__(self, clock: GameClock, rows: int) -> None:
-        self.clock = clock
-        self.moving = np.zeros(rows, np.bool_)
-        self.awaited = False
 
 
 class World:
@@ -67,17 +56,18 @@ class World:
         hold: bool, max_ticks: int, catch_up: bool,
     ) -> None:  # fmt: skip
         self._make, self._workers, self._counters = make, workers, counters
-        self._own, self._hold, self._max_ticks, self._catch_up = own, hold, max_ticks, catch_up
+        self._own, self._hold, self._max_ticks = own, hold, max_ticks
         self._inbox: deque[Callable[[], None]] = deque()
         self.orders = Orders(counters)
         self._sessions: list[Session | None] = [None] * rows
         self._newcomers: deque[Session] = deque()
         self._resets: list[tuple[Session, Request | None]] = []
-        self._paces: dict[float, _Pace] = {}
+        self._paces = Paces(
+            rows, catch_up, workers.at, partial(workers.schedule, self, first=True), late=self._count_late
+        )
         self._stage: Stage | None = None
         self._told = np.zeros(rows, np.bool_)  # rows that move for a request
         self._told_rows: Rows | None = None
-        self._clocked = False  # some row moves by a clock
 
     # -- from any thread
 
@@ -114,7 +104,7 @@ class World:
 
     def clocks(self) -> list[GameClock]:
         """By which rows have moved."""
-        return [pace.clock for pace in list(self._paces.values())]
+        return self._paces.clocks()
 
     def run(self, until: float) -> bool:
         """See Job."""
@@ -180,8 +170,8 @@ class World:
         if not session.life.live:
             session.fail_all()
         while session.waiting and session.current is None and not session.resetting:
-            request = session.waiting.popleft()
-            if not request.begin():
+            request = session.next_request()
+            if request is None or not request.begin(session):
                 continue
             session.current = request
             if request.reset and not (session.untouched and request.seed is None and request.options is None):
@@ -192,6 +182,28 @@ class World:
             else:
                 self._proceed(session, request)
 
+    def next_all(self, batch: Batch, sessions: Sequence[Session]) -> None:
+        """As `next` of each; those that have nothing else to do begin in one go."""
+        stage, ready = self._stage, []
+        for session in sessions:
+            idle = session.life.phase is Phase.PLAYING and session.current is None and not session.resetting
+            plain = session.tick_rate is None and session.recorder is None and session not in self.orders.waiting
+            first = session.next_request() if idle and plain else None
+            if first is batch and batch.begin(session):
+                session.current = batch
+                ready.append(session)
+                continue
+            if first is not None and first is not batch:
+                session.waiting.appendleft(first)
+            self.next(session)
+        if not ready or stage is None:
+            return
+        rows = [session.row for session in ready]
+        stage.left[rows], stage.wanted[rows], self._told[rows] = batch.ticks, batch.wanted, True
+        self._told_rows = None
+        if batch.rows is not None:
+            stage.act_all(rows, batch.rows[[batch.places[session] for session in ready]])
+
     def _proceed(self, session: Session, request: Request) -> None:
         """The episode is there: the actions, and the ticks."""
         stage, row = self._stage, session.row
@@ -200,13 +212,16 @@ class World:
         if request.ticks and over:
             session.current = None
             cure = "reset the session first"
-            request.fail(ConfigurationError("the episode is over", field="session_id", got=session.id, cure=cure))
+            request.fail(
+                session, ConfigurationError("the episode is over", field="session_id", got=session.id, cure=cure)
+            )
             return
-        session.untouched &= not (request.ticks or request.actions or request.reset)
-        for action in request.actions:
+        actions = request.of(session)
+        session.untouched &= not (request.ticks or actions or request.reset)
+        for action in actions:
             session.queue.put(action)
         if request.ticks:
-            if request.actions:
+            if actions:
                 self.orders.waiting.add(session)
             stage.left[row], stage.wanted[row] = request.ticks, request.wanted
             if session.life.phase is not Phase.PLAYING:
@@ -218,25 +233,18 @@ class World:
         session.current = None
         if request.reset:
             session.mailbox.forget()  # its first observation is the answer
-        request.answered(stage.observe([row], self._sessions, over)[0])
+        request.answered(session, stage.observe([row], self._sessions, over)[0])
 
     def start(self, session: Session) -> None:
         """The world of this session moves from now on, by its clock where it has one."""
         row, rate = session.row, session.tick_rate
         if row < 0 or not session.life.may(Event.START) or rate is None:
             return
-        if rate not in self._paces:
-            self._paces[rate] = _Pace(GameClock(rate, catch_up=self._catch_up), len(self._sessions))
-        pace = self._paces[rate]
-        if not pace.moving.any():
-            pace.clock.restart()
-        pace.moving[row] = self._clocked = True
+        self._paces.start(row, rate)
 
     def _stop(self, row: int) -> None:
         self._told[row], self._told_rows = False, None
-        for pace in self._paces.values():
-            pace.moving[row] = False
-        self._clocked = any(pace.moving.any() for pace in self._paces.values())
+        self._paces.stop(row)
 
     # -- episodes
 
@@ -273,7 +281,7 @@ class World:
             return
         session.life.may(Event.OVER)
         session.resetting, session.current = False, None
-        asked.fail(error)
+        asked.fail(session, error)
         self.next(session)
 
     def _begun(self, stage: Stage, session: Session, asked: Request | None) -> None:
@@ -305,30 +313,16 @@ class World:
 
     def _due(self) -> Rows:
         """The rows that move in the next tick."""
-        moving: NDArray[np.bool_] | None = None
-        if self._clocked:
-            now = time.perf_counter()
-            for pace in self._paces.values():
-                clock, some = pace.clock, pace.moving.any()
-                if some and clock.due <= now:
-                    before = clock.late_ticks
-                    clock.tick(now)
-                    if clock.late_ticks > before and self._stage is not None:
-                        self._stage.late += pace.moving
-                        self._counters.add("late_ticks", int(pace.moving.sum()))
-                    moving = pace.moving if moving is None else moving | pace.moving
-                if some and clock.rate and not pace.awaited:
-                    pace.awaited = True
-                    self._workers.at(clock.due, lambda pace=pace: self._wake(pace))  # type: ignore[misc]
-        if moving is not None:
+        if self._paces.moving and (moving := self._paces.due()) is not None:
             return np.flatnonzero(moving | self._told)
         if self._told_rows is None:
             self._told_rows = np.flatnonzero(self._told)
         return self._told_rows
 
-    def _wake(self, pace: _Pace) -> None:
-        pace.awaited = False
-        self._workers.schedule(self, first=True)
+    def _count_late(self, rows: NDArray[np.bool_]) -> None:
+        if self._stage is not None:
+            self._stage.late += rows
+            self._counters.add("late_ticks", int(rows.sum()))
 
     def _tick(self, rows: Rows) -> None:
         stage = self._stage
@@ -340,7 +334,7 @@ class World:
         except Exception as error:  # noqa: BLE001 - logged, and it ends the sessions
             self._failed(rows.tolist(), error)
             return
-        if self._clocked:
+        if self._paces.moving:
             stops |= ~self._told[rows]
         if np.count_nonzero(stops):
             self._publish(stage, rows[stops].tolist())
@@ -376,7 +370,7 @@ class World:
                 observation = session.mailbox.take() or observation
             session.current = None
             self._told[session.row], self._told_rows = False, None
-            request.answered(observation)
+            request.answered(session, observation)
         session.tell()
         if session.waiting:
             self.next(session)

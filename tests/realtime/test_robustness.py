@@ -85,7 +85,7 @@ def test_a_session_that_is_destroyed_while_it_advances(gate: threading.Event) ->
 def test_a_game_that_hangs_does_not_hang_who_destroys_it(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ue_rl.bridges.realtime.session._DESTROYED_WITHIN", 0.1)
+    monkeypatch.setattr("ue_rl.bridges.realtime.session.DESTROYED_WITHIN", 0.1)
     monkeypatch.setattr("ue_rl.bridges.realtime.pool._CLOSED_WITHIN", 0.3)
     pool = SessionPool(OneByOne, workers=1, max_sessions=2)
     session = pool.create()

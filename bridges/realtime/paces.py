@@ -1,0 +1,86 @@
+"""Paces: the clocks by which the rows of a world move on their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.system.game_clock import GameClock
+
+
+class _Pace:
+    """The rows that one clock moves.
+
+    Attributes:
+        moving: bool [rows]. awaited: a timer will wake the world.
+    """
+
+    def __init__(self, clock: GameClock, rows: int) -> None:
+        self.clock = clock
+        self.moving = np.zeros(rows, np.bool_)
+        self.awaited = False
+
+
+class Paces:
+    """Used by the worker that runs the world; `clocks` by anybody.
+
+    Args:
+        rows: of the world. catch_up: see GameClock.
+        at: calls a function at a time (Workers.at). wake: runs the world soon, before others.
+        late: told which rows are late, bool [rows].
+
+    Attributes:
+        moving: some row moves by a clock.
+    """
+
+    def __init__(
+        self, rows: int, catch_up: bool, at: Callable[[float, Callable[[], None]], None], wake: Callable[[], object],
+        late: Callable[[NDArray[np.bool_]], None],
+    ) -> None:  # fmt: skip
+        self._rows, self._catch_up, self._at, self._wake, self._late = rows, catch_up, at, wake, late
+        self._paces: dict[float, _Pace] = {}
+        self.moving = False
+
+    def start(self, row: int, rate: float) -> None:
+        """The row moves from now on, `rate` times a second."""
+        if rate not in self._paces:
+            self._paces[rate] = _Pace(GameClock(rate, catch_up=self._catch_up), self._rows)
+        pace = self._paces[rate]
+        if not pace.moving.any():
+            pace.clock.restart()
+        pace.moving[row] = self.moving = True
+
+    def stop(self, row: int) -> None:
+        """It stands still."""
+        for pace in self._paces.values():
+            pace.moving[row] = False
+        self.moving = any(pace.moving.any() for pace in self._paces.values())
+
+    def due(self) -> NDArray[np.bool_] | None:
+        """The rows whose tick is due, bool [rows]; None: no clock says so. What is due later wakes the world then."""
+        found: NDArray[np.bool_] | None = None
+        now = time.perf_counter()
+        for pace in self._paces.values():
+            clock, some = pace.clock, pace.moving.any()
+            if some and clock.due <= now:
+                before = clock.late_ticks
+                clock.tick(now)
+                if clock.late_ticks > before:
+                    self._late(pace.moving)
+                found = pace.moving if found is None else found | pace.moving
+            if some and clock.rate and not pace.awaited:
+                pace.awaited = True
+                self._at(clock.due, partial(self._over, pace))
+        return found
+
+    def clocks(self) -> list[GameClock]:
+        """All that rows have moved by."""
+        return [pace.clock for pace in list(self._paces.values())]
+
+    def _over(self, pace: _Pace) -> None:
+        pace.awaited = False
+        self._wake()
