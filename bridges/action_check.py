@@ -47,6 +47,10 @@ class ActionCheck:
         self._free = np.tile(free, copies) if free.any() else None
         self._masked = self.has_choices and spec.mask_size > 0
         self.illegal = 0
+        self._mask_at: NDArray[np.int64] | None = None  # as _flags, in the masks of all rows as one array
+        if self._masked and self._is_choice.all():
+            agent = np.arange(spec.num_rows) % len(self._actions)
+            self._mask_at = self._flags[agent] + spec.mask_size * np.arange(spec.num_rows)[:, None]
         self._under_way = np.zeros(spec.num_rows, np.bool_)
 
     def of_model(self, given: Any, env_ids: Sequence[int]) -> NDArray[np.float32]:
@@ -130,6 +134,11 @@ class ActionCheck:
         return fits
 
     def _count_illegal(self, inbox: ActionBatch, states: StepBuffers) -> None:
+        if self._mask_at is not None:  # in nearly every tick all are legal, and few array operations show it
+            flags = inbox.actions.astype(np.int64)
+            flags += self._mask_at
+            if states.masks.take(flags, mode="clip").all():
+                return
         rows = np.flatnonzero((inbox.command == ActionBatch.STEP) & ~self._under_way)
         agents = rows % len(self._actions)
         chosen = self._is_choice[agents]
