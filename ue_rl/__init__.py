@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ue_rl.envs.vector_env import UnrealVectorEnv as UnrealVectorEnv
     from ue_rl.saving.autosave import AutoSave as AutoSave
     from ue_rl.spec import EnvSpec as EnvSpec
+    from ue_rl.training.overlap import overlap as overlap
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ __getattr__, __dir__, __all__ = lazy(
         "envs.vector_env": "UnrealVectorEnv",
         "saving.autosave": "AutoSave",
         "spec": "EnvSpec",
+        "training.overlap": "overlap",
         **dict.fromkeys(("agents", "bridges", "connections", "errors", "inference", "testing"), ""),
     },
     optional=("UnrealParallelEnv",),

@@ -61,14 +61,20 @@ class Transport(Protocol):
         ...
 
     def send_actions(
-        self, actions: NDArray[np.float32], resets: Sequence[int] | None = None, parameters: Params = None
+        self,
+        actions: NDArray[np.float32],
+        resets: Sequence[int] | None = None,
+        parameters: Params = None,
+        resting: Sequence[int] = (),
     ) -> None:
         """Ask every env for one step, or, those in `resets`, for a new episode: one request, one round trip.
 
         Args:
-            actions: float32 [num_rows, act_size], finite, C-contiguous. Rows of envs that are reset are ignored, and,
-                with agents, rows of agents that are not there (`buffers.present`) or whose episode is over.
+            actions: float32 [num_rows, act_size], finite, C-contiguous. Rows of envs that are reset or rest are
+                ignored, and, with agents, rows of agents that are not there (`buffers.present`) or whose episode is
+                over.
             resets: env ids; None or none: every env takes a step. parameters: see `reset`.
+            resting: env ids that are asked for nothing and stay where they are; never all of them.
 
         Raises:
             ActionError: they are not; ConfigurationError: a wrong env id, or, with agents, an env in which nobody can

@@ -107,11 +107,16 @@ class GrpcConnection(BaseTransport):
     # -- requests and answers
 
     def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
-        self._check_step(actions, () if resets is None or resets.env_ids is None else resets.env_ids)
-        self._rows = slice(None)
+        names, told, self._rows = self._ids, [], slice(None)
+        if resets is None:
+            self._check_step(actions, ())
+        else:
+            envs = sorted(set(range(len(self._ids))).difference(resets.resting))
+            told = _resets(resets, [envs.index(env) for env in resets.env_ids or ()])
+            names, self._rows = [self._ids[env] for env in envs], np.array(envs, np.intp)
         request = messages.StepAllRequest(
-            session_ids=self._ids, actions=actions.astype(FLOAT, copy=False).tobytes(), ticks=self.ticks,
-            resets=None if resets is None else _resets(resets, resets.env_ids or range(len(self._ids))),
+            session_ids=names, actions=actions[self._rows].astype(FLOAT, copy=False).tobytes(), ticks=self.ticks,
+            resets=told,
         )  # fmt: skip
         self._send(request, resets, steps=True)
 

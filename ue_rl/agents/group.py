@@ -146,19 +146,25 @@ class GroupTransport(Transport):
         return self.spec
 
     def send_actions(
-        self, actions: NDArray[np.float32], resets: Sequence[int] | None = None, parameters: Params = None
+        self,
+        actions: NDArray[np.float32],
+        resets: Sequence[int] | None = None,
+        parameters: Params = None,
+        resting: Sequence[int] = (),
     ) -> None:
         """Every agent that can act takes a step; an env in which nobody can begins a new episode.
 
         Args:
             actions: float32 [num_envs of `spec`, act_size]; rows of agents that cannot act are ignored.
-            resets: must be none: an agent has no reset of its own.
+            resets, resting: must be none: an agent has no reset of its own, and all agents of an env act together.
 
         Raises:
             ConfigurationError: resets, or nobody acts for a group. Also what Transport.send_actions raises.
         """
         if resets is not None and len(resets):
             raise ConfigurationError("an agent has no reset of its own", field="resets", got=resets)
+        if len(resting):
+            raise ConfigurationError("an agent does not rest while others of its env act", field="resting", got=resting)
         others = self._others()
         if self.part.whole and actions.shape == self._actions.shape:
             everything = actions

@@ -12,6 +12,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 from ue_rl.agents.group import GroupTransport
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.errors import ConfigurationError
 from ue_rl.transport import Transport
 
 
@@ -60,6 +61,12 @@ class GroupVecEnv(UnrealVecEnv):
     def keep_journal(self, seed: int) -> bool:
         """False: episodes of agents, which come and go, are not replayed."""
         return False
+
+    def halves(self) -> NDArray[np.bool_]:
+        """Raises ConfigurationError: agents of one env act together."""
+        raise ConfigurationError(
+            "agents of one env act together, so a step has no halves", field="overlap", cure="leave overlap out"
+        )
 
     def step_wait(self) -> VecEnvStepReturn:
         """See UnrealVecEnv.step_wait, and this class for inactive rows."""

@@ -6,6 +6,7 @@ import abc
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -197,17 +198,23 @@ class BaseTransport(Transport):
     # -- requests and answers
 
     def send_actions(
-        self, actions: NDArray[np.float32], resets: Sequence[int] | None = None, parameters: Params = None
+        self,
+        actions: NDArray[np.float32],
+        resets: Sequence[int] | None = None,
+        parameters: Params = None,
+        resting: Sequence[int] = (),
     ) -> None:
         """See Transport.send_actions."""
-        if resets is not None and len(resets):
+        if (resets is not None and len(resets)) or len(resting):
             self._session.require(_ASK)
-            check_reset(self.spec, resets, None, None)
-            if len(resets) == self.spec.num_envs:
-                self.reset(parameters=parameters)
+            begin = [] if resets is None else list(resets)
+            others = [*begin, *resting]
+            check_reset(self.spec, others, None, None)
+            if len(others) == self.spec.num_envs:
+                self.reset(begin if len(resting) else None, parameters=parameters)
                 return
-            self._check_step(actions, resets)
-            given: Resets | None = self._resets(list(resets), None, None, parameters)
+            self._check_step(actions, others)
+            given: Resets | None = replace(self._resets(begin, None, None, parameters), resting=resting)
         else:
             given = None
         self._session.on(_ASK)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +13,7 @@ def expect(buffers: StepBuffers, per_env: int, resets: Resets | None, steps: boo
     """Notes in `buffers.pending` whose answers are awaited; of how many envs.
 
     Args:
-        per_env: agents of each env. steps: all envs but those in `resets` take a step.
+        per_env: agents of each env. steps: all envs but those that `resets` names take a step.
 
     Raises:
         ConfigurationError: an env with agents is to take a step, but none of them can act any more.
@@ -23,27 +21,31 @@ def expect(buffers: StepBuffers, per_env: int, resets: Resets | None, steps: boo
     pending = buffers.pending
     env_ids = None if resets is None else resets.env_ids
     if per_env > 1:
-        return _expect_agents(buffers, per_env, env_ids, resets is not None, steps)
+        return _expect_agents(buffers, per_env, resets, steps)
     if steps or env_ids is None:
         pending[:] = 1
-        return len(pending)
+        if resets is None or not len(resets.resting):
+            return len(pending)
+        pending[np.asarray(resets.resting, np.intp)] = 0
+        return len(pending) - len(resets.resting)
     pending[:] = 0
     pending[np.asarray(env_ids, np.intp)] = 1
     return len(env_ids)
 
 
-def _expect_agents(buffers: StepBuffers, per_env: int, env_ids: Sequence[int] | None, resets: bool, steps: bool) -> int:
+def _expect_agents(buffers: StepBuffers, per_env: int, resets: Resets | None, steps: bool) -> int:
     """`expect` for [num_envs, agents]: an agent that acts must answer, any other one may turn up (2)."""
     pending = buffers.pending.reshape(-1, per_env)
     present, dones = buffers.present.tobytes(), buffers.dones.tobytes()
     if steps and not resets and 0 not in present and 1 not in dones:  # the usual case; much faster than by NumPy
         pending[:] = 1
         return len(pending)
-    reset = np.zeros(len(pending), np.bool_)
-    if resets:
-        reset[slice(None) if env_ids is None else np.asarray(env_ids, np.intp)] = True
-    asked = reset | steps
-    act = acting(buffers, reset) if steps else None
+    reset, rest = np.zeros((2, len(pending)), np.bool_)
+    if resets is not None:
+        reset[slice(None) if resets.env_ids is None else np.asarray(resets.env_ids, np.intp)] = True
+        rest[np.asarray(resets.resting, np.intp)] = True
+    asked = reset | (steps & ~rest)
+    act = acting(buffers, reset | rest) if steps else None
     pending[:] = np.where(asked[:, None], 2, 0)
     if act is not None:
         pending[act] = 1
@@ -51,7 +53,7 @@ def _expect_agents(buffers: StepBuffers, per_env: int, env_ids: Sequence[int] | 
 
 
 def acting(buffers: StepBuffers, reset: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which agents take a step where the envs `reset` (bool [num_envs]) do not; bool [num_envs, agents].
+    """Which agents take a step where the envs `reset` (bool [num_envs]) take none; bool [num_envs, agents].
 
     Raises:
         ConfigurationError: none of an env that takes a step.

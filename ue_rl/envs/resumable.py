@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,6 @@ class Resumable:
     _returns: NDArray[np.float64]
 
     if TYPE_CHECKING:
-
-        def _step(self) -> VecEnvStepReturn: ...
 
         def _show_masks(self, infos: list[dict[str, Any]]) -> None: ...
 
@@ -100,7 +98,7 @@ class Resumable:
             self._show_masks(self.reset_infos)
         return deepcopy(obs)
 
-    def _step_of(self, journal: Journal) -> VecEnvStepReturn:
+    def _step_of(self, journal: Journal, step: Callable[[], VecEnvStepReturn]) -> VecEnvStepReturn:
         """A step with a journal: one that it has recorded, or a new one, which is recorded."""
         if journal.replaying:
             _, obs, rewards, dones, infos, masks = journal.next_recorded()
@@ -109,7 +107,7 @@ class Resumable:
             return obs, rewards, dones, infos or [{"TimeLimit.truncated": False} for _ in dones]
         before = self._steps, self._returns, self._started
         try:
-            obs, rewards, dones, infos = self._step()
+            obs, rewards, dones, infos = step()
         except BaseException:  # it is not recorded, so it never was
             self._steps, self._returns, self._started = before
             raise

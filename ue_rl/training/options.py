@@ -223,6 +223,15 @@ class TrainOptions:
         rllib=_LEAVE,
         group=LEARNING,
     )
+    overlap: bool = option(
+        False,
+        SWITCH,
+        "Act or learn while the engine ticks: the envs step in two halves (ppo, a2c ..), or gradient steps are taken "
+        "meanwhile (sac, dqn ..).",
+        resume=NEW_RUN,
+        rllib=_LEAVE,
+        group=LEARNING,
+    )
     max_episode_steps: int | None = option(
         None,
         POSITIVE,

@@ -135,7 +135,7 @@ class Codec:
     def encode_request(
         self, actions: NDArray[np.float32] | None, resets: Resets | None, buffers: StepBuffers, number: int = 0
     ) -> bytes:
-        """One line for a step, for resets, or for both: envs in `resets` begin a new episode, the others take a step.
+        """One line for a step, for resets, or for both: envs in `resets` begin a new episode or rest, the others step.
 
         Args:
             actions: float32 [num_rows, act_size]; None: nobody takes a step.
@@ -149,14 +149,16 @@ class Codec:
             assert actions is not None
             return self.encode_actions(actions, live_rows(buffers, self.spec) if self.spec.groups else None, number)
         line = self.encode_resets(resets.env_ids, resets.seeds, resets.options, resets.parameters)
-        if number:
-            line = end_line(line[:-1], number)
         if actions is None:
-            return line
+            return end_line(line[:-1], number) if number else line
         stepping = np.ones(self.spec.num_envs, np.bool_)
-        stepping[np.asarray(resets.env_ids, np.intp)] = False
+        stepping[np.asarray(resets.not_stepping, np.intp)] = False
         groups = self.spec.groups
         asked = live_rows(buffers, self.spec, stepping) if groups else np.flatnonzero(stepping).astype(np.int32)
+        if len(line) == 1:  # nobody is reset
+            return self.encode_actions(actions, asked, number)
+        if number:
+            line = end_line(line[:-1], number)
         return self.encode_actions(actions, asked)[:-1] + b"||" + line if asked is None or len(asked) else line
 
     def decode_states(
