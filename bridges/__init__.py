@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ue_rl.bridges.mujoco_tasks import MujocoTask as MujocoTask
     from ue_rl.bridges.multi_agent import MultiAgentBridge as MultiAgentBridge
     from ue_rl.bridges.multi_env import MultiEnvBridge as MultiEnvBridge
+    from ue_rl.bridges.multi_env import SingleEnvBridge as SingleEnvBridge
     from ue_rl.bridges.pettingzoo import PettingZooBridge as PettingZooBridge
     from ue_rl.bridges.runners import run_in_process as run_in_process
     from ue_rl.bridges.runners import run_in_thread as run_in_thread
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
     from ue_rl.bridges.runners import serve_shm as serve_shm
     from ue_rl.bridges.shm.host import ShmHost as ShmHost
     from ue_rl.bridges.shm.upgrade import ShmUpgrader as ShmUpgrader
-    from ue_rl.bridges.single_env import SingleEnvBridge as SingleEnvBridge
     from ue_rl.bridges.tcp.server import BridgeServer as BridgeServer
+    from ue_rl.bridges.vector import VectorAgentsBridge as VectorAgentsBridge
     from ue_rl.bridges.vector import VectorBridge as VectorBridge
-    from ue_rl.bridges.vector_agents import VectorAgentsBridge as VectorAgentsBridge
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,

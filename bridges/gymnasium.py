@@ -28,7 +28,7 @@ from ue_rl.bridges.gymnasium_envs import (
     reset_keywords,
     rewards_of_goals,
 )
-from ue_rl.bridges.reset_options import blames_options
+from ue_rl.bridges.parameters import blames_options
 from ue_rl.bridges.vector import VectorBridge
 from ue_rl.errors import ConfigurationError
 from ue_rl.spaces.gymnasium import ObservationWriter, action_reader, find_image, getter, tree_of

@@ -33,15 +33,12 @@ class Simulated(Protocol):
     @property
     def num_envs(self) -> int:
         """Envs behind it."""
-        ...
 
     def single_step(self) -> None:
         """Steps all envs once."""
-        ...
 
     def send_event(self, method: int, payload: Any = None) -> bool:
         """See BaseBridge."""
-        ...
 
 
 class Clock:

@@ -5,7 +5,9 @@ What the game offers is ListsParameters, SetsParameters and GetsParameters of br
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ue_rl.bridges.hosting import GetsParameters, ListsParameters, SetsParameters
@@ -15,6 +17,8 @@ from ue_rl.wire.settings import check_parameter, find_parameter
 
 Known = dict[str, Parameter]
 ALL_ENVS = -1  # what SetsParameters takes for all of them
+_log = logging.getLogger("ue_rl.bridges")
+_OF_A_WRONG_TYPE = (TypeError, ValueError, LookupError, AttributeError)
 
 
 def known_parameters(game: Any) -> Known:
@@ -120,3 +124,27 @@ def check_env(num_envs: int, env_id: int) -> int:
 def lacks(name: str) -> UnsupportedByEngine:
     """The error for a game without the method `name`."""
     return UnsupportedByEngine(f"this engine has no {name}", cure=f"the bridge may define {name}()")
+
+
+@contextmanager
+def blames_options(options: Mapping[str, Any] | None, env_id: int | None) -> Iterator[None]:
+    """Around the game's reset. Without options what it raises is a bug of the game, and passes through.
+
+    Raises:
+        MalformedMessage: the game could not use the options: wrong names, types or values. Its own traceback stands in
+            the log at DEBUG.
+    """
+    try:
+        yield
+    except _OF_A_WRONG_TYPE as error:
+        if not options or isinstance(error, UeRlError):
+            raise
+        _log.debug("the game's reset failed with options", exc_info=True)
+        raise MalformedMessage(
+            f"the game cannot use the options of a reset: {type(error).__name__}: {error}",
+            fault="trainer",
+            env_id=env_id,
+            field="OPTIONS",
+            got=dict(options),
+            cure="give the names and types that the game's reset takes; its traceback is logged at DEBUG",
+        ) from error

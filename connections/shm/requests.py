@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, Resets
-from ue_rl.commands.json_entry import RESET_OPTIONS, RESET_PARAMETERS
+from ue_rl.commands.entries import RESET_OPTIONS, RESET_PARAMETERS
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec

@@ -32,7 +32,7 @@ from ue_rl.inference.export.observations import (
     find_leaves,
     starts_of,
 )
-from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, Lstm, make_head
+from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, Lstm, check_counts, make_head
 from ue_rl.inference.metadata import (
     ACTION_MASKS,
     ACTIONS,
@@ -186,9 +186,7 @@ def plan_graph(
         raise ExportError(
             f"{algorithm} takes no action masks", fault="caller", field="action_masks", expected="MaskablePPO"
         )
-    for count in getattr(head, "counts", ()):
-        if count > 2**24:
-            raise ExportError("more than 2**24 choices are not exact in float32", got=count)
+    check_counts(getattr(head, "counts", ()))
 
     if action_masks is None:
         action_masks = algorithm == "MaskablePPO"

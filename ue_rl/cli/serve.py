@@ -68,7 +68,7 @@ def serve(
         raise click.UsageError("--task is for --mujoco")
     arguments = json_object(kwargs, "kwargs")
     from ue_rl import bridges
-    from ue_rl.bridges.signals import ends_in_order, signal_of
+    from ue_rl.bridges.runners import ends_in_order, signal_of
     from ue_rl.cli.inspect_spaces import rows
     from ue_rl.system.compiled import load
 

@@ -175,7 +175,7 @@ def _urls(urls: tuple[str, ...], port: int | None) -> str | list[str] | None:
 def _report(ui: bool) -> Report:
     """Shows a run on this terminal: with `ui` the live view, where stdout is a terminal."""
     if ui and lasting_console().is_terminal:
-        from ue_rl.cli.train_live import live_view
+        from ue_rl.cli.train_report import live_view
 
         return live_view()
     return lines()

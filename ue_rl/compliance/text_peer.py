@@ -23,8 +23,8 @@ from ue_rl.compliance.wire import Ended, Line, Silent, Wire
 from ue_rl.errors import UeRlError, shorten
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
+from ue_rl.wire.limits import needs_nuls
 from ue_rl.wire.notices import notice_of
-from ue_rl.wire.nuls import needs_nuls
 from ue_rl.wire.refusals import NUMBER_FIELD
 
 SHARED, PER_ENV = "text, shared channel", "text, env sockets"

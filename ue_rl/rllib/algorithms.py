@@ -19,9 +19,8 @@ from ray.rllib.models.utils import get_activation_fn
 
 from ue_rl.engines.restarts import read_restarts
 from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.rllib.engines import OPTIONS
+from ue_rl.rllib.engines import NAME, OPTIONS
 from ue_rl.rllib.env_runner import UnrealEnvRunner
-from ue_rl.rllib.registering import NAME
 from ue_rl.training.engine import command_of
 from ue_rl.training.hyperparameters import LinearSchedule, schedule, tuned_for
 from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, RLLIB_ALGORITHMS, TrainOptions

@@ -25,12 +25,12 @@ from ue_rl.errors import EngineDisconnected, UeRlError, printable
 from ue_rl.rllib.algorithms import algorithm_config, check_actions, num_env_runners, resources
 from ue_rl.rllib.checkpoints import FOLDER, REPLAY, is_finite, restore
 from ue_rl.rllib.cluster import cluster
+from ue_rl.rllib.engines import register
 from ue_rl.rllib.inbox import Inbox, RunnersFleet
 from ue_rl.rllib.log import into_run_log
-from ue_rl.rllib.registering import register
+from ue_rl.saving.callbacks import LEARNING
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.periodic import Periodic
-from ue_rl.saving.stop_callback import LEARNING
 from ue_rl.saving.stopping import Stopping
 from ue_rl.spec import EnvSpec
 from ue_rl.training.comparison import check_spaces, check_unfinished

@@ -41,11 +41,9 @@ class BridgeLike(Protocol):
     @property
     def spec(self) -> EnvSpec:
         """The session's sizes and abilities."""
-        ...
 
     def update_rl(self, delta: float, /) -> None:
         """One tick."""
-        ...
 
 
 class MemoryTransport(BaseTransport):
