@@ -81,11 +81,7 @@ class Cameras:
         return self._picture(env_id * len(self._names) + self._own)
 
     def _picture(self, camera: int) -> Picture:
-        """uint8 [height, width, 3].
-
-        Raises:
-            ConfigurationError: OpenGL cannot be used here.
-        """
+        """uint8 [height, width, 3]; raises ConfigurationError: OpenGL cannot be used here."""
         env, k = divmod(camera, len(self._names))
         _, data = self._bridge.physics.simulation(env)
         if self._thread is None:

@@ -63,11 +63,7 @@ class Clock:
 
 
 def checked_rate(rate: float) -> float:
-    """`rate`.
-
-    Raises:
-        ConfigurationError: negative or not finite.
-    """
+    """`rate`; raises ConfigurationError: negative or not finite."""
     if not 0 <= rate < np.inf:
         raise ConfigurationError(
             "a rate is finite and not negative; 0 is one message in each step", field="rate_hz", got=rate

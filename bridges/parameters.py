@@ -109,11 +109,7 @@ def apply_with_resets(game: Any, given: dict[int, Mapping[str, float]], agents: 
 
 
 def check_env(num_envs: int, env_id: int) -> int:
-    """`env_id`.
-
-    Raises:
-        UnknownEnv: there is no such env.
-    """
+    """`env_id`; raises UnknownEnv: there is no such env."""
     if not 0 <= env_id < num_envs:
         raise UnknownEnv(
             "the env id does not exist", fault="trainer", field="ENV", expected=f"0 to {num_envs - 1}", got=env_id

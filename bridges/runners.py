@@ -101,11 +101,7 @@ async def _until(stop: threading.Event | None) -> None:
 
 
 class _Handle(abc.ABC):
-    """A running engine. Close it, or use it as a context manager.
-
-    Attributes:
-        url: what a trainer connects to.
-    """
+    """A running engine. Close it, or use it as a context manager."""
 
     url: str
 

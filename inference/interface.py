@@ -110,7 +110,6 @@ class InferenceInterface(ABC):
         if found is not None:
             raise ModelMismatch(
                 "the model is made for another engine: its numbers mean something else",
-                fault="caller",
                 **found._asdict(),
                 cure="load the model that was trained for this env",
             )
@@ -123,12 +122,11 @@ class InferenceInterface(ABC):
             ModelMismatch: naming the model's sizes and the required ones.
         """
         if not self.is_model_loaded():
-            raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
+            raise ModelLoadError("no model is loaded", cure="call load_model first")
         mine = (self.obs_size, self.act_size)
         if any(own not in (None, need) for own, need in zip(mine, (obs_size, act_size), strict=True)):
             raise ModelMismatch(
                 "the model and the env have different sizes",
-                fault="caller",
                 expected=f"{obs_size} observation numbers and {act_size} action numbers, as the env has",
                 got=f"{mine[0]} observation numbers and {mine[1]} action numbers, as the model has",
                 cure="load the model that was trained for this env, or set the env's sizes to the model's",

@@ -35,7 +35,6 @@ class StatefulInference(InferenceInterface):
         elif len(self._starts) != n:
             raise ModelMismatch(
                 "a recurrent policy keeps a state per row, and the number of rows changed",
-                fault="caller",
                 field="observations",
                 expected=f"{len(self._starts)} rows",
                 got=f"{n} rows",

@@ -83,11 +83,7 @@ CARRIERS = {
 
 
 def address_of(url: str) -> Address:
-    """What an engine's URL says; nothing is dialled.
-
-    Raises:
-        ConfigurationError: names the part of it that is wrong.
-    """
+    """What an engine's URL says; nothing is dialled; raises ConfigurationError: names the part of it that is wrong."""
     return read_address(url, {name: carrier.scheme for name, carrier in CARRIERS.items()})
 
 

@@ -57,11 +57,7 @@ def note_resets(memory: StepMemory, spec: EnvSpec, env_ids: NDArray[np.intp], re
 
 
 def copy_actions(memory: StepMemory, spec: EnvSpec, actions: NDArray[np.float32]) -> None:
-    """Those of the rows that take a step; the others may hold anything.
-
-    Raises:
-        ActionError: one is NaN or infinite.
-    """
+    """Those of the rows that take a step; the others may hold anything; raises ActionError: one is NaN or infinite."""
     if memory.words.copy_finite(memory.actions, actions) < 0:
         return
     rows = np.flatnonzero(memory.ask == ActionBatch.STEP)

@@ -32,7 +32,7 @@ class Lstm(nn.Module):
     def __init__(self, lstm: nn.LSTM) -> None:
         super().__init__()
         if lstm.bidirectional or lstm.proj_size:
-            raise ExportError("a bidirectional or projected LSTM cannot be exported", fault="caller")
+            raise ExportError("a bidirectional or projected LSTM cannot be exported")
         self.lstm = lstm
 
     def forward(self, x: th.Tensor, h: th.Tensor, c: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
@@ -235,13 +235,9 @@ class GreedyHead(nn.Module):
 
 
 def check_counts(counts: Sequence[int]) -> None:
-    """Refuse choices whose numbers float32 cannot tell apart.
-
-    Raises:
-        ExportError: one of more than 2**24.
-    """
+    """Refuse choices whose numbers float32 cannot tell apart; raises ExportError: one of more than 2**24."""
     if max(counts, default=0) > 2**24:
-        raise ExportError("more than 2**24 choices are not exact in float32", fault="caller", got=max(counts))
+        raise ExportError("more than 2**24 choices are not exact in float32", got=max(counts))
 
 
 def make_head(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tuple[nn.Module, nn.Module, nn.Module]:
@@ -253,7 +249,6 @@ def make_head(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tupl
     if stochastic and algorithm in PLAIN_ACTOR + VALUE:
         raise ExportError(
             f"{algorithm} has no stochastic policy: its exploration is added outside of the net",
-            fault="caller",
             cure="export without stochastic=True",
         )
     if algorithm in ACTOR_CRITIC:

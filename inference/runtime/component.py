@@ -57,7 +57,6 @@ class InferenceComponent:
         if self._create_state is None:
             raise ConfigurationError(
                 "the component has no observation",
-                fault="caller",
                 cure="pass create_state, override create_state, or call tick(observation)",
             )
         return self._create_state()
@@ -84,7 +83,7 @@ class InferenceComponent:
             ModelLoadError: no model is loaded in it; the policy before stays.
         """
         if not interface.is_model_loaded():
-            raise ModelLoadError("the interface has no model", fault="caller", cure="call its load_model first")
+            raise ModelLoadError("the interface has no model", cure="call its load_model first")
         self._interface = interface
         interface.reset()
 
@@ -100,7 +99,7 @@ class InferenceComponent:
             ModelLoadError: no policy was set.
         """
         if self._interface is None:
-            raise ModelLoadError("no policy was set", fault="caller", cure="call set_inference_interface first")
+            raise ModelLoadError("no policy was set", cure="call set_inference_interface first")
         self._interface.reset()
         self._waiting = False
         self._running = True

@@ -158,7 +158,7 @@ class OnnxInference(StatefulInference):
 
     def _loaded(self) -> LoadedModel:
         if self._model is None:
-            raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
+            raise ModelLoadError("no model is loaded", cure="call load_model first")
         return self._model
 
     # -- running ---------------------------------------------------------------------------------------------------
@@ -254,7 +254,6 @@ class OnnxInference(StatefulInference):
         if masks is not None and all(port.role != ACTION_MASKS for port in model.side_inputs):
             raise ModelMismatch(
                 "this policy takes no action masks",
-                fault="caller",
                 field="action_masks",
                 cure="only policies of MaskablePPO do; leave them out",
             )
@@ -272,7 +271,6 @@ class OnnxInference(StatefulInference):
             if value is None or value.shape != shape:
                 raise ModelMismatch(
                     f"wrong shape of {port.role.replace('_', ' ')}",
-                    fault="caller",
                     field=port.name,
                     expected=shape,
                     got=None if value is None else value.shape,

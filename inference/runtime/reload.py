@@ -154,7 +154,7 @@ class ReloadingInference(InferenceInterface):
     def current(self) -> OnnxInference:
         """The model in use; hold on to it to make several calls on the same one."""
         if self._current is None:
-            raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
+            raise ModelLoadError("no model is loaded", cure="call load_model first")
         return self._current
 
     def is_model_loaded(self) -> bool:

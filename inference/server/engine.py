@@ -194,9 +194,7 @@ class Engine(asyncio.Protocol):
                     self._open = True
                     self._server.submit(Ask(self, envs, self._arrived))
         except RepeatedEnv as error:
-            self.drop(
-                RepeatedEnv("an env stands twice in one line", fault="engine", env_id=error.env_id, got=error.got)
-            )
+            self.drop(RepeatedEnv("an env stands twice in one line", env_id=error.env_id, got=error.got))
             return
         except UeRlError as error:
             self.drop(error)
@@ -228,7 +226,7 @@ class Engine(asyncio.Protocol):
         _log.info("engine %s: %d envs", self.peer, self.spec.num_envs)
 
     def _too_late(self, why: str) -> None:
-        self.drop(EngineTimeout(why, fault="engine"))
+        self.drop(EngineTimeout(why))
 
     def _met_deadline(self) -> None:
         if self._deadline is not None:

@@ -72,7 +72,7 @@ class PolicyServer:
             ("reload_interval", reload_interval, 1e-3),
         ):  # fmt: skip
             if not value >= low:
-                raise ConfigurationError("too small", fault="caller", field=name, expected=f">= {low}", got=value)
+                raise ConfigurationError("too small", field=name, expected=f">= {low}", got=value)
         self.policy, self.host = policy, host
         self.max_batch, self.max_wait, self.max_engines = max_batch, max_wait, max_engines
         self.hello_timeout, self.write_timeout, self.reload_interval = hello_timeout, write_timeout, reload_interval

@@ -105,11 +105,7 @@ class GroupTransport(Transport):
         self._everybody_plays = False
 
     def _others(self) -> list[tuple[Part, Player]]:
-        """Whoever acts for agents that are not the learner's.
-
-        Raises:
-            ConfigurationError: nobody does for some.
-        """
+        """Whoever acts for agents that are not the learner's; raises ConfigurationError: nobody does for some."""
         if self._everybody_plays:
             return list(self._players.values())
         played = {*self.part.rows.tolist(), *(row for part, _ in self._players.values() for row in part.rows.tolist())}
@@ -283,11 +279,7 @@ class GroupTransport(Transport):
         return rows.reshape(-1)
 
     def _check_actions(self, actions: NDArray[np.float32]) -> None:
-        """Those of the learner's rows that can act.
-
-        Raises:
-            ActionError: see Transport.send_actions.
-        """
+        """Those of the learner's rows that can act; raises ActionError: see Transport.send_actions."""
         check_actions(self.spec, actions)
         if not math.isfinite(np.vdot(actions, actions)):
             check_finite(self.spec, actions, np.flatnonzero(~self._live[self.part.rows]).tolist())

@@ -305,11 +305,7 @@ class BaseTransport(Transport):
         return {env: draw(int(env)) for env in envs}
 
     def _check_step(self, actions: NDArray[np.float32], begin: Sequence[int]) -> None:
-        """What a carrier would refuse of a step in which the envs `begin` are reset.
-
-        Raises:
-            ActionError, ConfigurationError: see Transport.send_actions.
-        """
+        """What a carrier would refuse of a step in which the envs `begin` are reset."""
         check_actions(self.spec, actions)
         some = self._agents > 1
         if not math.isfinite(np.vdot(actions, actions)):  # a sum of squares that is finite has finite terms

@@ -119,7 +119,7 @@ def main(arguments: list[str] | None = None) -> Any:
     if not debug:  # what is wrong, not which line of a library found it
         warnings.formatwarning = lambda message, *where, **line: f"WARNING {message}\n"
     if "_UE_RL_COMPLETE" in os.environ:  # a shell asks
-        importlib.import_module("ue_rl.cli.complete")
+        importlib.import_module("ue_rl.cli.completion")
     try:
         code = cli.main(words, prog_name="ue-rl", standalone_mode=False)
         if code:  # it has said why

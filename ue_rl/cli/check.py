@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from ue_rl.cli import complete
+from ue_rl.cli import completion
 from ue_rl.cli.common import (
     command_line,
     console,
@@ -33,7 +33,7 @@ _LABEL = 10  # of "seen", "protocol", "cure"
 @click.command(short_help="Say what an engine's side does wrong.")
 @engine_argument
 @click.option(
-    "--engine", metavar="COMMAND", shell_complete=complete.engine,
+    "--engine", metavar="COMMAND", shell_complete=completion.engine,
     help="Start the engine by this and end it afterwards: './Game.sh --port {port}', "
     "or godot:PATH. Leave URL out then.",
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ue_rl.cli import complete
+from ue_rl.cli import completion
 from ue_rl.cli.common import (
     GroupedCommand,
     GroupedOption,
@@ -77,12 +77,12 @@ _MORE: dict[str, list[Flag]] = {
 
 # How a shell completes the value of an option, where its type does not say it.
 _COMPLETE = {
-    "algo": complete.words(*dict.fromkeys(name for names in BACKENDS.values() for name in names)),
-    "backend": complete.words(*BACKENDS),
-    "engine": complete.engine,
-    "run_id": complete.run_id,
-    "init_from": complete.run_or_file,
-    "device": complete.words("auto", "cpu", "cuda"),
+    "algo": completion.words(*dict.fromkeys(name for names in BACKENDS.values() for name in names)),
+    "backend": completion.words(*BACKENDS),
+    "engine": completion.engine,
+    "run_id": completion.run_id,
+    "init_from": completion.run_or_file,
+    "device": completion.words("auto", "cpu", "cuda"),
 }
 
 
@@ -116,7 +116,7 @@ def _flag(name: str) -> Flag:
 
 
 @click.command(cls=GroupedCommand, groups=GROUPS, short_help="Train a policy.")
-@click.argument("url", nargs=-1, metavar="[URL]...", shell_complete=complete.url)
+@click.argument("url", nargs=-1, metavar="[URL]...", shell_complete=completion.url)
 @flags(*_flags_of_the_table())
 @_option("--ui", group=SHOWN, is_flag=True, help="A live view of engines, returns and log.")
 @_option(

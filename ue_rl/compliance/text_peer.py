@@ -237,11 +237,7 @@ class TextPeer(Peer):
         return Wrong("ends-session", "the engine closed the connection before the first request")
 
     def call(self, line: str) -> bytes:
-        """The answer to a call, on the first connection; without its line ending.
-
-        Raises:
-            Wrong.
-        """
+        """The answer to a call, on the first connection; without its line ending; raises Wrong."""
         line = self._with_number(self.wires[0], line)
         self._sent, self.arrivals = [line], []
         self._send(self.wires[0], plain(line))

@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "engines": "open_engines",
+        "engines": "by_group open_engines register",
         "env_runner": "UnrealEnvRunner",
         "exporting": "export_rl_module",
         "failures": "NamedFailures",
         "multi_agent_env": "UnrealMultiAgentEnv",
-        "registering": "by_group register",
         "saved": "load_and_export_rl_module",
     },
 )

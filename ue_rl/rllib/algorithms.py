@@ -151,11 +151,7 @@ def _urls(options: TrainOptions) -> Any:
 
 
 def _arguments(config: Any, given: Mapping[str, Any], options: TrainOptions) -> dict[str, Any]:
-    """`given` as arguments of config.training().
-
-    Raises:
-        ConfigurationError: one that it does not have.
-    """
+    """`given` as arguments of config.training(); raises ConfigurationError: one that it does not have."""
     known = {
         name
         for kind in type(config).__mro__
@@ -184,11 +180,7 @@ def _arguments(config: Any, given: Mapping[str, Any], options: TrainOptions) -> 
 
 
 def _check_value(name: str, value: Any, falling: bool, default: Any) -> None:
-    """RLlib itself looks at most values only when it learns.
-
-    Raises:
-        ConfigurationError: a value that the argument cannot have.
-    """
+    """RLlib itself looks at most values only when it learns."""
     expected = ""
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if name in _SCHEDULED:  # also RLlib's own [[0, 0.1], [10000, 0.0]]

@@ -88,11 +88,7 @@ class RllibLearner(Learner):
         self._logger = self._open(self._first, self._spec)
 
     def _config(self, resume: bool, name: str) -> Any:
-        """The AlgorithmConfig; a resumed run does not play the same episodes once more.
-
-        Raises:
-            ConfigurationError: as algorithm_config; or there is nothing left to learn.
-        """
+        """The AlgorithmConfig; a resumed run does not play the same episodes once more."""
         o = self.options
         last = self._store.last if resume else None
         done = 0 if last is None else last.env_steps
@@ -102,12 +98,7 @@ class RllibLearner(Learner):
         return algorithm_config(o, self.run.engines, name)
 
     def _built(self, config: Any) -> Any:
-        """The Algorithm, whose env runners are connected to their engines.
-
-        Raises:
-            UeRlError: what an env runner has said, or RLlib.
-            ConfigurationError: the algorithm does not learn with the actions of this engine.
-        """
+        """The Algorithm, whose env runners are connected to their engines."""
         try:
             algorithm = config.build_algo(use_copy=False)
         except UeRlError:
@@ -173,11 +164,7 @@ class RllibLearner(Learner):
         return self._periodic.last
 
     def _after(self, result: Any) -> None:
-        """An iteration is over: what was played, the tables, a checkpoint.
-
-        Raises:
-            Exception: an env runner has failed, or none is left.
-        """
+        """An iteration is over: what was played, the tables, a checkpoint."""
         group = self.algorithm.env_runner_group
         if self.options.algo in _SYNCHRONOUS:
             self._flush()

@@ -118,8 +118,4 @@ class Dialect(Protocol):
         """The body of EPISODES_AND_GET_STATE."""
 
     def answer(self, body: bytes) -> Answer:
-        """What a body of the server says.
-
-        Raises:
-            MalformedMessage: it cannot be read, or is no answer.
-        """
+        """What a body of the server says; raises MalformedMessage: it cannot be read, or is no answer."""

@@ -136,11 +136,7 @@ class Learner(ABC):
     # -- what it has for that
 
     def _open(self, env_steps: int, spec: EnvSpec) -> Logger:
-        """Writes what the run's folder holds from the beginning on, after `env_steps`: SB3's logger is its tables.
-
-        Raises:
-            ConfigurationError: the folder cannot be written.
-        """
+        """Writes what the run's folder holds from the beginning on, after `env_steps`: SB3's logger is its tables."""
         o, run = self.options, self.run
         try:
             tables = open_tables(run.path, self.report.warned, env_steps, o.verbose)
@@ -205,11 +201,7 @@ def _said_of(report: ExportReport) -> str:
 
 
 def _note(error: BaseException, run: RunDirectory, env_steps: int) -> Path | None:
-    """Writes into the log why learning ended; where nobody expected it, the traceback into a file of its own.
-
-    Returns:
-        that file, None without one.
-    """
+    """Writes into the log why learning ended; where nobody expected it, the traceback into the file that it gives."""
     if isinstance(error, KeyboardInterrupt):
         _log.warning("%s after %d env-steps; saving the model, wait", sentence(error), env_steps)
         return None

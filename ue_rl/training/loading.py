@@ -59,7 +59,6 @@ def find_start(options: TrainOptions) -> Start:
     if statistics is None and config.get("normalize"):
         raise ConfigurationError(
             f"{model} was learnt on normalized observations, and their statistics are missing",
-            fault="caller",
             field="init_from",
             expected=" or ".join(file.name for file in statistics_names(model)),
             cure="put the file beside the model, or begin with a checkpoint that has it",
@@ -129,7 +128,6 @@ def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **argu
     except Exception as error:  # what unpickling raises is anything
         raise outgrown(error) or ConfigurationError(
             f"{path} cannot be continued with {options.algo} on this engine",
-            fault="caller",
             got=f"{type(error).__name__}: {error}",
             cure="the algorithm, observations and actions must be those it was trained with, and the versions of its "
             "libraries not too different",
@@ -173,7 +171,6 @@ def check_arguments(kind: Any, arguments: Mapping[str, Any]) -> None:
         if allowed and not callable(value) and type(value) not in options and not _fits(value, allowed):
             raise ConfigurationError(
                 f"{kind.__name__} does not take this value",
-                fault="caller",
                 field=where,
                 expected=" or ".join(_WORDS[option] for option in allowed),
                 got=repr(value),
@@ -183,7 +180,7 @@ def check_arguments(kind: Any, arguments: Mapping[str, Any]) -> None:
         kind(policy, None, **{**arguments, "_init_setup_model": False})
     except (TypeError, ValueError, AssertionError) as error:
         raise ConfigurationError(
-            f"{kind.__name__} does not take these arguments", fault="caller", field="hyperparameters", got=str(error)
+            f"{kind.__name__} does not take these arguments", field="hyperparameters", got=str(error)
         ) from error
 
 

@@ -1,0 +1,80 @@
+"""Who listens on a port? Looked up in the system's tables: a connection to try it would be taken for a trainer's."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LISTEN = b"0A"
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1", "::ffff:0.0.0.0": "127.0.0.1"}
+
+
+class Stranger(Exception):
+    """A process that is not the engine's listens there, and did so before the engine was started."""
+
+
+def address(port: int, keeper: int, started_at: float) -> str | None:
+    """Where to dial the engine, such as "tcp://127.0.0.1:7801"; None while it does not listen.
+
+    Args:
+        port: that it was given. keeper: the process whose descendants are the engine's. started_at: of the keeper,
+            seconds since the epoch.
+
+    Raises:
+        Stranger: with a sentence.
+    """
+    if not somebody_listens(port):
+        return None
+    tree = []
+    with contextlib.suppress(psutil.Error):
+        tree = psutil.Process(keeper).children(recursive=True)
+    for process in tree:
+        with contextlib.suppress(psutil.Error):
+            found = _of(process.net_connections("tcp"), port)
+            if found is not None:
+                return _url(found, port)
+    # in a container the engine is no descendant of ours, but whoever listens for it was started after us
+    with contextlib.suppress(psutil.AccessDenied):
+        for connection in psutil.net_connections("tcp"):
+            found = _of([connection], port)
+            if found is None:
+                continue
+            with contextlib.suppress(psutil.Error):
+                owner = psutil.Process(connection.pid) if connection.pid else None
+                if owner is not None and owner.create_time() < started_at - 1.0:
+                    raise Stranger(f"process {owner.pid} ({owner.name()}) listens on port {port}")
+            return _url(found, port)
+    return None
+
+
+def somebody_listens(port: int) -> bool:
+    """A quick look; True where the system has no such table."""
+    wanted, known = f":{port:04X}".encode(), False
+    for table in _TABLES:
+        with contextlib.suppress(OSError):
+            for line in table.read_bytes().splitlines()[1:]:
+                fields = line.split(None, 4)
+                if fields[1].endswith(wanted) and fields[3] == _LISTEN:
+                    return True
+            known = True
+    return not known
+
+
+def _of(connections: Iterable[object], port: int) -> str | None:
+    for connection in connections:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:  # type: ignore[attr-defined]
+            return str(connection.laddr.ip)  # type: ignore[attr-defined]
+    return None
+
+
+def _url(ip: str, port: int) -> str:
+    host = _ANY.get(ip, ip)
+    with contextlib.suppress(OSError):
+        socket.inet_pton(socket.AF_INET6, host)
+        host = f"[{host}]"
+    return f"tcp://{host}:{port}"
