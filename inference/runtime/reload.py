@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch
-from ue_rl.inference.agreement import between_files
-from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations
+from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations, between_files
 from ue_rl.inference.metadata import PolicyMetadata
 from ue_rl.inference.runtime.loading import unreadable
 from ue_rl.inference.runtime.onnx import OnnxInference

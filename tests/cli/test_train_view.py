@@ -22,7 +22,7 @@ from rich.console import Console
 
 from tests.harness.warm_cli import WarmCli
 from ue_rl.cli import train_report
-from ue_rl.cli.logs import JsonFormatter, use_text
+from ue_rl.cli.train import JsonFormatter, use_text
 from ue_rl.engines.lifecycle import Life, LifeState
 from ue_rl.errors import EngineDisconnected, RestartsSpent
 from ue_rl.saving.stopping import Stopped

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compliance.diagnosing import joined_fields, of_number, of_row, of_stray
-from ue_rl.compliance.greeting import closes_in_silence, greet
 from ue_rl.compliance.peer import Peer, States, Wrong
 from ue_rl.compliance.spelling import Spelling, action_rows, plain, reset_row
-from ue_rl.compliance.wire import Ended, Line, Silent, Wire
+from ue_rl.compliance.wire import Ended, Line, Silent, Wire, closes_in_silence, greet
 from ue_rl.errors import UeRlError, shorten
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
