@@ -34,7 +34,7 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.spaces.gymnasium import ObservationWriter, action_reader, find_image, getter, tree_of
 from ue_rl.spaces.tree import Leaf, LeafKind, Space
 from ue_rl.spec import DEFAULT_FPS, ActionSpec, EnvSpec, EnvType, ImageSpec
-from ue_rl.wire.json_text import json_items
+from ue_rl.system.json_text import json_items
 
 
 class GymnasiumBridge(VectorBridge):
