@@ -304,5 +304,5 @@ def test_what_cannot_be_hosted_is_refused() -> None:
     ):
         with pytest.raises(errors.ConfigurationError, match=message):
             PettingZooBridge(make, 2)  # type: ignore[arg-type]
-    with pytest.raises(errors.ConfigurationError, match="1 or more"):
+    with pytest.raises(errors.ConfigurationError, match="no env is given"):
         PettingZooBridge([])
