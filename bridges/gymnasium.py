@@ -170,10 +170,7 @@ class GymnasiumBridge(HoldsEnvs, VectorBridge):
     # -- rows
 
     def _observation_side(self, space: Any, images: bool) -> dict[str, Any]:
-        """The observation's arguments of EnvSpec; also makes what writes the rows.
-
-        An image alone, and a Dict of an `image` and one row `obs`, are said as they were before there were trees.
-        """
+        """The observation's arguments of EnvSpec, without a tree where they say it all; makes what writes the rows."""
         path = find_image(space) if images else None
         tree = tree_of(space, "OBS_SPACE", path)
         own_image = None if path is None else getter(path)(space)

@@ -17,7 +17,6 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
-from ue_rl.envs.hybrid_box import outgrown
 from ue_rl.envs.resumable import restore_draws
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
@@ -121,7 +120,7 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
     except ValueError as error:
         if "spaces do not match" not in str(error):
             raise
-        raise outgrown(error) or ConfigurationError(
+        raise ConfigurationError(
             f"the checkpoint {checkpoint.path} is of another engine",
             got=str(error),
             cure="connect to the engine that it was trained with, or begin a new run in another folder",

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from ue_rl.envs.hybrid_box import outgrown
 from ue_rl.errors import ConfigurationError, UeRlError, nearest
 from ue_rl.training.found import config_near, find, statistics_names, statistics_of
 from ue_rl.training.hyperparameters import applied, loadable, tuned_for
@@ -126,7 +125,7 @@ def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **argu
     except UeRlError:
         raise
     except Exception as error:  # what unpickling raises is anything
-        raise outgrown(error) or ConfigurationError(
+        raise ConfigurationError(
             f"{path} cannot be continued with {options.algo} on this engine",
             got=f"{type(error).__name__}: {error}",
             cure="the algorithm, observations and actions must be those it was trained with, and the versions of its "
