@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.bridges.calls import blames_options
 from ue_rl.bridges.game import EnvIds
 from ue_rl.bridges.gymnasium_envs import (
     AnyEnv,
@@ -29,7 +30,6 @@ from ue_rl.bridges.gymnasium_envs import (
     reset_keywords,
     rewards_of_goals,
 )
-from ue_rl.bridges.parameters import blames_options
 from ue_rl.bridges.vector import VectorBridge
 from ue_rl.errors import ConfigurationError
 from ue_rl.spaces.gymnasium import ObservationWriter, action_reader, find_image, getter, tree_of

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.bridges.calls import check_env
 from ue_rl.bridges.mujoco_commands import Clock, Simulated, checked_rate, send_or_drop
 from ue_rl.bridges.mujoco_library import mj
-from ue_rl.bridges.parameters import check_env
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, messages, text
 from ue_rl.errors import ConfigurationError

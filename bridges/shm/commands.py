@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
-from ue_rl.bridges.calls import answer_call
+from ue_rl.bridges.calls import ALL_ENVS, answer_call, check_env, check_values, known_parameters, lacks
 from ue_rl.bridges.hosting import (
     BeginsContracts,
     GetsParameters,
@@ -25,7 +25,6 @@ from ue_rl.bridges.hosting import (
     RegistersCommands,
     ScalesTime,
 )
-from ue_rl.bridges.parameters import ALL_ENVS, check_env, check_values, known_parameters, lacks
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.entries import (
     ENV_INFO,

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ExportError, ModelLoadError, ModelMismatch
-from ue_rl.inference.interface import ModelPath, Observations
+from ue_rl.inference.interface import ModelPath, Observations, State, StatefulInference
 from ue_rl.inference.metadata import space_size, space_to_json, tree_from_json
-from ue_rl.inference.states import State, StatefulInference
 from ue_rl.spaces.tree import Space
 
 _STATE_NAMES = ("state_h", "state_c")

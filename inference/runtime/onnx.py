@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch
-from ue_rl.inference.interface import ModelPath, Observations
+from ue_rl.inference.interface import Floats, ModelPath, Observations, State, StatefulInference
 from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, NOISE, STATE, PolicyMetadata, Port
 from ue_rl.inference.runtime.loading import LoadedModel, load_session, unreadable
-from ue_rl.inference.states import Floats, State, StatefulInference
 from ue_rl.spaces.tree import Space
 from ue_rl.system.files import require_file
 

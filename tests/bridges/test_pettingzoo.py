@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from ue_rl import errors
-from ue_rl.carriers.pending import live_agents
+from ue_rl.carriers.checks import live_agents
 from ue_rl.connecting import open_transport
 from ue_rl.spaces.tree import leaves
 from ue_rl.testing import MemoryTransport

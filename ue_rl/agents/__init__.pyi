@@ -11,5 +11,5 @@ from ue_rl.agents.players import NormalizedPolicy as NormalizedPolicy
 from ue_rl.agents.selfplay import SelfPlay as SelfPlay
 from ue_rl.agents.selfplay_options import SelfPlayOptions as SelfPlayOptions
 from ue_rl.agents.sides import SidesTransport as SidesTransport
-from ue_rl.agents.turns import learn_in_turn as learn_in_turn
 from ue_rl.agents.vec_env import GroupVecEnv as GroupVecEnv
+from ue_rl.agents.vec_env import learn_in_turn as learn_in_turn

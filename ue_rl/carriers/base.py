@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.carriers.checks import check_actions, check_finite, check_reset, listed
-from ue_rl.carriers.pending import acting, expect, live_agents
+from ue_rl.carriers.checks import acting, check_actions, check_finite, check_reset, expect, listed, live_agents
 from ue_rl.errors import (
     ActionError,
     CommandFailed,

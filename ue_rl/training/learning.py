@@ -25,11 +25,10 @@ from ue_rl.saving.stopping import Stopping
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import write_whole
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.episodes import Episodes
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.tables import open_tables, quiet_tensorboard
-from ue_rl.training.writing import Guard
+from ue_rl.training.writing import Episodes, Guard
 from ue_rl.wire.handshake import encode_handshake
 
 if TYPE_CHECKING:
