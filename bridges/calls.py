@@ -1,4 +1,6 @@
-"""Calls of a trainer, answered from what the game offers (docs/protocol.md, section 8; bridges/hosting.py). No I/O.
+"""What a trainer asks beside the steps, done by what the game offers (docs/protocol.md, section 8; bridges/hosting.py).
+
+Calls, the game's parameters, listed, read and set, with every check in one place, and what comes with a reset. No I/O.
 
 A host calls `answer_call` with a line between two steps, whatever carries it. The answer may be a refusal: a call that
 cannot be followed costs the trainer nothing, and never the session.
