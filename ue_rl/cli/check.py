@@ -60,11 +60,7 @@ def check(
         raise click.UsageError("--strict is for engines of version 1, --base for the deployed plugin: give one of them")
     if engine is not None and (url, port) != (None, None):
         raise click.UsageError("--engine starts an engine, URL is one that runs already: give one of them")
-    view = None
-    if not as_json:
-        from ue_rl.cli.check import View
-
-        view = View()
+    view = None if as_json else View()
     options = Options(timeout=timeout, seed=seed, base=base, strict=strict, nul_terminated=nul_terminated)
     if engine is None:
         address = engine_url(url, port)

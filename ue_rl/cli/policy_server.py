@@ -59,7 +59,6 @@ def policy_server(model: Path, host: str, port: int, every: float, **limits: Any
     """
     from rich.console import Console
 
-    from ue_rl.cli.policy_server import LIVE_EVERY, lines, live
     from ue_rl.inference.runtime.reload import ReloadingInference
     from ue_rl.inference.server.server import PolicyServer
 
