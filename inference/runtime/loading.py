@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 Floats = NDArray[np.float32]
 Shape = tuple["int | None", ...]
 _FLOAT = "tensor(float)"
+_INPUT, _OUTPUT = "obs", "actions"  # of a file without a description
 _BOUND_SIZE = 4096  # numbers; beyond, the net takes so long that the way there does not matter
 _BOUND_COUNTS = 64  # as many batch sizes keep memory of their own
 
@@ -276,16 +277,7 @@ def unreadable(path: object, error: OSError) -> ModelLoadError:
     return ModelLoadError(f"the model {path} cannot be read", got=error.strerror or str(error), cure="check the path")
 
 
-def load_session(
-    content: bytes,
-    *,
-    name: str,
-    providers: list[str],
-    intra_op_threads: int,
-    inter_op_threads: int,
-    input_name: str,
-    output_name: str,
-) -> LoadedModel:
+def load_session(content: bytes, *, name: str, providers: list[str], threads: int) -> LoadedModel:
     """Make a session of the bytes of a file and check its names, types and shapes.
 
     Raises:
@@ -310,8 +302,8 @@ def load_session(
         missing = [provider for provider in providers if provider not in usable]
         logger.warning("this onnxruntime lacks %s; going on with the rest", ", ".join(missing))
     options = ort.SessionOptions()
-    options.intra_op_num_threads = intra_op_threads
-    options.inter_op_num_threads = inter_op_threads
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
     options.log_severity_level = 4  # failures come as exceptions; no second report on stderr
     try:
         session = ort.InferenceSession(content, sess_options=options, providers=usable)
@@ -329,7 +321,7 @@ def load_session(
             cure="copy or export it again; after a change on purpose take the sha256 out of its description",
         )  # fmt: skip
     metadata = PolicyMetadata.from_json(text) if text is not None else None
-    return _fit(session, metadata, name, input_name, output_name)
+    return _fit(session, metadata, name)
 
 
 def _mismatch(
@@ -338,14 +330,15 @@ def _mismatch(
     return ModelMismatch(message, fault="model", field=field, expected=expected, got=got, cure=cure)
 
 
-def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: str, output_name: str) -> LoadedModel:
+def _fit(session: Any, metadata: PolicyMetadata | None, name: str) -> LoadedModel:
     optional = {node.name: node for node in session.get_overridable_initializers()}  # action masks have a default
     inputs = {node.name: node for node in session.get_inputs()}
     wanted = {port.name for port in metadata.inputs} if metadata else set()
     inputs |= {name: node for name, node in optional.items() if name in wanted}
     outputs = {node.name: node for node in session.get_outputs()}
-    wanted_in = [port.name for port in metadata.inputs] if metadata else [input_name]
-    wanted_out = [port.name for port in metadata.outputs] if metadata else [output_name]
+    wanted_in = [port.name for port in metadata.inputs] if metadata else [_INPUT]
+    wanted_out = [port.name for port in metadata.outputs] if metadata else [_OUTPUT]
+    output_name = _OUTPUT
     if metadata:
         output_name = metadata.ports(ACTIONS, "outputs")[0].name
         keys = {port.key for port in metadata.ports(STATE, "outputs")}
@@ -374,7 +367,7 @@ def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: s
     batches = [node.shape[0] for node in fed if isinstance(node.shape[0], int) and node.shape[0]]
     shapes = {key: tuple(d if isinstance(d, int) else None for d in node.shape[1:]) for key, node in inputs.items()}
     disagree = f"{name}: the graph and its description disagree"
-    observed = {input_name: (input_name, shapes[input_name])} if metadata is None else {}
+    observed = {_INPUT: (_INPUT, shapes[_INPUT])} if metadata is None else {}
     for port in metadata.inputs if metadata else ():
         told = shapes[port.name]
         if len(told) != len(port.shape) or any(t not in (None, p) for t, p in zip(told, port.shape, strict=True)):

@@ -36,11 +36,10 @@ class OnnxInference(StatefulInference):
         path: the file to load now; None to call load_model later.
         providers: onnxruntime execution providers in order of preference, such as
             ["CUDAExecutionProvider", "CPUExecutionProvider"]; default: the CPU.
-        intra_op_threads, inter_op_threads: onnxruntime's threads; 1 is fastest for the nets of most policies.
+        intra_op_threads: onnxruntime's threads; 1 is fastest for the nets of most policies.
         batch_size: rows per call of onnxruntime; a larger batch is split. None: whole batches.
         warm_up: batch sizes to run once while loading, so that no first call is slow.
         seed: of the noise of a stochastic policy; None: a fresh one each time.
-        input_name, output_name: names in a file without a description.
 
     Raises:
         ModelLoadError, ModelMismatch, ModelOutputError: as load_model.
@@ -52,17 +51,13 @@ class OnnxInference(StatefulInference):
         *,
         providers: Sequence[str] | None = None,
         intra_op_threads: int = 1,
-        inter_op_threads: int = 1,
         batch_size: int | None = None,
         warm_up: Sequence[int] = (1,),
         seed: int | None = None,
-        input_name: str = "obs",
-        output_name: str = "actions",
     ) -> None:
         super().__init__()
         for name, value in (
             ("intra_op_threads", intra_op_threads),
-            ("inter_op_threads", inter_op_threads),
             ("batch_size", 1 if batch_size is None else batch_size),
             *(("warm_up", n) for n in warm_up),
         ):
@@ -70,10 +65,7 @@ class OnnxInference(StatefulInference):
                 raise ConfigurationError("must be 1 or more", field=name, got=value)
         self._options: dict[str, Any] = {
             "providers": list(providers) if providers is not None else ["CPUExecutionProvider"],
-            "intra_op_threads": intra_op_threads,
-            "inter_op_threads": inter_op_threads,
-            "input_name": input_name,
-            "output_name": output_name,
+            "threads": intra_op_threads,
         }
         self._batch_size = batch_size
         self._warm_up = tuple(warm_up)

@@ -1,7 +1,7 @@
 """ReloadingInference: a policy that is replaced when its file changes.
 
 A changed file is read whole and loaded beside the model in use: names and sizes are checked, and it is run once. Only
-if its numbers mean what those of the model in use mean (agreement.py) does it take over, between two calls. Otherwise
+if its numbers mean what those of the model in use mean (interface.py) does it take over, between two calls. Otherwise
 the old model stays, a WARNING is logged once per content, and the file is checked again at each poll. Writers should
 replace the file in one step, as export_onnx does; a file that is written in place is picked up when it is complete.
 """
