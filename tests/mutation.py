@@ -44,7 +44,7 @@ TARGETS = {
         for part in ("pure", "rows", "writing")
     },
     "ue_rl/shm/header.py": ["tests/shm/test_header_limits.py", "tests/shm/test_header.py"],
-    "inference/server/protocol.py": ["tests/inference/test_policy_protocol.py"],
+    "inference/server/engine.py": ["tests/inference/test_policy_protocol.py"],
     "inference/export/verify.py": [
         "tests/inference/test_verify.py",
         "tests/inference/test_export_refusals.py",

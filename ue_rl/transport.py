@@ -50,7 +50,6 @@ class Transport(Protocol):
     @property
     def spec(self) -> EnvSpec:
         """What the handshake agreed on; raises ConnectionUnusable before connect()."""
-        ...
 
     def connect(self) -> EnvSpec:
         """Connect and handshake within the deadline; a second call returns the same spec.
@@ -58,7 +57,6 @@ class Transport(Protocol):
         Raises:
             EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError.
         """
-        ...
 
     def send_actions(
         self,
@@ -80,7 +78,6 @@ class Transport(Protocol):
             ActionError: they are not; ConfigurationError: a wrong env id, or, with agents, an env in which nobody can
                 act any more and that is not reset. Nothing was sent and the connection is as it was.
         """
-        ...
 
     def reset(
         self,
@@ -98,7 +95,6 @@ class Transport(Protocol):
             ConfigurationError: an env id, a seed or an option is invalid. UnsupportedByEngine: seeds or options were
                 given that the engine did not offer to take. In both cases nothing was sent.
         """
-        ...
 
     def receive(self) -> StepBuffers:
         """Wait until every asked env has answered; the transport's own buffers (copy what you keep).
@@ -108,7 +104,6 @@ class Transport(Protocol):
         Raises:
             EngineTimeout, EngineDisconnected, ProtocolError.
         """
-        ...
 
     def call(self, line: str) -> str:
         """Send a request beside the steps (ue_rl/wire/calls.py), wait for its answer and return that.
@@ -117,7 +112,6 @@ class Transport(Protocol):
             UnsupportedByEngine: the carrier or the engine has no such requests. CommandFailed: the engine refused, with
                 its reason; the connection is as it was.
         """
-        ...
 
     @property
     def commands(self) -> Any:
@@ -126,19 +120,15 @@ class Transport(Protocol):
         Raises:
             UnsupportedByEngine: over everything but shared memory.
         """
-        ...
 
     def fail(self, reason: object) -> None:
         """Make the connection dead because of `reason`: the next use says so."""
-        ...
 
     def close(self) -> None:
         """Let go of everything; idempotent, never raises."""
-        ...
 
     def describe(self) -> dict[str, str]:
         """Facts for people: address, wiring, kernels, protocol version."""
-        ...
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import FLOAT, MAX_TICKS, client_options
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
 from ue_rl.spec import MAX_ENVS, EnvSpec, EnvType
+from ue_rl.system.json_text import json_object, json_text
 from ue_rl.wire import decode_handshake
-from ue_rl.wire.json_text import json_object, json_text
 
 _CARRIED = frozenset({"TRUNC", "SEED", "OPTIONS", "INFO", "MASK"})  # FEATURES that these messages have words for
 _FAREWELL = 2.0  # seconds for the server to hear that the sessions are given back

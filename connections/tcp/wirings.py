@@ -20,8 +20,7 @@ from ue_rl.errors import ConfigurationError, EngineDisconnected, LineTooLong, Tr
 from ue_rl.system.compiled import load
 from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
-from ue_rl.wire.limits import MAX_LINE
-from ue_rl.wire.nuls import nul_terminated
+from ue_rl.wire.limits import MAX_LINE, nul_terminated
 from ue_rl.wire.row_keys import UnknownFields
 
 _log = logging.getLogger("ue_rl.connections")

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.carriers.checks import check_actions, check_finite, check_reset, listed
-from ue_rl.carriers.pending import acting, expect, live_agents
+from ue_rl.carriers.checks import acting, check_actions, check_finite, check_reset, expect, listed, live_agents
 from ue_rl.errors import (
     ActionError,
     CommandFailed,
@@ -312,11 +311,7 @@ class BaseTransport(Transport):
         return {env: draw(int(env)) for env in envs}
 
     def _check_step(self, actions: NDArray[np.float32], begin: Sequence[int]) -> None:
-        """What a carrier would refuse of a step in which the envs `begin` are reset.
-
-        Raises:
-            ActionError, ConfigurationError: see Transport.send_actions.
-        """
+        """What a carrier would refuse of a step in which the envs `begin` are reset."""
         check_actions(self.spec, actions)
         some = self._agents > 1
         if not math.isfinite(np.vdot(actions, actions)):  # a sum of squares that is finite has finite terms

@@ -20,9 +20,9 @@ from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.errors import MalformedMessage
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.system.compiled import load, name_of
+from ue_rl.system.json_text import json_object, json_text
 from ue_rl.wire import kernel_forms as k
 from ue_rl.wire.agent_rows import end_answers, layouts, live_rows
-from ue_rl.wire.json_text import json_object, json_text
 from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.limits import line_limit
 from ue_rl.wire.refusals import nonfinite_action, nonfinite_state, refusal
