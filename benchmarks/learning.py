@@ -1,6 +1,6 @@
 """Does a run through the bridge really learn? The tasks, algorithms and wirings that must, each over TCP.
 
-    python benchmarks/learning.py [NAME ...] [--seeds 0 1 2]
+    python benchmarks/learning.py [NAME ...] [--seeds 0 1 2] [--overlap]
 
 The env runs in a process of its own, the trainer connects as to a game; then the policy is evaluated without
 exploration on fresh episodes. Prints a markdown table. tests/training/test_learning.py runs the quick ones.
@@ -91,7 +91,7 @@ class Enough(BaseCallback):
         return len(last) < 20 or float(np.mean([episode["r"] for episode in last])) < self._target
 
 
-def run(name: str, channel: str, seed: int, enough: bool = False) -> tuple[float, float]:
+def run(name: str, channel: str, seed: int, enough: bool = False, overlapped: bool = False) -> tuple[float, float]:
     """(mean return of the trained policy, seconds of training). enough: not longer than it takes."""
     torch.set_num_threads(1)
     task = TASKS[name]
@@ -99,7 +99,8 @@ def run(name: str, channel: str, seed: int, enough: bool = False) -> tuple[float
         env: Any = VecMonitor(ue_rl.connect(server.url, channel=channel))
         if task.normalize:
             env = VecNormalize(env, norm_reward=True)
-        model = task.algorithm("MlpPolicy", env, seed=seed, device="cpu", **task.options)
+        algorithm = ue_rl.overlap(task.algorithm) if overlapped else task.algorithm
+        model = algorithm("MlpPolicy", env, seed=seed, device="cpu", **task.options)
         begun = time.perf_counter()
         model.learn(task.timesteps, callback=Enough(task.target) if enough else None)
         seconds = time.perf_counter() - begun
@@ -118,12 +119,13 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[*TASKS, []], help="default: all")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0])
     parser.add_argument("--channels", nargs="*", default=["shared", "per_env"])
+    parser.add_argument("--overlap", action="store_true", help="act or learn while the engine ticks")
     arguments = parser.parse_args()
     print("| task | wiring | seed | env-steps | seconds | mean return | must reach |\n|---|---|---|---|---|---|---|")
     for name in arguments.names or TASKS:
         for channel in arguments.channels:
             for seed in arguments.seeds:
-                mean, seconds = run(name, channel, seed)
+                mean, seconds = run(name, channel, seed, overlapped=arguments.overlap)
                 task = TASKS[name]
                 verdict = "" if mean >= task.target else " **missed**"
                 print(
