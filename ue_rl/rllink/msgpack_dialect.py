@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -23,9 +22,12 @@ from ue_rl.rllink.configs import config_of
 from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, Answer, Chunk, Pong, ServerState
 from ue_rl.rllink.pickles import read_pickle
 
-msgpack: Any = None  # it has no types; None: said when it is needed
-with suppress(ImportError):
-    msgpack = import_module("msgpack")
+try:
+    import msgpack as _msgpack
+except ImportError:  # said when it is needed
+    _msgpack = None  # type: ignore[assignment, unused-ignore]
+msgpack: Any = _msgpack  # it has no types
+if msgpack is not None:
     # Not msgpack.unpackb: where Ray has imported msgpack-numpy, that is a function which loads pickles.
     _plain: Any = import_module("msgpack._cmsgpack" if find_spec("msgpack._cmsgpack") else "msgpack.fallback")
 
