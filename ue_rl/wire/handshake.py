@@ -302,15 +302,17 @@ def _choice(keys: dict[str, str], key: str, kind: type[_E], default: _E) -> _E:
 def _action(text: str, act_size: int) -> ActionSpec:
     tree = _tree("ACT_SPACE", text)
     if isinstance(tree, Leaf) and _BOX.fullmatch(text):
-        return ActionSpec(ActionKind.BOX, *_ranges(tree), size=act_size)
+        low, high = _ranges(tree)
+        return ActionSpec(ActionKind.BOX, low, high, size=act_size)
     if tree.size != act_size:
         raise _bad("ACT_SPACE", f"{act_size} numbers, as ACT says", text)
     return ActionSpec.of(tree)
 
 
-def _ranges(box: Leaf) -> tuple[tuple[float, ...], ...]:
+def _ranges(box: Leaf) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """(low, high) of each range that the text has: one for all numbers, or one for each."""
-    return tuple(side * (box.size // len(side)) for side in (box.low, box.high))
+    times = box.size // len(box.low)  # equal ones are kept as one
+    return box.low * times, box.high * times
 
 
 # -- writing
