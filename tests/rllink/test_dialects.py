@@ -7,6 +7,7 @@ import gzip
 import json
 import pickle
 import random
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -125,6 +126,25 @@ def array_of(**changes: Any) -> bytes:
 def test_what_msgpack_may_not_say(body: bytes) -> None:
     with pytest.raises(MalformedMessage):
         MsgpackDialect().answer(body)
+
+
+class Trap:
+    """Whoever loads its pickle makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.file,)
+
+
+def test_nothing_is_loaded_beside_ray_either(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    msgpack_numpy = pytest.importorskip("msgpack_numpy", reason="comes with Ray")
+    for name in ("Packer", "Unpacker", "packb", "unpackb"):  # as ray.rllib.env.external has msgpack-numpy do it
+        monkeypatch.setattr(msgpack, name, getattr(msgpack_numpy, name))
+    with pytest.raises(MalformedMessage, match="only a pickle could make"):
+        MsgpackDialect().answer(array_of(kind=b"O", data=pickle.dumps(Trap(tmp_path / "sprung"))))
+    assert not (tmp_path / "sprung").exists()
 
 
 def test_a_file_that_grows_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ue_rl.errors import nearest
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box
-from ue_rl.spec import FEATURES, ActionKind, EnvSpec
+from ue_rl.spec import FEATURES, EnvSpec
 from ue_rl.wire.handshake import KNOWN_KEYS
 
 _MOST = 64  # names in a list, and lines of a tree
@@ -43,7 +43,7 @@ def rows(spec: EnvSpec) -> Iterator[tuple[str, str]]:
 
 def _spaces(spec: EnvSpec, whose: str) -> Iterator[tuple[str, str]]:
     yield f"observation space{whose}", tree_text(observation(spec), spec.obs_names)
-    yield f"action space{whose}", tree_text(action(spec), spec.act_names)
+    yield f"action space{whose}", tree_text(spec.action_spec.tree, spec.act_names)
 
 
 def observation(spec: EnvSpec) -> Space:
@@ -55,18 +55,6 @@ def observation(spec: EnvSpec) -> Space:
         return numbers
     image = Leaf(LeafKind.IMAGE)
     return image if spec.image.only else Branch((("obs", numbers), ("image", image)))
-
-
-def action(spec: EnvSpec) -> Space:
-    """The action as a tree."""
-    made = spec.action_spec
-    if made.space is not None:
-        return made.space
-    if made.kind is ActionKind.BOX:
-        return box((made.size,), *made.bounds)
-    shape = () if made.kind is ActionKind.DISCRETE else (made.size,)
-    counts = () if made.kind is ActionKind.MULTI_BINARY else made.counts
-    return Leaf(LeafKind(made.kind.value), shape, counts=counts, starts=made.starts)
 
 
 def tree_text(space: Space, names: Sequence[str] = ()) -> str:

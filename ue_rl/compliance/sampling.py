@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.compliance.peer import States
-from ue_rl.spaces.actions import ActionKind, ActionSpec
-from ue_rl.spaces.tree import bounds
+from ue_rl.spaces.actions import ActionSpec
+from ue_rl.spaces.tree import LeafKind, leaves
 from ue_rl.spec import EnvSpec
 
 _FAR = 1e3  # what stands for an infinite bound
@@ -21,19 +21,9 @@ def one_specs(spec: EnvSpec) -> list[EnvSpec]:
 
 def limits(action: ActionSpec) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """(lowest, highest, whole), each [size]: what each number may be, infinite bounds made finite."""
-    if action.kind is ActionKind.BOX:
-        low, high = (side.astype(np.float64) for side in action.bounds)
-        whole = np.zeros(action.size, np.bool_)
-        if action.space is not None:
-            whole[:] = "int" in getattr(action.space, "dtype", "")
-    else:
-        counts = np.array(action.counts)
-        if action.kind is ActionKind.HYBRID and action.space is not None:
-            low, high = (side.astype(np.float64) for side in bounds(action.space))
-        else:
-            low = np.array(action.starts or np.zeros(len(counts)), np.float64)
-            high = low + counts - 1
-        whole = counts > 0
+    low, high = (side.astype(np.float64) for side in action.bounds)
+    parts = [leaf for _, leaf, _ in leaves(action.tree)]
+    whole = np.concatenate([np.full(leaf.size, leaf.kind is not LeafKind.BOX or "int" in leaf.dtype) for leaf in parts])
     low = np.where(np.isfinite(low), low, np.minimum(-_FAR, high))
     return low, np.where(np.isfinite(high), high, np.maximum(_FAR, low)), whole
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,9 @@ try:
 except ImportError:  # said when it is needed
     _msgpack = None  # type: ignore[assignment, unused-ignore]
 msgpack: Any = _msgpack  # it has no types
+if msgpack is not None:
+    # Not msgpack.unpackb: where Ray has imported msgpack-numpy, that is a function which loads pickles.
+    _plain: Any = import_module("msgpack._cmsgpack" if find_spec("msgpack._cmsgpack") else "msgpack.fallback")
 
 _MOST_DIMS = 32
 _PLAIN = re.compile(r"[<>|=]?([fiu][248]|[iub]1)")  # numpy reads much more in a type's text
@@ -124,7 +129,7 @@ def _buffer(values: NDArray[Any]) -> dict[str, Any]:
 
 def pack(message: dict[str, Any]) -> bytes:
     """A body."""
-    packed = msgpack.packb(message, use_bin_type=True, default=_packable)
+    packed = _plain.Packer(use_bin_type=True, default=_packable).pack(message)
     assert isinstance(packed, bytes)
     return packed
 
@@ -150,7 +155,7 @@ def unpack(body: bytes, hook: Callable[[dict[Any, Any]], Any] | None = None) -> 
         MalformedMessage: it is no msgpack, no map, or holds an array that only a pickle could make.
     """
     try:
-        message = msgpack.unpackb(body, raw=False, object_hook=hook or array_of, strict_map_key=True)
+        message = _plain.unpackb(body, raw=False, object_hook=hook or array_of, strict_map_key=True)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         raise MalformedMessage(
             "a message is not msgpack as Ray 2.49 and later send it",

@@ -79,16 +79,13 @@ class ActionSpec:
 
     @property
     def bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """(low, high) of a BOX or HYBRID, each float32[size]."""
-        if self.kind is ActionKind.HYBRID and self.space is not None:
-            return bounds(self.space)
-        return np.full(self.size, self.low, np.float32), np.full(self.size, self.high, np.float32)
+        """(low, high) of each number, both float32 [size]; of a choice its lowest and highest one."""
+        return bounds(self.tree)
 
     @property
     def lowest(self) -> NDArray[np.int64]:
         """The lowest choice of each number, int64 [size], of a space with choices; 0 of a number that has none."""
-        low = self.bounds[0] if self.kind is ActionKind.HYBRID else self.starts or (0,)
-        return np.where(np.array(self.counts) > 0, low, 0).astype(np.int64)
+        return np.where(np.array(self.counts) > 0, self.bounds[0], 0).astype(np.int64)
 
     @property
     def tree(self) -> Space:

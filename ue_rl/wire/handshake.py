@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ue_rl.errors import ConfigurationError, HandshakeError, printable, shorten
-from ue_rl.spaces.tree import Space
+from ue_rl.spaces.tree import Leaf, Space, box
 from ue_rl.spec import (
     DEFAULT_FPS,
     FEATURES,
@@ -27,7 +27,7 @@ from ue_rl.spec import (
 )
 from ue_rl.wire.notices import ended_by
 from ue_rl.wire.settings import number_text
-from ue_rl.wire.space_text import bound_text, name_text, read_bound, read_name, read_space, space_text
+from ue_rl.wire.space_text import bound_text, name_text, read_name, read_space, space_text
 
 MAX_HANDSHAKE = 65_536
 MAX_GROUP_TEXT = 262_144  # what groups that differ say of themselves, the keys that they share counted for each
@@ -38,7 +38,7 @@ _ONE_AGENT = ("OBS", "ACT", "ACT_SPACE", "OBS_SPACE", "OBS_NAMES", "ACT_NAMES") 
 _SAID_ONCE = ("ENV_TYPE", "ENV_COUNT", "VERSION", "CHANNEL", "FEATURES", "IMAGE", "SHM", "PARAMS", "AGENTS")
 _KNOWN = frozenset((*_ONE_AGENT, *_SAID_ONCE, "RENDER_FPS"))
 KNOWN_KEYS = tuple(sorted(_KNOWN))
-_SPACE = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
+_BOX = re.compile(r"\s*BOX\s*\([^()]*\)\s*", re.IGNORECASE)  # without a shape: the numbers are those of OBS or ACT
 _FORMS = "BOX(..), DISCRETE(n), MULTI_DISCRETE(n,..), MULTI_BINARY(n), DICT(name:..,..) or TUPLE(..,..)"
 _CURE = "check the engine's handshake against docs/protocol.md, section 3"
 
@@ -193,12 +193,11 @@ def _spaces(keys: dict[str, str], obs_size: int, act_size: int) -> dict[str, Any
     """Of one env, or of one agent: action, observation space and names, as arguments of EnvSpec."""
     spaces: dict[str, Any] = {"action": _action(keys["ACT_SPACE"], act_size) if "ACT_SPACE" in keys else None}
     if "OBS_SPACE" in keys:
-        text = keys["OBS_SPACE"]
-        plain = _SPACE.fullmatch(text)
-        if plain is not None and plain.group(1).upper() == ActionKind.BOX.value:
-            spaces["obs_low"], spaces["obs_high"] = _ranges("OBS_SPACE", text)
+        tree, text = _tree("OBS_SPACE", keys["OBS_SPACE"]), keys["OBS_SPACE"]
+        if isinstance(tree, Leaf) and _BOX.fullmatch(text):
+            spaces["obs_low"], spaces["obs_high"] = _ranges(tree)
         else:
-            spaces["obs_space"] = _tree("OBS_SPACE", text)
+            spaces["obs_space"] = tree
     for key, name in (("OBS_NAMES", "obs_names"), ("ACT_NAMES", "act_names")):
         if key in keys:
             spaces[name] = tuple(_named(key, text) for text in keys[key].split(","))
@@ -299,48 +298,21 @@ def _choice(keys: dict[str, str], key: str, kind: type[_E], default: _E) -> _E:
         raise _bad(key, " or ".join(kind.__members__), text) from None
 
 
-def _space_parts(key: str, text: str) -> tuple[ActionKind, list[str]]:
-    match = _SPACE.fullmatch(text)
-    name = match.group(1).upper() if match else ""
-    if match is None or name not in ActionKind.__members__:
-        raise _bad(key, _FORMS, text)
-    return ActionKind(name), [part.strip() for part in match.group(2).split(",")]
-
-
 @functools.lru_cache(16)  # groups share texts
 def _action(text: str, act_size: int) -> ActionSpec:
-    plain = _SPACE.fullmatch(text)
-    if plain is None or (":" in text and plain.group(1).upper() != ActionKind.BOX.value):
-        tree = _tree("ACT_SPACE", text)
-        if tree.size != act_size:
-            raise _bad("ACT_SPACE", f"{act_size} numbers, as ACT says", text)
-        return ActionSpec.of(tree)
-    kind, body = _space_parts("ACT_SPACE", text)
-    if kind is ActionKind.BOX:
-        low, high = _ranges("ACT_SPACE", text)
-        return ActionSpec(kind, low=low, high=high, size=act_size)
-    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in body):
-        raise _bad("ACT_SPACE", "integers", text)
-    counts = tuple(int(part) for part in body)
-    if kind is ActionKind.MULTI_BINARY:
-        if len(counts) != 1 or counts[0] != act_size:
-            raise _bad("ACT_SPACE", f"MULTI_BINARY({act_size}), as ACT says", text)
-        return ActionSpec.multi_binary(act_size)
-    return ActionSpec(kind, counts=counts)
+    tree = _tree("ACT_SPACE", text)
+    if isinstance(tree, Leaf) and _BOX.fullmatch(text):
+        low, high = _ranges(tree)
+        return ActionSpec(ActionKind.BOX, low, high, size=act_size)
+    if tree.size != act_size:
+        raise _bad("ACT_SPACE", f"{act_size} numbers, as ACT says", text)
+    return ActionSpec.of(tree)
 
 
-@functools.lru_cache(16)  # groups share texts
-def _ranges(key: str, text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    pairs = []
-    for part in _space_parts(key, text)[1]:
-        low, colon, high = part.partition(":")
-        try:
-            if not colon:
-                raise ValueError
-            pairs.append((read_bound(low), read_bound(high)))
-        except ValueError:
-            raise _bad(key, "low:high", part) from None
-    return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+def _ranges(box: Leaf) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """(low, high) of each range that the text has: one for all numbers, or one for each."""
+    times = box.size // len(box.low)  # equal ones are kept as one
+    return box.low * times, box.high * times
 
 
 # -- writing
@@ -350,9 +322,11 @@ def _space_fields(spec: EnvSpec, suffix: str = "") -> list[str]:
     """ACT_SPACE and OBS_SPACE where they say something. `suffix`: of a group's keys."""
     fields = []
     if spec.action_spec != ActionSpec.box(spec.act_size):
-        fields.append(f"ACT_SPACE{suffix}={_action_text(spec.action_spec)}")
+        action = spec.action_spec
+        plain = action.space is None and action.kind is ActionKind.BOX
+        fields.append(f"ACT_SPACE{suffix}={_box_text(action.low, action.high) if plain else space_text(action.tree)}")
     if spec.obs_low:
-        fields.append(f"OBS_SPACE{suffix}=BOX({_ranges_text(spec.obs_low, spec.obs_high)})")
+        fields.append(f"OBS_SPACE{suffix}={_box_text(spec.obs_low, spec.obs_high)}")
     elif spec.obs_space is not None:
         fields.append(f"OBS_SPACE{suffix}={space_text(spec.obs_space)}")
     return fields
@@ -386,14 +360,6 @@ def _parameter_number(value: float) -> str:
     return number_text(value) if np.isfinite(value) else bound_text(value)
 
 
-def _ranges_text(low: tuple[float, ...], high: tuple[float, ...]) -> str:
-    pairs = list(zip(low, high, strict=True))
-    if len(set(pairs)) == 1:
-        del pairs[1:]
-    return ",".join(f"{bound_text(lo)}:{bound_text(hi)}" for lo, hi in pairs)
-
-
-def _action_text(action: ActionSpec) -> str:
-    if action.space is None and action.kind is ActionKind.BOX:
-        return f"BOX({_ranges_text(action.low, action.high)})"
-    return space_text(action.tree)
+def _box_text(low: tuple[float, ...], high: tuple[float, ...]) -> str:
+    """Without a shape."""
+    return space_text(box((len(low),), low, high)).partition("[")[0]

@@ -36,7 +36,7 @@ def whole_range(bench: Bench) -> str:
         raise Skip("several agents or masks: actions cannot be chosen freely")
     one = one_specs(spec)[0]
     low, high, whole = limits(one.action_spec)
-    finite = np.isfinite(np.array(one.action_spec.bounds)).all(axis=0) if not whole.any() else ~whole
+    finite = np.isfinite(np.array(one.action_spec.bounds)).all(axis=0)
     which = np.flatnonzero(finite & ~whole & (high > low)).tolist()[:_NUMBERS]
     if not which:
         raise Skip("no number of an action has bounds")
