@@ -109,6 +109,10 @@ def test_what_a_mask_does_not_allow_is_counted_and_said_once(caplog: pytest.LogC
     assert check.illegal == 3
     assert len(caplog.records) == 1
     assert "env 0: the action [1.0, 2.0] is not legal" in caplog.text
+    inbox = asked(spec, *fine, *fine)
+    inbox.command[[0, 4]] = inbox.NOTHING, inbox.RESET  # what stands there is of an earlier request
+    check.of_trainer(inbox, states)
+    assert check.illegal == 3
 
 
 def test_masks_of_choices_that_start_elsewhere() -> None:

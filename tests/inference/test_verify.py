@@ -284,6 +284,11 @@ def test_what_is_equal_by_the_ordinary_tolerance_needs_no_allowance() -> None:
     judge.file = iter([[np.full((100, 1), 9e-6), np.zeros((100, 1))]])
     judge.compare("typical", [np.zeros((100, 3), np.float32)], 1e-7, chunk=100)
     assert (judge.found.rounded, judge.needed["typical"]) == (100, 0)
+    judge = running(50, ENDLESS)
+    judge.file = iter([[np.full((100, 1), 1.1e-5), np.zeros((100, 1))]])
+    with pytest.raises(ExportError, match="could hide in that"):
+        judge.compare("typical", [np.zeros((100, 3), np.float32)], 1e-7, chunk=100)
+    assert judge.needed["typical"] == 100
 
 
 def test_a_policy_that_float32_cannot_compute_is_refused_though_both_agree() -> None:

@@ -90,6 +90,16 @@ def test_what_is_said_wins_over_the_servers_config() -> None:
     assert server.mistakes == []
 
 
+def test_only_the_first_message_has_what_is_collected_before_learning() -> None:
+    with RLlinkServer(4, ACTIONS["discrete"], steps_per_sample=50) as server:
+        with client(server, said=ServerConfig(steps_before_learning=200)) as player:
+            player.run(samples=3)
+    first, *rest = server.batches
+    assert 200 <= first < 203
+    assert [50 <= steps < 53 for steps in rest] == [True, True]
+    assert server.mistakes == []
+
+
 # -- servers that misbehave
 
 

@@ -282,7 +282,6 @@ class Codec:
             data, obs, rewards, resets, truncated, pending, spans, masks, self._layout, start, end, form, -1
         )
         if isinstance(rows, tuple):
-            spans[:] = 0
             raise refusal(self.spec, rows, data, start, end, "engine")
         if n == 1:
             return _FIRST
