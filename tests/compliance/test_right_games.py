@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,17 @@ def of_a_game(name: str, seeded: bool, num_envs: int) -> Report:
     return of(make(num_envs=num_envs, seeded=seeded))
 
 
+def games() -> Iterator[Any]:
+    """Each game with one kind of resets and one number of envs; the rest of the product is exhaustive."""
+    kinds = list(itertools.product((True, False), (3, 1)))
+    for number, game in enumerate(GAMES):
+        for kind in kinds:
+            marks = () if kind == kinds[number % len(kinds)] else pytest.mark.exhaustive
+            yield pytest.param(game.__name__, *kind, marks=marks)
+
+
 @pytest.mark.ahead(job=of_a_game)
-@pytest.mark.parametrize(
-    ("seeded", "num_envs"),
-    [
-        (True, 3), (False, 1),
-        pytest.param(True, 1, marks=pytest.mark.exhaustive), pytest.param(False, 3, marks=pytest.mark.exhaustive),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("name", [game.__name__ for game in GAMES])
+@pytest.mark.parametrize(("name", "seeded", "num_envs"), list(games()))
 def test_a_right_game(name: str, seeded: bool, num_envs: int, result: Report) -> None:
     assert result.mistakes == [], result
 

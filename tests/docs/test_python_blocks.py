@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -74,15 +75,23 @@ class Page:
         exec(compile(source, block.page, "exec"), self.names)
 
 
+def end_ray() -> None:
+    """A page does not; the next test begins with none."""
+    if ray := sys.modules.get("ray"):
+        ray.shutdown()
+
+
 def shown(page: str) -> list[Block]:
     return [block for block in blocks(page) if block.language in ("setup", "python") and not runs_elsewhere(block)]
 
 
+@pytest.mark.timeout(300)  # two pages start Ray, which takes its time beside other work
 @pytest.mark.parametrize("name", [name for name in pages() if shown(name)])
 def test_the_python_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     with contextlib.ExitStack() as stack:
+        stack.callback(end_ray)
         page = Page(stack)
         stack.callback(page.close)
         for block in shown(name):

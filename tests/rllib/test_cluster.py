@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -25,6 +26,7 @@ from ray.scripts.scripts import start
 
 from ue_rl.launching.template import Template
 from ue_rl.testing import Leftovers, chaos_command
+from ue_rl.testing.leftovers import MARK
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
@@ -124,11 +126,21 @@ def test_the_sample_spreads_saves_and_goes_on_and_its_death_ends_all(nodes: Any,
         at, steps = map(int, re.findall(r"iteration (\d+): (\d+)", line)[0])
         assert at == 3
         assert int(before) + 160 <= steps < int(before) + 400
-        engines = [p for p in psutil.process_iter(["cmdline"]) if "--num-envs" in (p.info["cmdline"] or ())]
-        engines = [p for p in engines if "ue_rl.testing.engines.chaos" in p.info["cmdline"]]
+        engines = engines_of_these_nodes()
+        assert engines
         second.kill()
     _, alive = psutil.wait_procs(engines, timeout=15)
     assert alive == []
+
+
+def engines_of_these_nodes() -> list[psutil.Process]:
+    """Not those of other workers' tests: these have another mark."""
+    seen = psutil.process_iter(["cmdline", "environ"], ad_value={})
+    return [
+        each
+        for each in seen
+        if "ue_rl.testing.engines.chaos" in each.info["cmdline"] and each.info["environ"].get(MARK) == os.environ[MARK]
+    ]
 
 
 def test_actors_take_their_engines_along(nodes: Any, faults: types.ModuleType) -> None:

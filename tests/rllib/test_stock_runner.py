@@ -255,5 +255,5 @@ def test_metrics_are_the_stock_runners(count_requests: list[str]) -> None:
     rough = {key for key in wanted if "sum_episodes_length" in key[0]}  # an average over steps, or over samples
     for key in set(got) - measured - rough:
         assert got[key] == pytest.approx(wanted[key], rel=1e-6), key
-    assert all(0 < got[key] < 1 for key in set(got) & measured)
+    assert all(got[key] > 0 for key in set(got) & measured)
     assert all(got[key] > 0 for key in rough)
