@@ -233,8 +233,12 @@ def test_prompt_text_of_the_game_cannot_add_tools(post: Client) -> None:
 def test_seen_agents_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     from ue_rl.arena import AgentArena, arena
 
-    monkeypatch.setattr(arena, "MAX_AGENTS", 5)
-    made = AgentArena()
+    monkeypatch.setattr(arena, "MAX_STRANGERS", 5)
+    made = AgentArena(deadline=None)
+    made.register("mine", RulesBehavior())
+    made.tick([Observation(agent_id="mine")])
     for n in range(20):
         made.tick([Observation(agent_id=f"a{n}")])
-    assert list(made.seen) == [f"a{n}" for n in range(15, 20)]
+    assert list(made.seen) == ["mine", *(f"a{n}" for n in range(15, 20))]
+    made.unregister("mine")
+    assert "mine" not in made.seen

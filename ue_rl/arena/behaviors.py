@@ -19,6 +19,7 @@ class AgentBehavior(abc.ABC):
 
     Attributes:
         inline: decide() never waits for anything: it is called without a thread of its own, and no deadline holds.
+            It says so of its own class alone, not of classes that inherit it.
         memory: what GET /memory shows; None where nothing is remembered.
         trace: what led to the last decision (prompt, plan, tokens), for the log; emptied before each decision.
     """
@@ -39,9 +40,6 @@ class AgentBehavior(abc.ABC):
 
     def on_episode_end(self, success: bool, metrics: Mapping[str, Any]) -> None:  # noqa: B027
         """The episode is over; `metrics` are the game's."""
-
-    def prepare(self, name: str) -> None:  # noqa: B027
-        """It plays the agent `name` from now on: `play` and the server say so when it is registered."""
 
 
 class SimpleAgentBehavior(AgentBehavior):
@@ -80,16 +78,14 @@ class RandomBehavior(AgentBehavior):
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
-        self._random = random.Random(seed)
-
-    def prepare(self, name: str) -> None:
-        """Agents with the same seed act differently."""
-        self._random = random.Random(f"{self.seed} {name}")
+        self._random: random.Random | None = None
 
     def decide(self, observation: Observation, tools: Sequence[ToolSchema]) -> AgentDecision:
         """See AgentBehavior."""
         if not tools:
             return AgentDecision()
+        if self._random is None:  # agents with the same seed act differently
+            self._random = random.Random(f"{self.seed} {observation.agent_id}")
         tool = self._random.choice(sorted(tools, key=lambda tool: tool.name))
         params = {}
         for name, schema in sorted(tool.parameters.get("properties", {}).items()):

@@ -4,7 +4,7 @@
     episodes: 5
     behavior: llm                 # rules, random, llm, model.onnx, model.zip, or module:Class
     backend: smollm               # a mapping, or the name of backend/smollm.yaml beside this file
-    memory: {kind: vector, capacity: 1000}
+    memory: {kind: vector, capacity: 1000, embedder: {kind: onnx, path: model.onnx, tokenizer: tokenizer.json}}
 
 `scene`, `backend` and `memory` may name a file in a folder of that name (scenes/ for a scene).
 """
@@ -19,7 +19,7 @@ from typing import Any
 from ue_rl.arena.backends import Backend, LlamaBackend, OpenAIBackend, ScriptedBackend
 from ue_rl.arena.behaviors import AgentBehavior, RandomBehavior
 from ue_rl.arena.llm import LLMAgentBehavior
-from ue_rl.arena.memory import MEMORIES, Memory
+from ue_rl.arena.memory import EMBEDDERS, MEMORIES, Memory
 from ue_rl.arena.policy import PolicyBehavior
 from ue_rl.arena.scenes import SCENES, World
 from ue_rl.arena.scenes.rules import RULES
@@ -100,7 +100,7 @@ def behaviors_of(
         ConfigurationError: what the config names does not exist, or does not take what it says.
     """
     name = str(named or config.get("behavior", "rules"))
-    backend = _backend(config.get("backend", {})) if name == "llm" else None
+    backend = _chosen("backend", config.get("backend", {}), BACKENDS) if name == "llm" else None
     return {agent: _behavior(name, agent, config, scene, backend, folder) for agent in scene.agents}
 
 
@@ -108,7 +108,7 @@ def _behavior(
     name: str, agent: str, config: Mapping[str, Any], scene: type[World], backend: Backend | None, folder: Path | None
 ) -> AgentBehavior:
     if backend is not None:
-        memory = _memory(config.get("memory", {}), None if folder is None else folder / f"memory-{agent}.jsonl")
+        memory = _memory(config.get("memory", {}), backend, folder and folder / f"memory-{agent}.jsonl")
         mind: AgentBehavior = _made(
             "llm", lambda **options: LLMAgentBehavior(backend, memory, **options), config.get("llm", {})
         )
@@ -127,22 +127,24 @@ def _behavior(
     raise ConfigurationError("no such behaviour", field="behavior", expected=expected, got=name)
 
 
-def _backend(given: Any) -> Backend:
+def _memory(given: Any, backend: Backend, path: Path | None) -> Memory:
+    """`summarise: model` lets the agent's model sum up; `embedder` is a mapping."""
+    options = {"kind": "sliding", **given} if isinstance(given, Mapping) else {"kind": given}
+    if "embedder" in options:
+        options["embedder"] = _chosen("memory.embedder", options["embedder"], EMBEDDERS)
+    if options.get("summarise") == "model":
+        options["summarise"] = lambda text: backend.generate(f"{text}\n\nIn short, a few lines:").text
+    memory: Memory = _chosen("memory", {"path": path, **options}, MEMORIES)
+    return memory
+
+
+def _chosen(field: str, given: Any, kinds: Mapping[str, Any]) -> Any:
+    """What `given` asks for: the name of a kind, or a mapping with it and its settings."""
     options = dict(given) if isinstance(given, Mapping) else {"kind": given}
     kind = options.pop("kind", None)
-    if kind not in BACKENDS:
-        raise ConfigurationError("no such backend", field="backend.kind", expected=", ".join(BACKENDS), got=kind)
-    backend: Backend = _made("backend", BACKENDS[kind], options)
-    return backend
-
-
-def _memory(given: Any, path: Path | None) -> Memory:
-    options = dict(given) if isinstance(given, Mapping) else {"kind": given}
-    kind = options.pop("kind", "sliding")
-    if kind not in MEMORIES:
-        raise ConfigurationError("no such memory", field="memory.kind", expected=", ".join(MEMORIES), got=kind)
-    memory: Memory = _made("memory", MEMORIES[kind], {"path": path, **options})
-    return memory
+    if kind not in kinds:
+        raise ConfigurationError("there is no such kind", field=f"{field}.kind", expected=", ".join(kinds), got=kind)
+    return _made(field, kinds[kind], options)
 
 
 def _made(field: str, kind: Any, options: Mapping[str, Any]) -> Any:

@@ -72,7 +72,8 @@ class Episode:
         """Counts one decision."""
         self.decisions += 1
         self.seconds += outcome.seconds
-        self.tokens += int(outcome.trace.get("tokens", 0))
+        tokens = outcome.trace.get("tokens")
+        self.tokens += tokens if isinstance(tokens, int) else 0
         if outcome.code is not None:
             self.codes[outcome.code] = self.codes.get(outcome.code, 0) + 1
 

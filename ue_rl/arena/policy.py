@@ -4,51 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ue_rl.arena.behaviors import AgentBehavior
+from ue_rl.arena.scenes.world import World
 from ue_rl.arena.types import AgentDecision, Observation
 from ue_rl.errors import ConfigurationError
 from ue_rl.tools import ToolSchema
-
-
-class Encoding(Protocol):
-    """What a scene says of its numbers; see World."""
-
-    @property
-    def obs_names(self) -> Sequence[str]: ...  # noqa: D102
-    @property
-    def choices(self) -> Sequence[str]: ...  # noqa: D102
-    def encode(self, seen: Observation, /) -> list[float]: ...  # noqa: D102
-    def choose(self, choice: int, seen: Observation, /) -> AgentDecision: ...  # noqa: D102
-
-
-class Policy(Protocol):
-    """What is needed of a policy; ue_rl.inference's are such."""
-
-    def run_inference(self, observations: Any) -> NDArray[np.float32]:
-        """float32 [1, obs_size] -> float32 [1, 1]: the number of a choice."""
-        ...
 
 
 class PolicyBehavior(AgentBehavior):
     """Asks a policy, and calls the tool that its choice stands for.
 
     Args:
-        policy: such as OnnxInference, Sb3Inference, or anything with `run_inference`.
+        policy: such as OnnxInference, Sb3Inference, or anything whose `run_inference(float32 [1, obs_size])` gives
+            [[the number of a choice]].
         scene: the World class that it was trained in: `encode` makes its numbers, `choose` its calls.
     """
 
-    inline: ClassVar[bool] = True
-
-    def __init__(self, policy: Policy, scene: Encoding) -> None:
+    def __init__(self, policy: Any, scene: type[World]) -> None:
         self.policy, self.scene = policy, scene
 
     @classmethod
-    def load(cls, path: Path | str, scene: Encoding) -> PolicyBehavior:
+    def load(cls, path: Path | str, scene: type[World]) -> PolicyBehavior:
         """From an .onnx file, or a model.zip of Stable-Baselines3.
 
         Raises:

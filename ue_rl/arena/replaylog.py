@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class ReplayWriter:
         with named_if_missing("a replay log"):
             import msgpack
         pack: Any = msgpack
-        self._pack = pack.packb
+        self._pack = partial(pack.packb, unicode_errors="surrogatepass")  # a behaviour may say half a character
         self._file = Path(path).open("wb")  # noqa: SIM115 - until close()
         metadata = {"seed": seed, "tick_rate": tick_rate, "version": VERSION, **({"scene": scene} if scene else {})}
         self._file.write(b"\x82" + self._pack("metadata") + self._pack(metadata) + self._pack("events") + _ARRAY32)
@@ -70,7 +71,7 @@ def read_replay(path: Path | str) -> dict[str, Any]:
     unpack: Any = msgpack
     try:
         data = Path(path).read_bytes()
-        unpacker = unpack.Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False)
+        unpacker = unpack.Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False, unicode_errors="surrogatepass")
         unpacker.feed(data)
         log = unpacker.unpack()
         if not (isinstance(log, dict) and isinstance(log["metadata"], dict) and isinstance(log["events"], list)):

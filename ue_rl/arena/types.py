@@ -130,14 +130,14 @@ class Observation(Model):
         ):
             if things:
                 near = sorted(things, key=lambda thing: thing.distance)[:8]
-                lines.append(
-                    f"{title}: " + ", ".join(f"{t.name} {_point(t.position)} {t.distance:.1f} away" for t in near)
-                )
+                each = (f"{shorten(t.name, 80)} {_point(t.position)} {t.distance:.1f} away" for t in near)
+                lines.append(f"{title}: {', '.join(each)}")
         if self.inventory:
-            lines.append("inventory: " + ", ".join(f"{item.quantity} {item.name}" for item in self.inventory))
+            carried = ", ".join(f"{item.quantity} {item.name}" for item in self.inventory)
+            lines.append("inventory: " + shorten(carried, 600))
         if self.tool_result is not None:
             said = self.tool_result
-            lines.append(f"last call: {said.tool} {'done' if said.success else f'failed: {said.error}'}")
+            lines.append(f"last call: {said.tool} {'done' if said.success else f'failed: {shorten(said.error, 300)}'}")
         if self.custom:
             lines.append("also: " + shorten(json.dumps(self.custom, default=str, sort_keys=True), 600))
         return "\n".join(lines)

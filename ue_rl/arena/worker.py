@@ -8,6 +8,10 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
+from ue_rl.errors import ResourceExhausted
+
+MAX_WAITING = 10  # jobs
+
 
 class Worker:
     """A daemon thread, started with the first job: it never keeps the process from ending."""
@@ -18,11 +22,16 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def submit(self, job: Callable[[], Any]) -> Future[Any]:
-        """Does `job` after those before it; whatever it raises is the future's exception."""
+        """Does `job` after those before it; whatever it raises is the future's exception: ResourceExhausted where too
+        many wait.
+        """
+        future: Future[Any] = Future()
+        if self._jobs.qsize() >= MAX_WAITING:
+            future.set_exception(ResourceExhausted(f"{MAX_WAITING} jobs wait for {self._name} already"))
+            return future
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
-        future: Future[Any] = Future()
         self._jobs.put((future, job))
         return future
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from typing import Any
 
 from ue_rl.arena.backends.base import Answer, BaseBackend
@@ -24,14 +25,13 @@ class ScriptedBackend(BaseBackend):
 
     def __init__(self, lines: Sequence[Line]) -> None:
         super().__init__(cache=0)
-        self._lines = list(lines)
+        self._lines = cycle(lines)
         self.prompts: list[str] = []
 
     def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int) -> Answer:
-        line = self._lines[self.asked % len(self._lines)]
+        line = next(self._lines)
         self.prompts = [*self.prompts[-999:], prompt]
         if isinstance(line, Exception):
-            self.asked += 1
             raise line
         text = json.dumps(line) if isinstance(line, dict) else line if isinstance(line, str) else line(prompt)
         return Answer(text, len(prompt.split()), len(text.split()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -12,6 +13,7 @@ from ue_rl.errors import ConfigurationError
 
 MAX_DEPTH = 32
 MAX_TEXT = 65_536  # characters of one string
+MAX_OBSERVATION = 131_072  # of one agent's as JSON: the last one of each agent is kept
 
 
 class _Body(BaseModel):
@@ -59,9 +61,18 @@ def observe(body: Any) -> Observation:
         ConfigurationError: naming the field.
     """
     require_plain(body)
-    if isinstance(body, dict) and "agent_id" in body and "position" not in body:
+    if "agent_id" in body and "position" not in body:
         raise ConfigurationError("not an observation: the field is missing", field="position", expected="[x, y, z]")
-    seen: Observation = _checked(Observation, body)
+    return _observation(body)
+
+
+def _observation(body: dict[str, Any], at: str = "") -> Observation:
+    size = len(json.dumps(body))
+    if size > MAX_OBSERVATION:
+        raise ConfigurationError(
+            "the observation is too large", field=at or "body", expected=f"{MAX_OBSERVATION} characters", got=size
+        )
+    seen: Observation = _checked(Observation, body, at)
     return seen
 
 
@@ -116,7 +127,7 @@ def observations_in(body: Any) -> tuple[int, str, list[Observation]]:
             if not isinstance(inner, dict):
                 raise ConfigurationError("not an object", field=f"{at}.observations", got=inner)
             each = {**inner, "agent_id": each.get("agent_id")}  # noqa: PLW2901
-        observation = _checked(Observation, {"tick": tick, **each}, "" if shape == "agent_id" else at)
+        observation = _observation({"tick": tick, **each}, "" if shape == "agent_id" else at)
         if observation.agent_id in names:
             raise ConfigurationError("an agent comes twice", field=f"{at}.agent_id", got=observation.agent_id)
         names.add(observation.agent_id)
@@ -130,6 +141,7 @@ def require_plain(value: Any, at: str = "", depth: int = 0) -> None:
     Raises:
         ConfigurationError: naming the field.
     """
+    at = at[:200]
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ConfigurationError("not a finite number", field=at, got=value)

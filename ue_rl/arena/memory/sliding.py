@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from ue_rl.arena.memory.base import Entry, by_words, entry_of, load
+from ue_rl.arena.memory.base import Entry, FiledMemory, by_words
 
 Forgets = Literal["fifo", "priority", "recency"]
 
 
-class SlidingWindow:
+class SlidingWindow(FiledMemory):
     """At most `capacity` entries.
 
     Args:
@@ -23,26 +23,20 @@ class SlidingWindow:
     def __init__(self, capacity: int = 10, forgets: Forgets = "fifo", path: Path | str | None = None) -> None:
         self.capacity, self.forgets = capacity, forgets
         self._entries: list[Entry] = []  # oldest first; with "recency" the one that was used last is last
-        self._file = load(path, self._take)
+        self._open(path)
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    def _take(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self._entries.append(entry)
+            if len(self._entries) > self.capacity:
+                ranks = range(len(self._entries)) if self.forgets == "priority" else (0,)
+                self._entries.pop(min(ranks, key=lambda n: self._entries[n].priority))
 
-    def _take(self, entry: Entry) -> None:
-        self._entries.append(entry)
-        if len(self._entries) > self.capacity:
-            ranks = range(len(self._entries)) if self.forgets == "priority" else (0,)
-            self._entries.pop(min(ranks, key=lambda n: self._entries[n].priority))
+    def _in_order(self) -> list[Entry]:
+        return self._entries
 
-    def store(self, entry: Entry | str) -> None:
-        """See Memory."""
-        entry = entry_of(entry)
-        self._take(entry)
-        if self._file is not None:
-            self._file.append(entry.as_dict())
-            if self._file.count > 2 * self.capacity:  # the file does not grow for ever
-                self._file.rewrite(self.dump())
-                self._file.count = self.capacity
+    def _empty(self) -> None:
+        self._entries = []
 
     def retrieve(self, query: str | None = None, limit: int | None = None) -> list[Entry]:
         """See Memory; a query finds those that share most words with it."""
@@ -56,13 +50,3 @@ class SlidingWindow:
     def summarize(self) -> str:
         """The entries' texts, newest first."""
         return "\n".join(entry.text for entry in self.retrieve())
-
-    def dump(self) -> list[dict[str, Any]]:
-        """See Memory."""
-        return [entry.as_dict() for entry in self._entries]
-
-    def clear(self) -> None:
-        """See Memory."""
-        self._entries.clear()
-        if self._file is not None:
-            self._file.rewrite(())

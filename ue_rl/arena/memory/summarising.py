@@ -2,73 +2,67 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from ue_rl.arena.memory.base import Entry, entry_of
+from ue_rl.arena.memory.base import Entry
 from ue_rl.arena.memory.sliding import SlidingWindow
 
+_log = logging.getLogger("ue_rl.arena")
 Summariser = Callable[[str], str]  # everything so far, as text -> a few lines
 
 
-class SummarisingMemory:
-    """A sliding window; what falls out of it goes into a summary.
+class SummarisingMemory(SlidingWindow):
+    """A sliding window; what falls out of it goes into a summary, which is its oldest entry.
 
     Args:
         capacity: entries that are kept whole.
         batch: how many must have fallen out before the summary is made anew.
-        summarise: a model's, such as `lambda text: backend.generate(f"In short: {text}").text`; None: the lines that
-            say most (`extract`).
+        summarise: a model's, such as `lambda text: backend.generate(f"In short: {text}").text`; None, and where the
+            model is down: the lines that say most (`extract`).
         longest: characters of the summary.
         path: a JSON-lines file that both are kept in.
     """
 
     def __init__(
-        self,
-        capacity: int = 10,
-        batch: int = 10,
-        summarise: Summariser | None = None,
-        longest: int = 1000,
+        self, capacity: int = 10, batch: int = 10, summarise: Summariser | None = None, longest: int = 1000,
         path: Path | str | None = None,
-    ) -> None:
-        self._window = SlidingWindow(capacity + batch, path=path)
-        self.capacity, self.batch, self.longest = capacity, batch, longest
-        self._summarise: Summariser = summarise or (lambda text: extract(text, longest))
-        kept = [Entry(**row) for row in self._window.dump() if row["kind"] == "summary"]
-        self.summary = kept[-1].text if kept else ""
+    ) -> None:  # fmt: skip
+        self._batch, self.longest, self._summarise = batch, longest, summarise
+        super().__init__(capacity + batch, path=path)
+
+    @property
+    def summary(self) -> str:
+        """Of what has fallen out; "" where nothing has."""
+        return next((entry.text for entry in self._entries if entry.kind == "summary"), "")
 
     def store(self, entry: Entry | str) -> None:
         """See Memory."""
-        self._window.store(entry_of(entry))
-        entries = [Entry(**row) for row in self._window.dump() if row["kind"] != "summary"]
-        if len(entries) >= self.capacity + self.batch - 1:  # one place is the summary's
-            old, new = entries[: self.batch], entries[self.batch :]
-            text = "\n".join(filter(None, [self.summary, *(entry.text for entry in old)]))
-            self.summary = self._summarise(text)[: self.longest]
-            self._window.clear()
-            for each in (Entry(self.summary, old[-1].tick, kind="summary"), *new):
-                self._window.store(each)
+        super().store(entry)
+        entries = [each for each in self._entries if each.kind != "summary"]
+        if len(entries) >= self.capacity - 1:  # one place is the summary's
+            old, new = entries[: self._batch], entries[self._batch :]
+            text = self._in_short(old)
+            self._entries = [Entry(text, old[-1].tick, kind="summary"), *new]
+            if self._file is not None:
+                self._file.rewrite(self.dump())
 
-    def retrieve(self, query: str | None = None, limit: int | None = None) -> list[Entry]:
-        """See Memory; the summary is the oldest entry."""
-        return self._window.retrieve(query, limit)
+    def _in_short(self, entries: Sequence[Entry]) -> str:
+        text = "\n".join(filter(None, [self.summary, *(entry.text for entry in entries)]))
+        said = None
+        if self._summarise is not None:
+            try:
+                said = self._summarise(text)
+            except (TimeoutError, ConnectionError) as error:
+                _log.warning("no model sums up: %s", error)
+        return (extract(text, self.longest) if said is None else said)[: self.longest]
 
     def summarize(self) -> str:
         """The summary, made anew of all that there is."""
-        entries = [row["text"] for row in self._window.dump() if row["kind"] != "summary"]
-        return self._summarise("\n".join(filter(None, [self.summary, *entries])))[: self.longest]
-
-    def dump(self) -> list[dict[str, Any]]:
-        """See Memory."""
-        return self._window.dump()
-
-    def clear(self) -> None:
-        """See Memory."""
-        self.summary = ""
-        self._window.clear()
+        return self._in_short([entry for entry in self._entries if entry.kind != "summary"])
 
 
 def extract(text: str, longest: int = 1000) -> str:
