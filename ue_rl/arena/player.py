@@ -78,6 +78,10 @@ class Episode:
             self.codes[outcome.code] = self.codes.get(outcome.code, 0) + 1
 
 
+_OF_EVENT = {  # what stands in its data
+    "reset": {"seed": (int, type(None)), "hash": str}, "tick": {"hash": str},
+    "decision": {"agent_id": str, "tool": str, "params": dict, "reasoning": str},
+}  # fmt: skip
 OnTick = Callable[[Playable, list[Outcome]], None]
 
 
@@ -161,20 +165,22 @@ def replay(path: Path | str, game: Playable, on_tick: OnTick | None = None) -> i
     """
     same, decisions = 0, dict[str, AgentDecision]()
     for event in read_replay(path)["events"]:
-        data = event["data"]
-        if event["type"] == "reset":
-            game.reset(data["seed"])
-        elif event["type"] == "decision":
+        kind, data = event["type"], event["data"]
+        if kind not in _OF_EVENT:
+            continue
+        if not isinstance(data, dict) or not all(isinstance(data.get(key), of) for key, of in _OF_EVENT[kind].items()):
+            raise ConfigurationError("not a replay log: a damaged event", field="path", got=event)
+        if kind == "decision":
             decisions[data["agent_id"]] = AgentDecision(data["tool"], data["params"], data["reasoning"])
             continue
-        elif event["type"] == "tick":
+        if kind == "reset":
+            game.reset(data["seed"])
+        else:
             game.step(decisions)
             decisions = {}
             same += 1
             if on_tick is not None:
                 on_tick(game, [])
-        else:
-            continue
         if data["hash"] != game.digest():
             raise ConfigurationError(
                 f"the world differs at tick {event['tick']}", field="path", expected=data["hash"], got=game.digest(),

@@ -58,14 +58,17 @@ class OpenAIBackend(BaseBackend):
             raise TimeoutError("the model did not answer in time") from error
         except openai.APIConnectionError as error:
             raise ConnectionError(f"the model cannot be reached: {error.__cause__ or error}") from error
-        if not getattr(said, "choices", None):  # some services say so that they are overloaded; others are none
-            raise ValueError(f"the service's answer has no choices: {shorten(said)}")
-        message, usage = said.choices[0].message, said.usage
-        text = message.content or ""
-        if getattr(message, "tool_calls", None):
-            function = message.tool_calls[0].function
-            text = json.dumps({"tool": function.name, "params": function.arguments, "reasoning": text})
-        return Answer(text, usage.prompt_tokens if usage else 0, usage.completion_tokens if usage else 0)
+        except (openai.InternalServerError, openai.RateLimitError) as error:
+            raise ConnectionError(f"the service is overloaded: {error}") from error
+        try:
+            message, usage = said.choices[0].message, said.usage
+            text = str(message.content or "")
+            if getattr(message, "tool_calls", None):
+                function = message.tool_calls[0].function
+                text = json.dumps({"tool": function.name, "params": function.arguments, "reasoning": text})
+            return Answer(text, int(usage.prompt_tokens), int(usage.completion_tokens)) if usage else Answer(text)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not an answer of a model: {shorten(said)}") from error
 
     def _constraint(self, tools: Sequence[ToolSchema]) -> dict[str, Any]:
         if self._constrain == "tools":

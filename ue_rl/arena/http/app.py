@@ -19,7 +19,7 @@ from ue_rl.arena.behaviors import AgentBehavior, RandomBehavior, RulesBehavior
 from ue_rl.arena.http.messages import Execute, Experience, Register, body_of, observations_in, observe
 from ue_rl.arena.log import row_of
 from ue_rl.arena.memory.base import Entry
-from ue_rl.arena.seats import AGENT_NOT_FOUND, INVALID_PARAMETERS, Outcome
+from ue_rl.arena.seats import AGENT_NOT_FOUND, INVALID_PARAMETERS, LLM_TIMEOUT, Outcome
 from ue_rl.errors import ConfigurationError, ToolError, shorten
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def _answering(handle: Callable[[Request], Awaitable[Any]]) -> Callable[[Request
             refused = _Refused(422, INVALID_PARAMETERS, shorten(error.plain(), 1000), error.field)
         except _Refused as error:
             refused = error
+        except asyncio.CancelledError:  # the server ends, and waits no longer for agents
+            refused = _Refused(503, LLM_TIMEOUT, "the arena has ended")
         return _Answer(refused.answer, refused.status)
 
     return answer
