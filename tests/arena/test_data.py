@@ -117,7 +117,7 @@ def test_a_config_names_embedder_and_who_sums_up(tmp_path: Path) -> None:
     lines = [idle, idle, "it idles", idle]
     backend = f"backend={json.dumps({'kind': 'scripted', 'lines': lines})}"
     memory = "memory={kind: summarising, capacity: 1, batch: 3, summarise: model}"
-    config = load_config(None, ["behavior=llm", backend, memory, "scene.name=foraging", "scene.max_ticks=3"])
+    config = load_config(None, ["behavior=llm", backend, memory, "scene.name=foraging", "scene.max_ticks=2"])
     mind = behaviors_of(config, scene_of(config))["forager"]
     AgentArena.play(scene_of(config)(), mind)
     assert mind.memory is not None
