@@ -61,9 +61,7 @@ def _nothing() -> Command:
     return {}
 
 
-COMMANDS: tuple[
-    tuple[tuple[str, ...], Callable[..., Command], str], ...
-] = (  # names, parameters, description
+COMMANDS: tuple[tuple[tuple[str, ...], Callable[..., Command], str], ...] = (  # names, parameters, description
     (("move_to", "navigate_to"), _walk, "Walk to a point."),
     (("stop_movement",), _nothing, "Stop walking."),
     (("rotate_to_face", "rotate"), _at_point, "Turn towards a point."),
