@@ -64,7 +64,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     rounds = parser.parse_args().rounds
     arena = AgentArena.connect(port=0)
-    client = http.client.HTTPConnection("127.0.0.1", arena.start().port)
+    arena.start()
+    client = http.client.HTTPConnection("127.0.0.1", arena.port)
 
     def post(path: str, body: Any) -> Any:
         client.request("POST", path, json.dumps(body))

@@ -46,7 +46,7 @@ LIBRARIES = {
     "stable_baselines3": "inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/envs/ ue_rl/saving/ ue_rl/training/",
     "starlette": "bridges/mcp/ bridges/openenv/ ue_rl/arena/",
     "torch": "inference/export/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ ue_rl/training/",
-    "uvicorn": "bridges/serving/ ue_rl/arena/",
+    "uvicorn": "bridges/serving/",
     "yaml": "ue_rl/arena/ ue_rl/training/",
 }  # fmt: skip
 

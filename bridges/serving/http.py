@@ -21,11 +21,14 @@ _PING = (
 )
 
 
-def serve_app(app: Starlette, host: str, port: int, name: str, path: str = "") -> LoopServer:
+def serve_app(
+    app: Starlette, host: str, port: int, name: str, path: str = "", connections: int | None = None
+) -> LoopServer:
     """Serves `app`; returns when it listens.
 
     Args:
         port: 0 takes a free one. name: of the thread. path: behind the address in `url`.
+        connections: how many at once; more are answered 503. None: any number.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -36,7 +39,7 @@ def serve_app(app: Starlette, host: str, port: int, name: str, path: str = "") -
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}{path}"
-    return LoopServer(functools.partial(_serve, app, listener, url), name)
+    return LoopServer(functools.partial(_serve, app, listener, url, connections), name)
 
 
 class _Server(uvicorn.Server):
@@ -45,11 +48,12 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(
-    app: Any, listener: socket.socket, url: str, ready: Callable[[str], None], stop: asyncio.Event
-) -> None:
+    app: Any, listener: socket.socket, url: str, connections: int | None, ready: Callable[[str], None],
+    stop: asyncio.Event,
+) -> None:  # fmt: skip
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="on", ws_max_size=_MESSAGE, ws_ping_interval=_PING,
-        ws_ping_timeout=_PING, timeout_graceful_shutdown=1, server_header=False,
+        ws_ping_timeout=_PING, timeout_graceful_shutdown=1, server_header=False, limit_concurrency=connections,
     )  # fmt: skip
     server = _Server(config)
     task = asyncio.ensure_future(server.serve(sockets=[listener]))

@@ -21,7 +21,8 @@ class Client:
 
     def __init__(self, arena: AgentArena) -> None:
         self.arena = arena
-        self.port = arena.start().port
+        arena.start()
+        self.port = arena.port
 
     def __call__(self, path: str, body: Any = None, method: str | None = None) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)

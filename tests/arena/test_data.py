@@ -109,17 +109,45 @@ def test_a_config_is_a_tree_of_files(tmp_path: Path) -> None:
     assert isinstance(mind.memory, VectorMemory)
     assert (mind.memory.capacity, mind.plan_every, config["seed"]) == (5, 2, 3)
     assert AgentArena.play(scene(), mind)[0].ticks == 7
+    (tmp_path / "backend" / "other.yaml").write_text("kind: openai\nmodel: m\nbase_url: http://127.0.0.1:9/v1\n")
+    changed = load_config(main, ["backend=other", "backend.model=big"])
+    assert changed["backend"] == {"kind": "openai", "model": "big", "base_url": "http://127.0.0.1:9/v1"}
+    changed = load_config(main, ["backend.kind=llama"])
+    assert changed["backend"] == {"kind": "llama", "lines": ['{"tool": "idle"}']}, "the file's, but for one setting"
+    assert scene_of(load_config(None, ["scene=crafting", "scene.max_ticks=3"])).name == "crafting"
     assert (tmp_path / "memory-forager.jsonl").exists()
+
+
+def test_a_config_names_embedder_and_who_sums_up(tmp_path: Path) -> None:
+    idle = {"tool": "idle", "params": {}}
+    lines = [idle, idle, "it idles", idle]
+    backend = f"backend={json.dumps({'kind': 'scripted', 'lines': lines})}"
+    memory = "memory={kind: summarising, capacity: 1, batch: 3, summarise: model}"
+    config = load_config(None, ["behavior=llm", backend, memory, "scene.name=foraging", "scene.max_ticks=2"])
+    mind = behaviors_of(config, scene_of(config))["forager"]
+    AgentArena.play(scene_of(config)(), mind)
+    assert mind.memory is not None
+    assert mind.memory.dump()[0]["text"] == "it idles"
+    small = load_config(None, ["behavior=llm", backend, "memory={kind: vector, embedder: {kind: hashing, size: 8}}"])
+    memory_of = behaviors_of(small, Foraging)["forager"].memory
+    assert isinstance(memory_of, VectorMemory)
+    assert memory_of.embedder.size == 8
 
 
 @pytest.mark.parametrize(
     ("overrides", "field"),
     [
+        (["episodes=many"], "episodes"), (["seed=-1"], "seed"), (["deadline=soon"], "deadline"), (["llm=3"], "llm"),
+        (["scene=5"], "scene.name"), (["scene.max_ticks=abc"], "scene.max_ticks"), (["scene.size=2"], "scene.size"),
+        (["seed=[1"], "seed"), (["behavior=llm", "backend.kind=scripted", "backend.lines=[a]", "memory.capacity=0"],
+                                "capacity"),
         (["wrong=1"], "wrong"), (["seed"], "set"), (["scene=moon"], "scene"),
         (["scene.name=foraging", "scene.gravity=1"], "scene.gravity"), (["behavior=wizard"], "behavior"),
         (["behavior=nowhere:Class"], "behavior"),
         (["behavior=llm"], "backend.kind"), (["behavior=llm", "backend.kind=scripted", "backend.nope=1"], "backend"),
         (["behavior=llm", "backend.kind=scripted", "backend.lines=[a]", "memory.kind=elephant"], "memory.kind"),
+        (["behavior=llm", "backend.kind=scripted", "backend.lines=[a]", "memory.kind=vector", "memory.embedder=x"],
+         "memory.embedder.kind"),
     ],
 )  # fmt: skip
 def test_what_a_config_says_wrong_is_named(overrides: list[str], field: str) -> None:

@@ -15,7 +15,7 @@ from ue_rl.arena.scenes import SCENES, Capture, Crafting, Foraging, SceneBridge,
 from ue_rl.arena.scenes.crafting import needed
 from ue_rl.arena.scenes.rules import RULES
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
-from ue_rl.connecting import connect
+from ue_rl.connecting import connect, open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
 from ue_rl.testing import MemoryTransport
@@ -128,6 +128,18 @@ def test_a_policys_steps_are_bit_equal_over_every_carrier(scene: type[World]) ->
             np.testing.assert_array_equal(mine, first)
 
 
+def test_a_teams_steps_are_bit_equal_over_every_carrier() -> None:
+    choices = np.random.default_rng(0).integers(0, len(Capture.choices), (200, 6))
+    runs = [rollout(GroupVecEnv(MemoryTransport(TeamBridge(Capture, 2))), choices)]
+    with run_in_thread(TeamBridge(Capture, 2)) as text:
+        runs.append(rollout(GroupVecEnv(open_transport(text.url)), choices))
+    with run_shm_in_thread(TeamBridge(Capture, 2)) as shm:
+        runs.append(rollout(GroupVecEnv(open_transport(shm.url)), choices))
+    for run in runs[1:]:
+        for mine, first in zip(run, runs[0], strict=True):
+            np.testing.assert_array_equal(mine, first)
+
+
 class _Fixed:
     """A policy that goes to the nearest berry and takes it."""
 
@@ -165,3 +177,25 @@ def test_a_team_as_an_engine() -> None:
 def test_who_is_not_in_the_game_cannot_play() -> None:
     with pytest.raises(ConfigurationError, match="no such agent"):
         AgentArena.play(Foraging(), {"someone": RandomBehavior()})
+
+
+def test_a_damaged_log_is_told(tmp_path: Path) -> None:
+    """Spoilt bytes and cut ends, at random: it plays, or one error of ours says why not."""
+
+    class Short(Foraging):
+        max_ticks = 6
+
+    path, rng, world = tmp_path / "log", np.random.default_rng(0), Short()
+    AgentArena.play(Short(), RULES["foraging"](), replay=path)
+    whole = path.read_bytes()
+    refused = 0
+    for n in range(600):
+        spoilt = bytearray(whole[: rng.integers(len(whole))] if n % 3 == 0 else whole)
+        for at in rng.integers(len(spoilt), size=rng.integers(1, 5)) if spoilt else ():
+            spoilt[at] = rng.integers(256)
+        path.write_bytes(spoilt)
+        try:
+            replay(path, world)
+        except ConfigurationError:
+            refused += 1
+    assert refused > 300

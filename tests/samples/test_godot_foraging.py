@@ -52,10 +52,10 @@ def played(behavior: AgentBehavior, home: Path) -> dict[str, float]:
     """An episode of the scene in a Godot process; its metrics."""
     arena = AgentArena.connect(port=0, deadline=20)
     arena.register("forager", behavior)
-    server = arena.start()
+    arena.start()
     command = [str(GODOT), "--path", str(PROJECT), "foraging/foraging.tscn", "--fixed-fps", "60"]
     try:
-        said = subprocess.run([*command, f"--port={server.port}", "--seed=1"], capture_output=True, text=True,
+        said = subprocess.run([*command, f"--port={arena.port}", "--seed=1"], capture_output=True, text=True,
                               env=godot_environment(home), timeout=100, check=True).stdout  # fmt: skip
     finally:
         arena.stop()

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
-from ue_rl.arena.behaviors import AgentBehavior
-from ue_rl.arena.inferring import rule_of_thumb
+from ue_rl.arena.behaviors import AgentBehavior, rule_of_thumb
 from ue_rl.arena.log import RunLog
-from ue_rl.arena.seats import DECISION_FAILED, Outcome, Seat
+from ue_rl.arena.memory.base import Entry
+from ue_rl.arena.seats import DECISION_FAILED, INVALID_PARAMETERS, Outcome, Seat
 from ue_rl.arena.standard import standard_tools
-from ue_rl.arena.types import Observation, ToolResult
+from ue_rl.arena.types import IDLE, Observation, ToolResult
 from ue_rl.errors import ConfigurationError, ToolError
+from ue_rl.system.lazy import named_if_missing
 from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:
-    from ue_rl.arena.http.server import ArenaServer
     from ue_rl.arena.player import Episode, Playable
     from ue_rl.bridges.base import BaseBridge
+    from ue_rl.bridges.serving.thread import LoopServer
 
-MAX_AGENTS = 10_000  # whose last observation is kept
+MAX_STRANGERS = 100  # agents that nobody registered, whose last observation is kept
+MAX_CONNECTIONS = 2000
 
 
 class AgentArena:
@@ -44,7 +48,8 @@ class AgentArena:
         log: where decisions go.
 
     Attributes:
-        seen: each agent's last observation. counts: ticks, decisions, and what went wrong by its code.
+        seen: the last observation of each agent that is registered, and of some others.
+        counts: ticks, decisions, and what went wrong by its code.
     """
 
     def __init__(
@@ -61,14 +66,15 @@ class AgentArena:
         self.deadline, self.host, self.port = deadline, host, port
         self.seen: dict[str, Observation] = {}
         self.tools = tools if tools is not None else standard_tools(self.seen)
-        self._schemas = self.tools.schemas()
         self.log = log if log is not None else RunLog()
         self.counts: Counter[str] = Counter()
         self._seats: dict[str, Seat] = {}
         self._deadlines: dict[str, float] = {}
         self._results: dict[str, ToolResult] = {}
         self._lock = threading.Lock()
-        self._server: ArenaServer | None = None
+        self._strangers: dict[str, None] = {}
+        self._server: LoopServer | None = None
+        self._stopped = threading.Event()
 
     @classmethod
     def connect(cls, host: str = "127.0.0.1", port: int = 5000, **options: Any) -> AgentArena:
@@ -92,11 +98,12 @@ class AgentArena:
         """
         if not isinstance(behavior, AgentBehavior):
             raise ConfigurationError("not a behaviour", field="behavior", expected="an AgentBehavior", got=behavior)
-        twin = next((name for name, other in self.behaviors.items() if other is behavior and name != agent_id), None)
-        if twin is not None:
+        plays = [name for name, other in list(self.behaviors.items()) if other is behavior and name != agent_id]
+        if plays:
             raise ConfigurationError(
-                f"this behaviour plays agent {twin!r} already", field="behavior", got=agent_id, cure="make another one"
-            )
+                f"this behaviour plays agent {plays[0]!r} already", field="behavior", got=agent_id,
+                cure="make another one",
+            )  # fmt: skip
         self.behaviors[agent_id] = behavior
         if deadline is not None:
             self._deadlines[agent_id] = deadline
@@ -105,6 +112,8 @@ class AgentArena:
         """The agent gets the rule of thumb from now on. No error where nobody was registered."""
         self.behaviors.pop(agent_id, None)
         self._deadlines.pop(agent_id, None)
+        self._results.pop(agent_id, None)
+        self.seen.pop(agent_id, None)
         with self._lock:
             seat = self._seats.pop(agent_id, None)
         if seat is not None:
@@ -137,21 +146,32 @@ class AgentArena:
         """As `tick`, for an event loop: it waits, but holds nobody."""
         asked = [self._ask(seen, alone=False) for seen in observations]
         for each in asked:  # while it waits for one, the others decide
-            if each.future is not None and not each.future.done():
-                await asyncio.wait([asyncio.wrap_future(each.future)], timeout=each.left())
+            if each.seat is not None and each.future is not None and not each.future.done():
+                await asyncio.wait([each.seat.awaited(each.future)], timeout=each.left())
         return self._conclude(asked)
 
     def _ask(self, seen: Observation, alone: bool) -> _Asked:
         result = self._results.pop(seen.agent_id, None)
-        if result is not None and seen.tool_result is None:
+        if result is not None and (seen.tool_result is None or seen.tool_result.tool == IDLE):
             seen = seen.model_copy(update={"tool_result": result})
-        self.seen.pop(seen.agent_id, None)
-        self.seen[seen.agent_id] = seen
-        if len(self.seen) > MAX_AGENTS:
-            self.seen.pop(next(iter(self.seen)))
         seat, began = self._seat(seen.agent_id), time.perf_counter()
-        future = None if seat is None else seat.ask(seen, self._schemas, inline=alone and seat.deadline is None)
-        return _Asked(seen, seat, future, began)
+        self._see(seen, stranger=seat is None)
+        if seat is None:
+            return _Asked(seen, None, None, began)
+        return _Asked(seen, seat, seat.ask(seen, self.tools, inline=alone and seat.deadline is None), began)
+
+    def _see(self, seen: Observation, stranger: bool) -> None:
+        """Keeps it: of agents that nobody registered only of the last ones."""
+        self.seen[seen.agent_id] = seen
+        if not stranger:
+            return
+        with self._lock:
+            self._strangers[seen.agent_id] = None
+            oldest = next(iter(self._strangers))
+            if len(self._strangers) > MAX_STRANGERS:
+                del self._strangers[oldest]
+                if oldest not in self.behaviors:
+                    self.seen.pop(oldest, None)
 
     def _conclude(self, asked: Sequence[_Asked]) -> list[Outcome]:
         outcomes = []
@@ -159,10 +179,13 @@ class AgentArena:
             if seat is None or future is None:
                 outcome = Outcome(seen, rule_of_thumb(seen))
             else:
-                outcome = seat.outcome(seen, future, time.perf_counter() - began, self.tools)
+                outcome = seat.outcome(seen, future, time.perf_counter() - began)
             self.counts["decisions"] += 1
             if outcome.code is not None:
                 self.counts[outcome.code] += 1
+            if outcome.code in ("TOOL_NOT_FOUND", INVALID_PARAMETERS):  # what it called, in place of the idle that is
+                refused = outcome.trace["refused"]["tool"]
+                self._keep(outcome.agent_id, ToolResult(tool=refused, success=False, error=outcome.message))
             self.log.add(outcome)
             outcomes.append(outcome)
         self.counts["ticks"] += 1
@@ -172,11 +195,31 @@ class AgentArena:
         """Tells the agent's behaviour that its episode is over; what that raises is in the counts."""
         seat = self._seats.get(agent_id)
         if seat is not None:
-            seat.end(success, metrics, inline).add_done_callback(self._count_failure)
+            ended = seat.end(success, metrics, inline)
+            ended.add_done_callback(lambda future: self._ended(agent_id, success, metrics, future))
 
-    def _count_failure(self, future: Any) -> None:
-        if future.exception() is not None:
-            self.counts[DECISION_FAILED] += 1
+    def _ended(self, agent_id: str, success: bool, metrics: Mapping[str, Any], future: Future[str]) -> None:
+        failed = future.exception() is not None
+        self.counts[DECISION_FAILED] += failed
+        self.log.add_episode(agent_id, success, metrics, "" if failed else future.result())
+
+    def remember(self, agent_id: str, entry: Entry) -> Future[bool]:
+        """Stores something in the memory of an agent's behaviour; the future says whether it has one.
+
+        Raises:
+            KeyError: nobody is registered by this id.
+        """
+        seat = self._seat(agent_id)
+        if seat is None:
+            raise KeyError(agent_id)
+        memory = seat.behavior.memory
+
+        def stored() -> bool:
+            if memory is not None:
+                memory.store(entry)
+            return memory is not None
+
+        return seat.do(stored)
 
     def execute(self, tool: str, params: Mapping[str, Any], agent_id: str = "", tick: int = 0) -> Any:
         """Calls a tool for an agent; the result is also in its next observation.
@@ -186,6 +229,10 @@ class AgentArena:
         """
         try:
             said = self.tools.call(tool, params, agent=agent_id)
+            try:
+                json.dumps(said, allow_nan=False)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ToolError(f"the result of {tool!r} cannot be sent: {error}", tool=tool) from error
         except ToolError as error:
             self.counts[error.code] += 1
             self._keep(agent_id, ToolResult(tool=tool[:200], success=False, error=error.message))
@@ -199,16 +246,19 @@ class AgentArena:
 
     # -- over HTTP
 
-    def start(self) -> ArenaServer:
-        """Listens in a thread of its own; returns when it does. `.url` says where.
+    def start(self) -> LoopServer:
+        """Listens in a thread of its own; returns when it does. `.url` says where; `port` is the real one from then on.
 
         Raises:
             OSError: the address cannot be listened on. MissingPackage: starlette or uvicorn is not installed.
         """
-        from ue_rl.arena.http.server import ArenaServer
+        with named_if_missing("the arena's server"):
+            from ue_rl.arena.http.app import make_app
+            from ue_rl.bridges.serving.http import serve_app
 
-        self._server = ArenaServer(self)
-        self._server.start()
+        self._stopped.clear()
+        self._server = serve_app(make_app(self), self.host, self.port, "arena", connections=MAX_CONNECTIONS)
+        self.port = urlsplit(self._server.url).port or self.port
         return self._server
 
     def run(self, ready: Callable[[str], None] | None = None) -> None:
@@ -216,17 +266,21 @@ class AgentArena:
         asyncio.run(self.run_async(ready))
 
     async def run_async(self, ready: Callable[[str], None] | None = None) -> None:
-        """As `run`, within an event loop."""
-        from ue_rl.arena.http.server import ArenaServer
-
-        self._server = ArenaServer(self)
-        await self._server.serve(ready)
+        """As `run`, within an event loop; it ends with its task."""
+        server = self.start()
+        try:
+            if ready is not None:
+                ready(server.url)
+            await asyncio.to_thread(self._stopped.wait)
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         """Stops listening, and ends the agents' threads; from any thread, idempotent."""
+        self._stopped.set()
         server, self._server = self._server, None
         if server is not None:
-            server.stop()
+            server.close()
         self.close()
 
     def close(self) -> None:

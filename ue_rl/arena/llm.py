@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ue_rl.arena.backends.base import Answer, Backend
+from ue_rl.arena.backends.base import Backend
 from ue_rl.arena.behaviors import AgentBehavior
 from ue_rl.arena.memory.base import Entry, Memory
-from ue_rl.arena.memory.sliding import SlidingWindow
+from ue_rl.arena.memory.windows import SlidingWindow
 from ue_rl.arena.seats import LLM_TIMEOUT, PARSING_ERROR, DecisionFailed
 from ue_rl.arena.types import AgentDecision, Observation, ToolResult
+from ue_rl.errors import shorten
 from ue_rl.tools import ToolSchema
 
 DECIDE = """{system}
@@ -61,7 +62,7 @@ class LLMAgentBehavior(AgentBehavior):
         self.plan_every, self.reflect_every = plan_every, reflect_every
         self.current_plan: dict[str, Any] = {}
         self.reasoning_trace: deque[dict[str, Any]] = deque(maxlen=100)
-        self._tick = self._asked = 0
+        self._tick = self._asked = self._spent = 0
 
     def build_prompt(self, observation: Observation, tools: Sequence[ToolSchema], memory: Sequence[Entry]) -> str:
         """What the model reads."""
@@ -76,42 +77,44 @@ class LLMAgentBehavior(AgentBehavior):
 
     def decide(self, observation: Observation, tools: Sequence[ToolSchema]) -> AgentDecision:
         """See AgentBehavior."""
-        self._tick, spent = observation.tick, 0
-        if self.plan_every and self._asked % self.plan_every == 0:
-            spent += self.plan(observation).tokens
-        if self.reflect_every and self._asked and self._asked % self.reflect_every == 0:
-            self.reflect()
-        self._asked += 1
-        found = self._memory.retrieve(observation.text(), self.remembered)
-        prompt = self.build_prompt(observation, tools, found)
-        self.trace = {"prompt": prompt, "memory": [entry.text for entry in found], "plan": dict(self.current_plan)}
+        self._tick, self._spent = observation.tick, 0
         try:
+            if self.plan_every and self._asked % self.plan_every == 0:
+                self.plan(observation)
+            if self.reflect_every and self._asked and self._asked % self.reflect_every == 0:
+                self.reflect()
+            self._asked += 1
+            found = self._memory.retrieve(observation.text(), self.remembered)
+            prompt = self.build_prompt(observation, tools, found)
+            self.trace = {"prompt": prompt, "memory": [entry.text for entry in found], "plan": dict(self.current_plan)}
             answer = self.backend.generate_with_tools(prompt, tools, self.max_tokens)
+            self.trace = {**self.trace, "answer": answer.text[:4000], "cached": answer.cached,
+                          "tokens": self._spent + answer.spent}  # fmt: skip
+            decision = AgentDecision.from_llm_response(answer.text)
         except (TimeoutError, ConnectionError) as error:
             raise DecisionFailed(LLM_TIMEOUT, str(error)) from error
-        self.trace = {**self.trace, "answer": answer.text[:4000], "cached": answer.cached,
-                      "tokens": spent + answer.prompt_tokens + answer.tokens}  # fmt: skip
-        try:
-            decision = AgentDecision.from_llm_response(answer.text)
         except ValueError as error:
             raise DecisionFailed(PARSING_ERROR, str(error)) from error
         self._note("decision", f"{decision.tool} {decision.params} {decision.reasoning}".strip())
         return decision
 
-    def plan(self, observation: Observation) -> Answer:
+    def _asks(self, prompt: str) -> str:
+        answer = self.backend.generate(prompt, self.max_tokens)
+        self._spent += answer.spent
+        return answer.text
+
+    def plan(self, observation: Observation) -> dict[str, Any]:
         """Asks for a goal and its steps; they are in the prompts from now on."""
-        answer = self.backend.generate(
-            PLAN.format(system=self.system_prompt, observation=observation.text()), self.max_tokens
-        )
-        goal, *steps = [line.strip(" -*.0123456789") for line in answer.text.splitlines() if line.strip()] or [""]
+        said = self._asks(PLAN.format(system=self.system_prompt, observation=observation.text()))
+        goal, *steps = [line.strip(" -*.0123456789") for line in said.splitlines() if line.strip()] or [""]
         self.current_plan = {"goal": goal[:300], "steps": [step[:300] for step in steps[:5]]} if goal else {}
         self._note("plan", goal[:300])
-        return answer
+        return self.current_plan
 
     def reflect(self) -> str:
         """Asks what to do better, and remembers the answer as important."""
         prompt = REFLECT.format(system=self.system_prompt, memory=self._memory.summarize())
-        said = self.backend.generate(prompt, self.max_tokens).text.strip()[:500]
+        said = self._asks(prompt).strip()[:500]
         self._note("reflection", said, priority=1.0)
         return said
 
@@ -130,6 +133,7 @@ class LLMAgentBehavior(AgentBehavior):
         self._note("episode", f"the episode {'was won' if success else 'was not won'}: {told}", priority=1.0)
 
     def _note(self, kind: str, text: str, priority: float = 0.0) -> None:
+        text = shorten(text, 1000)
         self.reasoning_trace.append({"tick": self._tick, "kind": kind, "text": text})
         self._memory.store(Entry(f"tick {self._tick}: {text}", self._tick, priority, kind))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +13,45 @@ from ue_rl.arena.seats import Outcome
 from ue_rl.errors import ConfigurationError
 
 SHOWN = 100  # of each kind, kept for GET /debug
-DECISIONS = "decisions.jsonl"
+DECISIONS, SUMMARIES = "decisions.jsonl", "summaries.jsonl"
+_OF_ROW = {"agent_id", "tick", "observation", "tool", "params", "reasoning", "code", "seconds"}
+_log = logging.getLogger("ue_rl.arena")
 
 
 class RunLog:
     """What was seen and decided: the last of it in memory, all of it in a folder where one is given.
 
+    A disk that is full ends the log, which is said once, and not the game.
+
     Args:
-        folder: DECISIONS is written into it; None: nothing is.
+        folder: DECISIONS and, of each episode that ended, SUMMARIES are written into it; None: nothing is.
     """
 
     def __init__(self, folder: Path | str | None = None) -> None:
         self.folder = None if folder is None else Path(folder)
-        self._lines = None if self.folder is None else JsonLines(self.folder / DECISIONS)
         self.recent: deque[Outcome] = deque(maxlen=SHOWN)
+        self._files: dict[str, JsonLines] = {}
+        if self.folder is not None:
+            self._files = {name: JsonLines(self.folder / name) for name in (DECISIONS, SUMMARIES)}
 
     def add(self, outcome: Outcome) -> None:
         """Writes one decision."""
         self.recent.append(outcome)
-        if self._lines is not None:
-            self._lines.append(row_of(outcome))
+        if self._files:
+            self._write(DECISIONS, row_of(outcome))
+
+    def add_episode(self, agent_id: str, success: bool, metrics: Mapping[str, Any], summary: str) -> None:
+        """Writes how an episode ended for an agent, and what its memory says of it."""
+        if self._files:
+            row = {"agent_id": agent_id, "success": success, "metrics": dict(metrics), "summary": summary}
+            self._write(SUMMARIES, row)
+
+    def _write(self, name: str, row: Mapping[str, Any]) -> None:
+        try:
+            self._files[name].append(row)
+        except OSError as error:
+            self._files = {}
+            _log.warning("the log ends here, the game goes on: %s", error)
 
     def changes(self) -> list[dict[str, Any]]:
         """Of the recent observations: which fields changed since the agent's one before."""
@@ -61,6 +81,12 @@ def row_of(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def summaries_in(folder: Path) -> Iterator[dict[str, Any]]:
+    """How the episodes of a run's folder ended."""
+    rows = JsonLines(folder / SUMMARIES).read()
+    return (row for row in rows if {"agent_id", "success", "metrics", "summary"} <= set(row))
+
+
 def decisions_in(folder: Path) -> Iterator[dict[str, Any]]:
     """The decisions of a run's folder, in their order.
 
@@ -70,4 +96,4 @@ def decisions_in(folder: Path) -> Iterator[dict[str, Any]]:
     if not (folder / DECISIONS).is_file():
         raise ConfigurationError("no log of decisions is there", field="run", expected=DECISIONS, got=str(folder),
                                  cure="write one: --out FOLDER")  # fmt: skip
-    return JsonLines(folder / DECISIONS).read()
+    return (row for row in JsonLines(folder / DECISIONS).read() if set(row) >= _OF_ROW)

@@ -5,43 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ue_rl.arena.behaviors import AgentBehavior
 from ue_rl.arena.bridge_world import BridgeWorld
 from ue_rl.arena.log import RunLog
 from ue_rl.arena.replaylog import ReplayWriter, read_replay
 from ue_rl.arena.scenes.bridge import SceneBridge, TeamBridge
+from ue_rl.arena.scenes.world import World
 from ue_rl.arena.seats import Outcome
-from ue_rl.arena.types import AgentDecision, Observation
+from ue_rl.arena.types import AgentDecision
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.errors import ConfigurationError
-from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:
     from ue_rl.arena.arena import AgentArena
-
-
-class Playable(Protocol):
-    """A game that behaviours play: a World of ue_rl.arena.scenes, or a bridge as a BridgeWorld.
-
-    Attributes:
-        agents: names. tick: of the episode. tools: what they may call. over, success: of the episode.
-    """
-
-    name: ClassVar[str]
-    agents: tuple[str, ...]
-    tick: int
-    over: bool
-    success: bool
-    tools: ToolRegistry
-
-    def reset(self, seed: int | None = None) -> None: ...  # noqa: D102
-    def observe(self, agent: str) -> Observation: ...  # noqa: D102
-    def step(self, decisions: Mapping[str, AgentDecision]) -> None: ...  # noqa: D102
-    def reward(self, agent: str) -> float: ...  # noqa: D102
-    def metrics(self) -> dict[str, float]: ...  # noqa: D102
-    def digest(self) -> str: ...  # noqa: D102
 
 
 @dataclass
@@ -72,11 +50,17 @@ class Episode:
         """Counts one decision."""
         self.decisions += 1
         self.seconds += outcome.seconds
-        self.tokens += int(outcome.trace.get("tokens", 0))
+        tokens = outcome.trace.get("tokens")
+        self.tokens += tokens if isinstance(tokens, int) else 0
         if outcome.code is not None:
             self.codes[outcome.code] = self.codes.get(outcome.code, 0) + 1
 
 
+_OF_EVENT: dict[str, dict[str, Any]] = {  # what stands in its data
+    "reset": {"seed": (int, type(None)), "hash": str}, "tick": {"hash": str},
+    "decision": {"agent_id": str, "tool": str, "params": dict, "reasoning": str},
+}  # fmt: skip
+Playable = World | BridgeWorld
 OnTick = Callable[[Playable, list[Outcome]], None]
 
 
@@ -160,20 +144,22 @@ def replay(path: Path | str, game: Playable, on_tick: OnTick | None = None) -> i
     """
     same, decisions = 0, dict[str, AgentDecision]()
     for event in read_replay(path)["events"]:
-        data = event["data"]
-        if event["type"] == "reset":
-            game.reset(data["seed"])
-        elif event["type"] == "decision":
+        kind, data = event["type"], event["data"]
+        if kind not in _OF_EVENT:
+            continue
+        if not isinstance(data, dict) or not all(isinstance(data.get(key), of) for key, of in _OF_EVENT[kind].items()):
+            raise ConfigurationError("not a replay log: a damaged event", field="path", got=event)
+        if kind == "decision":
             decisions[data["agent_id"]] = AgentDecision(data["tool"], data["params"], data["reasoning"])
             continue
-        elif event["type"] == "tick":
+        if kind == "reset":
+            game.reset(data["seed"])
+        else:
             game.step(decisions)
             decisions = {}
             same += 1
             if on_tick is not None:
                 on_tick(game, [])
-        else:
-            continue
         if data["hash"] != game.digest():
             raise ConfigurationError(
                 f"the world differs at tick {event['tick']}", field="path", expected=data["hash"], got=game.digest(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ _ARRAY32 = b"\xdd"
 
 
 class ReplayWriter:
-    """Writes a log; a context manager.
+    """Writes a log.
 
     Args:
         path: of the file; what was in it is replaced. seed: of the first episode. tick_rate: of the game. scene: its
@@ -32,7 +33,7 @@ class ReplayWriter:
         with named_if_missing("a replay log"):
             import msgpack
         pack: Any = msgpack
-        self._pack = pack.packb
+        self._pack = partial(pack.packb, unicode_errors="surrogatepass")  # a behaviour may say half a character
         self._file = Path(path).open("wb")  # noqa: SIM115 - until close()
         metadata = {"seed": seed, "tick_rate": tick_rate, "version": VERSION, **({"scene": scene} if scene else {})}
         self._file.write(b"\x82" + self._pack("metadata") + self._pack(metadata) + self._pack("events") + _ARRAY32)
@@ -52,12 +53,6 @@ class ReplayWriter:
         """Closes the file."""
         self._file.close()
 
-    def __enter__(self) -> ReplayWriter:
-        return self
-
-    def __exit__(self, *what: object) -> None:
-        self.close()
-
 
 def read_replay(path: Path | str) -> dict[str, Any]:
     """{metadata, events} of a log.
@@ -70,13 +65,13 @@ def read_replay(path: Path | str) -> dict[str, Any]:
     unpack: Any = msgpack
     try:
         data = Path(path).read_bytes()
-        unpacker = unpack.Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False)
+        unpacker = unpack.Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False, unicode_errors="surrogatepass")
         unpacker.feed(data)
         log = unpacker.unpack()
         if not (isinstance(log, dict) and isinstance(log["metadata"], dict) and isinstance(log["events"], list)):
             raise ValueError("no metadata and events")
         if not all(isinstance(event, dict) and {"tick", "type", "data"} <= set(event) for event in log["events"]):
             raise ValueError("an event without tick, type and data")
-    except (ValueError, KeyError, OSError, msgpack.UnpackException) as error:
+    except (ValueError, KeyError, TypeError, OSError, msgpack.UnpackException) as error:
         raise ConfigurationError("not a replay log", field="path", got=f"{path}: {error!r}") from error
     return log

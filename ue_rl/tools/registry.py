@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ue_rl.errors import ConfigurationError, ToolError, nearest
+from ue_rl.errors import ConfigurationError, ToolError, nearest, shorten
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.tools.marking import marked_methods
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+_NAMED = 5  # wrong arguments that an error names
 _ENTRY = re.compile(r"\s*(\w+)\s*(?:\([^)]*\))?:\s*(.+)")
 
 
@@ -139,7 +140,8 @@ class ToolRegistry:
         try:
             values = tool.model.model_validate(dict(arguments))
         except ValidationError as error:
-            wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            found = [f"{shorten('.'.join(map(str, each['loc'])))}: {each['msg']}" for each in error.errors()]
+            wrong = "; ".join(found[:_NAMED]) + (f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
             raise ToolError(
                 f"invalid parameters for the tool {name!r}: {wrong}",
                 tool=name,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import abc
 import json
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any, Protocol
 
 from ue_rl.tools import ToolSchema
 
-Schema = Mapping[str, Any]
+Line = str | dict[str, Any] | Exception | Callable[[str], str]  # of a script
+MAX_KEPT = 100_000  # characters of an answer that is kept
 MAX_STRING = 80  # characters of a text in a constrained answer: a small model would go on for ever
 
 
@@ -31,10 +34,15 @@ class Answer:
     seconds: float = 0.0
     cached: bool = False
 
+    @property
+    def spent(self) -> int:
+        """Tokens that this answer cost."""
+        return 0 if self.cached else self.prompt_tokens + self.tokens
+
 
 class Backend(Protocol):
     """What LLMAgentBehavior needs of a model. Errors: TimeoutError where it took too long, ConnectionError where it
-    cannot be reached.
+    cannot be reached, ValueError where it answers nonsense.
     """
 
     def generate(self, prompt: str, max_tokens: int = 256) -> Answer:
@@ -61,13 +69,14 @@ class BaseBackend(abc.ABC):
         cache: of how many prompts the answers are kept; 0: of none. For models that answer the same again.
 
     Attributes:
-        asked, prompt_tokens, tokens: totals of what was not cached.
+        asked, prompt_tokens, tokens: totals of what was not cached. Agents may share it: they ask side by side.
     """
 
     def __init__(self, cache: int = 256) -> None:
         self._room = cache
         self._kept: OrderedDict[tuple[str, str, int], Answer] = OrderedDict()
         self.asked = self.prompt_tokens = self.tokens = 0
+        self._counting = threading.Lock()
 
     @abc.abstractmethod
     def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int) -> Answer:
@@ -87,22 +96,25 @@ class BaseBackend(abc.ABC):
 
     def unload(self) -> None:
         """See Backend."""
-        self._kept.clear()
+        with self._counting:
+            self._kept.clear()
 
     def _ask(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int) -> Answer:
         key = prompt, "" if tools is None else json.dumps([tool.as_dict() for tool in tools]), max_tokens
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return replace(self._kept[key], cached=True, seconds=0.0)
+        with self._counting:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return replace(self._kept[key], cached=True, seconds=0.0)
         began = time.perf_counter()
         answer = replace(self._generate(prompt, tools, max_tokens), seconds=time.perf_counter() - began)
-        self.asked += 1
-        self.prompt_tokens += answer.prompt_tokens
-        self.tokens += answer.tokens
-        if self._room:
-            self._kept[key] = answer
-            if len(self._kept) > self._room:
-                self._kept.popitem(last=False)
+        with self._counting:
+            self.asked += 1
+            self.prompt_tokens += answer.prompt_tokens
+            self.tokens += answer.tokens
+            if self._room and len(answer.text) <= MAX_KEPT:
+                self._kept[key] = answer
+                if len(self._kept) > self._room:
+                    self._kept.popitem(last=False)
         return answer
 
 
@@ -132,3 +144,27 @@ def _short(schema: Any) -> Any:
     if kept.get("type") == "string" and "enum" not in kept:
         kept.setdefault("maxLength", MAX_STRING)
     return kept
+
+
+class ScriptedBackend(BaseBackend):
+    """Its answers one after the other, then from the first again.
+
+    Args:
+        lines: a text, a dict that becomes JSON, an exception that is raised, or a function of the prompt.
+
+    Attributes:
+        prompts: that it was asked, the last 1000.
+    """
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        super().__init__(cache=0)
+        self._lines = cycle(lines)
+        self.prompts: list[str] = []
+
+    def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int) -> Answer:
+        line = next(self._lines)
+        self.prompts = [*self.prompts[-999:], prompt]
+        if isinstance(line, Exception):
+            raise line
+        text = json.dumps(line) if isinstance(line, dict) else line if isinstance(line, str) else line(prompt)
+        return Answer(text, len(prompt.split()), len(text.split()))

@@ -7,8 +7,17 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ue_rl.arena.backends.base import Answer, BaseBackend, decision_schema
+from ue_rl.errors import shorten
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.tools import ToolSchema
+
+
+def openai_client(what: str, base_url: str | None, api_key: str | None, timeout: float, retries: int) -> Any:
+    """A client of the package openai; local servers take any key."""
+    with named_if_missing(what):
+        import openai
+    key = api_key or ("none" if base_url else None)
+    return openai.OpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=retries)
 
 
 class OpenAIBackend(BaseBackend):
@@ -33,12 +42,7 @@ class OpenAIBackend(BaseBackend):
         cache: int = 256, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(cache)
-        with named_if_missing("OpenAIBackend"):
-            import openai
-        self._openai: Any = openai
-        self.client: Any = openai.OpenAI(
-            base_url=base_url, api_key=api_key or ("none" if base_url else None), timeout=timeout, max_retries=retries
-        )
+        self.client = openai_client("OpenAIBackend", base_url, api_key, timeout, retries)
         self.model, self._constrain, self._options = model, constrain, {"temperature": 0, **options}
 
     def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int) -> Answer:
@@ -46,18 +50,25 @@ class OpenAIBackend(BaseBackend):
         asked["messages"] = [{"role": "user", "content": prompt}]
         if tools is not None:
             asked |= self._constraint(tools)
+        import openai
+
         try:
             said = self.client.chat.completions.create(**asked)
-        except self._openai.APITimeoutError as error:
+        except openai.APITimeoutError as error:
             raise TimeoutError("the model did not answer in time") from error
-        except self._openai.APIConnectionError as error:
+        except openai.APIConnectionError as error:
             raise ConnectionError(f"the model cannot be reached: {error.__cause__ or error}") from error
-        message, usage = said.choices[0].message, said.usage
-        text = message.content or ""
-        if getattr(message, "tool_calls", None):
-            function = message.tool_calls[0].function
-            text = json.dumps({"tool": function.name, "params": function.arguments, "reasoning": text})
-        return Answer(text, usage.prompt_tokens if usage else 0, usage.completion_tokens if usage else 0)
+        except (openai.InternalServerError, openai.RateLimitError) as error:
+            raise ConnectionError(f"the service is overloaded: {error}") from error
+        try:
+            message, usage = said.choices[0].message, said.usage
+            text = str(message.content or "")
+            if getattr(message, "tool_calls", None):
+                function = message.tool_calls[0].function
+                text = json.dumps({"tool": function.name, "params": function.arguments, "reasoning": text})
+            return Answer(text, int(usage.prompt_tokens), int(usage.completion_tokens)) if usage else Answer(text)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not an answer of a model: {shorten(said)}") from error
 
     def _constraint(self, tools: Sequence[ToolSchema]) -> dict[str, Any]:
         if self._constrain == "tools":
@@ -74,6 +85,6 @@ class OpenAIBackend(BaseBackend):
         """Whether the service lists its models."""
         try:
             self.client.with_options(timeout=5.0, max_retries=0).models.list()
-        except self._openai.OpenAIError:
+        except Exception:  # noqa: BLE001 - whatever answers there is no such service
             return False
         return True

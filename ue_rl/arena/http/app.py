@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,8 @@ from ue_rl.arena.behaviors import AgentBehavior, RandomBehavior, RulesBehavior
 from ue_rl.arena.http.messages import Execute, Experience, Register, body_of, observations_in, observe
 from ue_rl.arena.log import row_of
 from ue_rl.arena.memory.base import Entry
-from ue_rl.arena.seats import AGENT_NOT_FOUND, INVALID_PARAMETERS, Outcome
-from ue_rl.errors import ConfigurationError, ToolError
+from ue_rl.arena.seats import AGENT_NOT_FOUND, INVALID_PARAMETERS, LLM_TIMEOUT, Outcome
+from ue_rl.errors import ConfigurationError, ToolError, shorten
 
 if TYPE_CHECKING:
     from ue_rl.arena.arena import AgentArena
@@ -31,9 +32,18 @@ _STATUS = {"TOOL_NOT_FOUND": 404, AGENT_NOT_FOUND: 404, INVALID_PARAMETERS: 422}
 READY: dict[str, Callable[[], AgentBehavior]] = {"rules": RulesBehavior, "random": RandomBehavior}
 
 
+class _Answer(JSONResponse):
+    """Half a character, which UTF-8 has no bytes for, goes out as JSON's escape of it."""
+
+    def render(self, content: Any) -> bytes:
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode("utf-8", "backslashreplace")
+
+
 class _Refused(Exception):
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
-        self.status, self.answer = status, {"error": message, "error_code": code, "field": field}
+        self.status = status
+        self.answer = {"error": message, "error_code": code, "field": None if field is None else shorten(field)}
         super().__init__(message)
 
 
@@ -62,18 +72,20 @@ def make_app(arena: AgentArena, ready: dict[str, Callable[[], AgentBehavior]] | 
 
 def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail, "error_code": "NOT_FOUND", "field": None}, error.status_code)
+    return _Answer({"error": error.detail, "error_code": "NOT_FOUND", "field": None}, error.status_code)
 
 
 def _answering(handle: Callable[[Request], Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
-            return JSONResponse(await handle(request))
-        except _Refused as refused:
-            return JSONResponse(refused.answer, refused.status)
+            return _Answer(await handle(request))
         except ConfigurationError as error:
-            answer = {"error": error.plain(), "error_code": INVALID_PARAMETERS, "field": error.field}
-            return JSONResponse(answer, 422)
+            refused = _Refused(422, INVALID_PARAMETERS, shorten(error.plain(), 1000), error.field)
+        except _Refused as error:
+            refused = error
+        except asyncio.CancelledError:  # the server ends, and waits no longer for agents
+            refused = _Refused(503, LLM_TIMEOUT, "the arena has ended")
+        return _Answer(refused.answer, refused.status)
 
     return answer
 
@@ -102,7 +114,7 @@ async def _received(request: Request) -> bytes:
 class _Routes:
     def __init__(self, arena: AgentArena, ready: dict[str, Callable[[], AgentBehavior]]) -> None:
         self.arena, self.ready, self.paths = arena, ready, list[str]()
-        self._times: list[float] = []
+        self._times: deque[float] = deque(maxlen=1000)
         self._last = 0
 
     # -- what a game posts
@@ -130,7 +142,7 @@ class _Routes:
     async def _ticked(self, seen: list[Any], tick: int) -> list[Outcome]:
         began = time.perf_counter()
         outcomes = await self.arena.tick_async(seen)
-        self._times = [*self._times[-999:], time.perf_counter() - began]
+        self._times.append(time.perf_counter() - began)
         self._last = tick
         return outcomes
 
@@ -153,7 +165,7 @@ class _Routes:
             result = await asyncio.to_thread(self.arena.execute, body.tool, body.params, body.agent_id, body.tick)
         except ToolError as error:
             name = body.tool
-            detail, code = error.plain(), error.code
+            detail, code = shorten(error.plain(), 1000), error.code
             said = {
                 "TOOL_NOT_FOUND": f"Tool '{name}' not found",
                 INVALID_PARAMETERS: f"Invalid parameters for tool '{name}'",
@@ -163,15 +175,20 @@ class _Routes:
 
     async def experience(self, request: Request) -> Any:
         body = body_of(Experience, await _json(request))
-        behavior = self.arena.behaviors.get(body.agent_id)
-        if behavior is None:
-            raise _Refused(404, AGENT_NOT_FOUND, f"Agent '{body.agent_id}' not found", "agent_id")
-        stored = behavior.memory is not None and bool(body.text)
-        if stored and behavior.memory is not None:
-            await asyncio.to_thread(behavior.memory.store, Entry(body.text, body.tick, body.priority, "experience"))
+        self._behavior(body.agent_id)
+        stored = False
+        if body.text:
+            job = self.arena.remember(body.agent_id, Entry(body.text, body.tick, body.priority, "experience"))
+            await asyncio.wait([asyncio.wrap_future(job)], timeout=self.arena.deadline)
+            stored = job.done() and job.exception() is None and job.result()
         if body.done:
             self.arena.end_episode(body.agent_id, body.success, body.metrics)
         return {"success": True, "agent_id": body.agent_id, "stored": stored}
+
+    def _behavior(self, agent_id: str) -> AgentBehavior:
+        if agent_id not in self.arena.behaviors:
+            raise _Refused(404, AGENT_NOT_FOUND, f"Agent '{shorten(agent_id)}' not found", "agent_id")
+        return self.arena.behaviors[agent_id]
 
     # -- what a person looks at
 
@@ -195,10 +212,8 @@ class _Routes:
 
     async def memory(self, request: Request) -> Any:
         agent_id = request.path_params["agent_id"]
-        behavior = self.arena.behaviors.get(agent_id)
-        if behavior is None:
-            raise _Refused(404, AGENT_NOT_FOUND, f"Agent '{agent_id}' not found", "agent_id")
-        entries = [] if behavior.memory is None else await asyncio.to_thread(behavior.memory.dump)
+        memory = self._behavior(agent_id).memory
+        entries = [] if memory is None else await asyncio.to_thread(memory.dump)
         return {"agent_id": agent_id, "count": len(entries), "memory": entries[-1000:]}
 
     async def traces(self, request: Request) -> Any:

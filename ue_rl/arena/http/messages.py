@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -12,6 +13,7 @@ from ue_rl.errors import ConfigurationError
 
 MAX_DEPTH = 32
 MAX_TEXT = 65_536  # characters of one string
+MAX_OBSERVATION = 131_072  # of one agent's as JSON: the last one of each agent is kept
 
 
 class _Body(BaseModel):
@@ -59,9 +61,18 @@ def observe(body: Any) -> Observation:
         ConfigurationError: naming the field.
     """
     require_plain(body)
-    if isinstance(body, dict) and "agent_id" in body and "position" not in body:
+    if "agent_id" in body and "position" not in body:
         raise ConfigurationError("not an observation: the field is missing", field="position", expected="[x, y, z]")
-    seen: Observation = _checked(Observation, body)
+    return _observation(body)
+
+
+def _observation(body: dict[str, Any], at: str = "") -> Observation:
+    size = len(json.dumps(body))
+    if size > MAX_OBSERVATION:
+        raise ConfigurationError(
+            "the observation is too large", field=at or "body", expected=f"{MAX_OBSERVATION} characters", got=size
+        )
+    seen: Observation = _checked(Observation, body, at)
     return seen
 
 
@@ -96,32 +107,23 @@ def observations_in(body: Any) -> tuple[int, str, list[Observation]]:
     """
     require_plain(body)
     tick = int(_checked(Tick, body).tick)
-    if "perceptions" in body:
-        shape, given = "perceptions", body["perceptions"]
-    elif "agents" in body:
-        shape, given = "agents", body["agents"]
-    elif "agent_id" in body:
-        shape, given = "agent_id", [body]
-    else:
-        raise ConfigurationError("no agents", field="perceptions", expected="perceptions, agents or agent_id")
+    shape = next((key for key in ("perceptions", "agents", "agent_id") if key in body), "")
+    given = [body] if shape == "agent_id" else body.get(shape)
     if not isinstance(given, list) or len(given) > 10_000:
-        raise ConfigurationError("not a list of agents", field=shape, expected="a list of at most 10000")
-    seen, names = [], set()
+        raise ConfigurationError("not a list of agents", field=shape or "perceptions",
+                                 expected="perceptions or agents, at most 10000, or agent_id")  # fmt: skip
+    seen: dict[str, Observation] = {}
     for n, each in enumerate(given):
         at = shape if shape == "agent_id" else f"{shape}.{n}"
-        if not isinstance(each, dict):
-            raise ConfigurationError("not an object", field=at, got=each)
-        if shape != "perceptions":
-            inner = each.get("observations", {})
-            if not isinstance(inner, dict):
-                raise ConfigurationError("not an object", field=f"{at}.observations", got=inner)
-            each = {**inner, "agent_id": each.get("agent_id")}  # noqa: PLW2901
-        observation = _checked(Observation, {"tick": tick, **each}, "" if shape == "agent_id" else at)
-        if observation.agent_id in names:
+        inner = each if shape == "perceptions" or not isinstance(each, dict) else each.get("observations", {})
+        if not isinstance(inner, dict):
+            raise ConfigurationError("not an object", field=at if inner is each else f"{at}.observations", got=inner)
+        whole = {"tick": tick, **inner, "agent_id": each.get("agent_id")}
+        observation = _observation(whole, "" if shape == "agent_id" else at)
+        if observation.agent_id in seen:
             raise ConfigurationError("an agent comes twice", field=f"{at}.agent_id", got=observation.agent_id)
-        names.add(observation.agent_id)
-        seen.append(observation)
-    return tick, shape, seen
+        seen[observation.agent_id] = observation
+    return tick, shape, list(seen.values())
 
 
 def require_plain(value: Any, at: str = "", depth: int = 0) -> None:
@@ -130,6 +132,7 @@ def require_plain(value: Any, at: str = "", depth: int = 0) -> None:
     Raises:
         ConfigurationError: naming the field.
     """
+    at = at[:200]
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ConfigurationError("not a finite number", field=at, got=value)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+import abc
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ue_rl.arena.memory.lines import JsonLines
+from ue_rl.errors import ConfigurationError
+
+MAX_TEXT = 4000  # characters of an entry
+_log = logging.getLogger("ue_rl.arena")
 
 
 @dataclass(frozen=True)
@@ -15,7 +21,7 @@ class Entry:
     """One thing remembered.
 
     Attributes:
-        text: for minds that read; what a query is compared with.
+        text: for minds that read; what a query is compared with. What is longer than MAX_TEXT is cut when it is stored.
         tick: of the game. priority: the larger, the longer it is kept where that decides.
         kind: "observation", "decision", "episode" or whatever the writer calls it.
     """
@@ -25,51 +31,73 @@ class Entry:
     priority: float = 0.0
     kind: str = "observation"
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Entry | None:
+        """What `dump` gave; None where it is something else."""
+        given: dict[str, Any] = {name: row[name] for name in cls.__dataclass_fields__ if name in row}
+        entry = cls(**{"text": None, **given})
+        texts = isinstance(entry.text, str) and isinstance(entry.kind, str)
+        return entry if texts and isinstance(entry.tick, int) and isinstance(entry.priority, (int, float)) else None
 
 
-class Memory(Protocol):
-    """What a behaviour and the server need of a memory."""
+class Memory(abc.ABC):
+    """At most `capacity` entries, which may be kept in a file. Subclasses fill `retrieve`, `summarize`, `_take`,
+    `_in_order` and `_empty`, and call `_open` when they are ready.
+    """
 
-    def store(self, entry: Entry | str, /) -> None:
-        """Keeps it; forgets another where the memory is full."""
-        ...
+    capacity: int
+    _file: JsonLines | None = None
 
+    @abc.abstractmethod
     def retrieve(self, query: str | None = None, limit: int | None = None) -> list[Entry]:
         """At most `limit` entries: the newest first; with a query those that fit it best first."""
-        ...
 
+    @abc.abstractmethod
     def summarize(self) -> str:
         """All of it in a few lines."""
-        ...
+
+    @abc.abstractmethod
+    def _take(self, entries: list[Entry]) -> None:
+        """Keeps these, and forgets what there is no room for."""
+
+    @abc.abstractmethod
+    def _in_order(self) -> list[Entry]:
+        """All, oldest first."""
+
+    @abc.abstractmethod
+    def _empty(self) -> None:
+        """Forgets all."""
+
+    def _open(self, path: Path | str | None) -> None:
+        if self.capacity < 1:
+            raise ConfigurationError("a memory has room for one entry at least", field="capacity", got=self.capacity)
+        if path is not None:
+            self._file = JsonLines(Path(path))
+            found = [Entry.of(row) for row in self._file.read()]
+            if kept := [entry for entry in found if entry is not None]:
+                self._take(kept)
+            if None in found:
+                _log.warning("%s: %d lines are no entries and are left out", path, found.count(None))
+
+    def __len__(self) -> int:
+        return len(self._in_order())
+
+    def store(self, entry: Entry | str) -> None:
+        """Keeps it; forgets another where the memory is full."""
+        entry = entry if isinstance(entry, Entry) else Entry(str(entry))
+        entry = replace(entry, text=entry.text[:MAX_TEXT])
+        self._take([entry])
+        if self._file is not None:
+            self._file.append(asdict(entry))
+            if self._file.count > 2 * self.capacity:  # the file does not grow for ever
+                self._file.rewrite(self.dump())
 
     def dump(self) -> list[dict[str, Any]]:
         """Every entry, oldest first."""
-        ...
+        return [asdict(entry) for entry in self._in_order()]
 
     def clear(self) -> None:
         """Forgets everything, on the disk too."""
-        ...
-
-
-def entry_of(value: Entry | str) -> Entry:
-    """A text becomes an entry."""
-    return value if isinstance(value, Entry) else Entry(str(value))
-
-
-def by_words(entries: Iterable[Entry], query: str) -> list[Entry]:
-    """Those that share most words with the query first, newer ones before older of the same; `entries` oldest first."""
-    wanted = set(query.lower().split())
-    return sorted(reversed(list(entries)), key=lambda entry: -len(wanted & set(entry.text.lower().split())))
-
-
-def load(path: Path | str | None, take: Callable[[Entry], object]) -> JsonLines | None:
-    """The file of a memory, if it has one, after `take` got each entry that is in it."""
-    if path is None:
-        return None
-    lines = JsonLines(Path(path))
-    for row in lines.read():
-        take(Entry(**{name: row[name] for name in Entry.__dataclass_fields__ if name in row}))
-    return lines
+        self._empty()
+        if self._file is not None:
+            self._file.rewrite(())

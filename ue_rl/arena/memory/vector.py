@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.arena.memory.base import Entry, entry_of, load
+from ue_rl.arena.memory.base import Entry, Memory
 from ue_rl.arena.memory.embedders import Embedder, HashingEmbedder
-from ue_rl.arena.memory.summarising import extract
+from ue_rl.arena.memory.windows import extract
 from ue_rl.system.lazy import named_if_missing
 
 
@@ -31,14 +31,11 @@ class NumpyIndex:
     """All rows in one array, multiplied at once: 10 000 of 512 numbers in a few milliseconds."""
 
     def __init__(self, size: int, capacity: int) -> None:
-        self._rows = np.zeros((min(capacity, 1024), size), np.float32)
-        self._capacity, self._used = capacity, 0
+        self._rows = np.zeros((capacity, size), np.float32)  # the system gives memory to those that are used
+        self._used = 0
 
     def put(self, at: int, row: NDArray[np.float32]) -> None:
         """See Index."""
-        if at >= len(self._rows):
-            more = np.zeros((min(len(self._rows), self._capacity - len(self._rows)), row.size), np.float32)
-            self._rows = np.concatenate([self._rows, more])
         self._rows[at] = row
         self._used = max(self._used, at + 1)
 
@@ -71,7 +68,7 @@ class FaissIndex:
         return kept
 
 
-class VectorMemory:
+class VectorMemory(Memory):
     """The last `capacity` entries, found by meaning.
 
     Rare features of a query weigh more than those that most entries have (inverse document frequency).
@@ -84,74 +81,50 @@ class VectorMemory:
     """
 
     def __init__(
-        self,
-        capacity: int = 10_000,
-        embedder: Embedder | None = None,
-        index: str = "numpy",
+        self, capacity: int = 10_000, embedder: Embedder | None = None, index: str = "numpy",
         path: Path | str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.capacity, self.embedder, self._kind = capacity, embedder or HashingEmbedder(), index
         self._empty()
-        self._file = load(path, self._take)
+        self._open(path)
 
     def _empty(self) -> None:
         make = FaissIndex if self._kind == "faiss" else NumpyIndex
         self._index: Index = make(self.embedder.size, self.capacity)
         self._entries: list[Entry] = []  # a ring: the place of the next one is `_stored % capacity`
+        self._features: list[NDArray[np.bool_]] = []  # which each has
         self._stored = 0
         self._in = np.zeros(self.embedder.size)  # how many entries have each feature
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    def _take(self, entries: list[Entry]) -> None:
+        entries = entries[-self.capacity :]
+        for entry, row in zip(entries, self.embedder.embed([entry.text for entry in entries]), strict=True):
+            at, features = self._stored % self.capacity, row != 0
+            if at < len(self._entries):
+                self._in -= self._features[at]
+                self._entries[at], self._features[at] = entry, features
+            else:
+                self._entries.append(entry)
+                self._features.append(features)
+            self._in += features
+            self._index.put(at, row)
+            self._stored += 1
 
-    def _take(self, entry: Entry) -> None:
-        row = self.embedder.embed([entry.text])[0]
-        at = self._stored % self.capacity
-        if at < len(self._entries):
-            self._in -= self.embedder.embed([self._entries[at].text])[0] != 0
-            self._entries[at] = entry
-        else:
-            self._entries.append(entry)
-        self._in += row != 0
-        self._index.put(at, row)
-        self._stored += 1
-
-    def store(self, entry: Entry | str) -> None:
-        """See Memory."""
-        entry = entry_of(entry)
-        self._take(entry)
-        if self._file is not None:
-            self._file.append(entry.as_dict())
-            if self._file.count > 2 * self.capacity:
-                self._file.rewrite(self.dump())
-                self._file.count = self.capacity
-
-    def _ordered(self) -> list[Entry]:
-        """Oldest first."""
+    def _in_order(self) -> list[Entry]:
         at = self._stored % self.capacity if len(self._entries) == self.capacity else 0
         return self._entries[at:] + self._entries[:at]
 
     def retrieve(self, query: str | None = None, limit: int | None = None) -> list[Entry]:
         """See Memory."""
         if query is None:
-            return self._ordered()[::-1][:limit]
-        if not self._entries:
-            return []
+            return self._in_order()[::-1][:limit]
         count = len(self._entries) if limit is None else min(limit, len(self._entries))
+        if not count:
+            return []
         rare = np.log(1 + len(self._entries) / (1 + self._in))
         asked = (self.embedder.embed([query])[0] * rare).astype(np.float32)
-        return [self._entries[at] for at in self._index.search(asked, count).tolist()] if count else []
+        return [self._entries[at] for at in self._index.search(asked, count).tolist()]
 
     def summarize(self) -> str:
         """The lines that say most."""
-        return extract("\n".join(entry.text for entry in self._ordered()))
-
-    def dump(self) -> list[dict[str, Any]]:
-        """See Memory."""
-        return [entry.as_dict() for entry in self._ordered()]
-
-    def clear(self) -> None:
-        """See Memory."""
-        self._empty()
-        if self._file is not None:
-            self._file.rewrite(())
+        return extract("\n".join(entry.text for entry in self._in_order()))
