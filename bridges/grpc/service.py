@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from typing import Any
 
@@ -12,7 +13,7 @@ from ue_rl.bridges.grpc import packing
 from ue_rl.bridges.grpc.playing import play
 from ue_rl.bridges.grpc.status import status_of
 from ue_rl.bridges.realtime import SessionPool
-from ue_rl.bridges.serving.waiting import queued
+from ue_rl.bridges.serving.waiting import destroyed, queued, state_of
 from ue_rl.errors import ConfigurationError, SessionEnded, SessionNotFound
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import MAX_TICKS, SESSION_ID
@@ -58,19 +59,20 @@ class SessionService(SessionsServicer):
     @_named
     async def DestroySession(self, request: messages.SessionRequest, context: Any) -> messages.DestroySessionResponse:
         """Never fails."""
-        await asyncio.to_thread(self._pool.destroy, request.session_id)
+        with contextlib.suppress(SessionEnded, SessionNotFound):
+            await destroyed(self._pool.get(request.session_id))
         return messages.DestroySessionResponse()
 
     @_named
     async def ListSessions(self, request: Any, context: Any) -> messages.ListSessionsResponse:
         """All that are there."""
-        states = await asyncio.to_thread(lambda: [session.state() for session in self._pool.sessions()])
-        return messages.ListSessionsResponse(sessions=[packing.state(each) for each in states])
+        states = await asyncio.gather(*map(state_of, self._pool.sessions()))
+        return messages.ListSessionsResponse(sessions=map(packing.state, states))
 
     @_named
     async def GetState(self, request: messages.SessionRequest, context: Any) -> messages.SessionState:
         """Of one session."""
-        return packing.state(await asyncio.to_thread(self._pool.get(request.session_id).state))
+        return packing.state(await state_of(self._pool.get(request.session_id)))
 
     @_named
     async def FastAdvance(self, request: messages.FastAdvanceRequest, context: Any) -> messages.Observation:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ue_rl.bridges.realtime")
 _AS_THE_POOL: Any = object()
-_MOST_TICKS = 5000  # of one request
 _REMEMBERED = 1024  # sessions that have ended, to say why
 _STARTS_WITHIN = 120.0  # seconds that a session may load
 _CLOSED_WITHIN = 10.0
@@ -68,8 +68,9 @@ class SessionPool:
 
     Attributes:
         name: of the game. spec: of one session. handshake: the same as a CONFIG line, of one env, without newline.
-        tools: the game's. tools_json: the same as JSON. rules: in words. example: a bridge of the game.
-        counters: what was counted. max_sessions, workers, tick_rate, planning, queue_wait: as above.
+        tools: the game's. rules: in words. example: a bridge of the game.
+        counters: what was counted. max_sessions, workers, tick_rate, planning, queue_wait, idle_timeout: as
+            above.
 
     Raises:
         ConfigurationError: a wrong argument, or the game cannot be loaded or has agents or images.
@@ -93,11 +94,10 @@ class SessionPool:
         self.name, self.spec, self.example = source.name, source.spec, source.example
         self.handshake = encode_handshake(self.spec).decode().rstrip("\n")
         self.tools = ToolRegistry.of(self.example)
-        self.tools_json = self.tools.json() if len(self.tools) else "[]"
         self.rules = str(getattr(self.example, "rules", "") or type(self.example).__doc__ or "")
         self.counters = Counters()
         self.checks = Checks(self.spec, self.tools, self.example)
-        self._idle_timeout, self.queue_wait = idle_timeout, queue_wait
+        self.idle_timeout, self.queue_wait = idle_timeout, queue_wait
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._ended: OrderedDict[str, str] = OrderedDict()
@@ -292,17 +292,17 @@ class SessionPool:
         """Ends sessions that nobody uses, and those that never load; and comes again."""
         now = time.monotonic()
         for session in self.sessions():
-            if session.phase in (Phase.LAUNCHING, Phase.LOADING) and now - session.created > _STARTS_WITHIN:
+            if session.phase in (Phase.LAUNCHING, Phase.LOADING) and now - session.life.since > _STARTS_WITHIN:
                 reason = f"the game was not there within {_STARTS_WITHIN:g} s"
-            elif session.idle_seconds > self._idle_timeout:
-                reason = f"nobody used it for {self._idle_timeout:g} s"
+            elif session.idle_seconds > self.idle_timeout:
+                reason = f"nobody used it for {self.idle_timeout:g} s"
             else:
                 continue
             _log.warning("session %s ended: %s", session.id, reason)
             if session.leave(Event.EXPIRE, reason):
                 self.counters.add("sessions_reaped")
         if not self._closed:
-            self._threads.at(time.perf_counter() + min(30.0, self._idle_timeout / 4), self._reap)
+            self._threads.at(time.perf_counter() + min(30.0, self.idle_timeout / 4), self._reap)
 
     def close(self) -> None:
         """Ends all sessions and threads, within 10 s; idempotent."""
@@ -314,8 +314,7 @@ class SessionPool:
         sessions = self.sessions()
         for session in sessions:
             session.leave(Event.DESTROY, "the pool of sessions was closed")
-        for session in sessions:
-            session.wait_gone(deadline - time.monotonic())
+        futures.wait([session.gone for session in sessions], _CLOSED_WITHIN)
         self._threads.close(max(0.1, deadline - time.monotonic()))
         self._source.close()
 

@@ -138,16 +138,14 @@ class Stage:
             NonFiniteValue: a number is not finite; `env_id` says whose.
         """
         out = self.bridge.outbox
-        seen = out.obs[rows]  # a copy
-        if not np.isfinite(np.vdot(seen, seen)) and not (finite := np.isfinite(seen).all(axis=1)).all():
-            bad = int(finite.argmin())
-            raise NonFiniteValue(
-                "the game's observation is not finite",
-                fault="engine",
-                env_id=rows[bad],
-                field="OBS",
-                got=seen[bad].tolist(),
-            )
+        seen, rewards = out.obs[rows], self._rewards[rows]  # copies
+        if not np.isfinite(np.vdot(seen, seen) + rewards.sum()):
+            for name, numbers in (("observation", seen), ("reward", rewards[:, None])):
+                for bad in np.flatnonzero(~np.isfinite(numbers).all(axis=1)):
+                    raise NonFiniteValue(
+                        f"the game's {name} is not finite", fault="engine", env_id=rows[bad], field=name,
+                        got=numbers[bad].tolist(),
+                    )  # fmt: skip
         ticks, dones, cuts = self.ticks[rows], out.dones[rows] != 0, out.truncated[rows] != 0
         if not (moved and self.answered):
             dones[:] = cuts[:] = False
@@ -162,7 +160,7 @@ class Stage:
             rows,
             seen,
             ticks.tolist(),
-            self._rewards[rows].tolist(),
+            rewards.tolist(),
             dones.tolist(),
             cuts.tolist(),
             self._since[rows].tolist(),

@@ -82,15 +82,17 @@ class World:
         while self._inbox:
             self._inbox.popleft()()
 
-    def ask(self, what: Callable[[BaseBridge], Any]) -> Future[Any]:
-        """What it gives, called with the bridge between two ticks."""
+    def ask(self, session: Session, what: Callable[[BaseBridge, int], Any]) -> Future[Any]:
+        """What `what(bridge, row)` gives, called between two ticks."""
         answer: Future[Any] = Future()
 
         def call() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
             try:
-                if self._stage is None:
-                    raise SessionEnded("the game is not there any more")
-                answer.set_result(what(self._stage.bridge))
+                if self._stage is None or session.row < 0:
+                    raise SessionEnded("the game is not there")
+                answer.set_result(what(self._stage.bridge, session.row))
             except Exception as error:  # noqa: BLE001 - raised at who asked
                 answer.set_exception(error)
 
