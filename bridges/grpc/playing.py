@@ -30,7 +30,7 @@ async def play(
     Raises:
         ActionError, ToolError: of an action. SessionEnded: with the reason. TimeoutError: the client does not read.
     """
-    size = session.spec.act_size
+    size = session.pool.spec.act_size
     new = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -62,7 +62,7 @@ class Player:
     async def state(self) -> dict[str, Any]:
         """See messages.State."""
         state = await state_of(self.session)
-        return {"episode_id": self.episode_id, "step_count": self.steps, **state.as_dict()}
+        return {"episode_id": self.episode_id, "step_count": self.steps, **state._asdict()}
 
     def tools(self) -> list[dict[str, Any]]:
         """Their schemas, under the key of 0.3 and that of 0.10."""

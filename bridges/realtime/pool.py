@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.bridges.realtime.checks import Checks, tick_rate_of
+from ue_rl.bridges.realtime.checks import Checks
 from ue_rl.bridges.realtime.counters import Counters
 from ue_rl.bridges.realtime.lifecycle import Event, Phase
 from ue_rl.bridges.realtime.observation import Observation
@@ -89,7 +89,6 @@ class SessionPool:
                 expected="one session and one worker at least, and no negative numbers",
             )  # fmt: skip
         self.max_sessions, self.workers, self.planning = max_sessions, count, planning
-        self.tick_rate = tick_rate_of(tick_rate)
         self._source = source = GameSource(game, max_sessions, kwargs or {}, together)
         self.name, self.spec, self.example = source.name, source.spec, source.example
         self.handshake = encode_handshake(self.spec).decode().rstrip("\n")
@@ -97,6 +96,7 @@ class SessionPool:
         self.rules = str(getattr(self.example, "rules", "") or type(self.example).__doc__ or "")
         self.counters = Counters()
         self.checks = Checks(self.spec, self.tools, self.example)
+        self.tick_rate = self.checks.tick_rate(tick_rate)
         self.idle_timeout, self.queue_wait = idle_timeout, queue_wait
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
@@ -130,7 +130,7 @@ class SessionPool:
             SessionEnded: the pool is closed.
         """
         seed, options = self.checks.seed(seed), self.checks.options(options)
-        rate = self.tick_rate if tick_rate is _AS_THE_POOL else tick_rate_of(tick_rate)
+        rate = self.tick_rate if tick_rate is _AS_THE_POOL else self.checks.tick_rate(tick_rate)
         if seed is None and "SEED" in self.spec.features:
             seed = secrets.randbits(31)
         with self._lock:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ue_rl.bridges.realtime.pool import SessionPool
     from ue_rl.bridges.realtime.replay import Recorder
     from ue_rl.bridges.realtime.world import World
-    from ue_rl.spec import EnvSpec
 
 DESTROYED_WITHIN = ASKED_WITHIN = 10.0  # seconds
 
@@ -67,11 +66,6 @@ class Session:
         self.life.on(Event.LAUNCH)
 
     # -- where it stands
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Of this session: one env."""
-        return self.pool.spec
 
     @property
     def phase(self) -> Phase:

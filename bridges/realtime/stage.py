@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.intp]
 _STEP, _RESET = ActionBatch.STEP, ActionBatch.RESET
+_A_TICK = np.array([[1], [1], [-1]])  # of ticks, of those since the last observation, of those that are asked for
 
 
 class Stage:
@@ -41,7 +42,9 @@ class Stage:
         rows = bridge.num_envs
         self.bridge, self._hold, self._max_ticks = bridge, hold, max_ticks
         self._lockstep, self._together = bridge.lockstep, bridge.together
-        self.ticks, self.late, self.left, self._since = np.zeros((4, rows), np.int64)
+        counts = np.zeros((4, rows), np.int64)
+        self.late, self.ticks, self._since, self.left = counts
+        self._counted = counts[1:]  # by each tick
         self.wanted = np.zeros(rows, np.uint64)
         self.answered = True
         self._rewards = np.zeros(rows)
@@ -111,9 +114,7 @@ class Stage:
             step.update_rl(0.0)
             self.answered = self._together or bool(bridge.answered[0])
             bridge.answered[:] = 0
-        self.ticks[at] += 1
-        self._since[at] += 1
-        self.left[at] -= 1
+        self._counted[:, at] += _A_TICK
         stops = self.left[at] == 0
         if self.answered:
             self._rewards[at] += out.rewards[at]
@@ -141,7 +142,7 @@ class Stage:
         seen, rewards = out.obs[rows], self._rewards[rows]  # copies
         if not np.isfinite(np.vdot(seen, seen) + rewards.sum()):
             for name, numbers in (("observation", seen), ("reward", rewards[:, None])):
-                for bad in np.flatnonzero(~np.isfinite(numbers).all(axis=1)):
+                for bad in np.flatnonzero(~np.isfinite(numbers).all(axis=1)).tolist():
                     raise NonFiniteValue(
                         f"the game's {name} is not finite", fault="engine", env_id=rows[bad], field=name,
                         got=numbers[bad].tolist(),

@@ -46,9 +46,9 @@ async def get_observation(session: Session) -> Observation:
     return session.mailbox.newest or await submitted(session, ticks=0)
 
 
-async def get_game_state(session: Session) -> Any:
+async def get_game_state(session: Session) -> dict[str, Any]:
     """Where the game stands: phase, tick, result, and a text that describes it."""
-    return await state_of(session)
+    return (await state_of(session))._asdict()
 
 
 async def get_map_info(session: Session) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_rates_of_sessions_that_have_gone_leave_nothing() -> None:
             session.reset()
             session.destroy()
         until(lambda: stays.latest.tick > 3)
-        assert [clock.rate for clock in stays.world.clocks()] == [200]
+        assert [clock.rate for clock in stays.world.paces.clocks()] == [200]
         until(lambda: len(pool._threads._timers) < 10)
 
 

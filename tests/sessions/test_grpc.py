@@ -118,6 +118,7 @@ def test_a_tool_is_called_in_its_place(dialled: Any) -> None:
 
 WRONG: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
     "too few numbers": ({"actions": [messages.Action(action=b"1234")]}, Status.INVALID_ARGUMENT, "8 bytes"),
+    "too many": ({"actions": [an_action([0, 0])] * 5001}, Status.INVALID_ARGUMENT, "at most 5000"),
     "NaN": ({"actions": [an_action([np.nan, 0])]}, Status.INVALID_ARGUMENT, "ACT"),
     "an unknown tool": ({"actions": [an_action(tool="fly")]}, Status.INVALID_ARGUMENT, "TOOL_NOT_FOUND"),
     "wrong arguments": (
