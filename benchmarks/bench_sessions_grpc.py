@@ -35,7 +35,7 @@ ECHO = "/bench.Echo/Echo"
 
 
 class Still(VectorBridge):
-    """Does nothing, so that what is measured is the way to it. Text writes zeros faster than other numbers: none here."""
+    """Does nothing: the way to it is measured. Its numbers are not 0, which text writes faster than others."""
 
     def __init__(self, num_envs: int = ENVS) -> None:
         super().__init__(EnvSpec(obs_size=OBS, act_size=ACT, num_envs=num_envs))

@@ -19,6 +19,7 @@ from ue_rl.bridges.realtime.observation import Action, Observation, SessionState
 from ue_rl.bridges.realtime.queues import ActionQueue, Mailbox
 from ue_rl.bridges.realtime.request import Request
 from ue_rl.errors import SessionEnded, SessionError, UnsupportedByEngine
+from ue_rl.wire.json_text import json_items
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.pool import SessionPool
@@ -259,17 +260,17 @@ class Session:
         text = self.text()
         try:
             return str(text.result(ASKED_WITHIN)) if text is not None else ""
-        except (SessionEnded, TimeoutError):
+        except (SessionError, TimeoutError):
             return ""
 
     def text(self) -> Future[str] | None:
-        """The same, asked between two ticks; None where nothing is said. The future raises SessionEnded."""
+        """The same, asked between two ticks; None where nothing is said. The future raises as `render`."""
         if not isinstance(self.pool.example, Describes) or self.row < 0:
             return None
         return self.world.ask(self, lambda game, row: game.describe(row) if isinstance(game, Describes) else "")
 
     def map_info(self) -> Future[dict[str, Any]]:
-        """The game's map, asked between two ticks. The future raises SessionEnded.
+        """The game's map, as JSON can carry it, asked between two ticks. The future raises as `render`.
 
         Raises:
             UnsupportedByEngine: it has none. SessionEnded.
@@ -277,10 +278,15 @@ class Session:
         self._use()
         if not isinstance(self.pool.example, TellsMap):
             raise UnsupportedByEngine("this game has no map", cure="the bridge may define map_info(env_id)")
-        return self.world.ask(self, lambda game, row: dict(game.map_info(row)) if isinstance(game, TellsMap) else {})
+        return self.world.ask(
+            self, lambda game, row: json_items(game.map_info(row)) if isinstance(game, TellsMap) else {}
+        )
 
     def render(self) -> Future[NDArray[np.uint8] | None]:
-        """The game's picture, uint8 [height, width, 3]; None where it has none now. The future raises SessionEnded."""
+        """The game's picture, uint8 [height, width, 3]; None where it has none now. Asked between two ticks.
+
+        The future raises SessionEnded, and GameFailed where the game raised; the session goes on.
+        """
         return self.world.ask(self, lambda game, row: game.render(row) if isinstance(game, Renders) else None)
 
     # -- the end

@@ -15,6 +15,7 @@ from ue_rl.bridges.realtime.observation import Observation
 from ue_rl.bridges.realtime.source import no_op_of
 from ue_rl.buffers import ActionBatch
 from ue_rl.errors import NonFiniteValue
+from ue_rl.wire.json_text import json_items
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.session import Session
@@ -177,7 +178,7 @@ class Stage:
         for row, obs, tick, reward, done, cut, since, late, raised, asked, mask in every:
             session = sessions[row]
             assert session is not None
-            info = out.infos.pop(row, {}) if out.infos else {}
+            info = json_items(out.infos.pop(row, {})) if out.infos else {}
             if session.tool_answers:
                 info, session.tool_answers = {**info, "tools": session.tool_answers}, []
             interrupt = GAME_OVER if done else self._names.first(raised & asked or raised) if raised else ""

@@ -92,8 +92,10 @@ class World:
                 if self._stage is None or session.row < 0:
                     raise SessionEnded("the game is not there")
                 answer.set_result(what(self._stage.bridge, session.row))
-            except Exception as error:  # noqa: BLE001 - raised at who asked
+            except SessionEnded as error:
                 answer.set_exception(error)
+            except Exception as error:  # noqa: BLE001 - logged, and raised at who asked
+                answer.set_exception(_game_failed(session, error))
 
         self.post(call)
         return answer
@@ -385,9 +387,14 @@ class World:
                 self._end_failed(session, error)
 
     def _end_failed(self, session: Session, error: Exception) -> None:
-        said = error.plain() if isinstance(error, UeRlError) else repr(error)
-        reason = f"the game failed: {said}"
-        _log.error("session %s ended: %s", session.id, reason, exc_info=error)
+        failed = _game_failed(session, error)
         self._counters.add("sessions_failed")
-        session.leave(Event.LOSE, reason, GameFailed(reason, field="session_id", got=session.id))
+        session.leave(Event.LOSE, failed.message, failed)
         self.end(session)
+
+
+def _game_failed(session: Session, error: Exception) -> GameFailed:
+    """For who waits; the traceback is logged."""
+    reason = f"the game failed: {error.plain() if isinstance(error, UeRlError) else repr(error)}"
+    _log.error("session %s: %s", session.id, reason, exc_info=error)
+    return GameFailed(reason, field="session_id", got=session.id)

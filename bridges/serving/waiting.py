@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ue_rl.bridges.realtime.observation import SessionState
 from ue_rl.bridges.realtime.session import ASKED_WITHIN, DESTROYED_WITHIN, Session
-from ue_rl.errors import ResourceExhausted, SessionEnded
+from ue_rl.errors import ResourceExhausted, SessionError
 
 _T = TypeVar("_T")
 _TRY_AGAIN = 0.01  # seconds
@@ -43,7 +43,7 @@ async def described(session: Session) -> str:
     text = session.text()
     try:
         return "" if text is None else await asyncio.wait_for(asyncio.wrap_future(text), ASKED_WITHIN)
-    except (SessionEnded, asyncio.TimeoutError):
+    except (SessionError, asyncio.TimeoutError):
         return ""
 
 
