@@ -68,10 +68,7 @@ def application(pool: SessionPool, local: bool = True) -> Starlette:
         enable_dns_rebinding_protection=local, allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
     )
     manager = StreamableHTTPSessionManager(
-        make_server(pool.name, players),
-        json_response=True,
-        security_settings=security,
-        session_idle_timeout=pool.idle_timeout,
+        make_server(pool.name, players), json_response=True, security_settings=security
     )
 
     @contextlib.asynccontextmanager
