@@ -100,7 +100,7 @@ class Players:
         """A client has gone: its session ends."""
         session = self._sessions.pop(client, None)
         if session is not None:
-            await destroyed(session)
+            await destroyed(session, "its client has gone")
 
     async def close(self) -> None:
         """All have gone."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from ue_rl.bridges.realtime.lifecycle import Event
 from ue_rl.bridges.realtime.observation import SessionState
 from ue_rl.bridges.realtime.session import ASKED_WITHIN, DESTROYED_WITHIN, Session
 from ue_rl.errors import ResourceExhausted, SessionError
@@ -52,7 +53,7 @@ async def state_of(session: Session) -> SessionState:
     return session.state(await described(session))
 
 
-async def destroyed(session: Session) -> None:
+async def destroyed(session: Session, reason: str = "it was destroyed") -> None:
     """Ends a session, and waits until it has left its world, 10 s at most; one that is cancelled has ended it, too."""
-    session.destroy(wait=0)
+    session.leave(Event.DESTROY, reason)
     await asyncio.wait([asyncio.wrap_future(session.gone)], timeout=DESTROYED_WITHIN)
