@@ -158,24 +158,12 @@ class Stage:
         if self._interrupts is not None and moved:
             bits, wanted = self._interrupts.bits[rows].tolist(), self.wanted[rows].tolist()
         masks: Any = out.masks[rows] if out.masks.shape[1] else [None] * len(rows)
-        every = zip(
-            rows,
-            seen,
-            ticks.tolist(),
-            rewards.tolist(),
-            dones.tolist(),
-            cuts.tolist(),
-            self._since[rows].tolist(),
-            self.late[rows].tolist(),
-            bits,
-            wanted,
-            masks,
-            strict=True,
-        )
+        columns = (ticks, rewards, dones, cuts, self._since[rows], self.late[rows])
+        every = zip(rows, seen, bits, wanted, masks, *(column.tolist() for column in columns), strict=True)
         self._rewards[rows] = 0.0
         self._since[rows] = 0
         found = []
-        for row, obs, tick, reward, done, cut, since, late, raised, asked, mask in every:
+        for row, obs, raised, asked, mask, tick, reward, done, cut, since, late in every:
             session = sessions[row]
             assert session is not None
             info = json_items(out.infos.pop(row, {})) if out.infos else {}
@@ -183,24 +171,9 @@ class Stage:
                 info, session.tool_answers = {**info, "tools": session.tool_answers}, []
             interrupt = GAME_OVER if done else self._names.first(raised & asked or raised) if raised else ""
             result = self._results.result(row) if done and self._results is not None else ""
-            found.append(
-                Observation(
-                    session.id,
-                    tick,
-                    obs,
-                    reward,
-                    done and not cut,
-                    cut,
-                    result,
-                    info,
-                    since,
-                    session.mailbox.dropped,
-                    session.queue.dropped,
-                    late,
-                    interrupt,
-                    mask,
-                )
-            )
+            dropped = session.mailbox.dropped, session.queue.dropped
+            end = done and not cut, cut, result
+            found.append(Observation(session.id, tick, obs, reward, *end, info, since, *dropped, late, interrupt, mask))
         return found
 
     def forget(self) -> None:
