@@ -19,7 +19,7 @@ from ue_rl.bridges.realtime.observation import Action, Observation, SessionState
 from ue_rl.bridges.realtime.queues import ActionQueue, Mailbox
 from ue_rl.bridges.realtime.request import Request
 from ue_rl.errors import SessionEnded, SessionError, UnsupportedByEngine
-from ue_rl.wire.json_text import json_items
+from ue_rl.system.json_text import json_items
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.pool import SessionPool

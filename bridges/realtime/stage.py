@@ -15,7 +15,7 @@ from ue_rl.bridges.realtime.observation import Observation
 from ue_rl.bridges.realtime.source import no_op_of
 from ue_rl.buffers import ActionBatch
 from ue_rl.errors import NonFiniteValue
-from ue_rl.wire.json_text import json_items
+from ue_rl.system.json_text import json_items
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.session import Session
