@@ -28,6 +28,8 @@ class Hanging(Drift):
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     event = threading.Event()
     monkeypatch.setattr(Hanging, "gate", event)
+    for patience in ("ASKED_WITHIN", "DESTROYED_WITHIN"):
+        monkeypatch.setattr(f"ue_rl.bridges.serving.waiting.{patience}", 0.2)
     yield event
     event.set()
 
@@ -39,7 +41,7 @@ def closes(server: Any) -> bool:
     return not closing.is_alive()
 
 
-def test_states_that_are_asked_for_hold_up_nobody(served: Any) -> None:
+def test_states_that_are_asked_for_hold_up_nobody(served: Any, gate: threading.Event) -> None:
     pool, server = served("grpc", Hanging, max_sessions=40, workers=1)
     with grpc.insecure_channel(server.url.removeprefix("grpc://")) as channel:
         stub = SessionsStub(channel)
@@ -53,6 +55,7 @@ def test_states_that_are_asked_for_hold_up_nobody(served: Any) -> None:
         assert {call.result(60).text for call in asked} == {""}
         advancing.cancel()
     assert closes(server)
+    gate.set()
 
 
 def test_a_server_closes_while_observations_are_awaited(served: Any, gate: threading.Event) -> None:
@@ -76,3 +79,4 @@ def test_a_server_closes_while_observations_are_awaited(served: Any, gate: threa
     for each in asking:
         each.join()
     assert closes(server)
+    gate.set()
