@@ -107,13 +107,13 @@ class Stage:
         at: Any = slice(None) if every else rows
         if self._interrupts is not None:
             self._interrupts.bits[at] = 0
-        if every and self._together:
+        if self._together:
             with step.lock:
-                step.step_all(0.0)
+                step.step_all(0.0, None if every else rows)
         else:
             bridge.inbox.command[at] = _STEP
             step.update_rl(0.0)
-            self.answered = self._together or bool(bridge.answered[0])
+            self.answered = bool(bridge.answered[0])
             bridge.answered[:] = 0
         self._counted[:, at] += _A_TICK
         stops = self.left[at] == 0
