@@ -79,7 +79,7 @@ def test_an_action_that_comes_before_its_session_has_a_row_is_kept(monkeypatch: 
 
         others.append(another)
         first.advance(1, reset=True)
-        assert second[0].advance(1, [[2.0]]).observation[2] == 5
+        assert second[0].advance(1).observation[2] == 3
 
 
 def test_what_a_session_is_in_words_is_never_said_of_another(gate: Callable[[], threading.Event]) -> None:
