@@ -128,7 +128,7 @@ def real_time(options: Options, together: bool) -> dict[str, float]:
         seconds = max(options.seconds * 3, 6)
         time.sleep(seconds + 2)
         stop.set()
-        clocks = [clock for world in {session.world for session in pool.sessions()} for clock in world.clocks()]
+        clocks = [clock for world in {session.world for session in pool.sessions()} for clock in world.paces.clocks()]
         late = (
             np.array([[clock.lateness(int(seconds * 25))[name] for name in ("p50", "p99", "max")] for clock in clocks])
             * 1e3

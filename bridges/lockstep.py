@@ -184,10 +184,13 @@ class LockStep:
             finally:
                 self.caller = None
 
-    def step_all(self, delta: float) -> bool:
+    def step_all(self, delta: float, envs: Envs | None = None) -> bool:
         """`update_rl` where every env is asked for a step, in training mode, by who holds the lock.
 
         `inbox.actions` is all that a host has to write.
+
+        Args:
+            envs: where the game is `together` and without agents, only these, ascending; None: all.
 
         Returns:
             True: all have answered and `answered` is clear. False: proceed as after `update_rl`.
@@ -203,15 +206,16 @@ class LockStep:
         self.caller = threading.get_ident()
         try:
             inbox = self.inbox
+            asked = self._all if envs is None else envs
             if self.check.has_choices:
-                inbox.command[:] = _STEP
+                inbox.command[asked] = _STEP
                 self.check.of_trainer(inbox, self.outbox)
-                inbox.command[:] = _NOTHING
+                inbox.command[asked] = _NOTHING
             if self._agents:
-                self._act(self._all, inbox.actions)
-                self._note_who_lives(self._all)
+                self._act(asked, inbox.actions)
+                self._note_who_lives(asked)
             else:
-                self._game.act_in(self._all, inbox.actions)
+                self._game.act_in(asked, inbox.actions)
             return True
         finally:
             self.caller = None

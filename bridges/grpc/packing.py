@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.bridges.realtime import Observation, SessionState, ToolCall
+from ue_rl.bridges.realtime import Observation, ToolCall
 from ue_rl.errors import ActionError, ToolError
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import FLOAT
@@ -59,26 +58,16 @@ def read_json(text: str) -> dict[str, Any] | None:
 
 def observation(seen: Observation) -> messages.Observation:
     """`seen` as a message."""
-    return messages.Observation(
-        session_id=seen.session_id, tick=seen.tick, observation=seen.observation.astype(FLOAT, copy=False).tobytes(),
-        reward=seen.reward, terminated=seen.terminated, truncated=seen.truncated, result=seen.result,
-        info_json=info_text(seen), ticks_advanced=seen.ticks_advanced, dropped_observations=seen.dropped_observations,
-        dropped_actions=seen.dropped_actions, interrupt=seen.interrupt,
-        mask=b"" if seen.mask is None else seen.mask.tobytes(), late_ticks=seen.late_ticks,
-    )  # fmt: skip
+    told = seen._asdict()
+    del told["info"]
+    told["observation"] = seen.observation.astype(FLOAT, copy=False).tobytes()
+    told["mask"] = None if seen.mask is None else seen.mask.tobytes()
+    return messages.Observation(info_json=info_text(seen), **told)
 
 
 def info_text(seen: Observation) -> str:
     """The infos as JSON; "" where there are none."""
     return json_text(seen.info, "INFO") if seen.info else ""
-
-
-def state(of: SessionState) -> messages.SessionState:
-    """`of` as a message."""
-    return messages.SessionState(
-        session_id=of.session_id, phase=of.phase, tick=of.tick, result=of.result, text=of.text,
-        idle_seconds=of.idle_seconds,
-    )  # fmt: skip
 
 
 def rows(seen: Sequence[Observation]) -> messages.StepAllResponse:
@@ -97,8 +86,3 @@ def rows(seen: Sequence[Observation]) -> messages.StepAllResponse:
         if one.result:
             answer.results[row] = one.result
     return answer
-
-
-def tools_text(schemas: Sequence[Any]) -> str:
-    """Tools as JSON: name, description, input_schema."""
-    return json.dumps([schema.as_dict("input_schema") for schema in schemas])

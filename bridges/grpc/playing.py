@@ -14,6 +14,7 @@ from ue_rl.bridges.realtime import Session
 from ue_rl.sessions import sessions_pb2 as messages
 
 _log = logging.getLogger("ue_rl.bridges.grpc")
+_LOST_WITHIN = 0.2  # seconds
 
 
 async def play(
@@ -30,7 +31,7 @@ async def play(
     Raises:
         ActionError, ToolError: of an action. SessionEnded: with the reason. TimeoutError: the client does not read.
     """
-    size = session.spec.act_size
+    size = session.pool.spec.act_size
     new = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -56,6 +57,8 @@ async def play(
     tasks = [asyncio.ensure_future(hear()), asyncio.ensure_future(tell())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        # A connection that is lost ends the client's messages first, as if all were said, and cancels this task then.
+        await asyncio.sleep(_LOST_WITHIN)
         lost = ""
         for task in done:
             task.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from typing import Any
 
@@ -12,8 +13,8 @@ from ue_rl.bridges.grpc import packing
 from ue_rl.bridges.grpc.playing import play
 from ue_rl.bridges.grpc.status import status_of
 from ue_rl.bridges.realtime import SessionPool
-from ue_rl.bridges.serving.waiting import queued
-from ue_rl.errors import ConfigurationError, SessionEnded, SessionNotFound
+from ue_rl.bridges.serving.waiting import destroyed, queued, state_of
+from ue_rl.errors import ActionError, ConfigurationError, SessionEnded, SessionNotFound
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import MAX_TICKS, SESSION_ID
 from ue_rl.sessions.sessions_pb2_grpc import SessionsServicer
@@ -43,7 +44,7 @@ class SessionService(SessionsServicer):
 
     def __init__(self, pool: SessionPool, stalled_after: float) -> None:
         self._pool, self._stalled_after = pool, stalled_after
-        self._tools_json = packing.tools_text(pool.tools.schemas())
+        self._tools_json = pool.tools.json("input_schema")
 
     @_named
     async def CreateSession(self, request: messages.CreateSessionRequest, context: Any) -> messages.SessionInfo:
@@ -58,25 +59,30 @@ class SessionService(SessionsServicer):
     @_named
     async def DestroySession(self, request: messages.SessionRequest, context: Any) -> messages.DestroySessionResponse:
         """Never fails."""
-        await asyncio.to_thread(self._pool.destroy, request.session_id)
+        with contextlib.suppress(SessionEnded, SessionNotFound):
+            await destroyed(self._pool.get(request.session_id))
         return messages.DestroySessionResponse()
 
     @_named
     async def ListSessions(self, request: Any, context: Any) -> messages.ListSessionsResponse:
         """All that are there."""
-        states = await asyncio.to_thread(lambda: [session.state() for session in self._pool.sessions()])
-        return messages.ListSessionsResponse(sessions=[packing.state(each) for each in states])
+        states = await asyncio.gather(*map(state_of, self._pool.sessions()))
+        return messages.ListSessionsResponse(sessions=[state._asdict() for state in states])
 
     @_named
     async def GetState(self, request: messages.SessionRequest, context: Any) -> messages.SessionState:
         """Of one session."""
-        return packing.state(await asyncio.to_thread(self._pool.get(request.session_id).state))
+        return messages.SessionState(**(await state_of(self._pool.get(request.session_id)))._asdict())
 
     @_named
     async def FastAdvance(self, request: messages.FastAdvanceRequest, context: Any) -> messages.Observation:
         """The reset, then the actions, then the ticks."""
         pool = self._pool
         session = pool.get(request.session_id)
+        if len(request.actions) > MAX_TICKS:  # read one by one, while others wait
+            raise ActionError(
+                "too many actions", fault="caller", expected=f"at most {MAX_TICKS}", got=len(request.actions)
+            )
         actions = [packing.read_action(action, pool.spec.act_size) for action in request.actions]
         ticks = min(request.ticks, MAX_TICKS) if request.reset else _clamped(request.ticks)
         submit = functools.partial(
@@ -89,8 +95,6 @@ class SessionService(SessionsServicer):
         """K sessions in one message."""
         pool, count = self._pool, len(request.session_ids)
         sessions = [pool.get(name) for name in request.session_ids]
-        if not sessions or len(set(request.session_ids)) < count:
-            raise ConfigurationError("one session or more, each once", field="session_ids", got=count)
         given = {each.row: each for each in request.resets}
         if len(given) < len(request.resets) or max(given, default=0) >= count:
             raise ConfigurationError("rows that are reset, each once", field="resets", expected=f"0 to {count - 1}")

@@ -17,6 +17,7 @@ from ue_rl.bridges.serving.waiting import destroyed
 from ue_rl.errors import SessionEnded, UeRlError
 
 _log = logging.getLogger("ue_rl.bridges.mcp")
+_REMEMBERED = 1024  # clients whose session has ended, to say why
 RULES, SPEC = "ue-rl://rules", "ue-rl://spec"
 
 
@@ -89,6 +90,9 @@ class Players:
         if session is not None and session.reason and not begins:
             raise SessionEnded(f"this session has ended: {session.reason}", cure="call reset: it begins another one")
         if session is None or session.reason:
+            ended = [each for each, session in self._sessions.items() if session.reason]
+            for each in ended[:-_REMEMBERED]:  # of clients that have gone without a word
+                del self._sessions[each]
             session = self._sessions[client] = self._pool.create()
         return session
 
@@ -96,7 +100,7 @@ class Players:
         """A client has gone: its session ends."""
         session = self._sessions.pop(client, None)
         if session is not None:
-            await destroyed(session)
+            await destroyed(session, "its client has gone")
 
     async def close(self) -> None:
         """All have gone."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -91,8 +90,7 @@ async def _close(request: JsonRpc, pool: SessionPool, player: Player | None) -> 
         return failed(INVALID_PARAMS, "Invalid params - 'session_id' is required", request.id)
     if player is not None and name == player.session.id:
         return failed(INVALID_REQUEST, "this session ends with its WebSocket", request.id)
-    if not await asyncio.to_thread(pool.destroy, name):
-        return failed(INVALID_PARAMS, f"Unknown session_id: {name[:80]}", request.id)
+    await destroyed(pool.get(name))
     return _done(request, {"session_id": name, "closed": True})
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from ue_rl.bridges.openenv.messages import Action, Reset
 from ue_rl.bridges.realtime import Observation, Session, ToolCall
 from ue_rl.bridges.serving.tools import SessionTools, submitted
+from ue_rl.bridges.serving.waiting import described, state_of
 from ue_rl.errors import ConfigurationError, ToolError
 
 RESERVED = ("reset", "step", "state", "close")  # names that OpenEnv keeps for itself
@@ -61,8 +61,8 @@ class Player:
 
     async def state(self) -> dict[str, Any]:
         """See messages.State."""
-        state = await asyncio.to_thread(self.session.state)
-        return {"episode_id": self.episode_id, "step_count": self.steps, **state.as_dict()}
+        state = await state_of(self.session)
+        return {"episode_id": self.episode_id, "step_count": self.steps, **state._asdict()}
 
     def tools(self) -> list[dict[str, Any]]:
         """Their schemas, under the key of 0.3 and that of 0.10."""
@@ -86,7 +86,6 @@ class Player:
 
     async def _answer(self, seen: Observation, **instead: Any) -> dict[str, Any]:
         every = seen.as_dict()
-        text = await asyncio.to_thread(self.session.describe)
         shown = {key: every[key] for key in ("observation", "tick", "result", "info")}
-        shown |= {"text": text, "mask": every["mask"] or []}
+        shown |= {"text": await described(self.session), "mask": every["mask"] or []}
         return {"observation": shown, "reward": seen.reward, "done": seen.done, **instead}

@@ -55,7 +55,7 @@ class Socket:
                 await self._refuse("FACTORY_ERROR", error, {"factory_name": pool.name})
         finally:
             if session is not None and not named:
-                await destroyed(session)
+                await destroyed(session, "the connection of its agent has ended")
             with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
                 await socket.close()
 

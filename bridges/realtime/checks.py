@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from ue_rl.bridges.realtime.interrupts import Interrupts
 from ue_rl.bridges.realtime.observation import Action, ToolCall
 from ue_rl.errors import ActionError, ConfigurationError, InferenceError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
+from ue_rl.system.game_clock import GameClock
 from ue_rl.system.json_text import json_text
 from ue_rl.tools import ToolRegistry
 
@@ -89,9 +89,6 @@ class Checks:
                 cure="leave it out",
             )  # fmt: skip
 
-
-def tick_rate_of(rate: float | None) -> float | None:
-    """Raises ConfigurationError where it is no rate."""
-    if rate is not None and not (isinstance(rate, (int, float)) and 0 <= rate < math.inf):
-        raise ConfigurationError("no such tick rate", field="tick_rate", expected="0 or more a second", got=rate)
-    return rate
+    def tick_rate(self, rate: float | None) -> float | None:
+        """Raises ConfigurationError where it is no rate."""
+        return None if rate is None else GameClock(rate).rate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from enum import Enum, auto
 
 from ue_rl.errors import UnexpectedMessage
@@ -74,12 +75,13 @@ class LifeCycle:
     """Where one session stands; safe to use from several threads.
 
     Attributes:
-        phase: only this class sets it. reason: why the session ends; "" while it lives.
+        phase: only this class sets it. since: when that was, time.monotonic(). reason: why the session ends; "" while
+            it lives.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.phase = Phase.IDLE
+        self.phase, self.since = Phase.IDLE, time.monotonic()
         self.reason = ""
 
     @property
@@ -106,6 +108,6 @@ class LifeCycle:
         with self._lock:
             following = TABLE.get((self.phase, event))
             if following is not None:
-                self.phase = following
+                self.phase, self.since = following, time.monotonic()
                 self.reason = self.reason or reason
             return following is not None

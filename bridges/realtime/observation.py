@@ -82,7 +82,3 @@ class SessionState(NamedTuple):
     result: str
     text: str
     idle_seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return self._asdict()

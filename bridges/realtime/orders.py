@@ -39,7 +39,7 @@ class Orders:
         moving = set(rows.tolist())
         for session in sorted(list(self.waiting), key=lambda each: each.row):  # list: others may add meanwhile
             row = session.row
-            if row < 0:
+            if not session.life.live:
                 self.waiting.discard(session)
             if row not in moving or stage.acts_still(row):
                 continue

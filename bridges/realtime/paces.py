@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from ue_rl.system.game_clock import GameClock
 
+_LONGEST = 1.0  # seconds of a timer, so that those of clocks that have gone are soon gone, too
+
 
 class _Pace:
     """The rows that one clock moves.
@@ -49,36 +51,35 @@ class Paces:
         """The row moves from now on, `rate` times a second."""
         if rate not in self._paces:
             self._paces[rate] = _Pace(GameClock(rate, catch_up=self._catch_up), self._rows)
-        pace = self._paces[rate]
-        if not pace.moving.any():
-            pace.clock.restart()
-        pace.moving[row] = self.moving = True
+        self._paces[rate].moving[row] = self.moving = True
 
     def stop(self, row: int) -> None:
-        """It stands still."""
-        for pace in self._paces.values():
+        """It stands still. A clock by which no row moves is forgotten."""
+        for rate, pace in list(self._paces.items()):
             pace.moving[row] = False
-        self.moving = any(pace.moving.any() for pace in self._paces.values())
+            if not pace.moving.any():
+                del self._paces[rate]
+        self.moving = bool(self._paces)
 
     def due(self) -> NDArray[np.bool_] | None:
         """The rows whose tick is due, bool [rows]; None: no clock says so. What is due later wakes the world then."""
         found: NDArray[np.bool_] | None = None
         now = time.perf_counter()
         for pace in self._paces.values():
-            clock, some = pace.clock, pace.moving.any()
-            if some and clock.due <= now:
+            clock = pace.clock
+            if clock.due <= now:
                 before = clock.late_ticks
                 clock.tick(now)
                 if clock.late_ticks > before:
                     self._late(pace.moving)
                 found = pace.moving if found is None else found | pace.moving
-            if some and clock.rate and not pace.awaited:
+            if clock.rate and not pace.awaited:
                 pace.awaited = True
-                self._at(clock.due, partial(self._over, pace))
+                self._at(min(clock.due, now + _LONGEST), partial(self._over, pace))
         return found
 
     def clocks(self) -> list[GameClock]:
-        """All that rows have moved by."""
+        """All that rows move by."""
         return [pace.clock for pace in list(self._paces.values())]
 
     def _over(self, pace: _Pace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ class ReplayBridge(VectorBridge):
         if seen.tick:
             self._write(seen)
             return
-        self._seen = self._before(seen, self._seen)
+        self._seen = chain([seen], self._seen)
         self.outbox.truncated[0] = 1
 
     def _next(self) -> Observation:
@@ -124,11 +125,6 @@ class ReplayBridge(VectorBridge):
             return seen
         self._seen = self._player.play()
         return next(self._seen)
-
-    @staticmethod
-    def _before(first: Observation, others: Iterator[Observation]) -> Iterator[Observation]:
-        yield first
-        yield from others
 
     def _write(self, seen: Observation) -> None:
         out = self.outbox

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.bridges.realtime.checks import Checks, tick_rate_of
+from ue_rl.bridges.realtime.checks import Checks
 from ue_rl.bridges.realtime.counters import Counters
 from ue_rl.bridges.realtime.lifecycle import Event, Phase
 from ue_rl.bridges.realtime.observation import Observation
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ue_rl.bridges.realtime")
 _AS_THE_POOL: Any = object()
-_MOST_TICKS = 5000  # of one request
 _REMEMBERED = 1024  # sessions that have ended, to say why
 _STARTS_WITHIN = 120.0  # seconds that a session may load
 _CLOSED_WITHIN = 10.0
@@ -68,7 +68,7 @@ class SessionPool:
 
     Attributes:
         name: of the game. spec: of one session. handshake: the same as a CONFIG line, of one env, without newline.
-        tools: the game's. tools_json: the same as JSON. rules: in words. example: a bridge of the game.
+        tools: the game's. rules: in words. example: a bridge of the game.
         counters: what was counted. max_sessions, workers, tick_rate, planning, queue_wait: as above.
 
     Raises:
@@ -88,15 +88,14 @@ class SessionPool:
                 expected="one session and one worker at least, and no negative numbers",
             )  # fmt: skip
         self.max_sessions, self.workers, self.planning = max_sessions, count, planning
-        self.tick_rate = tick_rate_of(tick_rate)
         self._source = source = GameSource(game, max_sessions, kwargs or {}, together)
         self.name, self.spec, self.example = source.name, source.spec, source.example
         self.handshake = encode_handshake(self.spec).decode().rstrip("\n")
         self.tools = ToolRegistry.of(self.example)
-        self.tools_json = self.tools.json() if len(self.tools) else "[]"
         self.rules = str(getattr(self.example, "rules", "") or type(self.example).__doc__ or "")
         self.counters = Counters()
         self.checks = Checks(self.spec, self.tools, self.example)
+        self.tick_rate = self.checks.tick_rate(tick_rate)
         self._idle_timeout, self.queue_wait = idle_timeout, queue_wait
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
@@ -130,7 +129,7 @@ class SessionPool:
             SessionEnded: the pool is closed.
         """
         seed, options = self.checks.seed(seed), self.checks.options(options)
-        rate = self.tick_rate if tick_rate is _AS_THE_POOL else tick_rate_of(tick_rate)
+        rate = self.tick_rate if tick_rate is _AS_THE_POOL else self.checks.tick_rate(tick_rate)
         if seed is None and "SEED" in self.spec.features:
             seed = secrets.randbits(31)
         with self._lock:
@@ -292,7 +291,7 @@ class SessionPool:
         """Ends sessions that nobody uses, and those that never load; and comes again."""
         now = time.monotonic()
         for session in self.sessions():
-            if session.phase in (Phase.LAUNCHING, Phase.LOADING) and now - session.created > _STARTS_WITHIN:
+            if session.phase in (Phase.LAUNCHING, Phase.LOADING) and now - session.life.since > _STARTS_WITHIN:
                 reason = f"the game was not there within {_STARTS_WITHIN:g} s"
             elif session.idle_seconds > self._idle_timeout:
                 reason = f"nobody used it for {self._idle_timeout:g} s"
@@ -314,8 +313,7 @@ class SessionPool:
         sessions = self.sessions()
         for session in sessions:
             session.leave(Event.DESTROY, "the pool of sessions was closed")
-        for session in sessions:
-            session.wait_gone(deadline - time.monotonic())
+        futures.wait([session.gone for session in sessions], _CLOSED_WITHIN)
         self._threads.close(max(0.1, deadline - time.monotonic()))
         self._source.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,22 +14,6 @@ from ue_rl.bridges.realtime.observation import Action, Observation
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.session import Session
-
-
-class Answer(Protocol):
-    """Where the answer goes; a Future is one."""
-
-    def set_running_or_notify_cancel(self) -> bool:
-        """It is being done; False: nobody wants it any more."""
-        ...
-
-    def set_result(self, result: Observation, /) -> None:
-        """Done."""
-        ...
-
-    def set_exception(self, exception: BaseException | None, /) -> None:
-        """It cannot be done."""
-        ...
 
 
 class Request:
@@ -42,8 +26,8 @@ class Request:
     """
 
     def __init__(
-        self, answer: Answer, ticks: int = 1, actions: Sequence[Action] = (), wanted: int = 0, reset: bool = False,
-        seed: int | None = None, options: Mapping[str, Any] | None = None,
+        self, answer: Future[Observation], ticks: int = 1, actions: Sequence[Action] = (), wanted: int = 0,
+        reset: bool = False, seed: int | None = None, options: Mapping[str, Any] | None = None,
         leave: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self.answer, self.ticks, self.actions, self.wanted = answer, ticks, actions, wanted
@@ -101,15 +85,17 @@ class Batch(Request):
     ) -> None:  # fmt: skip
         self.future: Future[list[Observation]] = Future()
         self.future.set_running_or_notify_cancel()
-        super().__init__(_Part(self, 0), ticks, (), wanted, leave=leave)
+        super().__init__(Future(), ticks, (), wanted, leave=leave)
         self.places = {session: place for place, session in enumerate(sessions)}
         self.rows = rows
         self._answers: list[Any] = [None] * len(sessions)
         self._open = len(sessions)
 
-    def part(self, place: int) -> Answer:
+    def part(self, place: int) -> Future[Observation]:
         """Where the answer of a request to one session goes."""
-        return _Part(self, place)
+        part: Future[Observation] = Future()
+        part.add_done_callback(lambda done: self.put(place, done.exception() or done.result()))
+        return part
 
     def of(self, session: Session) -> Sequence[Action]:
         """See Request."""
@@ -144,19 +130,3 @@ class Batch(Request):
                 self.future.set_exception(each)
                 return
         self.future.set_result(self._answers)
-
-
-class _Part:
-    __slots__ = ("_batch", "_place")
-
-    def __init__(self, batch: Batch, place: int) -> None:
-        self._batch, self._place = batch, place
-
-    def set_running_or_notify_cancel(self) -> bool:
-        return True
-
-    def set_result(self, result: Observation, /) -> None:
-        self._batch.put(self._place, result)
-
-    def set_exception(self, exception: BaseException | None, /) -> None:
-        self._batch.put(self._place, exception)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,15 +19,14 @@ from ue_rl.bridges.realtime.observation import Action, Observation, SessionState
 from ue_rl.bridges.realtime.queues import ActionQueue, Mailbox
 from ue_rl.bridges.realtime.request import Request
 from ue_rl.errors import SessionEnded, SessionError, UnsupportedByEngine
+from ue_rl.system.json_text import json_items
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.pool import SessionPool
     from ue_rl.bridges.realtime.replay import Recorder
     from ue_rl.bridges.realtime.world import World
-    from ue_rl.spec import EnvSpec
 
-DESTROYED_WITHIN = 10.0  # seconds
-_ASKED_WITHIN = 10.0
+DESTROYED_WITHIN = ASKED_WITHIN = 10.0  # seconds
 
 
 class Session:
@@ -37,6 +36,7 @@ class Session:
         id: its name. pool: made it. tick_rate: ticks a second; 0: as fast as it can; None: it advances when told.
         planning: seconds that the world stands still at the beginning of an episode.
         world: it is a row of. life: where it stands. queue, mailbox: between the agent and the world.
+        gone: done once it has left its world.
         attached: an agent has said that it is there. kept: it may be idle for as long as it likes.
         recorder: writes its replay; None: nobody wants one.
         For its world alone: row, current (the request that is being done), waiting (those behind it), resetting,
@@ -58,19 +58,15 @@ class Session:
         self.waiting: deque[Request] = deque()
         self.resetting, self.untouched = True, False
         self.tool_answers: list[dict[str, Any]] = []
-        self.created = self._used = time.monotonic()
+        self._used = time.monotonic()
         self.world = world
-        self._gone = threading.Event()
+        self.gone: Future[None] = Future()
+        self.gone.set_running_or_notify_cancel()  # nobody who waits for it can cancel it
         self._planned: object = None
         self._listeners: list[Callable[[], None]] = []
         self.life.on(Event.LAUNCH)
 
     # -- where it stands
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Of this session: one env."""
-        return self.pool.spec
 
     @property
     def phase(self) -> Phase:
@@ -250,46 +246,48 @@ class Session:
 
     # -- in words
 
-    def state(self) -> SessionState:
-        """Where it stands, also once it has ended."""
+    def state(self, text: str | None = None) -> SessionState:
+        """Where it stands, also once it has ended. `text`: what `describe` says; None: it is asked."""
         newest = self.mailbox.newest
         tick = self.world.tick_of(self) if self.row >= 0 else newest.tick if newest is not None else 0
         return SessionState(
-            self.id, self.phase.value, tick, newest.result if newest is not None else "", self.describe(),
-            self.idle_seconds,
+            self.id, self.phase.value, tick, newest.result if newest is not None else "",
+            self.describe() if text is None else text, self.idle_seconds,
         )  # fmt: skip
 
     def describe(self) -> str:
-        """What the game says of it in words, asked between two ticks; "" where it says nothing, or no more."""
-        if not isinstance(self.pool.example, Describes) or self.row < 0:
-            return ""
+        """What the game says of it in words; "" where it says nothing within 10 s, or no more."""
+        text = self.text()
         try:
-            text = self.world.ask(lambda game: game.describe(self.row) if isinstance(game, Describes) else "")
-            return str(text.result(_ASKED_WITHIN))
-        except (SessionEnded, TimeoutError):
+            return str(text.result(ASKED_WITHIN)) if text is not None else ""
+        except (SessionError, TimeoutError):
             return ""
 
-    def map_info(self) -> dict[str, Any]:
-        """The game's map.
+    def text(self) -> Future[str] | None:
+        """The same, asked between two ticks; None where nothing is said. The future raises as `render`."""
+        if not isinstance(self.pool.example, Describes) or self.row < 0:
+            return None
+        return self.world.ask(self, lambda game, row: game.describe(row) if isinstance(game, Describes) else "")
+
+    def map_info(self) -> Future[dict[str, Any]]:
+        """The game's map, as JSON can carry it, asked between two ticks. The future raises as `render`.
 
         Raises:
-            UnsupportedByEngine: it has none. SessionEnded. TimeoutError: a tick takes more than 10 s.
+            UnsupportedByEngine: it has none. SessionEnded.
         """
         self._use()
         if not isinstance(self.pool.example, TellsMap):
             raise UnsupportedByEngine("this game has no map", cure="the bridge may define map_info(env_id)")
-        told = self.world.ask(lambda game: game.map_info(self.row) if isinstance(game, TellsMap) else {})
-        return dict(told.result(_ASKED_WITHIN))
+        return self.world.ask(
+            self, lambda game, row: json_items(game.map_info(row)) if isinstance(game, TellsMap) else {}
+        )
 
-    def render(self) -> NDArray[np.uint8] | None:
-        """The game's picture, uint8 [height, width, 3]; None where it has none now, or draws nothing.
+    def render(self) -> Future[NDArray[np.uint8] | None]:
+        """The game's picture, uint8 [height, width, 3]; None where it has none now. Asked between two ticks.
 
-        Raises:
-            SessionEnded. TimeoutError: a tick takes more than 10 s.
+        The future raises SessionEnded, and GameFailed where the game raised; the session goes on.
         """
-        drawn = self.world.ask(lambda game: game.render(self.row) if isinstance(game, Renders) else None)
-        picture: NDArray[np.uint8] | None = drawn.result(_ASKED_WITHIN)
-        return picture
+        return self.world.ask(self, lambda game, row: game.render(row) if isinstance(game, Renders) else None)
 
     # -- the end
 
@@ -300,7 +298,7 @@ class Session:
             wait: seconds to wait at most until it has left its world, whatever the game does; None: 10.
         """
         if self.leave(Event.DESTROY, "it was destroyed") and not self.pool.is_worker():
-            self.wait_gone(DESTROYED_WITHIN if wait is None else wait)
+            futures.wait([self.gone], DESTROYED_WITHIN if wait is None else wait)
 
     def leave(self, event: Event, reason: str, why: SessionError | None = None) -> bool:
         """Begins the end; False: it has begun before. `why`: for the request that is being done."""
@@ -311,10 +309,6 @@ class Session:
         self.fail_all(why)
         self.world.post(partial(self.world.end, self))
         return True
-
-    def wait_gone(self, seconds: float) -> None:
-        """Until it has left its world, or so long."""
-        self._gone.wait(max(0.0, seconds))
 
     def fail_all(self, why: SessionError | None = None) -> None:
         """Whoever waits for an answer is told that the session has ended; who is being answered, `why`."""
@@ -337,5 +331,5 @@ class Session:
         self.mailbox.close()
         if self.recorder is not None:
             self.recorder.close()
-        self._gone.set()
+        self.gone.set_result(None)
         self.tell()

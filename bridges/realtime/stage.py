@@ -15,12 +15,14 @@ from ue_rl.bridges.realtime.observation import Observation
 from ue_rl.bridges.realtime.source import no_op_of
 from ue_rl.buffers import ActionBatch
 from ue_rl.errors import NonFiniteValue
+from ue_rl.system.json_text import json_items
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.session import Session
 
 Rows = NDArray[np.intp]
 _STEP, _RESET = ActionBatch.STEP, ActionBatch.RESET
+_A_TICK = np.array([[1], [1], [-1]])  # of ticks, of those since the last observation, of those that are asked for
 
 
 class Stage:
@@ -41,7 +43,9 @@ class Stage:
         rows = bridge.num_envs
         self.bridge, self._hold, self._max_ticks = bridge, hold, max_ticks
         self._lockstep, self._together = bridge.lockstep, bridge.together
-        self.ticks, self.late, self.left, self._since = np.zeros((4, rows), np.int64)
+        counts = np.zeros((4, rows), np.int64)
+        self.late, self.ticks, self._since, self.left = counts
+        self._counted = counts[1:]  # by each tick
         self.wanted = np.zeros(rows, np.uint64)
         self.answered = True
         self._rewards = np.zeros(rows)
@@ -103,17 +107,15 @@ class Stage:
         at: Any = slice(None) if every else rows
         if self._interrupts is not None:
             self._interrupts.bits[at] = 0
-        if every and self._together:
+        if self._together:
             with step.lock:
-                step.step_all(0.0)
+                step.step_all(0.0, None if every else rows)
         else:
             bridge.inbox.command[at] = _STEP
             step.update_rl(0.0)
-            self.answered = self._together or bool(bridge.answered[0])
+            self.answered = bool(bridge.answered[0])
             bridge.answered[:] = 0
-        self.ticks[at] += 1
-        self._since[at] += 1
-        self.left[at] -= 1
+        self._counted[:, at] += _A_TICK
         stops = self.left[at] == 0
         if self.answered:
             self._rewards[at] += out.rewards[at]
@@ -138,16 +140,14 @@ class Stage:
             NonFiniteValue: a number is not finite; `env_id` says whose.
         """
         out = self.bridge.outbox
-        seen = out.obs[rows]  # a copy
-        if not np.isfinite(np.vdot(seen, seen)) and not (finite := np.isfinite(seen).all(axis=1)).all():
-            bad = int(finite.argmin())
-            raise NonFiniteValue(
-                "the game's observation is not finite",
-                fault="engine",
-                env_id=rows[bad],
-                field="OBS",
-                got=seen[bad].tolist(),
-            )
+        seen, rewards = out.obs[rows], self._rewards[rows]  # copies
+        if not np.isfinite(np.vdot(seen, seen) + rewards.sum()):
+            for name, numbers in (("observation", seen), ("reward", rewards[:, None])):
+                for bad in np.flatnonzero(~np.isfinite(numbers).all(axis=1)).tolist():
+                    raise NonFiniteValue(
+                        f"the game's {name} is not finite", fault="engine", env_id=rows[bad], field=name,
+                        got=numbers[bad].tolist(),
+                    )  # fmt: skip
         ticks, dones, cuts = self.ticks[rows], out.dones[rows] != 0, out.truncated[rows] != 0
         if not (moved and self.answered):
             dones[:] = cuts[:] = False
@@ -158,49 +158,22 @@ class Stage:
         if self._interrupts is not None and moved:
             bits, wanted = self._interrupts.bits[rows].tolist(), self.wanted[rows].tolist()
         masks: Any = out.masks[rows] if out.masks.shape[1] else [None] * len(rows)
-        every = zip(
-            rows,
-            seen,
-            ticks.tolist(),
-            self._rewards[rows].tolist(),
-            dones.tolist(),
-            cuts.tolist(),
-            self._since[rows].tolist(),
-            self.late[rows].tolist(),
-            bits,
-            wanted,
-            masks,
-            strict=True,
-        )
+        columns = (ticks, rewards, dones, cuts, self._since[rows], self.late[rows])
+        every = zip(rows, seen, bits, wanted, masks, *(column.tolist() for column in columns), strict=True)
         self._rewards[rows] = 0.0
         self._since[rows] = 0
         found = []
-        for row, obs, tick, reward, done, cut, since, late, raised, asked, mask in every:
+        for row, obs, raised, asked, mask, tick, reward, done, cut, since, late in every:
             session = sessions[row]
             assert session is not None
-            info = out.infos.pop(row, {}) if out.infos else {}
+            info = json_items(out.infos.pop(row, {})) if out.infos else {}
             if session.tool_answers:
                 info, session.tool_answers = {**info, "tools": session.tool_answers}, []
             interrupt = GAME_OVER if done else self._names.first(raised & asked or raised) if raised else ""
             result = self._results.result(row) if done and self._results is not None else ""
-            found.append(
-                Observation(
-                    session.id,
-                    tick,
-                    obs,
-                    reward,
-                    done and not cut,
-                    cut,
-                    result,
-                    info,
-                    since,
-                    session.mailbox.dropped,
-                    session.queue.dropped,
-                    late,
-                    interrupt,
-                    mask,
-                )
-            )
+            dropped = session.mailbox.dropped, session.queue.dropped
+            end = done and not cut, cut, result
+            found.append(Observation(session.id, tick, obs, reward, *end, info, since, *dropped, late, interrupt, mask))
         return found
 
     def forget(self) -> None:

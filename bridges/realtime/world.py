@@ -26,7 +26,6 @@ from ue_rl.bridges.realtime.source import close_bridge
 from ue_rl.bridges.realtime.stage import Rows, Stage
 from ue_rl.bridges.realtime.workers import Turn, Workers
 from ue_rl.errors import ConfigurationError, GameFailed, ProtocolError, SessionEnded, UeRlError
-from ue_rl.system.game_clock import GameClock
 from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class World:
         workers: run it. counters: of the pool. hold, max_ticks, catch_up: see SessionPool.
 
     Attributes:
-        orders: the actions that wait.
+        orders: the actions that wait. paces: by which rows move.
     """
 
     turn = Turn.IDLE
@@ -62,7 +61,7 @@ class World:
         self._sessions: list[Session | None] = [None] * rows
         self._newcomers: deque[Session] = deque()
         self._resets: list[tuple[Session, Request | None]] = []
-        self._paces = Paces(
+        self.paces = Paces(
             rows, catch_up, workers.at, partial(workers.schedule, self, first=True), late=self._count_late
         )
         self._stage: Stage | None = None
@@ -82,17 +81,21 @@ class World:
         while self._inbox:
             self._inbox.popleft()()
 
-    def ask(self, what: Callable[[BaseBridge], Any]) -> Future[Any]:
-        """What it gives, called with the bridge between two ticks."""
+    def ask(self, session: Session, what: Callable[[BaseBridge, int], Any]) -> Future[Any]:
+        """What `what(bridge, row)` gives, called between two ticks."""
         answer: Future[Any] = Future()
 
         def call() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
             try:
-                if self._stage is None:
-                    raise SessionEnded("the game is not there any more")
-                answer.set_result(what(self._stage.bridge))
-            except Exception as error:  # noqa: BLE001 - raised at who asked
+                if self._stage is None or session.row < 0:
+                    raise SessionEnded("the game is not there")
+                answer.set_result(what(self._stage.bridge, session.row))
+            except SessionEnded as error:
                 answer.set_exception(error)
+            except Exception as error:  # noqa: BLE001 - logged, and raised at who asked
+                answer.set_exception(_game_failed(session, error))
 
         self.post(call)
         return answer
@@ -101,10 +104,6 @@ class World:
         """Ticks of its episode."""
         stage, row = self._stage, session.row
         return int(stage.ticks[row]) if stage is not None and row >= 0 else 0
-
-    def clocks(self) -> list[GameClock]:
-        """By which rows have moved."""
-        return self._paces.clocks()
 
     def run(self, until: float) -> bool:
         """See Job."""
@@ -149,7 +148,9 @@ class World:
         self._resets.append((session, None))
 
     def end(self, session: Session) -> None:
-        """The session leaves; its row is free."""
+        """The session leaves; its row is free. Once more would do nothing."""
+        if session.gone.done():
+            return
         session.fail_all()
         session.current, row = None, session.row
         if row >= 0:
@@ -240,11 +241,11 @@ class World:
         row, rate = session.row, session.tick_rate
         if row < 0 or not session.life.may(Event.START) or rate is None:
             return
-        self._paces.start(row, rate)
+        self.paces.start(row, rate)
 
     def _stop(self, row: int) -> None:
         self._told[row], self._told_rows = False, None
-        self._paces.stop(row)
+        self.paces.stop(row)
 
     # -- episodes
 
@@ -313,7 +314,7 @@ class World:
 
     def _due(self) -> Rows:
         """The rows that move in the next tick."""
-        if self._paces.moving and (moving := self._paces.due()) is not None:
+        if self.paces.moving and (moving := self.paces.due()) is not None:
             return np.flatnonzero(moving | self._told)
         if self._told_rows is None:
             self._told_rows = np.flatnonzero(self._told)
@@ -334,7 +335,7 @@ class World:
         except Exception as error:  # noqa: BLE001 - logged, and it ends the sessions
             self._failed(rows.tolist(), error)
             return
-        if self._paces.moving:
+        if self.paces.moving:
             stops |= ~self._told[rows]
         if np.count_nonzero(stops):
             self._publish(stage, rows[stops].tolist())
@@ -386,9 +387,14 @@ class World:
                 self._end_failed(session, error)
 
     def _end_failed(self, session: Session, error: Exception) -> None:
-        said = error.plain() if isinstance(error, UeRlError) else repr(error)
-        reason = f"the game failed: {said}"
-        _log.error("session %s ended: %s", session.id, reason, exc_info=error)
+        failed = _game_failed(session, error)
         self._counters.add("sessions_failed")
-        session.leave(Event.LOSE, reason, GameFailed(reason, field="session_id", got=session.id))
+        session.leave(Event.LOSE, failed.message, failed)
         self.end(session)
+
+
+def _game_failed(session: Session, error: Exception) -> GameFailed:
+    """For who waits; the traceback is logged."""
+    reason = f"the game failed: {error.plain() if isinstance(error, UeRlError) else repr(error)}"
+    _log.error("session %s: %s", session.id, reason, exc_info=error)
+    return GameFailed(reason, field="session_id", got=session.id)

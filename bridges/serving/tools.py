@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ue_rl.bridges.realtime import Observation, Session, SessionPool, ToolCall
-from ue_rl.bridges.serving.waiting import queued
+from ue_rl.bridges.serving.waiting import queued, state_of
 from ue_rl.errors import ConfigurationError, ToolError
 from ue_rl.tools import ToolRegistry, ToolSchema
 
@@ -43,17 +43,18 @@ async def advance(session: Session, ticks: int, action: list[float] | None = Non
 
 async def get_observation(session: Session) -> Observation:
     """What is seen now, as numbers; nothing moves on."""
-    return await asyncio.to_thread(lambda: session.latest)
+    return session.mailbox.newest or await submitted(session, ticks=0)
 
 
-async def get_game_state(session: Session) -> Any:
+async def get_game_state(session: Session) -> dict[str, Any]:
     """Where the game stands: phase, tick, result, and a text that describes it."""
-    return await asyncio.to_thread(session.state)
+    return (await state_of(session))._asdict()
 
 
 async def get_map_info(session: Session) -> dict[str, Any]:
     """What the game says of its map."""
-    return await asyncio.to_thread(session.map_info)
+    await get_observation(session)  # before the game is there it has no map
+    return await asyncio.wrap_future(session.map_info())
 
 
 _OF_EVERY_GAME = (reset, step, advance, get_observation, get_game_state, get_map_info)

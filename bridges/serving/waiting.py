@@ -1,4 +1,4 @@
-"""What an event loop waits for without being held up: a place in a pool's queue, the end of a session."""
+"""What an event loop waits for without being held up: a place in a pool's queue, a game's words, a session's end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from ue_rl.bridges.realtime.session import DESTROYED_WITHIN, Session
-from ue_rl.errors import ResourceExhausted
+from ue_rl.bridges.realtime.lifecycle import Event
+from ue_rl.bridges.realtime.observation import SessionState
+from ue_rl.bridges.realtime.session import ASKED_WITHIN, DESTROYED_WITHIN, Session
+from ue_rl.errors import ResourceExhausted, SessionError
 
 _T = TypeVar("_T")
 _TRY_AGAIN = 0.01  # seconds
@@ -37,7 +39,21 @@ async def queued(submit: Callable[[], Future[_T]], seconds: float) -> _T:
             return await asyncio.wrap_future(future)
 
 
-async def destroyed(session: Session) -> None:
-    """Ends a session, and waits until it has left its world; one that is cancelled has ended it all the same."""
-    session.destroy(wait=0)
-    await asyncio.to_thread(session.wait_gone, DESTROYED_WITHIN)
+async def described(session: Session) -> str:
+    """See Session.describe."""
+    text = session.text()
+    try:
+        return "" if text is None else await asyncio.wait_for(asyncio.wrap_future(text), ASKED_WITHIN)
+    except (SessionError, asyncio.TimeoutError):
+        return ""
+
+
+async def state_of(session: Session) -> SessionState:
+    """See Session.state."""
+    return session.state(await described(session))
+
+
+async def destroyed(session: Session, reason: str = "it was destroyed") -> None:
+    """Ends a session, and waits until it has left its world, 10 s at most; one that is cancelled has ended it, too."""
+    session.leave(Event.DESTROY, reason)
+    await asyncio.wait([asyncio.wrap_future(session.gone)], timeout=DESTROYED_WITHIN)

@@ -19,12 +19,9 @@ from ue_rl.errors import (
 )
 
 _NAMED: dict[StatusCode, type[UeRlError]] = {
-    StatusCode.ABORTED: SessionEnded,
+    **{StatusCode[kind.code]: kind for kind in (GameFailed, ResourceExhausted, SessionEnded, SessionNotFound)},
     StatusCode.DEADLINE_EXCEEDED: EngineTimeout,
-    StatusCode.INTERNAL: GameFailed,
     StatusCode.INVALID_ARGUMENT: ConfigurationError,
-    StatusCode.NOT_FOUND: SessionNotFound,
-    StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
     StatusCode.UNAVAILABLE: EngineUnreachable,
     StatusCode.UNIMPLEMENTED: UnsupportedByEngine,
 }

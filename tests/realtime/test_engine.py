@@ -11,6 +11,7 @@ from tests.realtime.games import OneByOne, Sums
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.realtime.engine import SessionsBridge, serve
+from ue_rl.compliance import check
 from ue_rl.connecting import open_transport
 from ue_rl.errors import ConfigurationError, EngineDisconnected, UeRlError
 from ue_rl.testing import MemoryTransport
@@ -99,6 +100,17 @@ def test_in_real_time_a_step_takes_the_newest_observation() -> None:
             assert (got.obs[:, 0] == [1, 2]).all()
             assert (total == got.obs[:, 2]).all(), "no reward is lost with an observation that nobody has seen"
             transport.close()
+
+
+def test_a_check_blames_no_engine_in_real_time_for_what_comes_meanwhile() -> None:
+    only = ["what partial batches do", "requests in two pieces", "several lines in one write", "a seed twice"]
+    with SessionPool("tests.sessions.game:Drift", max_sessions=2, workers=1, tick_rate=50) as pool:
+        with serve(pool, "127.0.0.1", 0, num_envs=2) as server:
+            report = check(server.url, only=only)
+    texts = {each.check: each.text for each in report.findings}
+    assert report.mistakes == []
+    assert "do not repeat" in texts["what partial batches do"]
+    assert "in real time no seed" in texts["a seed twice"]
 
 
 @pytest.mark.parametrize("rate", [None, 200.0])

@@ -181,7 +181,7 @@ def test_state_in_words() -> None:
         session = pool.create()
         session.advance(2)
         assert session.state()[1:5] == ("PLAYING", 2, "", "tick 2")
-        assert session.map_info() == {"size": [1, 1]}
+        assert session.map_info().result(20) == {"size": [1, 1]}
         session.advance(2, [[1]])
         assert session.state()[1:5] == ("GAME_OVER", 3, "win", "tick 3")
         session.destroy()

@@ -179,6 +179,14 @@ def test_free_running_goes_on_without_a_request(free: Engine) -> None:
         assert ticks(free, sock) - before > 3
 
 
+@pytest.mark.parametrize("game", MODES, indirect=True)
+def test_a_free_running_game_is_an_engine_in_real_time(game: Engine, request: pytest.FixtureRequest) -> None:
+    transport = open_transport(f"tcp://127.0.0.1:{game.port}", wait=10)
+    with contextlib.closing(transport):
+        in_lock_step = "lock-step" in request.node.name
+        assert ("REALTIME" in transport.connect().features) is not in_lock_step
+
+
 def test_the_time_scale_of_a_free_running_game_leaves_the_tick_as_long_as_it_is(free: Engine) -> None:
     with free.dial() as sock:
         assert free.ask(sock, "TIME_SCALE=8") == "OK"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -118,6 +119,7 @@ def test_a_tool_is_called_in_its_place(dialled: Any) -> None:
 
 WRONG: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
     "too few numbers": ({"actions": [messages.Action(action=b"1234")]}, Status.INVALID_ARGUMENT, "8 bytes"),
+    "too many": ({"actions": [an_action([0, 0])] * 5001}, Status.INVALID_ARGUMENT, "at most 5000"),
     "NaN": ({"actions": [an_action([np.nan, 0])]}, Status.INVALID_ARGUMENT, "ACT"),
     "an unknown tool": ({"actions": [an_action(tool="fly")]}, Status.INVALID_ARGUMENT, "TOOL_NOT_FOUND"),
     "wrong arguments": (
@@ -390,6 +392,8 @@ import sys
 from tests.sessions.game import Drift
 from ue_rl.bridges.grpc import serve
 from ue_rl.bridges.realtime import SessionPool
+from ue_rl.sessions import limits
+limits._ALIVE = [(name, min(value, 1000)) for name, value in limits._ALIVE]
 with SessionPool(Drift, max_sessions=2, workers=1) as pool, serve(pool) as server:
     print(server.url, flush=True)
     sys.stdin.read()
@@ -406,20 +410,20 @@ asyncio.run(main())
 """
 
 
-def test_a_client_that_is_killed_loses_its_session() -> None:
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_client_that_is_killed_or_stands_still_loses_its_session(way: signal.Signals) -> None:
     """Three processes: events of grpc.aio may wait for one another where several event loops share a process."""
     piped: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", SERVER], **piped) as server:
         url = server.stdout.readline().strip()
         with subprocess.Popen([sys.executable, "-c", KILLED, url], **piped) as client:
             name = client.stdout.readline().strip()
+            client.send_signal(way)
+            with grpc.insecure_channel(url.removeprefix("grpc://")) as channel:
+                stub = SessionsStub(channel)
+                eventually(lambda: not stub.ListSessions(messages.ListSessionsRequest()).sessions, 40)
+                code, details = refused(lambda: advanced(stub, name))
             client.kill()
-        with grpc.insecure_channel(url.removeprefix("grpc://")) as channel:
-            stub = SessionsStub(channel)
-            eventually(
-                lambda: not stub.ListSessions(messages.ListSessionsRequest()).sessions, 40
-            )  # at the latest by keepalive
-            code, details = refused(lambda: advanced(stub, name))
         assert code is Status.ABORTED
         assert "stream of its agent was lost" in details
         server.stdin.close()

@@ -12,6 +12,7 @@ import pytest
 from tests.sessions.game import Drift
 from tests.sessions.talking import mcp_client, mcp_session, plain
 from tests.support.waiting import eventually
+from ue_rl.bridges.mcp.playing import Players
 
 OF_EVERY_GAME = ["reset", "step", "advance", "get_observation", "get_game_state", "get_map_info"]
 
@@ -83,6 +84,17 @@ async def test_a_session_too_many_and_one_that_has_ended(served: Any) -> None:
         assert (wrong, answer["code"]) == (True, "ABORTED")
         assert "the dog ate it" in answer["message"]
         assert (await called(one, "reset"))[1] is False, "another one begins"
+
+
+async def test_clients_that_have_gone_without_a_word_are_forgotten(make_pool: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("ue_rl.bridges.mcp.playing._REMEMBERED", 2)
+    pool = make_pool()
+    players = Players(pool)
+    for client in "abcde":
+        await players.call(client, "reset", {})
+        pool.sessions()[0].destroy()
+    told = {client: (await players.call(client, "advance", {"ticks": 1}))["isError"] for client in "ade"}
+    assert told == {"a": False, "d": True, "e": True}, "a client of long ago begins anew"
 
 
 async def test_resources(served: Any) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
@@ -184,6 +185,33 @@ def test_a_wrong_message_has_its_code_and_costs_nothing(socket: Socket, message:
     socket.reset()
     assert socket.code(message) == code
     assert socket.step(action=[0.0, 0.0])["observation"]["tick"] == 1
+
+
+class Odd(Drift):
+    """Infos and a map of NumPy's numbers; its words fail."""
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        super().step_envs(actions, env_ids)
+        for env in env_ids:
+            self.write_info(env, {"pushed": actions[env].copy(), "none": {1}})
+
+    def map_info(self, env_id: int) -> dict[str, Any]:
+        return {"left": np.float32(-4), "ore": np.arange(3)}
+
+    def describe(self, env_id: int) -> str:
+        raise ZeroDivisionError("no words")
+
+
+def test_what_json_cannot_carry_breaks_no_connection(opened: Any, caplog: pytest.LogCaptureFixture) -> None:
+    _, client = opened(Odd)
+    with client.websocket_connect("/ws") as open_socket:
+        socket = Socket(open_socket)
+        socket.reset()
+        seen = socket.step(action=[0.5, 0.0])["observation"]
+        assert (seen["info"], seen["text"]) == ({"pushed": [0.5, 0.0]}, "")
+        told = socket.step(type="call_tool", tool_name="get_map_info")["observation"]["result"]
+        assert told == {"left": -4.0, "ore": [0, 1, 2]}
+    assert "no words" in caplog.text
 
 
 def test_a_session_that_has_ended_says_why(opened: Any) -> None:

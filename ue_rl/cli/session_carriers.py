@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ue_rl.system.lazy import named_if_missing
-
-
-class SessionServer(Protocol):
-    """What serves sessions.
-
-    Attributes:
-        url: what a client connects to.
-    """
-
-    url: str
-
-    def close(self) -> None:
-        """Ends its threads; the pool stays."""
 
 
 class SessionCarrier(NamedTuple):
     """One carrier: an option --NAME PORT.
 
     Attributes:
-        module: has `serve(pool, host, port, **options) -> SessionServer`, which listens when it returns; with `stdio`
-            also `serve_stdio(pool) -> None`, which returns when its client has gone.
+        module: has `serve(pool, host, port, **options)`, which listens when it returns; what it returns has a `url`,
+            and `close()` ends its threads, not the pool. With `stdio` also `serve_stdio(pool)`, which returns when its
+            client has gone.
         help: of the option. stdio: takes "stdio" in place of a port. options: of the command that `serve` takes.
     """
 

@@ -50,7 +50,7 @@ def replay(file: Path, gif: Path | None, tcp: int | None, host: str, kwargs: str
         for seen in player.play():
             ticks += seen.tick > 0
             total += seen.reward
-            if film is not None and not film.full and (picture := player.session.render()) is not None:
+            if film is not None and not film.full and (picture := player.session.render().result()) is not None:
                 film.add(picture)
         cut = "" if recorded.whole else "; the file was cut off behind that"
         game, count = recorded.header["game"], len(recorded.episodes)

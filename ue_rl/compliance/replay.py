@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
-from ue_rl.compliance.peer import States
+from ue_rl.compliance.peer import Skip, States
 from ue_rl.spec import EnvType
 
 _MOST = 64  # steps
@@ -69,6 +69,13 @@ def takes_seeds(bench: Bench) -> bool:
     """RLBASE has no field for a seed, whatever FEATURES say. In real time a seed does not decide an episode."""
     spec = bench.peer().spec
     return "SEED" in spec.features and "REALTIME" not in spec.features and spec.env_type is not EnvType.RLBASE
+
+
+def need_seeds(bench: Bench) -> None:
+    """Raises Skip where a seed does not decide an episode."""
+    if not takes_seeds(bench):
+        real_time = "REALTIME" in bench.peer().spec.features
+        raise Skip("in real time no seed decides an episode" if real_time else "FEATURES has no SEED")
 
 
 def replayed(bench: Bench) -> Episode | None:

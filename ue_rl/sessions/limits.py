@@ -14,6 +14,7 @@ _RECEIVE, _SEND = 64 * _MiB, 16 * _MiB
 _ALIVE = (  # a peer that is gone without a word is found out within 15 s
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )

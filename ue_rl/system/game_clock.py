@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 
 import numpy as np
 
@@ -34,8 +35,8 @@ class GameClock:
             raise ConfigurationError("no such tick rate", field="tick_rate", expected="0 or more a second", got=rate)
         self.rate, self.period = rate, 1 / rate if rate else 0.0
         self._catch_up, self._tolerance = catch_up, tolerance * self.period
-        self._lateness = np.zeros(_KEPT if rate else 1)
-        self._ticks = self.late_ticks = 0
+        self._lateness: deque[float] = deque(maxlen=_KEPT)
+        self.late_ticks = 0
         self.due = time.perf_counter() + self.period
 
     def restart(self) -> None:
@@ -49,8 +50,7 @@ class GameClock:
         if not self.rate:
             self.due = now
             return 0.0
-        self._lateness[self._ticks % _KEPT] = late
-        self._ticks += 1
+        self._lateness.append(late)
         self.late_ticks += late > self._tolerance
         self.due += self.period
         if not self._catch_up and self.due <= now:
@@ -59,7 +59,5 @@ class GameClock:
 
     def lateness(self, last: int = _KEPT) -> dict[str, float]:
         """Seconds by which the `last` ticks (4096 at most) were late: p50, p99, max."""
-        count = max(1, min(self._ticks, last, _KEPT))
-        known = self._lateness.take(range(self._ticks - count, self._ticks), mode="wrap")
-        p50, p99, most = np.percentile(known, (50, 99, 100)).tolist()
+        p50, p99, most = np.percentile(list(self._lateness)[-last:] or [0.0], (50, 99, 100)).tolist()
         return {"p50": p50, "p99": p99, "max": most}

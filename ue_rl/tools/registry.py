@@ -115,9 +115,9 @@ class ToolRegistry:
         """Of all tools."""
         return [tool.schema for tool in self._tools.values()]
 
-    def json(self) -> str:
-        """A list of all of them, as MCP writes them: name, description, inputSchema."""
-        return json.dumps([schema.as_dict() for schema in self.schemas()])
+    def json(self, key: str = "inputSchema") -> str:
+        """A list of all of them, see ToolSchema.as_dict."""
+        return json.dumps([schema.as_dict(key) for schema in self.schemas()])
 
     def validate(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function takes them: of the declared types, with the defaults of what was not given.

@@ -6,7 +6,7 @@ from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.memory_peer import MemoryPeer
 from ue_rl.compliance.peer import Skip
-from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of, takes_seeds
+from ue_rl.compliance.replay import Episode, affordable, need_seeds, replay, seeds_of, takes_seeds
 
 _ROUNDING = 1e-4
 _WAKES = 3  # frames
@@ -56,8 +56,7 @@ def mixed(bench: Bench) -> str:
 def same(bench: Bench) -> str:
     """The episode over this carrier is that over the first one."""
     numbers(bench)
-    if not takes_seeds(bench):
-        raise Skip("FEATURES has no SEED")
+    need_seeds(bench)
     bench.needs_right(
         "reset-ignored",
         "seed-ignored",

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip
-from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of, takes_seeds
+from ue_rl.compliance.replay import Episode, affordable, need_seeds, replay, seeds_of
 from ue_rl.spec import EnvType
 
 _ROUNDING = 1e-5
@@ -17,8 +17,7 @@ _ALIKE = 8  # so many seeds in a row that begin alike are one
 
 
 def _seeded(bench: Bench) -> None:
-    if not takes_seeds(bench):
-        raise Skip("FEATURES has no SEED")
+    need_seeds(bench)
     numbers(bench)
     bench.needs_right(
         "reset-ignored", "stale-reset", "done-after-reset", "resets-all", "wrong-env-acted", "seed-refused"

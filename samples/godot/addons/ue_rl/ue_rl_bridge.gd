@@ -133,6 +133,8 @@ func _describe() -> String:
 	var features = PoolStringArray(["TRUNC", "ERROR", "SEQ", "TIME_SCALE", "PAUSE"])
 	if repeatable:
 		features.append("SEED")
+	if not lock_step:
+		features.append("REALTIME")
 	for feature in ["OPTIONS", "INFO", "MASK"]:
 		if _envs[0].has_method("rl_" + feature.to_lower()):
 			features.append(feature)
