@@ -203,10 +203,10 @@ class LockStep:
         self.ticks += 1
         self.caller = threading.get_ident()
         try:
-            inbox = self.inbox
-            if self.check.has_choices:
+            inbox, check = self.inbox, self.check
+            if check.has_choices and (check.masked or not check.all_choices(inbox.actions)):
                 inbox.command[:] = _STEP
-                self.check.of_trainer(inbox, self.outbox)
+                check.of_trainer(inbox, self.outbox)
                 inbox.command[:] = _NOTHING
             if self._agents:
                 self._act(self._all, inbox.actions)

@@ -10,8 +10,8 @@
 #include "../system/_arrays.h"
 #include "_float_text.h"
 #include "_own_dicts.h"
-#include "_parts.h"
 #include "_sockets.h"
+#include "_steps.h"
 
 enum { FORM_MULTI = 0, FORM_SINGLE = 1, FORM_RLBASE = 2, FORM_MASK = 3, OBSERVATIONS = 4, SETTINGS = 8, AGENTS = 16, NUMBERED = 32 };
 enum {
@@ -53,8 +53,6 @@ static PyObject *failure_tuple(const Failure *f, const char *base)
 }
 
 /* -- arguments: what is read or written, and the arrays of a step */
-
-static const Dtype INT64 = {"int64", "lq", 8};
 
 typedef struct {
     const Dtype *dtype;
@@ -976,6 +974,9 @@ static PyMethodDef METHODS[] = {
     FAST(encode_states, "env_ids, obs, rewards, dones, truncated, masks, layout, form, number=0"),
     FAST(find_number, "data, start, end"),
     FAST(copy_parts, "rows, parts"),
+    FAST(write_choices, "actions, choices"),
+    FAST(find_no_choice, "actions, low, high"),
+    FAST(take_step, "obs, rewards, dones, returns, started, now, limit"),
     FAST(own_dicts, "kept, key, value"),
 #ifndef _WIN32
     FAST(decode_state_lines, STATES "stride, fill, form"),
