@@ -4,7 +4,7 @@
 
 CartPole-v1, 16 envs; the bridge's engine is a second process. 128 steps a rollout, batches of 256, 4 epochs, one torch
 thread. Contenders take turns, the order reversed from round to round; ratios are medians of the rounds' ratios. Between
-two steps a policy acts: here the bridge's own code runs with the caches that this leaves, which loops of steps alone hide.
+two steps a policy acts, so that the bridge's code meets caches that are cold, which loops of steps alone hide.
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ class ActionCheck:
     """For one spec. A row is an env's, or an agent's, which has as many numbers and choices as its own group.
 
     Attributes:
-        has_choices: some numbers of an action are choices. masked: not all of them are always legal. illegal: how many actions the masks that they answered did
-            not allow, each counted once however long it runs; the first one is logged, none is refused.
+        has_choices: some numbers of an action are choices. masked: not all of them are always legal.
+        illegal: how many actions the masks that they answered did not allow, each counted once however long it runs;
+            the first one is logged, none is refused.
     """
 
     def __init__(self, spec: EnvSpec) -> None:

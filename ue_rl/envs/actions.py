@@ -87,7 +87,8 @@ class _LeafWriter:
         self._end = self._first + np.array(counts or (0,), np.int64)
         self._add = starts if zero_based and leaf.starts else None
         add = 0 if self._add is None else starts
-        self._choices = None if self._box or self._wide else np.array([np.broadcast_to(x, leaf.size) for x in (self._first, self._end, add)])
+        choices = [np.broadcast_to(numbers, leaf.size) for numbers in (self._first, self._end, add)]
+        self._choices = None if self._box or self._wide else np.array(choices)
         self._write_choices = load("kernels").write_choices
 
     def __call__(self, actions: Any, ignored: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:

@@ -111,9 +111,9 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         kernels = load("kernels")
         self._own_dicts, self._take_step = kernels.own_dicts, kernels.take_step
         # Stable-Baselines3 wants a dict of its own for each env in every step, with this key, as DummyVecEnv gives it:
-        # VecNormalize, VecTransposeImage, callbacks and people's wrappers write into it, HerReplayBuffer and the journal
-        # keep it. So one is given out again only where nobody has kept or changed it. Those of the next step and of the
-        # one after it: by then a loop has dropped what it was given two steps before.
+        # VecNormalize, VecTransposeImage, callbacks and people's wrappers write into it; HerReplayBuffer and the
+        # journal keep it. So one is given out again only where nobody has kept or changed it. Those of the next step
+        # and of the one after it: by then a loop has dropped what it was given two steps before.
         self._next_infos: tuple[list[dict[str, Any]], list[dict[str, Any]]] = [{}] * n, [{}] * n
         self._returns = np.zeros(n, np.float64)
         self._steps = 0

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Periodic:
-    """Saves into `store` every `save_freq` env-steps or `save_interval` seconds; 0 of either: only the other one counts.
+    """Saves into `store` every `save_freq` env-steps or `save_interval` seconds; 0 of one: the other alone counts.
 
     Attributes:
         last: the Checkpoint that was saved last by this object; None before.
