@@ -99,9 +99,8 @@ class ShmSteps:
         inbox = self._bridge.inbox
         wanted = np.frombuffer(ask, np.uint8)
         resets = ask.count(ActionBatch.RESET)
-        if self._per_env == 1 and resets + ask.count(ActionBatch.NOTHING) == len(
-            ask
-        ):  # between two steps, as a rule few
+        alone = resets + ask.count(ActionBatch.NOTHING) == len(ask)
+        if alone and self._per_env == 1:  # between two steps, as a rule of few envs
             env = -1
             for _ in range(resets):
                 env = ask.index(ActionBatch.RESET, env + 1)

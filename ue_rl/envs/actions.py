@@ -96,7 +96,7 @@ class _LeafWriter:
         if array.shape != self._shape:
             raise _wrong_shape(self._shape, array.shape, self._path)
         if self._choices is not None and array.dtype == _INT64 and ignored is None and array.flags.carray:
-            written = self._write_choices(array, self._choices)
+            written: NDArray[np.float32] | int = self._write_choices(array, self._choices)
             if not isinstance(written, int):
                 return written
         if array.dtype.kind not in "fiub":
