@@ -30,7 +30,7 @@ import numpy as np
 from ue_rl.connecting import open_transport
 from ue_rl.engines.lifecycle import Change, LifeState
 from ue_rl.errors import RestartsSpent
-from ue_rl.testing.engines.line_engine import LineEngine
+from ue_rl.testing.engines.loop import LineEngine
 
 FAULTS = {
     "double": "comes a second time, late",

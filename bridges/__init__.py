@@ -5,51 +5,6 @@ simulation works on arrays; MultiAgentBridge or VectorAgentsBridge where an env 
 Gymnasium env, PettingZooBridge any PettingZoo env, MujocoBridge is an engine itself.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ue_rl.system.lazy import lazy
 
-if TYPE_CHECKING:
-    from ue_rl.bridges.base import BaseBridge as BaseBridge
-    from ue_rl.bridges.base import Mode as Mode
-    from ue_rl.bridges.gymnasium import GymnasiumBridge as GymnasiumBridge
-    from ue_rl.bridges.mujoco import MujocoBridge as MujocoBridge
-    from ue_rl.bridges.mujoco_tasks import MujocoTask as MujocoTask
-    from ue_rl.bridges.multi_agent import MultiAgentBridge as MultiAgentBridge
-    from ue_rl.bridges.multi_env import MultiEnvBridge as MultiEnvBridge
-    from ue_rl.bridges.pettingzoo import PettingZooBridge as PettingZooBridge
-    from ue_rl.bridges.runners import run_in_process as run_in_process
-    from ue_rl.bridges.runners import run_in_thread as run_in_thread
-    from ue_rl.bridges.runners import run_shm_in_process as run_shm_in_process
-    from ue_rl.bridges.runners import run_shm_in_thread as run_shm_in_thread
-    from ue_rl.bridges.runners import serve as serve
-    from ue_rl.bridges.runners import serve_shm as serve_shm
-    from ue_rl.bridges.shm.host import ShmHost as ShmHost
-    from ue_rl.bridges.shm.upgrade import ShmUpgrader as ShmUpgrader
-    from ue_rl.bridges.single_env import SingleEnvBridge as SingleEnvBridge
-    from ue_rl.bridges.tcp.server import BridgeServer as BridgeServer
-    from ue_rl.bridges.vector import VectorBridge as VectorBridge
-    from ue_rl.bridges.vector_agents import VectorAgentsBridge as VectorAgentsBridge
-
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "base": "BaseBridge Mode",
-        "gymnasium": "GymnasiumBridge",
-        "mujoco": "MujocoBridge",
-        "mujoco_tasks": "MujocoTask",
-        "multi_agent": "MultiAgentBridge",
-        "multi_env": "MultiEnvBridge",
-        "pettingzoo": "PettingZooBridge",
-        "runners": "run_in_process run_in_thread run_shm_in_process run_shm_in_thread serve serve_shm",
-        "shm.host": "ShmHost",
-        "shm.upgrade": "ShmUpgrader",
-        "single_env": "SingleEnvBridge",
-        "tcp.server": "BridgeServer",
-        "vector": "VectorBridge",
-        "vector_agents": "VectorAgentsBridge",
-    },
-    optional=("MujocoBridge",),
-)
+__getattr__, __dir__ = lazy(__name__, optional=("MujocoBridge",))

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.bridges.calls import known_parameters
 from ue_rl.bridges.game import Game, Mode
 from ue_rl.bridges.hosting import ComputesRewards, ListsParameters, Pauses, PolicyInterface, Renders, ScalesTime
 from ue_rl.bridges.lockstep import LockStep
-from ue_rl.bridges.parameters import known_parameters
 from ue_rl.bridges.policy import Policy
 from ue_rl.bridges.runners import ThreadHandle, run_in_thread
 from ue_rl.bridges.tcp.server import BridgeServer

@@ -16,28 +16,29 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.bridges.calls import blames_options
 from ue_rl.bridges.game import EnvIds
 from ue_rl.bridges.gymnasium_envs import (
     AnyEnv,
     EnvFactory,
     EnvMaker,
-    GameParameters,
+    HoldsEnvs,
     attribute,
     flat_mask,
+    make_gymnasium,
     render_fps,
     reset_keywords,
     rewards_of_goals,
 )
-from ue_rl.bridges.reset_options import blames_options
 from ue_rl.bridges.vector import VectorBridge
 from ue_rl.errors import ConfigurationError
 from ue_rl.spaces.gymnasium import ObservationWriter, action_reader, find_image, getter, tree_of
 from ue_rl.spaces.tree import Leaf, LeafKind, Space
 from ue_rl.spec import DEFAULT_FPS, ActionSpec, EnvSpec, EnvType, ImageSpec
-from ue_rl.wire.json_text import json_items
+from ue_rl.system.json_text import json_items
 
 
-class GymnasiumBridge(VectorBridge):
+class GymnasiumBridge(HoldsEnvs, VectorBridge):
     """Gymnasium envs behind one bridge.
 
     Args:
@@ -65,12 +66,7 @@ class GymnasiumBridge(VectorBridge):
             envs, or envs with different spaces.
     """
 
-    # Only where the envs can: a host asks whether they are there, see ue_rl/bridges/hosting.py.
-    render: Callable[[int], NDArray[np.uint8] | None]
-    compute_reward: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.float32]]
-    list_parameters: Callable[[], dict[str, tuple[float, float, float]]]
-    get_parameter: Callable[[str, int], float]
-    set_parameter: Callable[[str, float, int], None]
+    compute_reward: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.float32]]  # where the envs can
 
     def __init__(
         self,
@@ -84,21 +80,16 @@ class GymnasiumBridge(VectorBridge):
         parameters: Mapping[str, tuple[float, float, float]] | None = None,
         **make_kwargs: Any,
     ) -> None:
-        self._maker = EnvMaker(env, make_kwargs)
-        num_envs = len(self._maker.sources) if num_envs is None else num_envs
-        if num_envs < 1:
-            raise ConfigurationError("size out of range", field="ENV_COUNT", expected="1 or more", got=num_envs)
-        first = self._maker.make([])
-        self.envs: list[AnyEnv] = [first]
+        maker = EnvMaker(env, lambda source: make_gymnasium(source, make_kwargs), _spaces_of)
+        first, num_envs = self.hold(maker, num_envs, parameters)
         self._send_info = send_info
         self._reset_takes = reset_keywords(first)
-        self._parameters = GameParameters(self.envs, parameters)
         action = ActionSpec.of(tree_of(first.action_space, "ACT_SPACE"))
         self._to_env = action_reader(first.action_space)
         self._masks = env_type is not EnvType.RLBASE and _wants_masks(first, action, masks)
         features = {"TRUNC", *(word.upper() for word in self._reset_takes)} | ({"INFO"} if send_info else set())
         if env_type is not EnvType.RLBASE:  # which has no words for these
-            features |= self._offer_abilities(first)
+            features |= self.offer_what_envs_can()
         super().__init__(
             EnvSpec(
                 act_size=action.size,
@@ -126,15 +117,8 @@ class GymnasiumBridge(VectorBridge):
                 got=(spec.obs_size, spec.act_size),
             )
         with self.lock:
-            prepared = 0 if self._spec is None else len(self.envs)
-            while len(self.envs) < spec.num_envs:
-                self.envs.append(self._maker.make(self.envs))
-            while len(self.envs) > spec.num_envs:
-                self.envs.pop().close()
-            for env_id in range(prepared, len(self.envs)):
-                self._parameters.prepare(env_id)
-            self._mask_askers = [attribute(env, "action_masks") for env in self.envs]
             super().configure(spec)
+            self._mask_askers = [attribute(env, "action_masks") for env in self.envs]
 
     def reset_envs(
         self, env_ids: EnvIds, seeds: Sequence[int | None], options: Sequence[dict[str, Any] | None]
@@ -174,46 +158,19 @@ class GymnasiumBridge(VectorBridge):
                 if info:
                     self._note(env, info)
 
-    def close(self) -> None:
-        """Closes the envs."""
-        for env in self.envs:
-            env.close()
-
-    # -- what may be offered
-
-    def _offer_abilities(self, env: AnyEnv) -> set[str]:
-        """Gives this bridge the methods that its envs can answer; the features that say so."""
-        features = {"MASK"} if self._masks else set()
-        if env.render_mode == "rgb_array":
-            self.render = self._render
-            features.add("RENDER")
-        rewards = rewards_of_goals(env)
+    def offer_what_envs_can(self) -> set[str]:
+        """See HoldsEnvs."""
+        features = super().offer_what_envs_can() | ({"MASK"} if self._masks else set())
+        rewards = rewards_of_goals(self.envs[0])
         if rewards is not None:
             self.compute_reward = rewards
             features.add("GOAL_REWARD")
-        if self._parameters.parameters:
-            self.list_parameters = self._parameters.list
-            self.get_parameter = self._parameters.get
-            self.set_parameter = self._parameters.set
         return features
-
-    def _render(self, env_id: int = 0) -> NDArray[np.uint8] | None:
-        """The env's picture, uint8 [height, width, 3]; None where it has none now."""
-        try:
-            picture = self.envs[env_id].render()
-        except gym.error.DependencyNotInstalled as error:
-            raise ConfigurationError(
-                "this env cannot render here", got=str(error), cure="install what it names"
-            ) from error
-        return None if picture is None else np.asarray(picture, np.uint8)
 
     # -- rows
 
     def _observation_side(self, space: Any, images: bool) -> dict[str, Any]:
-        """The observation's arguments of EnvSpec; also makes what writes the rows.
-
-        An image alone, and a Dict of an `image` and one row `obs`, are said as they were before there were trees.
-        """
+        """The observation's arguments of EnvSpec, without a tree where they say it all; makes what writes the rows."""
         path = find_image(space) if images else None
         tree = tree_of(space, "OBS_SPACE", path)
         own_image = None if path is None else getter(path)(space)
@@ -258,6 +215,10 @@ class GymnasiumBridge(VectorBridge):
             plain = json_items(info)
             if plain:
                 self.write_info(env, plain)
+
+
+def _spaces_of(env: AnyEnv) -> dict[Any, Any]:
+    return {name: getattr(env, name) for name in ("observation_space", "action_space")}
 
 
 def _plain_row(tree: Space) -> Leaf | None:

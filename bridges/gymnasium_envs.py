@@ -1,4 +1,4 @@
-"""What GymnasiumBridge does with single envs: making them, and what they offer beside reset and step."""
+"""Envs of other libraries in a bridge: making and holding them, and what they offer beside reset and step."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ue_rl.bridges.base import BaseBridge
 from ue_rl.errors import ConfigurationError
-from ue_rl.spec import DEFAULT_FPS, MAX_FPS, Parameter
+from ue_rl.spec import DEFAULT_FPS, MAX_FPS, EnvSpec, Parameter
 
 AnyEnv = gym.Env[Any, Any]
 EnvFactory = Callable[[], AnyEnv]
@@ -28,29 +29,29 @@ class EnvMaker:
     """Makes the envs of one bridge: all with the same spaces, each an object of its own.
 
     Args:
-        env: a registered id, a callable that makes an env, or several callables: env i is made by the i-th, in turns
-            where there are more envs. kwargs: for gymnasium.make or the callable.
+        env: what makes an env, or several such: env i is made by the i-th, in turns where there are more envs.
+        make: an env of one of these. spaces_of: name -> space, of an env. same: what these are, for an error.
 
     Raises:
-        ConfigurationError: an unknown id, no callables.
+        ConfigurationError: nothing makes an env.
     """
 
-    def __init__(self, env: str | EnvFactory | Sequence[EnvFactory], kwargs: dict[str, Any]) -> None:
-        self.sources: list[Any] = [env]
-        if isinstance(env, Sequence) and not isinstance(env, str):
-            self.sources = list(env)
+    def __init__(
+        self, env: Any, make: Callable[[Any], Any], spaces_of: Callable[[Any], dict[Any, Any]], same: str = "spaces"
+    ) -> None:
+        self.sources: list[Any] = list(env) if isinstance(env, Sequence) and not isinstance(env, str) else [env]
         if not self.sources:
             raise ConfigurationError("no env is given", field="env", expected="an id, or callables")
-        self._kwargs = kwargs
+        self._make, self._spaces_of, self._same = make, spaces_of, same
 
-    def make(self, made: Sequence[AnyEnv]) -> AnyEnv:
+    def make(self, made: Sequence[Any]) -> Any:
         """One more env beside those that are `made` already.
 
         Raises:
             ConfigurationError: it is one of those, or has other spaces.
         """
         number = len(made)
-        env = _make(self.sources[number % len(self.sources)], self._kwargs)
+        env = self._make(self.sources[number % len(self.sources)])
         for i, other in enumerate(made):
             if env.unwrapped is other.unwrapped:
                 raise ConfigurationError(
@@ -61,17 +62,85 @@ class EnvMaker:
                     got=f"that of env {i}, a {type(env).__name__}",
                     cure="make the env within the callable: lambda: MyEnv(), not lambda: env",
                 )
-        for name in ("observation_space", "action_space"):
-            if made and getattr(env, name) != getattr(made[0], name):
-                raise ConfigurationError(
-                    f"envs of one bridge have the same spaces, but this {name} is another",
-                    field="env",
-                    env_id=number,
-                    expected=getattr(made[0], name),
-                    got=getattr(env, name),
-                    cure="host envs with other spaces in an engine of their own",
-                )
+        if made and (own := self._spaces_of(env)) != (wanted := self._spaces_of(made[0])):
+            raise ConfigurationError(
+                f"envs of one bridge have the same {self._same}, but these are others",
+                field="env",
+                env_id=number,
+                expected={name: space for name, space in wanted.items() if own.get(name) != space},
+                got={name: space for name, space in own.items() if wanted.get(name) != space},
+                cure="host envs with other spaces in an engine of their own",
+            )
         return env
+
+
+class HoldsEnvs(BaseBridge):
+    """A bridge of another library's envs: one object for each env of its spec.
+
+    Attributes:
+        envs: the objects.
+    """
+
+    envs: list[Any]
+    # Only where the envs can: a host asks whether they are there, see ue_rl/bridges/hosting.py.
+    render: Callable[[int], NDArray[np.uint8] | None]
+    list_parameters: Callable[[], dict[str, tuple[float, float, float]]]
+    get_parameter: Callable[[str, int], float]
+    set_parameter: Callable[[str, float, int], None]
+
+    def hold(
+        self, maker: EnvMaker, num_envs: int | None, parameters: Mapping[str, tuple[float, float, float]] | None
+    ) -> tuple[Any, int]:
+        """(the first env, how many there are to be); before the spec is made. None: one for each of the sources.
+
+        Raises:
+            ConfigurationError: none, or see EnvMaker and GameParameters.
+        """
+        count = len(maker.sources) if num_envs is None else num_envs
+        if count < 1:
+            raise ConfigurationError("size out of range", field="ENV_COUNT", expected="1 or more", got=count)
+        self._maker = maker
+        self.envs = [maker.make([])]
+        self._parameters = GameParameters(self.envs, parameters)
+        return self.envs[0], count
+
+    def offer_what_envs_can(self) -> set[str]:
+        """Gives this bridge the methods that its envs can answer; the features that say so."""
+        if self._parameters.parameters:
+            self.list_parameters = self._parameters.list
+            self.get_parameter = self._parameters.get
+            self.set_parameter = self._parameters.set
+        if getattr(self.envs[0], "render_mode", None) != "rgb_array":
+            return set()
+        self.render = self._render
+        return {"RENDER"}
+
+    def configure(self, spec: EnvSpec) -> None:
+        """See BaseBridge.configure; makes or closes envs until there are `spec.num_envs`."""
+        with self.lock:
+            prepared = 0 if self._spec is None else len(self.envs)
+            while len(self.envs) < spec.num_envs:
+                self.envs.append(self._maker.make(self.envs))
+            while len(self.envs) > spec.num_envs:
+                self.envs.pop().close()
+            for env_id in range(prepared, len(self.envs)):
+                self._parameters.prepare(env_id)
+            super().configure(spec)
+
+    def close(self) -> None:
+        """Closes the envs."""
+        for env in self.envs:
+            env.close()
+
+    def _render(self, env_id: int = 0) -> NDArray[np.uint8] | None:
+        """The env's picture, uint8 [height, width, 3]; None where it has none now."""
+        try:
+            picture = self.envs[env_id].render()
+        except gym.error.DependencyNotInstalled as error:
+            raise ConfigurationError(
+                "this env cannot render here", got=str(error), cure="install what it names"
+            ) from error
+        return None if picture is None else np.asarray(picture, np.uint8)
 
 
 def reset_keywords(env: AnyEnv) -> frozenset[str]:
@@ -211,7 +280,8 @@ def _place(env: AnyEnv, path: str) -> tuple[Any, str]:
     return owner, last
 
 
-def _make(env: str | EnvFactory, kwargs: dict[str, Any]) -> AnyEnv:
+def make_gymnasium(env: str | EnvFactory, kwargs: dict[str, Any]) -> AnyEnv:
+    """Of a registered id, or a callable; raises ConfigurationError: Gymnasium cannot make it."""
     if not isinstance(env, str):
         return env(**kwargs)
     try:

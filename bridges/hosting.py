@@ -28,7 +28,6 @@ class PolicyInterface(Protocol):
 
     def run_inference(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [n, obs_size] -> float32 [n, act_size]."""
-        ...
 
 
 @runtime_checkable
@@ -37,7 +36,6 @@ class ChecksSizes(Protocol):
 
     def require(self, obs_size: int, act_size: int) -> None:
         """Raises ModelMismatch where a bridge of these sizes does not fit it."""
-        ...
 
 
 @runtime_checkable
@@ -46,7 +44,6 @@ class ChecksSpaces(Protocol):
 
     def require_spaces(self, spec: EnvSpec) -> None:
         """Raises ModelMismatch where a bridge of this spec does not fit it."""
-        ...
 
 
 @runtime_checkable
@@ -55,7 +52,6 @@ class ForgetsEpisodes(Protocol):
 
     def reset(self, env_ids: Sequence[int] | None = None) -> None:
         """A new episode begins in `env_ids`; None: in all."""
-        ...
 
 
 @runtime_checkable
@@ -64,7 +60,6 @@ class ActsPerEnv(Protocol):
 
     def run_inference_for(self, env_ids: Sequence[int], observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Observations float32 [n, obs_size], row i of env `env_ids[i]` -> float32 [n, act_size]."""
-        ...
 
 
 @runtime_checkable
@@ -74,13 +69,11 @@ class TakesMasks(Protocol):
     @property
     def takes_masks(self) -> bool:
         """Whether it heeds them."""
-        ...
 
     def run_inference_for(
         self, env_ids: Sequence[int], observations: NDArray[np.float32], *, action_masks: NDArray[Any] | None = None
     ) -> NDArray[np.float32]:
         """As ActsPerEnv; `action_masks` uint8 [n, mask_size], 1 = legal."""
-        ...
 
 
 # -- what a game may offer beside the callbacks
@@ -92,7 +85,6 @@ class ListsParameters(Protocol):
 
     def list_parameters(self) -> dict[str, tuple[float, float, float]]:
         """Name -> (value, low, high)."""
-        ...
 
 
 @runtime_checkable
@@ -101,7 +93,6 @@ class SetsParameters(Protocol):
 
     def set_parameter(self, name: str, value: float, env_id: int) -> None:
         """Of one env; -1: of all. Name, range and env id have been checked."""
-        ...
 
 
 @runtime_checkable
@@ -110,7 +101,6 @@ class GetsParameters(Protocol):
 
     def get_parameter(self, name: str, env_id: int) -> float:
         """Of one env."""
-        ...
 
 
 @runtime_checkable
@@ -119,7 +109,6 @@ class ScalesTime(Protocol):
 
     def set_time_scale(self, scale: float) -> None:
         """1: real time. Positive and finite."""
-        ...
 
 
 @runtime_checkable
@@ -128,7 +117,6 @@ class Pauses(Protocol):
 
     def set_paused(self, paused: bool) -> None:
         """False also where the trainer goes without having let the game go on. See also `paused` of LockStep."""
-        ...
 
 
 @runtime_checkable
@@ -137,7 +125,6 @@ class Renders(Protocol):
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
         """uint8 [height, width, 3]; None: there is no picture now. The env id has been checked."""
-        ...
 
 
 @runtime_checkable
@@ -146,7 +133,6 @@ class ComputesRewards(Protocol):
 
     def compute_reward(self, achieved: NDArray[np.float32], desired: NDArray[np.float32]) -> Any:
         """Goals, float32 [n, k] each -> n rewards."""
-        ...
 
 
 @runtime_checkable
@@ -161,7 +147,6 @@ class BeginsContracts(Protocol):
         env_ids: Sequence[int],
     ) -> None:
         """For `env_ids`; empty: for all. `randomization`: name -> (low, high) to draw from."""
-        ...
 
 
 @runtime_checkable
@@ -170,7 +155,6 @@ class HearsClose(Protocol):
 
     def trainer_closes(self, reason: str) -> None:
         """Empty: no reason was given."""
-        ...
 
 
 @runtime_checkable
@@ -179,7 +163,6 @@ class Closes(Protocol):
 
     def close(self) -> None:
         """Called by `ue-rl serve` once it has stopped serving."""
-        ...
 
 
 @runtime_checkable
@@ -188,7 +171,6 @@ class RegistersCommands(Protocol):
 
     def register_commands(self, dispatcher: Any) -> None:
         """Called once, with the host's ue_rl.commands Dispatcher."""
-        ...
 
 
 # -- what a game may offer to sessions that do not wait (bridges/realtime)
@@ -201,7 +183,6 @@ class HasNoOp(Protocol):
     @property
     def no_op(self) -> Sequence[float]:
         """act_size numbers: the action of a tick for which nobody gave one."""
-        ...
 
 
 @runtime_checkable
@@ -210,7 +191,6 @@ class AppliesActions(Protocol):
 
     def apply_action(self, env_id: int, action: NDArray[np.float32]) -> None:
         """An action beside the tick's own, float32 [act_size], before that tick. The world does not move."""
-        ...
 
 
 @runtime_checkable
@@ -220,7 +200,6 @@ class NamesInterrupts(Protocol):
     @property
     def interrupts(self) -> Interrupts:
         """Their names, and in which envs each was raised in the last tick."""
-        ...
 
 
 @runtime_checkable
@@ -229,7 +208,6 @@ class KnowsResults(Protocol):
 
     def result(self, env_id: int) -> str:
         """Asked when an episode has ended: "win", "lose" or "draw", "" where it is none of them."""
-        ...
 
 
 @runtime_checkable
@@ -238,7 +216,6 @@ class Describes(Protocol):
 
     def describe(self, env_id: int) -> str:
         """What the agent of this env sees now, for minds that read."""
-        ...
 
 
 @runtime_checkable
@@ -247,7 +224,6 @@ class TellsMap(Protocol):
 
     def map_info(self, env_id: int) -> dict[str, Any]:
         """What JSON can carry."""
-        ...
 
 
 # -- upgrades: another carrier for a session that began as text over TCP
@@ -264,7 +240,6 @@ class UpgradableSession(Protocol):
 
     def write(self, data: bytes) -> None:
         """Sends on the first connection."""
-        ...
 
     def detach(self) -> socket.socket:
         """Takes the first connection from the server: a blocking socket, which the caller closes.
@@ -272,11 +247,9 @@ class UpgradableSession(Protocol):
         Raises:
             OSError: too many files are open; then nothing has changed.
         """
-        ...
 
     def finish(self) -> None:
         """The trainer has gone; from any thread."""
-        ...
 
 
 class Upgrade(Protocol):
@@ -288,7 +261,6 @@ class Upgrade(Protocol):
 
     def close(self) -> None:
         """The session is over, or the server stops: ends the thread before it returns; idempotent."""
-        ...
 
 
 class Upgrader(Protocol):
@@ -296,7 +268,6 @@ class Upgrader(Protocol):
 
     def offer(self, bridge: BaseBridge) -> str | None:
         """The handshake's SHM value for a new session; None: there is nothing to offer now."""
-        ...
 
     def accept(self, line: bytes, session: UpgradableSession) -> Upgrade | None:
         """The trainer's first line was `SHM=..`: answer it with `session.write`.
@@ -310,8 +281,6 @@ class Upgrader(Protocol):
         Raises:
             ProtocolError: the line does not fit the offer; ends the session.
         """
-        ...
 
     def withdraw(self) -> None:
         """The offer was not taken: the trainer speaks text, or has gone."""
-        ...

@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.action_check import ActionCheck
+from ue_rl.bridges.calls import apply_with_resets, blames_options
 from ue_rl.bridges.game import AgentArrays, EnvIds, Envs, Game, Mode, Told
 from ue_rl.bridges.hosting import Pauses
-from ue_rl.bridges.parameters import apply_with_resets
 from ue_rl.bridges.policy import Policy
-from ue_rl.bridges.reset_options import blames_options
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import ConfigurationError, MalformedMessage
 from ue_rl.spec import EnvSpec

@@ -8,17 +8,20 @@ from __future__ import annotations
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.bridges.mujoco_commands import Clock, Simulated, checked_rate, send_or_drop
+from ue_rl.bridges.calls import check_env
+from ue_rl.bridges.mujoco_commands import Clock, checked_rate, send_or_drop
 from ue_rl.bridges.mujoco_library import mj
-from ue_rl.bridges.parameters import check_env
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, messages, text
 from ue_rl.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.mujoco import MujocoBridge
 
 Picture = NDArray[np.uint8]
 
@@ -39,7 +42,7 @@ class Cameras:
         ConfigurationError: no such camera, or a size below 1.
     """
 
-    def __init__(self, bridge: Simulated, size: tuple[int, int], camera: str | int | None) -> None:
+    def __init__(self, bridge: MujocoBridge, size: tuple[int, int], camera: str | int | None) -> None:
         self._bridge, model = bridge, bridge.model
         self._height, self._width = map(int, size)
         if min(size) < 1:
@@ -81,11 +84,7 @@ class Cameras:
         return self._picture(env_id * len(self._names) + self._own)
 
     def _picture(self, camera: int) -> Picture:
-        """uint8 [height, width, 3].
-
-        Raises:
-            ConfigurationError: OpenGL cannot be used here.
-        """
+        """uint8 [height, width, 3]; raises ConfigurationError: OpenGL cannot be used here."""
         env, k = divmod(camera, len(self._names))
         _, data = self._bridge.physics.simulation(env)
         if self._thread is None:

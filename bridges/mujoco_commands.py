@@ -4,44 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.bridges.calls import check_env
 from ue_rl.bridges.mujoco_library import mj
-from ue_rl.bridges.mujoco_physics import Physics
-from ue_rl.bridges.parameters import check_env
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, messages, text
 from ue_rl.errors import ConfigurationError, RingFull
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.mujoco import MujocoBridge
 
 _log = logging.getLogger("ue_rl.bridges")
 
 _HINGE, _SLIDE, _FREE = (int(getattr(mj.mjtJoint, f"mjJNT_{kind}")) for kind in ("HINGE", "SLIDE", "FREE"))
 _OF_JOINTS = (int(mj.mjtTrn.mjTRN_JOINT), int(mj.mjtTrn.mjTRN_JOINTINPARENT))
 _XBODY = int(mj.mjtObj.mjOBJ_XBODY)
-
-
-class Simulated(Protocol):
-    """What the commands need of a MujocoBridge."""
-
-    model: Any
-    name: str
-    physics: Physics
-
-    @property
-    def num_envs(self) -> int:
-        """Envs behind it."""
-        ...
-
-    def single_step(self) -> None:
-        """Steps all envs once."""
-        ...
-
-    def send_event(self, method: int, payload: Any = None) -> bool:
-        """See BaseBridge."""
-        ...
 
 
 class Clock:
@@ -66,11 +47,7 @@ class Clock:
 
 
 def checked_rate(rate: float) -> float:
-    """`rate`.
-
-    Raises:
-        ConfigurationError: negative or not finite.
-    """
+    """`rate`; raises ConfigurationError: negative or not finite."""
     if not 0 <= rate < np.inf:
         raise ConfigurationError(
             "a rate is finite and not negative; 0 is one message in each step", field="rate_hz", got=rate
@@ -88,7 +65,7 @@ class SceneCommands:
         actuator_names: of each number of an action.
     """
 
-    def __init__(self, bridge: Simulated) -> None:
+    def __init__(self, bridge: MujocoBridge) -> None:
         self._bridge, model = bridge, bridge.model
         self._joints = {
             _name(model.joint(j), "joint", j): j for j in range(model.njnt) if model.jnt_type[j] in (_HINGE, _SLIDE)
@@ -326,7 +303,7 @@ class SceneCommands:
         return found
 
 
-def send_or_drop(bridge: Simulated, method: int, payload: Any) -> bool:
+def send_or_drop(bridge: MujocoBridge, method: int, payload: Any) -> bool:
     """Sends an event of a stream; False: nobody is there, or nobody reads, and it is dropped."""
     try:
         return bridge.send_event(method, payload)

@@ -12,17 +12,17 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ue_rl.bridges.gymnasium_envs import GameParameters, flat_mask
+from ue_rl.bridges.gymnasium_envs import EnvMaker, HoldsEnvs, flat_mask
 from ue_rl.bridges.multi_agent import MultiAgentBridge
 from ue_rl.errors import ConfigurationError
 from ue_rl.spaces.gymnasium import action_reader, flat_reader, tree_of
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
-from ue_rl.wire.json_text import json_items
+from ue_rl.system.json_text import json_items
 
 _NUMBERED = re.compile(r"(.+)_(0|[1-9][0-9]*)")
 
 
-class PettingZooBridge(MultiAgentBridge):
+class PettingZooBridge(HoldsEnvs, MultiAgentBridge):
     """PettingZoo envs behind one bridge, one instance per env.
 
     Args:
@@ -43,12 +43,6 @@ class PettingZooBridge(MultiAgentBridge):
             its agents, one env object for several envs, or envs with different agents or spaces.
     """
 
-    # Only where the envs can, see GymnasiumBridge.
-    render: Callable[[int], NDArray[np.uint8] | None]
-    list_parameters: Callable[[], dict[str, tuple[float, float, float]]]
-    get_parameter: Callable[[str, int], float]
-    set_parameter: Callable[[str, float, int], None]
-
     def __init__(
         self,
         env: str | Callable[..., Any] | Sequence[Callable[..., Any]],
@@ -60,32 +54,22 @@ class PettingZooBridge(MultiAgentBridge):
         parameters: Mapping[str, tuple[float, float, float]] | None = None,
         **make_kwargs: Any,
     ) -> None:
-        self._sources = [_maker(env)] if isinstance(env, str) or callable(env) else list(env)
-        num_envs = len(self._sources) if num_envs is None else num_envs
-        if num_envs < 1 or not self._sources:
-            raise ConfigurationError("size out of range", field="ENV_COUNT", expected="1 or more", got=num_envs)
-        self._kwargs = make_kwargs
-        self.envs: list[Any] = []
-        self.envs.append(self._make_env())
-        first = self.envs[0]
+        sources = _maker(env) if isinstance(env, str) else env
+        maker = EnvMaker(
+            sources, lambda source: _parallel(source(**make_kwargs)), _spaces_of, "agents with the same spaces"
+        )
+        first, num_envs = self.hold(maker, num_envs, parameters)
         self._spaces = _spaces_of(first)
         groups = _found_groups(self._spaces) if groups is None else groups
         self._ids = _check_groups(groups, self._spaces)
         self._in_turns = type(first).__name__ == "turn_based_aec_to_parallel_wrapper"
         hides_masks = any(_hides_mask(observed) for observed, _ in self._spaces.values())
-        self._parameters = GameParameters(self.envs, parameters)
         taken = inspect.signature(first.reset).parameters
         self._reset_takes = {name for name in ("seed", "options") if name in taken or "kwargs" in taken}
         features = {"TRUNC", *(word.upper() for word in self._reset_takes)} | ({"INFO"} if send_info else set())
         if masks or (masks is None and hides_masks):
             features.add("MASK")
-        if getattr(first, "render_mode", None) == "rgb_array":
-            self.render = self._render
-            features.add("RENDER")
-        if self._parameters.parameters:
-            self.list_parameters = self._parameters.list
-            self.get_parameter = self._parameters.get
-            self.set_parameter = self._parameters.set
+        features |= self.offer_what_envs_can()
         made = [AgentGroup(name, len(ids), self._spec_of(ids[0])) for name, ids in groups.items()]
         names = [name for group in made for name in group.agent_names]
         self._id_of = dict(zip(names, self._ids, strict=True))
@@ -99,15 +83,8 @@ class PettingZooBridge(MultiAgentBridge):
         super().__init__(made, num_envs, features)
 
     def configure(self, spec: EnvSpec) -> None:
-        """See MultiAgentBridge.configure; makes or closes envs until there are `spec.num_envs`."""
+        """See HoldsEnvs.configure and MultiAgentBridge.configure."""
         with self.lock:
-            prepared = 0 if self._spec is None else len(self.envs)
-            while len(self.envs) < spec.num_envs:
-                self.envs.append(self._make_env())
-            while len(self.envs) > spec.num_envs:
-                self.envs.pop().close()
-            for env_id in range(prepared, len(self.envs)):
-                self._parameters.prepare(env_id)
             self._observations: list[dict[Any, Any]] = [{}] * spec.num_envs
             self._results: list[tuple[dict[Any, Any], ...]] = [({}, {}, {})] * spec.num_envs
             self._infos: list[dict[Any, Any]] = [{}] * spec.num_envs
@@ -169,27 +146,7 @@ class PettingZooBridge(MultiAgentBridge):
         present = self._observations[env_id]
         return {self._name_of[agent]: json_items(info) for agent, info in given if info and agent in present}
 
-    def close(self) -> None:
-        """Closes the envs."""
-        for env in self.envs:
-            env.close()
-
     # -- helpers
-
-    def _make_env(self) -> Any:
-        number = len(self.envs)
-        env = _parallel(self._sources[number % len(self._sources)](**self._kwargs))
-        if any(env.unwrapped is other.unwrapped for other in self.envs):
-            raise ConfigurationError(
-                "the same env object was given for two envs: each steps on its own", field="env",
-                env_id=number, cure="make the env within the callable: lambda: parallel_env(), not lambda: env",
-            )  # fmt: skip
-        if self.envs and _spaces_of(env) != self._spaces:
-            raise ConfigurationError(
-                "envs of one bridge have the same agents with the same spaces, but these are others",
-                field="env", env_id=number, expected=self._spaces, got=_spaces_of(env),
-            )  # fmt: skip
-        return env
 
     def _spec_of(self, agent: Any) -> EnvSpec:
         observed, acted = self._spaces[agent]
@@ -197,16 +154,9 @@ class PettingZooBridge(MultiAgentBridge):
         action = ActionSpec.of(tree_of(acted, "ACT_SPACE"))
         return EnvSpec(obs.size, action.size, action=action, obs_space=obs)
 
-    def _render(self, env_id: int = 0) -> NDArray[np.uint8] | None:
-        """The env's picture, uint8 [height, width, 3]; None where it has none now."""
-        picture = self.envs[env_id].render()
-        return None if picture is None else np.asarray(picture, np.uint8)
 
-
-def _maker(env: str | Callable[..., Any]) -> Callable[..., Any]:
-    """What makes the envs of a PettingZoo module; a callable as it is."""
-    if callable(env):
-        return env
+def _maker(env: str) -> Callable[..., Any]:
+    """What makes the envs of a PettingZoo module."""
     try:
         module = pkgutil.resolve_name(env)
     except (ImportError, AttributeError, ValueError) as error:

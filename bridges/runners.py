@@ -17,13 +17,14 @@ import multiprocessing
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from ue_rl.bridges.shm.host import ShmHost
-from ue_rl.bridges.signals import ends_in_order
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.bridges.turns import Host
 from ue_rl.errors import ConfigurationError, EngineTimeout, UeRlError
@@ -41,6 +42,7 @@ _Self = TypeVar("_Self", bound="_Handle")
 _Host = TypeVar("_Host", bound=Host)
 # (bridge, options, stop, ready): serves until `stop` is set (None: until Ctrl-C); ready(host): trainers can connect now
 Serve = Callable[["BaseBridge", dict[str, Any], "threading.Event | None", Callable[[Any], None]], None]
+_NAMES = ("SIGTERM", "SIGHUP", "SIGBREAK")  # SIGBREAK: a closed console on Windows
 
 
 def over_tcp(
@@ -99,11 +101,7 @@ async def _until(stop: threading.Event | None) -> None:
 
 
 class _Handle(abc.ABC):
-    """A running engine. Close it, or use it as a context manager.
-
-    Attributes:
-        url: what a trainer connects to.
-    """
+    """A running engine. Close it, or use it as a context manager."""
 
     url: str
 
@@ -315,3 +313,44 @@ def serve_shm(bridge: BaseBridge, *, ready: Callable[[ShmHost], None] = lambda h
     """
     with ends_in_order(), contextlib.suppress(KeyboardInterrupt):
         over_shm(bridge, options, None, ready)
+
+
+@contextmanager
+def ends_in_order(for_good: bool = False) -> Iterator[None]:
+    """Within it, the first of these signals raises SystemExit(128 + its number): 143 for SIGTERM, 129 for SIGHUP.
+
+    What comes after the first is ignored: everything is being closed. A signal that is ignored already (nohup), or that
+    the program handles itself, is left alone, and so is everything outside of the main thread.
+
+    Args:
+        for_good: the process ends with the block: after a first signal the others stay ignored behind it, too.
+    """
+    came = False
+    taken = [
+        number
+        for number in (getattr(signal, name, None) for name in _NAMES)
+        if number is not None
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(number) is signal.SIG_DFL
+    ]
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        for one in taken:
+            signal.signal(one, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken if not (came and for_good) else ():
+            signal.signal(number, signal.SIG_DFL)
+
+
+def signal_of(code: object) -> str | None:
+    """The name of the signal that `ends_in_order` gave this exit code; None: it gave none such."""
+    known = {128 + int(getattr(signal, name)): name for name in _NAMES if hasattr(signal, name)}
+    return known.get(code) if isinstance(code, int) else None

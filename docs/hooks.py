@@ -210,12 +210,15 @@ def lines_of(text: str) -> list[tuple[str, bool]]:
 def reference(package: str) -> str:
     """Directives of mkdocstrings for all public names, functions first; those of a module in the order of its file.
 
-    A package imports them as `X as X`; a module lists them as `__all__`, or they are its classes and functions.
+    A package imports them as `X as X`, in its `__init__.pyi` where it has one; a module lists them as `__all__`, or
+    they are its classes and functions.
     """
     place = ROOT.joinpath(*package.split("."))
     is_package = place.is_dir()
-    tree = ast.parse((place / "__init__.py" if is_package else place.with_suffix(".py")).read_text("utf-8"))
-    imports = [alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
+    files = [place / "__init__.pyi", place / "__init__.py", place.with_suffix(".py")]
+    tree = ast.parse(next(file for file in files if file.is_file()).read_text("utf-8"))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module != package]
+    imports = [alias for node in found for alias in node.names]
     listed = [
         name
         for node in tree.body

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import importlib.util
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,26 +20,36 @@ from tests.ahead import Ahead
 if TYPE_CHECKING:
     from tests.harness.warm_cli import WarmCli
 
+TESTS = Path(__file__).resolve().parent
 # Before torch is imported: with as many workers as cores, torch's threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What tests start finds tests.harness as they do, wherever it runs.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-if sys.dont_write_bytecode:  # as in many containers: each of some hundred processes would compile the library anew
-    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = tempfile.mkdtemp(prefix="ue_rl-pycache-")
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the workers come here with that folder
-    sys.dont_write_bytecode = False
-    atexit.register(shutil.rmtree, sys.pycache_prefix, ignore_errors=True)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS.parent), os.environ.get("PYTHONPATH")]))
+# As in many containers: each of some hundred processes would compile the library anew, and each worker the tests. Not
+# into a folder of its own (PYTHONPYCACHEPREFIX): Python would look there for torch's bytecode, too, and compile it.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["MONO_DISABLE_SHARED_AREA"] = "1"  # a mono that is killed would leave its counters in /dev/shm
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Signals reach the tests' processes even where the suite was started in the background or by nohup."""
+    _begin_elsewhere(config)
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def _begin_elsewhere(config: pytest.Config) -> None:
+    """Each worker collects the folders of tests/ from another one on: what one has compiled, the others only read."""
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    if worker and [Path(each).resolve() for each in config.args] == [TESTS]:
+        folders = sorted({str(file.relative_to(TESTS).parts[0]) for file in TESTS.rglob("test_*.py")})
+        first = int(worker["workerid"].removeprefix("gw")) * len(folders) // worker["workercount"]
+        config.args = [str(TESTS / name) for name in folders[first:] + folders[:first]]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -55,14 +62,14 @@ def pytest_collection() -> Iterator[None]:
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests first, so that no worker is left alone with one at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Slow tests first, so that no worker is left alone with one at the end; the same order in each worker."""
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, item.path))
 
 
 @pytest.fixture(scope="session")

@@ -24,27 +24,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TREES = ("ue_rl", "connections", "bridges", "inference", "tests", "docs", "samples", "benchmarks")
-# Module to the tests that cover it, the fastest first; each in a process of its own, up to the first that fails.
+# What stands for the codec and both kernels: the quick files in one process, then the twins, then what is drawn.
+WIRE = [
+    "tests/wire/test_codec_edges.py tests/wire/test_golden_vectors.py tests/wire/test_agents_and_masks.py",
+    "tests/wire/test_twins.py tests/wire/test_lines.py",
+    "tests/wire/test_kernels.py",
+]
+# Module to the tests that cover it, the fastest first; each entry in a process of its own, up to the first that fails.
 TARGETS = {
     "ue_rl/wire/session.py": ["tests/test_session.py"],
-    "ue_rl/wire/codec.py": [
-        "tests/wire/test_codec_edges.py",
-        "tests/wire/test_golden_vectors.py",
-        "tests/wire/test_agents_and_masks.py",
-        "tests/wire/test_kernels.py",
-    ],
-    **{
-        f"ue_rl/wire/kernels_{part}.py": [
-            "tests/wire/test_codec_edges.py",
-            "tests/wire/test_golden_vectors.py",
-            "tests/wire/test_agents_and_masks.py",
-            "tests/wire/test_twins.py",
-            "tests/wire/test_kernels.py",
-        ]
-        for part in ("pure", "rows", "writing")
-    },
+    "ue_rl/wire/codec.py": WIRE,
+    **{f"ue_rl/wire/kernels_{part}.py": WIRE for part in ("pure", "rows", "writing")},
     "ue_rl/shm/header.py": ["tests/shm/test_header_limits.py", "tests/shm/test_header.py"],
-    "inference/server/protocol.py": ["tests/inference/test_policy_protocol.py"],
+    "inference/server/engine.py": ["tests/inference/test_policy_protocol.py"],
     "inference/export/verify.py": [
         "tests/inference/test_verify.py",
         "tests/inference/test_export_refusals.py",
@@ -242,6 +234,7 @@ def _passes(tree: Path, test: str, timeout: float) -> bool:
             output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
+            print(f"  longer than {timeout:.0f} s: {test}", file=sys.stderr, flush=True)
             return False
     if process.returncode in (4, 5):
         raise RuntimeError(output)

@@ -80,12 +80,19 @@ class Resets:
     Args:
         env_ids: None: all.
         seeds, options: see Transport.reset. parameters: name to value, set before the episode begins.
+        resting: envs that neither begin an episode nor take a step.
     """
 
     env_ids: Sequence[int] | None = None
     seeds: Sequence[int | None] | None = None
     options: Sequence[Mapping[str, Any] | None] | None = None
     parameters: Sequence[Mapping[str, float] | None] | None = None
+    resting: Sequence[int] = ()
+
+    @property
+    def not_stepping(self) -> list[int]:
+        """The envs that take no step; `env_ids` are named."""
+        return [*(self.env_ids or ()), *self.resting]
 
 
 class ActionBatch:

@@ -83,11 +83,7 @@ CARRIERS = {
 
 
 def address_of(url: str) -> Address:
-    """What an engine's URL says; nothing is dialled.
-
-    Raises:
-        ConfigurationError: names the part of it that is wrong.
-    """
+    """What an engine's URL says; nothing is dialled; raises ConfigurationError: names the part of it that is wrong."""
     return read_address(url, {name: carrier.scheme for name, carrier in CARRIERS.items()})
 
 
@@ -255,7 +251,7 @@ def launched(
 ) -> list[LaunchedEngine]:
     """The engines that `launch` starts, none of which has been started yet; arguments and errors as there."""
     from ue_rl.launching.engine import LaunchedEngine  # psutil
-    from ue_rl.launching.presets import template
+    from ue_rl.launching.template import template
 
     words = template(command, [name for name, value in (("num_envs", num_envs), ("seed", seed)) if value is None])
     if num_engines < 1:

@@ -365,6 +365,8 @@ class UnsupportedNetwork(UeRlError):
 class ExportError(UeRlError):
     """A policy that cannot be exported, or whose file differs from predict(). No file is written."""
 
+    _fault = "caller"
+
 
 class InferenceError(UeRlError):
     """A model that cannot be loaded or run."""
@@ -373,9 +375,13 @@ class InferenceError(UeRlError):
 class ModelLoadError(InferenceError):
     """Not a readable ONNX policy."""
 
+    _fault = "caller"
+
 
 class ModelMismatch(InferenceError):
     """The model's sizes or names differ from what the caller needs."""
+
+    _fault = "caller"
 
 
 class ModelOutputError(InferenceError):

@@ -124,11 +124,7 @@ class ImageSpec:
 
     @classmethod
     def parse(cls, text: str) -> ImageSpec:
-        """The inverse of `text`.
-
-        Raises:
-            ConfigurationError: not of that form, or an invalid size.
-        """
+        """The inverse of `text`; raises ConfigurationError: not of that form, or an invalid size."""
         match = _IMAGE.fullmatch(text)
         if match is None:
             form = "HWC(height,width,channels) or CHW(channels,height,width), and ,ONLY behind it or not"

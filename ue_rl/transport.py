@@ -50,7 +50,6 @@ class Transport(Protocol):
     @property
     def spec(self) -> EnvSpec:
         """What the handshake agreed on; raises ConnectionUnusable before connect()."""
-        ...
 
     def connect(self) -> EnvSpec:
         """Connect and handshake within the deadline; a second call returns the same spec.
@@ -58,23 +57,27 @@ class Transport(Protocol):
         Raises:
             EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError.
         """
-        ...
 
     def send_actions(
-        self, actions: NDArray[np.float32], resets: Sequence[int] | None = None, parameters: Params = None
+        self,
+        actions: NDArray[np.float32],
+        resets: Sequence[int] | None = None,
+        parameters: Params = None,
+        resting: Sequence[int] = (),
     ) -> None:
         """Ask every env for one step, or, those in `resets`, for a new episode: one request, one round trip.
 
         Args:
-            actions: float32 [num_rows, act_size], finite, C-contiguous. Rows of envs that are reset are ignored, and,
-                with agents, rows of agents that are not there (`buffers.present`) or whose episode is over.
+            actions: float32 [num_rows, act_size], finite, C-contiguous. Rows of envs that are reset or rest are
+                ignored, and, with agents, rows of agents that are not there (`buffers.present`) or whose episode is
+                over.
             resets: env ids; None or none: every env takes a step. parameters: see `reset`.
+            resting: env ids that are asked for nothing and stay where they are; never all of them.
 
         Raises:
             ActionError: they are not; ConfigurationError: a wrong env id, or, with agents, an env in which nobody can
                 act any more and that is not reset. Nothing was sent and the connection is as it was.
         """
-        ...
 
     def reset(
         self,
@@ -92,7 +95,6 @@ class Transport(Protocol):
             ConfigurationError: an env id, a seed or an option is invalid. UnsupportedByEngine: seeds or options were
                 given that the engine did not offer to take. In both cases nothing was sent.
         """
-        ...
 
     def receive(self) -> StepBuffers:
         """Wait until every asked env has answered; the transport's own buffers (copy what you keep).
@@ -102,7 +104,6 @@ class Transport(Protocol):
         Raises:
             EngineTimeout, EngineDisconnected, ProtocolError.
         """
-        ...
 
     def call(self, line: str) -> str:
         """Send a request beside the steps (ue_rl/wire/calls.py), wait for its answer and return that.
@@ -111,7 +112,6 @@ class Transport(Protocol):
             UnsupportedByEngine: the carrier or the engine has no such requests. CommandFailed: the engine refused, with
                 its reason; the connection is as it was.
         """
-        ...
 
     @property
     def commands(self) -> Any:
@@ -120,19 +120,15 @@ class Transport(Protocol):
         Raises:
             UnsupportedByEngine: over everything but shared memory.
         """
-        ...
 
     def fail(self, reason: object) -> None:
         """Make the connection dead because of `reason`: the next use says so."""
-        ...
 
     def close(self) -> None:
         """Let go of everything; idempotent, never raises."""
-        ...
 
     def describe(self) -> dict[str, str]:
         """Facts for people: address, wiring, kernels, protocol version."""
-        ...
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from ue_rl.bridges.realtime import Observation, SessionState, ToolCall
 from ue_rl.errors import ActionError, ToolError
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import FLOAT
-from ue_rl.wire.json_text import json_object, json_text
+from ue_rl.system.json_text import json_object, json_text
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.observation import Action

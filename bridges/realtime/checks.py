@@ -17,8 +17,8 @@ from ue_rl.bridges.realtime.interrupts import Interrupts
 from ue_rl.bridges.realtime.observation import Action, ToolCall
 from ue_rl.errors import ActionError, ConfigurationError, InferenceError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
+from ue_rl.system.json_text import json_text
 from ue_rl.tools import ToolRegistry
-from ue_rl.wire.json_text import json_text
 
 _MOST_TICKS = 5000  # of one request
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.realtime.observation import ToolCall
 from ue_rl.errors import ToolError
+from ue_rl.system.json_text import json_items
 from ue_rl.tools import ToolRegistry
-from ue_rl.wire.json_text import json_items
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.counters import Counters

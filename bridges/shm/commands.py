@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
-from ue_rl.bridges.calls import answer_call
+from ue_rl.bridges.calls import ALL_ENVS, answer_call, check_env, check_values, known_parameters, lacks
 from ue_rl.bridges.hosting import (
     BeginsContracts,
     GetsParameters,
@@ -25,19 +25,20 @@ from ue_rl.bridges.hosting import (
     RegistersCommands,
     ScalesTime,
 )
-from ue_rl.bridges.parameters import ALL_ENVS, check_env, check_values, known_parameters, lacks
 from ue_rl.commands.dispatcher import Dispatcher
-from ue_rl.commands.envelope import Command, Method, messages, text
-from ue_rl.commands.json_entry import (
+from ue_rl.commands.entries import (
     ENV_INFO,
     RESET_OPTIONS,
     RESET_PARAMETERS,
+    TextReader,
     check_object,
     is_json,
+    is_text,
     json_entry,
     read_json_entry,
+    text_entries,
 )
-from ue_rl.commands.text_entry import TextReader, is_text, text_entries
+from ue_rl.commands.envelope import Command, Method, messages, text
 from ue_rl.errors import ConfigurationError, MalformedMessage, UnexpectedMessage
 from ue_rl.shm.memory import StepMemory
 from ue_rl.wire.handshake import encode_handshake

@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.game import Mode
 from ue_rl.bridges.shm.commands import answer_commands, can_encode, default_dispatcher, take_infos
-from ue_rl.bridges.shm.segment import make_segment
+from ue_rl.bridges.shm.segment import Trainer, make_segment
 from ue_rl.bridges.shm.steps import ShmSteps
-from ue_rl.bridges.shm.trainer import Trainer
 from ue_rl.bridges.turns import Host
 from ue_rl.commands.dispatcher import Dispatcher
+from ue_rl.commands.entries import TextReader
 from ue_rl.commands.envelope import encode, mismatch, write_within
-from ue_rl.commands.text_entry import TextReader
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLOSED, HEARTBEAT, RING_SIZE, SERVER_STATE, SERVING

@@ -1,17 +1,20 @@
-"""make_segment: the memory that a host serves, laid out for its bridge's spec."""
+"""The memory that a host serves, laid out for its bridge's spec, and the trainer that holds its one place."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import time
 from typing import Any
 
 from ue_rl.errors import ConfigurationError
+from ue_rl.shm.header import CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, LEAVING
 from ue_rl.shm.memory import StepMemory, plan
 from ue_rl.shm.segment import Segment, reclaim_stale
 from ue_rl.spec import EnvSpec
 from ue_rl.system import processes
 from ue_rl.system.compiled import load
+from ue_rl.system.spin import ENGINE_SLICE_MS
 from ue_rl.wire.handshake import encode_handshake
 
 _GPU = {"gpu_available": 1, "gpu_obs_mode": 2, "gpu_device_id": 2**32 - 1}
@@ -70,3 +73,62 @@ def _gpu_fields(gpu: dict[str, Any]) -> dict[str, Any]:
         if not fits:
             raise ConfigurationError("invalid GPU field of the header", field=name, expected=expected, got=value)
     return gpu
+
+
+class Trainer:
+    """Whoever holds the place in `memory`."""
+
+    def __init__(self, memory: StepMemory) -> None:
+        self._memory = memory
+        self._served = 0  # the process whose session it is; 0: nobody's
+        self._start: int | None = None
+        self._next_look = 0.0
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0: nobody is attached."""
+        return self._memory.load_u32(CLIENT_PID)
+
+    @property
+    def leaving(self) -> bool:
+        """Does it go by itself?"""
+        return self._memory.load_u32(CLIENT_STATE) == LEAVING
+
+    def begin(self, pid: int) -> None:
+        """Its session begins."""
+        self._served = pid
+        # a trainer with a socket may be in another container, with other process ids
+        self._start = processes.start_time(pid) if processes.alive(pid) else None
+
+    def has_died(self, pid: int) -> bool:
+        """Has this process ended? False where it could not be observed from the start (another container)."""
+        if pid != self._served:
+            return not processes.alive(pid)
+        return self._start is not None and not processes.alive(pid, self._start)
+
+    def reads(self) -> bool:
+        """Is it still there? Looked at once per slice."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return True
+        self._next_look = now + ENGINE_SLICE_MS / 1000
+        pid = self.pid
+        return bool(pid) and not self.leaving and not self.has_died(pid)
+
+    def require_reader(self) -> None:
+        """Raises ConnectionResetError where nobody is left to read the command ring."""
+        if not self.reads():
+            raise ConnectionResetError("nobody is left to read the command ring")
+
+    def tell_end(self, why: str) -> None:
+        """Tells it why its session ends, unless it goes by itself."""
+        pid = self.pid
+        if pid and not self.leaving:
+            self._memory.tell_end(pid, why)
+
+    def free(self) -> None:
+        """The place is free for the next one."""
+        self._served = 0
+        self._memory.store_u64(CLIENT_SINCE, 0)
+        self._memory.store_u32(CLIENT_STATE, 0)
+        self._memory.store_u32(CLIENT_PID, 0)

@@ -153,11 +153,7 @@ class ShmSteps:
         return True
 
     def count(self, seq: int) -> None:
-        """Notes that `seq` was seen.
-
-        Raises:
-            UnexpectedMessage: it is not the next one.
-        """
+        """Notes that `seq` was seen; raises UnexpectedMessage: it is not the next one."""
         if seq != (self.seen + 1) % _SEQ:
             raise UnexpectedMessage(
                 "the trainer asked more than once, or counted wrongly",

@@ -37,11 +37,7 @@ class Numbers:
         self._of_env = np.zeros(codec.spec.num_envs, np.int64)  # means something only then
 
     def cut(self, line: Any, start: int, end: int) -> tuple[int, int]:
-        """(where what is asked in the line ends, its number).
-
-        Raises:
-            MalformedMessage: SEQ is no number.
-        """
+        """(where what is asked in the line ends, its number); raises MalformedMessage: SEQ is no number."""
         if not self._echoes:
             return end, 0
         at, number = self._find(line, start, end)

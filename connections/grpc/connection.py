@@ -20,8 +20,8 @@ from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import FLOAT, MAX_TICKS, client_options
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
 from ue_rl.spec import MAX_ENVS, EnvSpec, EnvType
+from ue_rl.system.json_text import json_object, json_text
 from ue_rl.wire import decode_handshake
-from ue_rl.wire.json_text import json_object, json_text
 
 _CARRIED = frozenset({"TRUNC", "SEED", "OPTIONS", "INFO", "MASK"})  # FEATURES that these messages have words for
 _FAREWELL = 2.0  # seconds for the server to hear that the sessions are given back
@@ -107,11 +107,16 @@ class GrpcConnection(BaseTransport):
     # -- requests and answers
 
     def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
-        self._check_step(actions, () if resets is None or resets.env_ids is None else resets.env_ids)
-        self._rows = slice(None)
+        names, told, self._rows = self._ids, [], slice(None)
+        if resets is None:
+            self._check_step(actions, ())
+        else:
+            envs = sorted(set(range(len(self._ids))).difference(resets.resting))
+            told = _resets(resets, [envs.index(env) for env in resets.env_ids or ()])
+            names, self._rows = [self._ids[env] for env in envs], np.array(envs, np.intp)
         request = messages.StepAllRequest(
-            session_ids=self._ids, actions=actions.astype(FLOAT, copy=False).tobytes(), ticks=self.ticks,
-            resets=None if resets is None else _resets(resets, resets.env_ids or range(len(self._ids))),
+            session_ids=names, actions=actions[self._rows].astype(FLOAT, copy=False).tobytes(), ticks=self.ticks,
+            resets=told,
         )  # fmt: skip
         self._send(request, resets, steps=True)
 

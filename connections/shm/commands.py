@@ -17,9 +17,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from ue_rl.commands.entries import (
+    ENV_INFO,
+    TextReader,
+    check_object,
+    is_json,
+    is_text,
+    json_entry,
+    read_json_entry,
+    text_entries,
+)
 from ue_rl.commands.envelope import Command, Method, decode, encode, messages, method_name, mismatch, text, write_within
-from ue_rl.commands.json_entry import ENV_INFO, check_object, is_json, json_entry, read_json_entry
-from ue_rl.commands.text_entry import TextReader, is_text, text_entries
 from ue_rl.errors import (
     CommandFailed,
     ConfigurationError,

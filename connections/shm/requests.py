@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, Resets
-from ue_rl.commands.json_entry import RESET_OPTIONS, RESET_PARAMETERS
+from ue_rl.commands.entries import RESET_OPTIONS, RESET_PARAMETERS
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec
@@ -57,11 +57,7 @@ def note_resets(memory: StepMemory, spec: EnvSpec, env_ids: NDArray[np.intp], re
 
 
 def copy_actions(memory: StepMemory, spec: EnvSpec, actions: NDArray[np.float32]) -> None:
-    """Those of the rows that take a step; the others may hold anything.
-
-    Raises:
-        ActionError: one is NaN or infinite.
-    """
+    """Those of the rows that take a step; the others may hold anything; raises ActionError: one is NaN or infinite."""
     if memory.words.copy_finite(memory.actions, actions) < 0:
         return
     rows = np.flatnonzero(memory.ask == ActionBatch.STEP)

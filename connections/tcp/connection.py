@@ -35,8 +35,7 @@ from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
 from ue_rl.wire.calls import PICTURE_LIMIT
 from ue_rl.wire.kernels_writing import end_line
-from ue_rl.wire.limits import require_lines
-from ue_rl.wire.nuls import needs_nuls, nul_terminated
+from ue_rl.wire.limits import needs_nuls, nul_terminated, require_lines
 
 _log = logging.getLogger("ue_rl.connections")
 

@@ -66,11 +66,7 @@ class Link:
             self._receive = lambda space: fast(fd, space, TRAINER_SPIN_US, TCP_SLICE_MS)
 
     def send(self, data: bytes | memoryview, deadline: float) -> None:
-        """Sends all of `data`.
-
-        Raises:
-            EngineDisconnected: the peer has gone. EngineTimeout: it does not read.
-        """
+        """Sends all of `data`; raises EngineDisconnected: the peer has gone. EngineTimeout: it does not read."""
         while True:
             try:
                 sent = self.sock.send(data)

@@ -20,8 +20,7 @@ from ue_rl.errors import ConfigurationError, EngineDisconnected, LineTooLong, Tr
 from ue_rl.system.compiled import load
 from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
-from ue_rl.wire.limits import MAX_LINE
-from ue_rl.wire.nuls import nul_terminated
+from ue_rl.wire.limits import MAX_LINE, nul_terminated
 from ue_rl.wire.row_keys import UnknownFields
 
 _log = logging.getLogger("ue_rl.connections")
@@ -138,11 +137,13 @@ class PerEnvWiring:
         """See SharedWiring."""
         if actions is not None and resets is not None:
             actions = actions.copy()
-            actions[np.asarray(resets.env_ids, np.intp)] = 0  # anything may stand there
+            actions[np.asarray(resets.not_stepping, np.intp)] = 0  # anything may stand there
         numbers = self._last if self._numbers is None else self._last + 1
         lines = {} if actions is None else dict(enumerate(self._codec.encode_action_lines(actions, numbers)))
         if resets is not None:
             lines |= self._reset_lines(resets, numbers)  # all of them before the first is sent
+            for env in resets.resting:
+                del lines[env]
         if len(lines) == len(self.links):
             self._last = numbers
         else:

@@ -94,7 +94,7 @@ def check_target(path: str | PathLike[str], n_verify: int) -> Path:
         raise ConfigurationError("too few to verify with", field="n_verify", expected="1000 or more", got=n_verify)
     target = Path(path)
     if not target.parent.is_dir():
-        raise ExportError(f"the folder {target.parent} does not exist", fault="caller", cure="create it first")
+        raise ExportError(f"the folder {target.parent} does not exist", cure="create it first")
     return target
 
 
@@ -121,7 +121,7 @@ def check_sizes(spec: EnvSpec, metadata: PolicyMetadata) -> None:
     """Raises ExportError where the engine's handshake has other sizes than the model."""
     if (spec.seen_size, spec.act_size) != (metadata.obs_size, metadata.act_size):
         raise ExportError(
-            "the engine's sizes are not the model's", fault="caller", field="spec",
+            "the engine's sizes are not the model's", field="spec",
             expected=f"{metadata.obs_size} -> {metadata.act_size} numbers",
             got=f"{spec.seen_size} -> {spec.act_size}", cure="give the handshake of the game it was trained in",
         )  # fmt: skip
@@ -202,7 +202,6 @@ def check_libraries() -> None:
     if missing:
         raise ExportError(
             f"exporting needs libraries that are not installed: {', '.join(missing)}",
-            fault="caller",
             cure="install them with: pip install 'ue_rl[train]'",
         )
 
@@ -248,7 +247,7 @@ def _recorded_rows(recorded: Any, leaves: Any) -> list[NDArray[np.float32]]:
             rows.append(array.reshape(len(array), *leaf.shape))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ExportError(
-                "the recorded observations do not fit the observation space", fault="caller", field=leaf.key,
+                "the recorded observations do not fit the observation space", field=leaf.key,
                 expected=f"[N, {', '.join(map(str, leaf.shape))}]", got=str(error),
             ) from error  # fmt: skip
     return rows
@@ -268,6 +267,6 @@ def _write(content: bytes, target: Path) -> None:
     except OSError as error:
         beside.unlink(missing_ok=True)
         raise ExportError(
-            f"{target} cannot be written", fault="caller", got=error.strerror or str(error),
+            f"{target} cannot be written", got=error.strerror or str(error),
             cure="check the folder, its free space, and that no program has the file open",
         ) from error  # fmt: skip

@@ -32,7 +32,7 @@ from ue_rl.inference.export.observations import (
     find_leaves,
     starts_of,
 )
-from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, Lstm, make_head
+from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, Lstm, check_counts, make_head
 from ue_rl.inference.metadata import (
     ACTION_MASKS,
     ACTIONS,
@@ -142,7 +142,6 @@ def algorithm_of(model: Any) -> str:
             return cls.__name__
     raise ExportError(
         f"{type(model).__name__} is not an algorithm that can be exported",
-        fault="caller",
         expected=", ".join(ALGORITHMS),
         got=f"{type(model).__module__}.{type(model).__qualname__}",
         cure="pass a model of Stable-Baselines3 or sb3-contrib, not a policy or an env",
@@ -183,12 +182,8 @@ def plan_graph(
             "the weights of the policy hold NaN or infinity", fault="policy", cure="export an earlier checkpoint"
         )
     if action_masks and algorithm != "MaskablePPO":
-        raise ExportError(
-            f"{algorithm} takes no action masks", fault="caller", field="action_masks", expected="MaskablePPO"
-        )
-    for count in getattr(head, "counts", ()):
-        if count > 2**24:
-            raise ExportError("more than 2**24 choices are not exact in float32", got=count)
+        raise ExportError(f"{algorithm} takes no action masks", field="action_masks", expected="MaskablePPO")
+    check_counts(getattr(head, "counts", ()))
 
     if action_masks is None:
         action_masks = algorithm == "MaskablePPO"
@@ -225,7 +220,6 @@ def observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
     if clash:
         raise ExportError(
             "a key of the observation has the name of another input or output",
-            fault="caller",
             field=clash[0],
             cure="rename the key, or export with flat_input=True",
         )
@@ -245,7 +239,6 @@ def _check_class(module: nn.Module, what: str, allow_custom: bool) -> None:
         return
     raise ExportError(
         f"the {what} {cls.__qualname__} is custom code, which a graph may not be able to hold",
-        fault="caller",
         field=what,
         expected="classes of torch, Stable-Baselines3 and sb3-contrib",
         got=f"{cls.__module__}.{cls.__qualname__}",
@@ -312,7 +305,6 @@ def _convert(plan: Plan, examples: tuple[th.Tensor, ...], **options: Any) -> byt
             raise _refusal(error) from error
         raise ExportError(
             "the policy has control flow, or numbers taken out of tensors, that depend on the observation",
-            fault="caller",
             got=str(cause).partition("\n")[0],
             cure="write it with tensor operations such as torch.where",
         ) from error
@@ -325,7 +317,6 @@ def _refusal(error: BaseException) -> ExportError:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return ExportError(
         "torch cannot convert the policy to ONNX",
-        fault="caller",
         got=f"{type(error).__name__}: {lines[0] if lines else ''}",
         cure="use layers that have an ONNX form, or another opset",
     )

@@ -51,7 +51,6 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
         raise ExportError(
             f"{path} is not a saved model of Stable-Baselines3",
-            fault="caller",
             got=f"{type(error).__name__}: {error}",
             cure="check the path",
         ) from error
@@ -59,7 +58,6 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
     if name is None:
         raise ExportError(
             f"the algorithm of {path} is not supported or cannot be told from it",
-            fault="caller",
             expected=", ".join(ALGORITHMS),
             got=algorithm,
             cure="name the algorithm",
@@ -67,15 +65,12 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
     try:
         library = import_module("sb3_contrib" if name in _CONTRIB else "stable_baselines3")
     except ImportError as error:
-        raise ExportError(
-            f"{name} needs sb3-contrib", fault="caller", cure="install it with: pip install sb3-contrib"
-        ) from error
+        raise ExportError(f"{name} needs sb3-contrib", cure="install it with: pip install sb3-contrib") from error
     try:
         return getattr(library, name).load(path, device="cpu")
     except Exception as error:  # unpickling can raise anything
         raise ExportError(
             f"{path} could not be loaded as {name}",
-            fault="caller",
             got=f"{type(error).__name__}: {error}",
             cure="use the library versions that it was saved with, and make its custom classes importable",
         ) from error
@@ -131,12 +126,11 @@ def load_vec_normalize(source: VecNormalize | str | PathLike[str] | None) -> Vec
     except Exception as error:  # unpickling can raise anything
         raise ExportError(
             f"{source} cannot be read as VecNormalize statistics",
-            fault="caller",
             got=f"{type(error).__name__}: {error}",
             cure="pass the file that VecNormalize.save wrote",
         ) from error
     if not isinstance(found, VecNormalize):
-        raise ExportError(f"{source} holds no VecNormalize", fault="caller", got=type(found).__name__)
+        raise ExportError(f"{source} holds no VecNormalize", got=type(found).__name__)
     return found
 
 
@@ -160,7 +154,6 @@ def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
     if around > 1:
         raise ExportError(
             "two VecNormalize, one around the other: a file holds the statistics of one",
-            fault="caller",
             field="vec_normalize",
             got=f"{around} that normalise observations",
             cure="train with one; norm_obs=False where the other is for rewards",

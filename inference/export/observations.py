@@ -96,7 +96,6 @@ def check_starts(space: Any, what: str) -> None:
             raise ExportError(
                 f"the {what} space's choices do not begin with 0, but those of Stable-Baselines3 do: the env that the "
                 "model was trained in was not given what such an engine is",
-                fault="caller",
                 field=f"{what}_space",
                 expected="choices from 0",
                 got=part,
@@ -135,7 +134,6 @@ def _leaf(key: str | None, space: gym.Space[Any], env: Any, layout: str) -> Leaf
     if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         raise ExportError(
             f"a {type(space).__name__} observation cannot be exported",
-            fault="caller",
             field=key,
             got=space,
             expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of these, as Stable-Baselines3 takes them",
@@ -175,11 +173,7 @@ def stats_of(vec_normalize: VecNormalize | None, key: str | None) -> Any:
 
 
 def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Leaf]) -> None:
-    """Refuse statistics that belong to another env.
-
-    Raises:
-        ExportError: a shape or the keys differ from the model's.
-    """
+    """Refuse statistics that belong to another env; raises ExportError: a shape or the keys differ from the model's."""
     if vec_normalize is None:
         return
     rms: Any = vec_normalize.obs_rms
@@ -188,7 +182,6 @@ def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Leaf]) -> N
     if not theirs <= mine or (theirs == {None}) != (mine == {None}):
         raise ExportError(
             "the VecNormalize statistics belong to another observation space",
-            fault="caller",
             expected=f"keys {sorted(map(str, mine))}",
             got=f"keys {sorted(map(str, theirs))}",
         )
@@ -201,7 +194,6 @@ def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Leaf]) -> N
                 "frames were stacked after they had been normalised (VecFrameStack around VecNormalize): the file gets "
                 "stacked frames as the engine sends them, and the zeros before an episode's first ones are none that "
                 "could be normalised",
-                fault="caller",
                 field=leaf.key,
                 expected=wanted,
                 got=had,
@@ -210,7 +202,6 @@ def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Leaf]) -> N
         if stats is not None and had != wanted:
             raise ExportError(
                 "the VecNormalize statistics have another shape than the observation",
-                fault="caller",
                 field=leaf.key,
                 expected=wanted,
                 got=had,

@@ -147,9 +147,7 @@ def check_exportable(model: Any, vec_normalize: Any = None, **options: Any) -> N
 
         names = {model} if isinstance(model, str) else {cls.__name__ for cls in model.__mro__}
         if not names & {*ALGORITHMS, *(name.lower() for name in ALGORITHMS)}:
-            raise ExportError(
-                "this algorithm cannot be exported", fault="caller", expected=", ".join(ALGORITHMS), got=model
-            )
+            raise ExportError("this algorithm cannot be exported", expected=", ".join(ALGORITHMS), got=model)
         return
     _export(model, vec_normalize, None, n_verify=64, **options)
 

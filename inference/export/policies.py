@@ -32,7 +32,7 @@ class Lstm(nn.Module):
     def __init__(self, lstm: nn.LSTM) -> None:
         super().__init__()
         if lstm.bidirectional or lstm.proj_size:
-            raise ExportError("a bidirectional or projected LSTM cannot be exported", fault="caller")
+            raise ExportError("a bidirectional or projected LSTM cannot be exported")
         self.lstm = lstm
 
     def forward(self, x: th.Tensor, h: th.Tensor, c: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
@@ -56,7 +56,8 @@ class BoxHead(nn.Module):
         mean: latent -> mean.
         space: the action space.
         tanh: whether the mean (or sample) goes through tanh.
-        unscale: whether the result is in [-1, 1] and must be brought to the bounds; else it is clipped to them.
+        unscale: whether the result is in [-1, 1] and must be brought to the bounds.
+        clip: whether it is then clipped to them; None: where it is not unscaled.
         noisy: the policy or actor that knows the deviation: a net from the latent or a constant, or gSDE's matrix
             [latent, act], by which it follows from the latent; None: there is none.
     """
@@ -66,11 +67,21 @@ class BoxHead(nn.Module):
     low: th.Tensor
     high: th.Tensor
 
-    def __init__(self, mean: nn.Module, space: spaces.Box, *, tanh: bool, unscale: bool, noisy: Any = None) -> None:
+    def __init__(
+        self,
+        mean: nn.Module,
+        space: spaces.Box,
+        *,
+        tanh: bool,
+        unscale: bool,
+        clip: bool | None = None,
+        noisy: Any = None,
+    ) -> None:
         super().__init__()
         self.net = mean
         self.tanh = tanh
         self.unscale = unscale
+        self.clip = not unscale if clip is None else clip
         self.log_std_net = None
         if noisy is not None and noisy.use_sde:
             self.register_buffer("sde_std", noisy.action_dist.get_std(noisy.log_std).detach().clone())
@@ -93,7 +104,7 @@ class BoxHead(nn.Module):
         action = action.to(self.low.dtype)
         if self.unscale:
             action = self.low + 0.5 * (action + 1.0) * (self.high - self.low)
-        else:
+        if self.clip:
             action = th.minimum(th.maximum(action, self.low), self.high)
         return action.float()
 
@@ -198,22 +209,35 @@ class BernoulliHead(nn.Module):
 
 
 class GreedyHead(nn.Module):
-    """The action of the greatest value (DQN), or of the greatest mean of the quantiles (QR-DQN)."""
+    """The greatest number of each choice: a value (DQN), the mean of its quantiles (QR-DQN), or a logit.
 
-    def __init__(self, values: nn.Module, quantiles: int = 0) -> None:
+    Args:
+        values: latent -> the numbers of all choices in a row.
+        counts: how many there are for each choice; (): there is one choice.
+        quantiles: how many numbers stand for each value; 0: it stands itself.
+    """
+
+    def __init__(self, values: nn.Module, counts: Sequence[int] = (), quantiles: int = 0) -> None:
         super().__init__()
         self.net = values
+        self.counts = [int(n) for n in counts]
         self.quantiles = quantiles
 
     def scores(self, values: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
-        """The values, one [N, n]."""
+        """The numbers, one [N, count] for each choice."""
         if self.quantiles:
             values = values.reshape(values.shape[0], self.quantiles, -1).mean(dim=1)
-        return [values]
+        return list(th.split(values, self.counts, dim=1)) if self.counts else [values]
 
     def forward(self, values: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
-        """Values (or quantiles) [N, n] -> actions float32 [N, 1]."""
-        return self.scores(values, noise, masks)[0].argmax(dim=1, keepdim=True).float()
+        """Numbers (or quantiles) [N, n] -> actions float32 [N, choices]."""
+        return th.stack([part.argmax(dim=1) for part in self.scores(values, noise, masks)], dim=1).float()
+
+
+def check_counts(counts: Sequence[int]) -> None:
+    """Refuse choices whose numbers float32 cannot tell apart; raises ExportError: one of more than 2**24."""
+    if max(counts, default=0) > 2**24:
+        raise ExportError("more than 2**24 choices are not exact in float32", got=max(counts))
 
 
 def make_head(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tuple[nn.Module, nn.Module, nn.Module]:
@@ -225,7 +249,6 @@ def make_head(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tupl
     if stochastic and algorithm in PLAIN_ACTOR + VALUE:
         raise ExportError(
             f"{algorithm} has no stochastic policy: its exploration is added outside of the net",
-            fault="caller",
             cure="export without stochastic=True",
         )
     if algorithm in ACTOR_CRITIC:
@@ -242,7 +265,7 @@ def make_head(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tupl
         return policy.q_net.features_extractor, nn.Identity(), GreedyHead(policy.q_net.q_net)
     if algorithm == "QRDQN":
         net = policy.quantile_net
-        return net.features_extractor, nn.Identity(), GreedyHead(net.quantile_net, net.n_quantiles)
+        return net.features_extractor, nn.Identity(), GreedyHead(net.quantile_net, quantiles=net.n_quantiles)
     raise ExportError(f"{algorithm} is not supported", expected=ALGORITHMS)
 
 

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ExportError, ModelLoadError, ModelMismatch
-from ue_rl.inference.interface import ModelPath, Observations
+from ue_rl.inference.interface import ModelPath, Observations, State, StatefulInference
 from ue_rl.inference.metadata import space_size, space_to_json, tree_from_json
-from ue_rl.inference.states import State, StatefulInference
 from ue_rl.spaces.tree import Space
 
 _STATE_NAMES = ("state_h", "state_c")
@@ -122,7 +121,7 @@ class Sb3Inference(StatefulInference):
         self, observations: Any, state: State | None, starts: NDArray[np.bool_], masks: NDArray[Any] | None = None
     ) -> tuple[NDArray[np.float32], State]:
         if self._model is None:
-            raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
+            raise ModelLoadError("no model is loaded", cure="call load_model first")
         obs: Any = observations
         if isinstance(observations, Mapping):  # by the engine's names, or by those that UnrealVecEnv gives them
             obs = {self._keys.get(name, name): part for name, part in observations.items()}
@@ -130,7 +129,7 @@ class Sb3Inference(StatefulInference):
         try:
             actions, after = predict(self._model, self._stats, obs, states, starts, masks, self._deterministic)
         except (ValueError, RuntimeError) as error:
-            raise ModelMismatch("the model cannot take these observations", fault="caller", got=str(error)) from error
+            raise ModelMismatch("the model cannot take these observations", got=str(error)) from error
         return np.asarray(actions, np.float32), dict(zip(_STATE_NAMES, after, strict=False))
 
 

@@ -2,13 +2,13 @@
 
 The counterpart of the Unreal plugin's `UInferenceModelActorComponents`: state -> model -> action -> wait until the
 action has ended -> next. Subclass it and answer three questions (create_state, handle_actions, is_action_running), or
-pass them as functions; or call tick(observation) and take the action from it. Several components may share one
-InferenceInterface as long as its policy is not recurrent.
+call tick(observation) and take the action from it. Several components may share one InferenceInterface as long as its
+policy is not recurrent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,25 +25,9 @@ class InferenceComponent:
 
     Args:
         interface: the policy; None to call set_inference_interface later.
-        create_state: gives the observation, [obs_size]; else override create_state.
-        handle_actions: takes the action, float32 [act_size]; else override handle_actions.
-        is_action_running: whether the last action still goes on; else override is_action_running (never).
-        create_mask: gives the action mask of that observation, [choices], 1 = legal; else override create_mask.
     """
 
-    def __init__(
-        self,
-        interface: InferenceInterface | None = None,
-        *,
-        create_state: Callable[[], Any] | None = None,
-        handle_actions: Callable[[Vector], None] | None = None,
-        is_action_running: Callable[[], bool] | None = None,
-        create_mask: Callable[[], Any] | None = None,
-    ) -> None:
-        self._create_state = create_state
-        self._handle_actions = handle_actions
-        self._is_action_running = is_action_running
-        self._create_mask = create_mask
+    def __init__(self, interface: InferenceInterface | None = None) -> None:
         self._interface: InferenceInterface | None = None
         self._running = False
         self._waiting = False
@@ -54,26 +38,20 @@ class InferenceComponent:
 
     def create_state(self) -> Any:
         """The observation now: numbers, [obs_size]."""
-        if self._create_state is None:
-            raise ConfigurationError(
-                "the component has no observation",
-                fault="caller",
-                cure="pass create_state, override create_state, or call tick(observation)",
-            )
-        return self._create_state()
+        raise ConfigurationError(
+            "the component has no observation", cure="override create_state, or call tick(observation)"
+        )
 
     def create_mask(self) -> Any:
-        """Which choices are legal now, [choices]; None: all. Asked right after create_state, if the policy heeds it."""
-        return None if self._create_mask is None else self._create_mask()
+        """Flags of the legal choices, [choices]; None: all are. Asked after create_state, if the policy heeds it."""
+        return None
 
     def handle_actions(self, action: Vector) -> None:
         """Begin the action, float32 [act_size]."""
-        if self._handle_actions is not None:
-            self._handle_actions(action)
 
     def is_action_running(self) -> bool:
         """Whether the action that was begun still goes on; no new one is asked for until it has ended."""
-        return self._is_action_running() if self._is_action_running is not None else False
+        return False
 
     # -- what the loop calls ---------------------------------------------------------------------------------------
 
@@ -84,7 +62,7 @@ class InferenceComponent:
             ModelLoadError: no model is loaded in it; the policy before stays.
         """
         if not interface.is_model_loaded():
-            raise ModelLoadError("the interface has no model", fault="caller", cure="call its load_model first")
+            raise ModelLoadError("the interface has no model", cure="call its load_model first")
         self._interface = interface
         interface.reset()
 
@@ -100,7 +78,7 @@ class InferenceComponent:
             ModelLoadError: no policy was set.
         """
         if self._interface is None:
-            raise ModelLoadError("no policy was set", fault="caller", cure="call set_inference_interface first")
+            raise ModelLoadError("no policy was set", cure="call set_inference_interface first")
         self._interface.reset()
         self._waiting = False
         self._running = True

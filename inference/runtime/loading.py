@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 Floats = NDArray[np.float32]
 Shape = tuple["int | None", ...]
 _FLOAT = "tensor(float)"
+_INPUT, _OUTPUT = "obs", "actions"  # of a file without a description
 _BOUND_SIZE = 4096  # numbers; beyond, the net takes so long that the way there does not matter
 _BOUND_COUNTS = 64  # as many batch sizes keep memory of their own
 
@@ -145,7 +146,7 @@ class LoadedModel:
             return list(self._run(self._fetch, feeds))
         except Exception as error:  # onnxruntime's errors share no base class of their own
             raise ModelOutputError(
-                "onnxruntime could not run the model", fault="model", got=f"{type(error).__name__}: {error}",
+                "onnxruntime could not run the model", got=f"{type(error).__name__}: {error}",
                 cure="export the model again",
             ) from error  # fmt: skip
 
@@ -179,13 +180,13 @@ class LoadedModel:
             return self.as_feeds(np.concatenate([part.reshape(len(part), -1) for part in rows], axis=1))
         if set(observations) != set(self.observed):
             raise ModelMismatch(
-                "the keys of the observation differ from the model's", fault="caller", field="observations",
+                "the keys of the observation differ from the model's", field="observations",
                 expected=sorted(self.observed), got=sorted(map(str, observations)),
             )  # fmt: skip
         feeds = {name: _as_rows(observations[key], name, shape) for key, (name, shape) in self.observed.items()}
         counts = {name: len(array) for name, array in feeds.items()}
         if len(set(counts.values())) != 1:
-            raise ModelMismatch("the keys have different numbers of rows", fault="caller", got=counts)
+            raise ModelMismatch("the keys have different numbers of rows", got=counts)
         return self._checked(feeds), next(iter(counts.values()))
 
     def _checked(self, feeds: dict[str, Floats]) -> dict[str, Floats]:
@@ -196,7 +197,7 @@ class LoadedModel:
                 row, number = np.argwhere(~fits)[0].tolist()
                 low, high, at = (int(part[number]) for part in (of.low, of.high, of.columns))
                 raise ConfigurationError(
-                    "the observation is not of the model's space", fault="caller", env_id=row, field=name,
+                    "the observation is not of the model's space", env_id=row, field=name,
                     expected=f"an integer from {low} to {high} as number {at}",
                     got=feeds[name].reshape(len(feeds[name]), -1)[row, at].item(),
                     cure="send what the model was trained on: choices as the engine counts them",
@@ -246,7 +247,7 @@ def _as_rows(array: Any, name: str, shape: Shape) -> Floats:
     if array.dtype != np.float32:
         if array.dtype.kind not in "fiub":
             raise ModelMismatch(
-                "observations must be real numbers", fault="caller", field=name, expected="float32",
+                "observations must be real numbers", field=name, expected="float32",
                 got=str(array.dtype),
             )  # fmt: skip
         with np.errstate(over="ignore"):  # reported below as not finite
@@ -259,35 +260,24 @@ def _as_rows(array: Any, name: str, shape: Shape) -> Floats:
             wanted = ", ".join("any" if s is None else str(s) for s in shape)
             one = array.ndim == len(shape)
             raise ModelMismatch(
-                "observations have a wrong shape", fault="caller", field=name, expected=f"[N, {wanted}]",
+                "observations have a wrong shape", field=name, expected=f"[N, {wanted}]",
                 got=list(array.shape),
                 cure="add a batch axis: observations[None]" if one else "load the model that belongs to this env",
             )  # fmt: skip
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))[0])
         raise ConfigurationError(
-            "the observation holds NaN or infinity", fault="caller", env_id=row, field=name, expected="finite numbers"
+            "the observation holds NaN or infinity", env_id=row, field=name, expected="finite numbers"
         )
     return np.ascontiguousarray(array)
 
 
 def unreadable(path: object, error: OSError) -> ModelLoadError:
     """The error for a file that cannot be read."""
-    return ModelLoadError(
-        f"the model {path} cannot be read", fault="caller", got=error.strerror or str(error), cure="check the path"
-    )
+    return ModelLoadError(f"the model {path} cannot be read", got=error.strerror or str(error), cure="check the path")
 
 
-def load_session(
-    content: bytes,
-    *,
-    name: str,
-    providers: list[str],
-    intra_op_threads: int,
-    inter_op_threads: int,
-    input_name: str,
-    output_name: str,
-) -> LoadedModel:
+def load_session(content: bytes, *, name: str, providers: list[str], threads: int) -> LoadedModel:
     """Make a session of the bytes of a file and check its names, types and shapes.
 
     Raises:
@@ -299,7 +289,7 @@ def load_session(
         ort: Any = import_module("onnxruntime")
     except ImportError as error:
         raise ModelLoadError(
-            "onnxruntime is not installed", fault="caller", cure="install it with: pip install 'ue_rl[inference]'"
+            "onnxruntime is not installed", cure="install it with: pip install 'ue_rl[inference]'"
         ) from error
     offered = ort.get_available_providers()
     usable = [provider for provider in providers if provider in offered]
@@ -312,8 +302,8 @@ def load_session(
         missing = [provider for provider in providers if provider not in usable]
         logger.warning("this onnxruntime lacks %s; going on with the rest", ", ".join(missing))
     options = ort.SessionOptions()
-    options.intra_op_num_threads = intra_op_threads
-    options.inter_op_num_threads = inter_op_threads
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
     options.log_severity_level = 4  # failures come as exceptions; no second report on stderr
     try:
         session = ort.InferenceSession(content, sess_options=options, providers=usable)
@@ -331,7 +321,7 @@ def load_session(
             cure="copy or export it again; after a change on purpose take the sha256 out of its description",
         )  # fmt: skip
     metadata = PolicyMetadata.from_json(text) if text is not None else None
-    return _fit(session, metadata, name, input_name, output_name)
+    return _fit(session, metadata, name)
 
 
 def _mismatch(
@@ -340,14 +330,15 @@ def _mismatch(
     return ModelMismatch(message, fault="model", field=field, expected=expected, got=got, cure=cure)
 
 
-def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: str, output_name: str) -> LoadedModel:
+def _fit(session: Any, metadata: PolicyMetadata | None, name: str) -> LoadedModel:
     optional = {node.name: node for node in session.get_overridable_initializers()}  # action masks have a default
     inputs = {node.name: node for node in session.get_inputs()}
     wanted = {port.name for port in metadata.inputs} if metadata else set()
     inputs |= {name: node for name, node in optional.items() if name in wanted}
     outputs = {node.name: node for node in session.get_outputs()}
-    wanted_in = [port.name for port in metadata.inputs] if metadata else [input_name]
-    wanted_out = [port.name for port in metadata.outputs] if metadata else [output_name]
+    wanted_in = [port.name for port in metadata.inputs] if metadata else [_INPUT]
+    wanted_out = [port.name for port in metadata.outputs] if metadata else [_OUTPUT]
+    output_name = _OUTPUT
     if metadata:
         output_name = metadata.ports(ACTIONS, "outputs")[0].name
         keys = {port.key for port in metadata.ports(STATE, "outputs")}
@@ -369,14 +360,14 @@ def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: s
     for key in wanted_out:
         if outputs[key].type != _FLOAT:
             raise ModelOutputError(
-                f"{name} gives another type than float32", fault="model", field=key, expected=_FLOAT,
+                f"{name} gives another type than float32", field=key, expected=_FLOAT,
                 got=outputs[key].type, cure="cast the output to float in the graph: the plugin reads it as float*",
             )  # fmt: skip
     fed = [node for name, node in inputs.items() if name not in optional]
     batches = [node.shape[0] for node in fed if isinstance(node.shape[0], int) and node.shape[0]]
     shapes = {key: tuple(d if isinstance(d, int) else None for d in node.shape[1:]) for key, node in inputs.items()}
     disagree = f"{name}: the graph and its description disagree"
-    observed = {input_name: (input_name, shapes[input_name])} if metadata is None else {}
+    observed = {_INPUT: (_INPUT, shapes[_INPUT])} if metadata is None else {}
     for port in metadata.inputs if metadata else ():
         told = shapes[port.name]
         if len(told) != len(port.shape) or any(t not in (None, p) for t, p in zip(told, port.shape, strict=True)):

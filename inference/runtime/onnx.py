@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch
-from ue_rl.inference.interface import ModelPath, Observations
+from ue_rl.inference.interface import Floats, ModelPath, Observations, State, StatefulInference
 from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, NOISE, STATE, PolicyMetadata, Port
 from ue_rl.inference.runtime.loading import LoadedModel, load_session, unreadable
-from ue_rl.inference.states import Floats, State, StatefulInference
 from ue_rl.spaces.tree import Space
 from ue_rl.system.files import require_file
 
@@ -37,11 +36,10 @@ class OnnxInference(StatefulInference):
         path: the file to load now; None to call load_model later.
         providers: onnxruntime execution providers in order of preference, such as
             ["CUDAExecutionProvider", "CPUExecutionProvider"]; default: the CPU.
-        intra_op_threads, inter_op_threads: onnxruntime's threads; 1 is fastest for the nets of most policies.
+        intra_op_threads: onnxruntime's threads; 1 is fastest for the nets of most policies.
         batch_size: rows per call of onnxruntime; a larger batch is split. None: whole batches.
         warm_up: batch sizes to run once while loading, so that no first call is slow.
         seed: of the noise of a stochastic policy; None: a fresh one each time.
-        input_name, output_name: names in a file without a description.
 
     Raises:
         ModelLoadError, ModelMismatch, ModelOutputError: as load_model.
@@ -53,17 +51,13 @@ class OnnxInference(StatefulInference):
         *,
         providers: Sequence[str] | None = None,
         intra_op_threads: int = 1,
-        inter_op_threads: int = 1,
         batch_size: int | None = None,
         warm_up: Sequence[int] = (1,),
         seed: int | None = None,
-        input_name: str = "obs",
-        output_name: str = "actions",
     ) -> None:
         super().__init__()
         for name, value in (
             ("intra_op_threads", intra_op_threads),
-            ("inter_op_threads", inter_op_threads),
             ("batch_size", 1 if batch_size is None else batch_size),
             *(("warm_up", n) for n in warm_up),
         ):
@@ -71,10 +65,7 @@ class OnnxInference(StatefulInference):
                 raise ConfigurationError("must be 1 or more", field=name, got=value)
         self._options: dict[str, Any] = {
             "providers": list(providers) if providers is not None else ["CPUExecutionProvider"],
-            "intra_op_threads": intra_op_threads,
-            "inter_op_threads": inter_op_threads,
-            "input_name": input_name,
-            "output_name": output_name,
+            "threads": intra_op_threads,
         }
         self._batch_size = batch_size
         self._warm_up = tuple(warm_up)
@@ -158,7 +149,7 @@ class OnnxInference(StatefulInference):
 
     def _loaded(self) -> LoadedModel:
         if self._model is None:
-            raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
+            raise ModelLoadError("no model is loaded", cure="call load_model first")
         return self._model
 
     # -- running ---------------------------------------------------------------------------------------------------
@@ -254,7 +245,6 @@ class OnnxInference(StatefulInference):
         if masks is not None and all(port.role != ACTION_MASKS for port in model.side_inputs):
             raise ModelMismatch(
                 "this policy takes no action masks",
-                fault="caller",
                 field="action_masks",
                 cure="only policies of MaskablePPO do; leave them out",
             )
@@ -272,7 +262,6 @@ class OnnxInference(StatefulInference):
             if value is None or value.shape != shape:
                 raise ModelMismatch(
                     f"wrong shape of {port.role.replace('_', ' ')}",
-                    fault="caller",
                     field=port.name,
                     expected=shape,
                     got=None if value is None else value.shape,

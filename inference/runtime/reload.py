@@ -1,7 +1,7 @@
 """ReloadingInference: a policy that is replaced when its file changes.
 
 A changed file is read whole and loaded beside the model in use: names and sizes are checked, and it is run once. Only
-if its numbers mean what those of the model in use mean (agreement.py) does it take over, between two calls. Otherwise
+if its numbers mean what those of the model in use mean (interface.py) does it take over, between two calls. Otherwise
 the old model stays, a WARNING is logged once per content, and the file is checked again at each poll. Writers should
 replace the file in one step, as export_onnx does; a file that is written in place is picked up when it is complete.
 """
@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch
-from ue_rl.inference.agreement import between_files
-from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations
+from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations, between_files
 from ue_rl.inference.metadata import PolicyMetadata
 from ue_rl.inference.runtime.loading import unreadable
 from ue_rl.inference.runtime.onnx import OnnxInference
@@ -154,7 +153,7 @@ class ReloadingInference(InferenceInterface):
     def current(self) -> OnnxInference:
         """The model in use; hold on to it to make several calls on the same one."""
         if self._current is None:
-            raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
+            raise ModelLoadError("no model is loaded", cure="call load_model first")
         return self._current
 
     def is_model_loaded(self) -> bool:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import EngineTimeout, HandshakeError, RepeatedEnv, UeRlError
 from ue_rl.inference.server.protocol import read_hello, write_refusal
-from ue_rl.inference.server.turnstile import FEW
 from ue_rl.spec import EnvSpec
 from ue_rl.system.keepalive import notice_dead_peer, reset_at_close
 from ue_rl.wire.codec import Codec
@@ -47,7 +46,7 @@ class Engine(asyncio.Protocol):
         self._transport: asyncio.Transport  # from connection_made on
         self._lines = LineBuffer(MAX_HANDSHAKE)
         self._arrived = 0.0
-        self._open = self._unread = self._paused = self._ended = self._held = False
+        self._open = self._unread = self._paused = self._ended = False
         self._deadline: asyncio.TimerHandle | None = None
         self.spec: EnvSpec | None = None  # None until it has said hello; so are the four below
         self.codec: Codec
@@ -56,7 +55,6 @@ class Engine(asyncio.Protocol):
         self.actions: NDArray[np.float32]  # [num_envs, act_size]
         self.masks: NDArray[np.uint8] | None = None  # [num_envs, mask_size]; None where this engine sends none
         self.peer = "?"
-        self._fd = -1
 
     # -- asyncio.Protocol
 
@@ -70,7 +68,6 @@ class Engine(asyncio.Protocol):
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             notice_dead_peer(sock)
-            self._fd = sock.fileno()
         server = self._server
         server.connections.add(self)
         if server.closing:  # it came in while the server was closing
@@ -81,7 +78,6 @@ class Engine(asyncio.Protocol):
         else:
             server.engines.add(self)
             self._deadline = server.loop.call_later(server.hello_timeout, self._too_late, "no hello came")
-            self._hold_back()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
@@ -95,22 +91,6 @@ class Engine(asyncio.Protocol):
         self._arrived = time.perf_counter()
         self._lines.feed(data)
         self._advance()
-        if self.spec is None and self in self._server.engines:
-            self._hold_back()
-
-    def _hold_back(self) -> None:
-        """Where many have not said hello, this one is read when its turn comes."""
-        server = self._server
-        if len(server.engines) - server.greeted > FEW and not self._held and not self._transport.is_closing():
-            self._held = True
-            self._transport.pause_reading()
-            server.turnstile.wait(self._fd, self)
-
-    def let_in(self) -> None:
-        """See Waiter."""
-        if self._held and not self._transport.is_closing():
-            self._held = False
-            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """It sends no more, but may still read: True keeps the connection until what it asked is answered."""
@@ -171,7 +151,6 @@ class Engine(asyncio.Protocol):
         """
         _log.error("engine %s dropped: %s", self.peer, error)
         self._server.dropped += 1
-        held = self._held
         self._forget()
         transport = self._transport
         if transport.is_closing():
@@ -182,7 +161,7 @@ class Engine(asyncio.Protocol):
             return
         transport.write_eof()
         self._deadline = self._server.loop.call_later(PARTING, self.abort)
-        if self._paused or held:
+        if self._paused:
             transport.resume_reading()
 
     def hang_up(self) -> None:
@@ -215,9 +194,7 @@ class Engine(asyncio.Protocol):
                     self._open = True
                     self._server.submit(Ask(self, envs, self._arrived))
         except RepeatedEnv as error:
-            self.drop(
-                RepeatedEnv("an env stands twice in one line", fault="engine", env_id=error.env_id, got=error.got)
-            )
+            self.drop(RepeatedEnv("an env stands twice in one line", env_id=error.env_id, got=error.got))
             return
         except UeRlError as error:
             self.drop(error)
@@ -249,7 +226,7 @@ class Engine(asyncio.Protocol):
         _log.info("engine %s: %d envs", self.peer, self.spec.num_envs)
 
     def _too_late(self, why: str) -> None:
-        self.drop(EngineTimeout(why, fault="engine"))
+        self.drop(EngineTimeout(why))
 
     def _met_deadline(self) -> None:
         if self._deadline is not None:
@@ -258,9 +235,6 @@ class Engine(asyncio.Protocol):
 
     def _forget(self) -> None:
         self._met_deadline()
-        if self._held:
-            self._held = False
-            self._server.turnstile.leave(self._fd)
         if self in self._server.engines:
             self._server.engines.remove(self)
             if self.spec is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ue_rl.errors import HandshakeError, UeRlError
-from ue_rl.inference.agreement import with_engine
+from ue_rl.inference.interface import with_engine
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire.handshake import decode_handshake, handshake_sizes
@@ -26,7 +26,6 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
     if any(own not in (None, size) for own, size in zip((model.obs_size, model.act_size), sizes, strict=True)):
         raise HandshakeError(
             "the engine's sizes are not the model's",
-            fault="engine",
             expected=f"OBS={model.obs_size};ACT={model.act_size}",
             got=line,
             cure="serve the model that was trained for this game",
@@ -36,7 +35,6 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
     if spec.num_envs > max_rows:
         raise HandshakeError(
             "more envs than the server answers at once",
-            fault="engine",
             field="ENV_COUNT",
             expected=f"at most {max_rows}",
             got=spec.num_envs,
@@ -45,7 +43,6 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
     if spec.groups:
         raise HandshakeError(
             "the server answers envs, not their agents",
-            fault="engine",
             field="AGENTS",
             expected="no AGENTS",
             got=line,
@@ -55,7 +52,6 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
     if found is not None:  # what the model has is expected of the engine
         raise HandshakeError(
             "the engine's spaces are not the model's",
-            fault="engine",
             field=found.field,
             expected=found.got,
             got=found.expected,

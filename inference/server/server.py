@@ -24,7 +24,6 @@ from ue_rl.errors import ConfigurationError, InferenceError, UeRlError
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.engine import PARTING, Ask, Engine
-from ue_rl.inference.server.turnstile import Turnstile
 from ue_rl.system.listening import listen
 
 _log = logging.getLogger("ue_rl.inference.server.server")
@@ -73,7 +72,7 @@ class PolicyServer:
             ("reload_interval", reload_interval, 1e-3),
         ):  # fmt: skip
             if not value >= low:
-                raise ConfigurationError("too small", fault="caller", field=name, expected=f">= {low}", got=value)
+                raise ConfigurationError("too small", field=name, expected=f">= {low}", got=value)
         self.policy, self.host = policy, host
         self.max_batch, self.max_wait, self.max_engines = max_batch, max_wait, max_engines
         self.hello_timeout, self.write_timeout, self.reload_interval = hello_timeout, write_timeout, reload_interval
@@ -103,7 +102,6 @@ class PolicyServer:
         """Listens; raises OSError where it cannot."""
         self.loop = asyncio.get_running_loop()
         self.closing = False
-        self.turnstile = Turnstile(self.loop)
         self._said_full = -_SAY_AGAIN
         self._server, _ = await listen(lambda: Engine(self), self.host, self._asked_port, backlog=512)
         self._handler_before = self.loop.get_exception_handler()
@@ -125,10 +123,8 @@ class PolicyServer:
         self._waiting, self._waiting_rows = [], 0
         for engine in list(self.engines):
             engine.hang_up()
-        if self._server is not None:
-            self.turnstile.close()
-            if self.loop.get_exception_handler() == self._on_error:
-                self.loop.set_exception_handler(self._handler_before)
+        if self._server is not None and self.loop.get_exception_handler() == self._on_error:
+            self.loop.set_exception_handler(self._handler_before)
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.wait([self._follower])

@@ -119,7 +119,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
         def open_transport(kind: str, n: int = N) -> Any:
             bridge = GymnasiumBridge(lambda: Noise(SPACES[kind]), n, images=True)
             assert bridge.spec.image == SPECS[kind]
-            assert (bridge.spec.obs_space is None) == ("tree" not in kind)  # said as it was before there were trees
+            assert (bridge.spec.obs_space is None) == ("tree" not in kind)
             if request.param == "memory":
                 return MemoryTransport(bridge)
             if request.param == "shm":

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from ue_rl import errors
-from ue_rl.carriers.pending import live_agents
+from ue_rl.carriers.checks import live_agents
 from ue_rl.connecting import open_transport
 from ue_rl.spaces.tree import leaves
 from ue_rl.testing import MemoryTransport
@@ -304,5 +304,5 @@ def test_what_cannot_be_hosted_is_refused() -> None:
     ):
         with pytest.raises(errors.ConfigurationError, match=message):
             PettingZooBridge(make, 2)  # type: ignore[arg-type]
-    with pytest.raises(errors.ConfigurationError, match="1 or more"):
+    with pytest.raises(errors.ConfigurationError, match="no env is given"):
         PettingZooBridge([])

@@ -124,7 +124,7 @@ def test_in_a_process_of_its_own() -> None:
 
 
 def test_handlers_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ue_rl.bridges.signals import ends_in_order, signal_of
+    from ue_rl.bridges.runners import ends_in_order, signal_of
 
     before = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.warm_cli import WarmCli
 from ue_rl.cli import cli, main
-from ue_rl.cli.check_view import View
+from ue_rl.cli.check import View
 from ue_rl.compliance import MISTAKES, Finding, Outcome, Report
 
 QUICK = ["--timeout", "0.5"]

@@ -13,7 +13,7 @@ from ue_rl import errors
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.buffers import StepBuffers
 from ue_rl.cli import cli
-from ue_rl.cli.inspect_notes import Seen, notes
+from ue_rl.cli.inspect import Seen, notes
 from ue_rl.spec import EnvSpec
 from ue_rl.testing import FaultKind, FaultyEngine, PluginStandIn, Script
 from ue_rl.testing.engines.faulty import Fault

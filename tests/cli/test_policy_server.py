@@ -26,7 +26,7 @@ from stable_baselines3 import PPO
 from tests.cli.conftest import rest_of
 from ue_rl import errors
 from ue_rl.cli import cli
-from ue_rl.cli.policy_view import figures, live, table
+from ue_rl.cli.policy_server import figures, live, table
 from ue_rl.inference import ReloadingInference, export_onnx
 from ue_rl.inference.server.server import PolicyServer
 

@@ -21,8 +21,8 @@ import pytest
 from rich.console import Console
 
 from tests.harness.warm_cli import WarmCli
-from ue_rl.cli import train_live, train_report
-from ue_rl.cli.logs import JsonFormatter, use_text
+from ue_rl.cli import train_report
+from ue_rl.cli.train import JsonFormatter, use_text
 from ue_rl.engines.lifecycle import Life, LifeState
 from ue_rl.errors import EngineDisconnected, RestartsSpent
 from ue_rl.saving.stopping import Stopped
@@ -87,10 +87,10 @@ def test_a_fleet_says_what_each_engine_does() -> None:
 
 
 def test_the_live_view_shows_engines_returns_time_and_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_live, "console", lambda: Console(file=io.StringIO(), width=100, force_terminal=True))
+    monkeypatch.setattr(train_report, "console", lambda: Console(file=io.StringIO(), width=100, force_terminal=True))
     clock = [100.0]
-    monkeypatch.setattr(train_live.time, "monotonic", lambda: clock[0])
-    view: Any = train_live.live_view()
+    monkeypatch.setattr(train_report.time, "monotonic", lambda: clock[0])
+    view: Any = train_report.live_view()
     view.started(RunDirectory(tmp_path / "r"))
     try:
         view.connected(12, {"transport": "tcp"})
@@ -107,13 +107,13 @@ def test_the_live_view_shows_engines_returns_time_and_log(tmp_path: Path, monkey
     for words in ("9,000 of 20,000 env-steps", "1,000 fps", "0:00:11 left", "playing", "connection lost",
                   "1 ms", "1.11 ms", "81.0", "0.0 ▁", "something [red]broke[/red] \\x1b[2J"):  # fmt: skip
         assert words in text, (words, text)
-    assert not [h for h in logging.getLogger("ue_rl").handlers if type(h).__module__ == train_live.__name__]
+    assert not [h for h in logging.getLogger("ue_rl").handlers if type(h).__module__ == train_report.__name__]
 
 
 def test_a_curve_of_nothing_and_of_one_value() -> None:
-    assert "no episode has ended yet" in str(train_live.curve([], 20, 3))
-    assert str(train_live.curve([3.0], 20, 3)) == "3.0"
-    lines = str(train_live.curve([1.0] * 100, 20, 3)).splitlines()
+    assert "no episode has ended yet" in str(train_report.curve([], 20, 3))
+    assert str(train_report.curve([3.0], 20, 3)) == "3.0"
+    lines = str(train_report.curve([1.0] * 100, 20, 3)).splitlines()
     assert [len(line) for line in lines] == [30, 30, 30]
 
 

@@ -12,8 +12,8 @@ from ue_rl import errors
 from ue_rl.bridges import ShmHost
 from ue_rl.bridges.shm.commands import answer_commands
 from ue_rl.commands.dispatcher import Dispatcher
+from ue_rl.commands.entries import TextReader
 from ue_rl.commands.envelope import Method, encode
-from ue_rl.commands.text_entry import TextReader
 from ue_rl.connections import SharedMemoryConnection
 
 

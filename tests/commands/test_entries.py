@@ -9,8 +9,8 @@ import pytest
 from tests.commands.game import Flood, Game, M, lonely, unhosted
 from ue_rl import errors
 from ue_rl.bridges import run_shm_in_thread
+from ue_rl.commands.entries import json_entry
 from ue_rl.commands.envelope import Method, encode
-from ue_rl.commands.json_entry import json_entry
 from ue_rl.connections import SharedMemoryConnection
 
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ue_rl import errors
-from ue_rl.commands.json_entry import is_json
-from ue_rl.commands.text_entry import TextReader, is_text, text_entries
+from ue_rl.commands.entries import TextReader, is_json, is_text, text_entries
 
 
 @given(text=st.binary(max_size=300), longest=st.integers(13, 60), number=st.integers(0, 2**32 - 1))

@@ -15,7 +15,7 @@ import pytest
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.engines.right import Answer, Ask
 from ue_rl.compliance import Options, Report, check
-from ue_rl.compliance.rounding import rounding
+from ue_rl.compliance.statistics import rounding
 
 QUICK = Options(timeout=0.5)
 

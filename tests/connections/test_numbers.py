@@ -18,7 +18,7 @@ from ue_rl.connecting import open_transport
 from ue_rl.connections import open_tcp
 from ue_rl.spec import AgentGroup, Channel, EnvSpec, EnvType
 from ue_rl.system.compiled import load
-from ue_rl.testing.engines.line_engine import LineEngine
+from ue_rl.testing.engines.loop import LineEngine
 from ue_rl.testing.raw_client import RawClient
 from ue_rl.wire import Codec, kernels_pure
 

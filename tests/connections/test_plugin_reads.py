@@ -26,7 +26,7 @@ from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.system import keepalive
 from ue_rl.testing import PluginStandIn
 from ue_rl.wire import decode_handshake
-from ue_rl.wire.nuls import needs_nuls
+from ue_rl.wire.limits import needs_nuls
 
 ACTIONS = [[0.5, -0.25], [0.0, 0.125], [-0.123456, 1.0], [1.0, 1.0]]  # of different lengths as text
 

@@ -15,7 +15,7 @@ from tests.harness.lab import Lab
 from ue_rl import errors
 from ue_rl.bridges import ShmHost, run_shm_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
-from ue_rl.commands.text_entry import text_entries
+from ue_rl.commands.entries import text_entries
 from ue_rl.connections import SharedMemoryConnection
 
 N = 2

@@ -20,11 +20,11 @@ import pytest
 import ue_rl
 from tests.support.waiting import eventually
 from ue_rl import errors
-from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import ShmHost, ShmUpgrader, VectorAgentsBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.shm.header import CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, HEADER_SIZE, MAX_REASON, REASON_PID
 from ue_rl.shm.segment import Segment
-from ue_rl.spec import EnvSpec
+from ue_rl.spec import AgentGroup, EnvSpec
 
 N = 2
 
@@ -43,6 +43,20 @@ class Game(VectorBridge):
         if self.error is not None:
             raise self.error
         self.outbox.obs[env_ids] += 1
+
+
+class Crew(VectorAgentsBridge):
+    """Of two agents one acts: what is asked of the same agents again is written in a shorter way."""
+
+    def __init__(self) -> None:
+        super().__init__([AgentGroup("sailor", 2, EnvSpec(1, 1))], N)
+
+    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        self.states.obs[env_ids] = 0
+        self.states.present[env_ids, 1] = 0
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        self.states.obs[env_ids] += 1
 
 
 @pytest.fixture(params=["by name", "upgraded"])
@@ -256,20 +270,25 @@ def test_a_forked_child_does_not_leave_in_its_parents_name() -> None:
         assert step(connection) == [1, 1]
 
 
+def actions(connection: SharedMemoryConnection, value: float) -> np.ndarray:
+    return np.full((connection.spec.num_rows, 1), value, np.float32)
+
+
 @pytest.mark.parametrize(
     "ask",
     [
         lambda connection: connection.reset(),
         lambda connection: connection.reset([0], [7], [{"a": 1}]),
-        lambda connection: connection.send_actions(np.full((N, 1), 9, np.float32), [1]),
-        lambda connection: connection.send_actions(np.full((N, 1), 9, np.float32)),
+        lambda connection: connection.send_actions(actions(connection, 9), [1]),
+        lambda connection: connection.send_actions(actions(connection, 9)),
     ],
 )
 @pytest.mark.parametrize("stepped", [True, False])
+@pytest.mark.parametrize("make", [Game, Crew])
 def test_a_trainer_whose_session_was_ended_writes_nothing_into_the_next_ones(
-    ask: Callable[[Any], None], stepped: bool
+    ask: Callable[[Any], None], stepped: bool, make: type[Game | Crew]
 ) -> None:
-    game = Game()
+    game = make()
     game.configure(replace(game.spec, features=frozenset({"SEED", "OPTIONS"})))
     with ShmHost(game) as host, SharedMemoryConnection(host.name, timeout=5) as connection:
 
@@ -280,7 +299,7 @@ def test_a_trainer_whose_session_was_ended_writes_nothing_into_the_next_ones(
         connection.reset()
         answered()
         if stepped:
-            connection.send_actions(np.ones((N, 1), np.float32))
+            connection.send_actions(actions(connection, 1))
             answered()
         with contextlib.closing(Segment.open(host.name)) as segment:
             connection.memory.store_u32(CLIENT_PID, os.getppid())  # it is another process's by now

@@ -11,7 +11,7 @@ import pytest
 from ue_rl import errors
 from ue_rl.bridges import BaseBridge, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.buffers import ActionBatch
-from ue_rl.carriers.pending import live_agents
+from ue_rl.carriers.checks import live_agents
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box

@@ -18,7 +18,7 @@ from tests.samples import building
 from ue_rl.arena.config import load_config, scene_of
 from ue_rl.arena.scenes import World
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.launching import presets
+from ue_rl.launching import template
 from ue_rl.shm import offer
 from ue_rl.training.config import resolve
 from ue_rl.wire.codec import Codec
@@ -178,14 +178,14 @@ def test_the_upgrade_is_that_of_the_code() -> None:
 
 
 def test_the_presets_are_those_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presets, "_installed", lambda what, variable, names: names[0])
-    monkeypatch.setattr(presets.os.path, "isdir", lambda path: path == "PROJECT")
+    monkeypatch.setattr(template, "_installed", lambda what, variable, names: names[0])
+    monkeypatch.setattr(template.os.path, "isdir", lambda path: path == "PROJECT")
     shown = " ".join(" ".join(block.text for block in of("text") if block.label == "preset").split())
     for preset, path in (("godot", "PROJECT"), ("godot", "GAME"), ("unity", "GAME"), ("unreal", "GAME")):
-        program, options = presets.PRESETS[preset](path)
+        program, options = template.PRESETS[preset](path)
         words = [f"'{word}'" if " " in word else word for word in (*program, *options)]
         assert " ".join(words).replace("'-ExecCmds", "'-ExecCmds") in shown, preset
-    assert presets.PRESETS["unreal-editor"]("PROJECT.uproject")[0][0] in shown
+    assert template.PRESETS["unreal-editor"]("PROJECT.uproject")[0][0] in shown
 
 
 @pytest.mark.parametrize("block", [block for block in of("text") if block.label == "output"], ids=str)

@@ -25,6 +25,7 @@ from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import UeRlError
 from ue_rl.saving.autosave import AutoSave
+from ue_rl.training.overlap import overlap
 
 N = 3
 TINY = {"policy_kwargs": {"net_arch": [8]}, "seed": 3, "device": "cpu"}
@@ -132,6 +133,10 @@ CASES: dict[str, tuple[Any, str, str, dict[str, Any], Callable[[VecEnv], VecEnv]
     "recurrent": (RecurrentPPO, "box", "MlpLstm", {**ON, "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}},
                   lambda env: env),
     "masked": (MaskablePPO, "masked", "Mlp", ON, lambda env: env),
+    "ppo_overlapped": (overlap(PPO), "box", "Mlp", ON, VecNormalize),
+    "recurrent_overlapped": (overlap(RecurrentPPO), "box", "MlpLstm",
+                             {**ON, "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}}, lambda env: env),
+    "masked_overlapped": (overlap(MaskablePPO), "masked", "Mlp", ON, lambda env: env),
 }  # fmt: skip
 
 

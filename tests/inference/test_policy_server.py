@@ -664,7 +664,6 @@ async def test_states_do_not_keep_whole_batches(tmp_path: Path) -> None:
 
 
 async def test_connections_that_drip_do_not_crowd_out_an_engine_that_says_hello(pendulum: Path) -> None:
-    """They are read a few at a time; whoever sends a whole hello waits once."""
     async with serving(pendulum) as server:
         drips = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(60)]
         for _, writer in drips:
@@ -672,8 +671,6 @@ async def test_connections_that_drip_do_not_crowd_out_an_engine_that_says_hello(
         served = await dial(server)
         assert numbers(await ask(served, "OBS=1,0,0\n"))
         await until(lambda: len(server.engines) == 61)
-        held = [engine for engine in server.engines if engine._held]
-        assert len(held) >= 60 - 8 - 4
         for _, writer in drips:
             writer.write(b"ONFIG:OBS=3;ACT=1\nOBS=1,0,0\n")
         for reader, _ in drips:

@@ -298,19 +298,23 @@ class Recorder(InferenceInterface):
 
 class TestComponent:
     def test_waits_until_the_action_has_ended(self):
-        left, begun = [0], []
+        begun = []
 
-        def begin(action):
-            begun.append(action.tolist())
-            left[0] = 2
+        class Slow(InferenceComponent):
+            left = 0
 
-        def running():
-            left[0] -= 1
-            return left[0] >= 0
+            def create_state(self):
+                return [1.0, 2.0]
 
-        component = InferenceComponent(
-            Recorder(), create_state=lambda: [1.0, 2.0], handle_actions=begin, is_action_running=running
-        )
+            def handle_actions(self, action):
+                begun.append(action.tolist())
+                self.left = 2
+
+            def is_action_running(self):
+                self.left -= 1
+                return self.left >= 0
+
+        component = Slow(Recorder())
         assert component.tick() is None, "not started"
         component.start_inference()
         acted = [component.tick() is not None for _ in range(7)]
@@ -379,8 +383,12 @@ class TestComponent:
         assert component.tick([1]) is not None, "an error does not stop it"
 
     def test_reset_forgets_the_action_and_the_state(self):
+        class Busy(InferenceComponent):
+            def is_action_running(self):
+                return True
+
         policy = Recorder()
-        component = InferenceComponent(policy, is_action_running=lambda: True)
+        component = Busy(policy)
         component.start_inference()
         assert component.tick([1]) is not None
         assert component.tick([1]) is None

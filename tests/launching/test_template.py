@@ -10,8 +10,7 @@ import pytest
 
 from ue_rl.connecting import launched
 from ue_rl.errors import ConfigurationError
-from ue_rl.launching.presets import PRESETS, template
-from ue_rl.launching.template import Template
+from ue_rl.launching.template import PRESETS, Template, template
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="quotes are others there")

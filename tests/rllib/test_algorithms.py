@@ -14,7 +14,7 @@ import gymnasium as gym
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.rllib.algorithms import algorithm_config, check_actions, env_config
-from ue_rl.rllib.registering import register
+from ue_rl.rllib.engines import register
 from ue_rl.training import TrainOptions
 
 

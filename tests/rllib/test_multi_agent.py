@@ -165,4 +165,4 @@ def test_groups_are_told_by_the_agents_names() -> None:
 
 def test_an_engine_without_agents_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="one env with agents"):
-        ue_rl.rllib.registering.make_agents_env({"env": "CartPole-v1"})
+        ue_rl.rllib.engines.make_agents_env({"env": "CartPole-v1"})

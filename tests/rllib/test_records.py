@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 from ue_rl.rllib.engines import open_engines
-from ue_rl.rllib.records import EpisodeRecord, RecordedEnv
+from ue_rl.rllib.news import EpisodeRecord, RecordedEnv
 from ue_rl.testing.chaos_engine import chaos_words
 
 

@@ -22,8 +22,7 @@ import ray
 from ue_rl.errors import ConfigurationError, EngineNotStarted, RestartsSpent
 from ue_rl.inference import OnnxInference
 from ue_rl.rllib.inbox import in_order
-from ue_rl.rllib.news import Played
-from ue_rl.rllib.records import Episode
+from ue_rl.rllib.news import Episode, Played
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.saving.stopping import Stopped
 from ue_rl.testing import chaos_command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ue_rl.saving.global_random import read_state, write_state
+from ue_rl.saving.snapshot import read_state, write_state
 
 
 def test_the_state_of_the_global_generator() -> None:

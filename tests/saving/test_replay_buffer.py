@@ -23,7 +23,7 @@ from ue_rl.agents.buffers import ActiveReplayBuffer
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.saving.autosave import AutoSave
-from ue_rl.saving.replay_buffer import write_replay_buffer
+from ue_rl.saving.resuming import write_replay_buffer
 from ue_rl.testing import MemoryTransport
 
 N, ROWS = 2, 10

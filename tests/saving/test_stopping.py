@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from ue_rl.saving.stop_callback import StopCallback
+from ue_rl.saving.callbacks import StopCallback
 from ue_rl.saving.stopping import Stopped, Stopping
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX signals")

@@ -32,18 +32,21 @@ def actions() -> np.ndarray:
 
 
 def of_transport(transport: Transport, env: int) -> Episode:
-    """Of one env; the others play something else."""
+    """Of one env; the others play something else, and the first of them rests in every other step."""
     with closing(transport):
         num_envs = transport.connect().num_envs
         transport.reset(seeds=[SEED if each == env else 5 + each for each in range(num_envs)])
         seen = transport.receive()
         episode: Episode = [(seen.obs[env].tobytes(), 0.0, False, False)]
-        for action in actions():
+        for number, action in enumerate(actions()):
             rows = np.full((num_envs, 2), 0.25, np.float32)
             rows[env] = action
             ended = np.flatnonzero(seen.dones).tolist()
-            transport.send_actions(rows, resets=ended)
+            rests = [0] if number % 2 and num_envs > 1 and 0 not in ended else []
+            before = seen.obs[0].copy()
+            transport.send_actions(rows, resets=ended, resting=rests)
             seen = transport.receive()
+            assert not rests or np.array_equal(seen.obs[0], before)
             cut = bool(seen.truncated[env])
             done = bool(seen.dones[env])
             episode.append((seen.obs[env].tobytes(), float(seen.rewards[env]), done and not cut, cut))

@@ -12,9 +12,9 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.training import TrainOptions, train
 from ue_rl.training.comparison import compare
 from ue_rl.training.config import resolve
-from ue_rl.training.episodes import Episodes
 from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.report import Report
+from ue_rl.training.writing import Episodes
 
 SB3_ONLY: dict[str, Any] = {
     "policy": "MlpPolicy", "normalize": True, "device": "cuda", "max_episode_steps": 9, "init_from": "x.zip",

@@ -10,9 +10,8 @@ import pytest
 
 from tests.harness.warm_cli import WarmCli
 from ue_rl.training.callbacks import EpisodeLog
-from ue_rl.training.episodes import Episodes
 from ue_rl.training.report import Report
-from ue_rl.training.writing import Guard, LogFile
+from ue_rl.training.writing import Episodes, Guard, LogFile
 
 FULL = Path("/dev/full")  # every write fails with ENOSPC
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="Linux has it")

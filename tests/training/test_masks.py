@@ -99,7 +99,15 @@ def test_a_bridge_in_inference_mode_gives_the_policy_the_masks(model: Path) -> N
 
 def test_a_component_gives_the_policy_the_mask(model: Path) -> None:
     mask = np.zeros(CHOICES)
-    agent = InferenceComponent(OnnxInference(model), create_state=lambda: np.ones(CHOICES), create_mask=lambda: mask)
+
+    class Agent(InferenceComponent):
+        def create_state(self) -> Any:
+            return np.ones(CHOICES)
+
+        def create_mask(self) -> Any:
+            return mask
+
+    agent = Agent(OnnxInference(model))
     agent.start_inference()
     for choice in range(CHOICES):
         mask[:] = np.arange(CHOICES) == choice

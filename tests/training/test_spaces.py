@@ -115,28 +115,6 @@ def test_train_then_play_the_model_and_its_file(tmp_path: Path, transport: str, 
         assert result.exit_code == 0, (result.output, result.exception)
 
 
-def test_a_model_of_narrow_choices_is_not_resumed_but_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with served(NAMED, HYBRID) as port:
-        common = [f"127.0.0.1:{port}?transport=tcp"]
-        tiny = ["--timesteps", "64", "--n-steps", "16", "--batch-size", "16", "--device", "cpu"]
-        where = ["--log-dir", str(tmp_path), "--run-id", "r"]
-        with monkeypatch.context() as before:
-            before.setattr("ue_rl.envs.hybrid_box.CHOICE_BOUND", 1.0)
-            result = run("train", *common, *tiny, *where)
-            assert result.exit_code == 0, (result.output, result.exception)
-        result = run("train", *common, *where, "--resume", "--timesteps", "128")
-        assert result.exit_code != 0
-        for said in ("drew choices from numbers -1..1", "field action_space", "expected numbers -10..10"):
-            assert said in str(result.exception), result.exception
-        result = run("train", *common, *tiny, "--log-dir", str(tmp_path), "--init-from", str(tmp_path / "r"))
-        assert "drew choices from numbers -1..1" in str(result.exception)
-        result = run("export", str(tmp_path / "r" / "model.zip"), "-o", str(tmp_path / "again.onnx"))
-        assert result.exit_code == 0, (result.output, result.exception)
-        for name in ("r/model.onnx", "r/model.zip", "again.onnx"):
-            result = run("play", str(tmp_path / name), *common, "--episodes", "2")
-            assert result.exit_code == 0, (name, result.output, result.exception)
-
-
 def test_names_reach_the_file_and_the_export(tmp_path: Path) -> None:
     with run_in_thread(Climb(2)) as server:
         tiny = [

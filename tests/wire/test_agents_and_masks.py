@@ -341,3 +341,11 @@ def test_an_error_line_instead_of_an_answer_is_the_engines_end(compiled: bool) -
             Codec(spec, compiled=compiled).decode_states(b"ERROR=out%20of%20memory\n", asked(spec))
         assert (caught.value.fault, caught.value.field) == ("engine", "ERROR")
         assert caught.value.message == "the engine ended the session: out of memory"
+
+
+def test_envs_that_rest_are_not_named() -> None:
+    spec = EnvSpec(1, 1, num_envs=3)
+    codec, buffers, actions = Codec(spec), StepBuffers.of(spec), np.float32([[1], [2], [3]])
+    assert codec.encode_request(actions, Resets([], resting=[1]), buffers, 7) == b"ACT=1;ENV=0||ACT=3;ENV=2;SEQ=7\n"
+    mixed = codec.encode_request(actions, Resets([0], resting=[1]), buffers, 8)
+    assert mixed == b"ACT=3;ENV=2||ACT=RESET;ENV=0;SEQ=8\n"

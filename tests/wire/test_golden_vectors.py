@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ue_rl import errors
-from ue_rl.bridges.parameters import check_env
+from ue_rl.bridges.calls import check_env
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.connections.tcp.numbers import Numbers
 from ue_rl.spaces.actions import ActionKind

@@ -483,7 +483,7 @@ def test_every_failed_allocation_is_a_memory_error() -> None:
         (compiled.decode_requests, (request, *asked, 0, len(request), 0, -1)),
         (compiled.own_dicts, ([{}] * 300, "a", 1)),  # more than Python keeps for later
         (compiled.write_choices, (np.arange(n), np.array([[0], [n], [0]]))),
-        (compiled.take_step, (obs, zeros, flags, np.zeros(n), np.zeros(n, np.int64), 600, 300)),
+        (compiled.take_step, (obs, zeros, flags, np.zeros(n), np.zeros(n, np.int64), None, 600, 300)),
     ]
     for call, args in calls:
         buffers.pending[:] = 1
@@ -577,29 +577,31 @@ def test_the_first_number_that_is_no_choice(module: Any) -> None:
 
 @pytest.mark.parametrize("module", [compiled, kernels_pure], ids=["compiled", "pure"])
 @pytest.mark.parametrize("limit", [-1, 0, 3])
-def test_a_step_is_taken(module: Any, limit: int) -> None:
+@pytest.mark.parametrize("of", [None, np.array([True, False, False, True])], ids=["all", "some"])
+def test_a_step_is_taken(module: Any, limit: int, of: Any) -> None:
     """Copies, as NumPy makes them; float64 returns of float32 rewards."""
     rng = np.random.default_rng(0)
     obs, rewards = rng.random((4, 3), np.float32), rng.random(4, np.float32)
     dones, returns, started = np.array([0, 1, 0, 0], np.uint8), rng.random(4), np.array([7, 7, 5, 6])
-    taken = module.take_step(obs, rewards, dones, returns, started, 8, limit)
-    over = (dones != 0) | (limit >= 0) & (8 - started >= limit)
-    wanted = obs, rewards, over, returns + rewards
+    taken = module.take_step(obs, rewards, dones, returns, started, of, 8, limit)
+    asked = np.ones(4, bool) if of is None else of
+    over = ((dones != 0) | (limit >= 0) & (8 - started >= limit)) & asked
+    wanted = obs, rewards * asked, over, returns + rewards * asked
     for got, want in zip(taken, wanted, strict=False):
         assert got.dtype == want.dtype
         assert got.flags.owndata
         assert got.flags.writeable
         np.testing.assert_array_equal(got, want)
     assert taken[4] == np.flatnonzero(over).tolist()
-    assert module.take_step(None, rewards, dones, returns, started, 8, limit)[0] is None
+    assert module.take_step(None, rewards, dones, returns, started, of, 8, limit)[0] is None
 
 
 def test_steps_are_refused_where_arrays_disagree() -> None:
     rewards, dones, returns, started = np.zeros(2, np.float32), np.zeros(2, np.uint8), np.zeros(2), np.zeros(2, int)
     with pytest.raises(ValueError, match="number of rows"):
-        compiled.take_step(None, rewards, dones, returns[:1], started, 0, -1)
+        compiled.take_step(None, rewards, dones, returns[:1], started, None, 0, -1)
     with pytest.raises(TypeError):
-        compiled.take_step(None, rewards, dones, returns, started.astype(np.int32), 0, -1)
+        compiled.take_step(None, rewards, dones, returns, started.astype(np.int32), None, 0, -1)
     with pytest.raises(ValueError, match="disagree"):
         compiled.write_choices(np.zeros(3, np.int64), np.zeros((3, 2), np.int64))
     with pytest.raises(ValueError, match="disagree"):

@@ -12,6 +12,7 @@ from tests.support.twins import Recorded
 from ue_rl.spaces.actions import ActionSpec
 from ue_rl.spec import AgentGroup, EnvSpec, EnvType, Parameter
 from ue_rl.wire import Codec, kernel_forms, kernels_pure
+from ue_rl.wire.kernels_writing import float32_text
 
 compiled = pytest.importorskip("ue_rl.wire._kernels", reason="no C compiler built the kernels in this installation")
 
@@ -47,7 +48,7 @@ CASES: list[tuple[EnvSpec, list[int], int | None, tuple[bytes, ...]]] = [
     (AGENTS, [2, 1], None, (
         b"OBS=1,2;REW=0.5;DONE=0;ENV=1;AGENT=0||OBS=3,4;REW=1;DONE=1;ENV=1;AGENT=1||OBS=5,6,7;REW=2;DONE=0;ENV=1;AGENT=2;MASK=101",
         b"ACT=1,2;ENV=0;AGENT=1||ACT=2;AGENT=2;ENV=0||ACT=RESET;ENV=1;SEED=3",
-        b"OBS=1,2;REW=0;DONE=0;ENV=1;AGENT=3", b"ACT=1;ENV=2;AGENT=1", b"ACT=1,2;ENV=0;AGENT=0||ACT=RESET;ENV=0",
+        b"OBS=1,2;REW=0;DONE=0;ENV=1;AGENT=3", b"ACT=1;ENV=2;AGENT=1", b"ACT=1,2;ENV=1;AGENT=1||ACT=RESET;ENV=1",
     )),
     (SINGLE, [1], None, (b"OBS=1.5,-2e-3;REW=+0;DONE=0", b"ACT=1,2", b"ACT=RESET")),
     (RLBASE, [1], None, (b"0.5, 0.25;-1.00;1", b"0.5;.25-1.00; 0", b" 0.5 , -1 ", b" reset ")),
@@ -129,6 +130,7 @@ def test_the_number_of_a_line_is_its_last_field(module: Any, tail: bytes, number
         line = before + rows + tail
         assert module.find_number(line + behind, start, len(line)) == (start + end, number)
     assert module.find_number(b"SEQ=4", 0, 5) == (5, 0)  # there is no row
+    assert module.find_number(b";SEQ=4", 0, 6) == (0, 4)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +144,18 @@ def test_a_number_is_written_alike(value: float) -> None:
     texts = {m.encode_actions(ids, actions, None, kernel_forms.FORM_RLBASE, False) for m in (compiled, kernels_pure)}
     (text,) = texts
     assert np.float32(text) == np.float32(value)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("1e-05", "1e-05"), ("-1.5e-04", "-0.00015"), ("1.25e-01", "0.125"), ("1e+00", "1"), ("1.25e+01", "12.5"),
+        ("-1.5e+02", "-150"), ("1e+15", "1000000000000000"), ("1.5e+16", "1.5e+16"),
+    ],
+)  # fmt: skip
+def test_exponents_are_where_we_say_whatever_numpy_does(given: str, text: str) -> None:
+    """Which numbers it writes with one differs between its versions."""
+    assert float32_text(given) == text  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("spec", [MULTI, MASKED, AGENTS, SINGLE, RLBASE, SEQ], ids=str)

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from ue_rl.agents.part import Part, agents_of, group_of
 from ue_rl.agents.players import Player, as_player
 from ue_rl.buffers import StepBuffers
-from ue_rl.carriers.checks import check_actions, check_finite
-from ue_rl.carriers.pending import live_agents
+from ue_rl.carriers.checks import check_actions, check_finite, live_agents
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Draw, Options, Params, Seeds, Transport, owns_transport
@@ -105,11 +104,7 @@ class GroupTransport(Transport):
         self._everybody_plays = False
 
     def _others(self) -> list[tuple[Part, Player]]:
-        """Whoever acts for agents that are not the learner's.
-
-        Raises:
-            ConfigurationError: nobody does for some.
-        """
+        """Whoever acts for agents that are not the learner's; raises ConfigurationError: nobody does for some."""
         if self._everybody_plays:
             return list(self._players.values())
         played = {*self.part.rows.tolist(), *(row for part, _ in self._players.values() for row in part.rows.tolist())}
@@ -146,19 +141,25 @@ class GroupTransport(Transport):
         return self.spec
 
     def send_actions(
-        self, actions: NDArray[np.float32], resets: Sequence[int] | None = None, parameters: Params = None
+        self,
+        actions: NDArray[np.float32],
+        resets: Sequence[int] | None = None,
+        parameters: Params = None,
+        resting: Sequence[int] = (),
     ) -> None:
         """Every agent that can act takes a step; an env in which nobody can begins a new episode.
 
         Args:
             actions: float32 [num_envs of `spec`, act_size]; rows of agents that cannot act are ignored.
-            resets: must be none: an agent has no reset of its own.
+            resets, resting: must be none: an agent has no reset of its own, and all agents of an env act together.
 
         Raises:
             ConfigurationError: resets, or nobody acts for a group. Also what Transport.send_actions raises.
         """
         if resets is not None and len(resets):
             raise ConfigurationError("an agent has no reset of its own", field="resets", got=resets)
+        if len(resting):
+            raise ConfigurationError("an agent does not rest while others of its env act", field="resting", got=resting)
         others = self._others()
         if self.part.whole and actions.shape == self._actions.shape:
             everything = actions
@@ -283,11 +284,7 @@ class GroupTransport(Transport):
         return rows.reshape(-1)
 
     def _check_actions(self, actions: NDArray[np.float32]) -> None:
-        """Those of the learner's rows that can act.
-
-        Raises:
-            ActionError: see Transport.send_actions.
-        """
+        """Those of the learner's rows that can act; raises ActionError: see Transport.send_actions."""
         check_actions(self.spec, actions)
         if not math.isfinite(np.vdot(actions, actions)):
             check_finite(self.spec, actions, np.flatnonzero(~self._live[self.part.rows]).tolist())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ue_rl.agents.part import Part, agents_of
 from ue_rl.buffers import StepBuffers
-from ue_rl.carriers.pending import live_agents
+from ue_rl.carriers.checks import live_agents
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import connected, not_pickled
 from ue_rl.envs.episodes import start_episodes

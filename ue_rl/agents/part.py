@@ -122,11 +122,7 @@ def group_of(engine: EnvSpec, agent: int) -> str:
 
 
 def agents_of(engine: EnvSpec, group: str) -> list[int]:
-    """The numbers of a group's agents in one env.
-
-    Raises:
-        ConfigurationError: there is no such group.
-    """
+    """The numbers of a group's agents in one env; raises ConfigurationError: there is no such group."""
     engine.group_spec(group)
     return [k for k in range(engine.agents_per_env) if group_of(engine, k) == group]
 

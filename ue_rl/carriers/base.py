@@ -6,14 +6,14 @@ import abc
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.carriers.checks import check_actions, check_finite, check_reset, listed
-from ue_rl.carriers.pending import acting, expect, live_agents
+from ue_rl.carriers.checks import acting, check_actions, check_finite, check_reset, expect, listed, live_agents
 from ue_rl.errors import (
     ActionError,
     CommandFailed,
@@ -197,17 +197,23 @@ class BaseTransport(Transport):
     # -- requests and answers
 
     def send_actions(
-        self, actions: NDArray[np.float32], resets: Sequence[int] | None = None, parameters: Params = None
+        self,
+        actions: NDArray[np.float32],
+        resets: Sequence[int] | None = None,
+        parameters: Params = None,
+        resting: Sequence[int] = (),
     ) -> None:
         """See Transport.send_actions."""
-        if resets is not None and len(resets):
+        if (resets is not None and len(resets)) or len(resting):
             self._session.require(_ASK)
-            check_reset(self.spec, resets, None, None)
-            if len(resets) == self.spec.num_envs:
-                self.reset(parameters=parameters)
+            begin = [] if resets is None else list(resets)
+            others = [*begin, *resting]
+            check_reset(self.spec, others, None, None)
+            if len(others) == self.spec.num_envs:
+                self.reset(begin if len(resting) else None, parameters=parameters)
                 return
-            self._check_step(actions, resets)
-            given: Resets | None = self._resets(list(resets), None, None, parameters)
+            self._check_step(actions, others)
+            given: Resets | None = replace(self._resets(begin, None, None, parameters), resting=resting)
         else:
             given = None
         self._session.on(_ASK)
@@ -305,11 +311,7 @@ class BaseTransport(Transport):
         return {env: draw(int(env)) for env in envs}
 
     def _check_step(self, actions: NDArray[np.float32], begin: Sequence[int]) -> None:
-        """What a carrier would refuse of a step in which the envs `begin` are reset.
-
-        Raises:
-            ActionError, ConfigurationError: see Transport.send_actions.
-        """
+        """What a carrier would refuse of a step in which the envs `begin` are reset."""
         check_actions(self.spec, actions)
         some = self._agents > 1
         if not math.isfinite(np.vdot(actions, actions)):  # a sum of squares that is finite has finite terms

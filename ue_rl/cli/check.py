@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing, nullcontext
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
+from typing import Any
 
 import click
+from rich.text import Text
 
-from ue_rl.cli import complete
+from ue_rl.cli import completion
 from ue_rl.cli.common import (
     command_line,
+    console,
     duration_option,
     engine_argument,
     engine_url,
     nul_terminated_option,
     timeout_option,
 )
-from ue_rl.compliance import Options, Outcome, Report
-
-if TYPE_CHECKING:
-    from ue_rl.cli.check_view import View
+from ue_rl.compliance import Finding, Options, Outcome, Report
+from ue_rl.errors import printable
 
 _DYING = 0.5  # seconds that an engine whose session has ended may take to end itself
+_COLOURS = {Outcome.PASS: "green", Outcome.WARN: "yellow", Outcome.FAIL: "bold red", Outcome.SKIP: "dim"}
+_MARGIN = 6  # of the text behind an outcome's word
+_LABEL = 10  # of "seen", "protocol", "cure"
 
 
 @click.command(short_help="Say what an engine's side does wrong.")
 @engine_argument
 @click.option(
-    "--engine", metavar="COMMAND", shell_complete=complete.engine,
+    "--engine", metavar="COMMAND", shell_complete=completion.engine,
     help="Start the engine by this and end it afterwards: './Game.sh --port {port}', "
     "or godot:PATH. Leave URL out then.",
 )  # fmt: skip
@@ -55,11 +60,7 @@ def check(
         raise click.UsageError("--strict is for engines of version 1, --base for the deployed plugin: give one of them")
     if engine is not None and (url, port) != (None, None):
         raise click.UsageError("--engine starts an engine, URL is one that runs already: give one of them")
-    view = None
-    if not as_json:
-        from ue_rl.cli.check_view import View
-
-        view = View()
+    view = None if as_json else View()
     options = Options(timeout=timeout, seed=seed, base=base, strict=strict, nul_terminated=nul_terminated)
     if engine is None:
         address = engine_url(url, port)
@@ -108,3 +109,101 @@ def _run(address: str, options: Options, view: View | None, engine: Any) -> int:
                 said = report.as_dict() | ({"engine": words} if words else {}) | ({"stopped": True} if stopped else {})
                 click.echo(json.dumps(said))
     return int(report.count(Outcome.FAIL) > 0)
+
+
+class View:
+    """On a terminal lines are cut at its width; elsewhere they are as long as they are, for grep."""
+
+    def __init__(self) -> None:
+        self.screen = console()
+        self.width = self.screen.width if self.screen.is_terminal else None
+        self.carrier = ""
+        self.skipped: list[Finding] = []  # in a row, for one reason
+
+    def says(self, text: str) -> None:
+        """A line about the run itself."""
+        self._block("", "", text, "dim")
+
+    def waiting(self, address: str) -> AbstractContextManager[Any]:
+        """Around the checks."""
+        self.says(f"checking {address}")
+        return nullcontext()
+
+    def finding(self, finding: Finding) -> None:
+        """One more."""
+        if self.skipped and (finding.outcome is not Outcome.SKIP or _reason(finding) != _reason(self.skipped[0])):
+            self._show_skipped()
+        if finding.carrier and finding.carrier != self.carrier:
+            self.carrier = finding.carrier
+            self.screen.print(Text(f"\nover {finding.carrier}", "bold"))
+        if finding.outcome is Outcome.SKIP:
+            self.skipped.append(finding)
+            return
+        env = "" if finding.env_id is None or "env " in finding.text else f" (env {finding.env_id})"
+        text = f"{finding.check}: {finding.text}{env}"
+        self._outcome(finding.outcome, text)
+        if finding.mistake is None:
+            return
+        label = "seen"
+        for line in finding.seen.splitlines():
+            self._detail(label, line)
+            label = ""
+        self._detail("protocol", section(finding.mistake.section))
+        self._detail("cure", finding.mistake.cure)
+        self._detail("name", finding.mistake.name)
+
+    def ends(self, report: Report, words: str, stopped: bool) -> None:
+        """The verdict, and above it what became of the engine, if it has gone."""
+        self._show_skipped()
+        self.screen.print()
+        if words:
+            for line in words.splitlines():
+                self.screen.print(Text(printable(line, lines=True), "yellow"), soft_wrap=True)
+        verdict = "STOPPED" if stopped else "FAIL" if report.exit_code else "PASS"
+        colour = "bold red" if report.exit_code else "yellow" if stopped else "bold green"
+        self._block(f"{verdict}  ", colour, f"{report.summary}", "")
+
+    def _show_skipped(self) -> None:
+        """Many checks may need what has failed: they are one line."""
+        if self.skipped:
+            more = f" and {len(self.skipped) - 1} more" if len(self.skipped) > 1 else ""
+            self._outcome(Outcome.SKIP, f"{self.skipped[0].check}{more}: {self.skipped[0].text}", "dim")
+            self.skipped.clear()
+
+    def _outcome(self, outcome: Outcome, text: str, style: str = "") -> None:
+        self._block(outcome.value.ljust(_MARGIN), _COLOURS[outcome], text, style)
+
+    def _detail(self, label: str, text: str) -> None:
+        self._block(" " * _MARGIN + label.ljust(_LABEL), "dim", text, "")
+
+    def _block(self, head: str, head_style: str, text: str, style: str) -> None:
+        """A text behind a head; the lines below begin where the text began."""
+        text = printable(text, lines=True).replace("\n", " ")
+        lines = [text] if self.width is None else list(_cut(text, max(self.width - len(head) - 1, 20)))
+        shown = Text(head, head_style, end="")
+        shown.append(f"\n{' ' * len(head)}".join(lines), style or "default")
+        shown.end = "\n"
+        self.screen.print(shown, soft_wrap=True)
+
+
+def _reason(finding: Finding) -> tuple[str, str]:
+    return finding.carrier, finding.text
+
+
+def _cut(text: str, room: int) -> Iterator[str]:
+    """Lines of at most so many characters, cut behind blanks, and in a message behind its separators."""
+    line = ""
+    for piece in re.findall(r"[^\s;,|]*[;,|]*\s*", text):
+        if line and len(line) + len(piece.rstrip()) > room:
+            yield line.rstrip()
+            line = ""
+        line += piece
+        while len(line.rstrip()) > room:
+            yield line[:room]
+            line = line[room:]
+    yield line.rstrip()
+
+
+def section(text: str) -> str:
+    """Where to read about a mistake."""
+    return text if text.startswith("docs/") else f"docs/protocol.md, section {text}"

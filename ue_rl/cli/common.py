@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from ue_rl.cli import complete
+from ue_rl.cli import completion
 from ue_rl.errors import ConfigurationError
 from ue_rl.system.durations import FORM, duration_text, read_duration
 
@@ -132,7 +132,7 @@ def port_option(**more: Any) -> Callable[[Any], Any]:
 def engine_argument(command: Any) -> Any:
     """The argument URL of an engine, what it may be, and --port; `engine_url` reads both."""
     command.__doc__ = f"{inspect.cleandoc(command.__doc__)}\n\n{URL_HELP}"
-    return click.argument("url", required=False, metavar="[URL]", shell_complete=complete.url)(port_option()(command))
+    return click.argument("url", required=False, metavar="[URL]", shell_complete=completion.url)(port_option()(command))
 
 
 def port_url(port: int) -> str:
@@ -228,11 +228,7 @@ def engine_line(num_envs: int, facts: Mapping[str, str]) -> str:
 
 
 def json_object(text: str, field: str) -> dict[str, Any]:
-    """The value of the flag `field`.
-
-    Raises:
-        WrongCommandLine: not a JSON object.
-    """
+    """The value of the flag `field`; raises WrongCommandLine: not a JSON object."""
     try:
         value = json.loads(text)
     except ValueError:

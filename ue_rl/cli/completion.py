@@ -1,15 +1,63 @@
-"""`ue-rl completion`: what makes a shell complete commands, options, presets, runs and addresses. click does the work.
-
-Only imported for the command itself, and where a shell asks (the variable _UE_RL_COMPLETE). What completes a value is
-in complete.py.
-"""
+"""Completion in a shell: what it completes a value with, of which none raises, and the scripts of the shells."""
 
 from __future__ import annotations
 
+import glob
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class, get_completion_class
+
+Complete = Callable[[click.Context, click.Parameter, str], "list[CompletionItem[Any]]"]
+
+
+def _files(incomplete: str) -> list[CompletionItem[Any]]:
+    return [CompletionItem(incomplete, type="file")]
+
+
+def _those(words: Iterable[str], incomplete: str) -> list[CompletionItem[Any]]:
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+def words(*known: str) -> Complete:
+    """One of these."""
+    return lambda context, parameter, incomplete: _those(known, incomplete)
+
+
+def engine(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:
+    """A preset with its path, or a program."""
+    from ue_rl.launching.template import PRESETS
+
+    preset, colon, path = incomplete.partition(":")
+    if colon and preset in PRESETS:
+        found = sorted(glob.glob(f"{glob.escape(path)}*"))
+        return [CompletionItem(f"{preset}:{one}{os.sep if os.path.isdir(one) else ''}") for one in found]
+    return _those((f"{name}:" for name in PRESETS), incomplete) or _files(incomplete)
+
+
+def _runs(folder: str) -> list[str]:
+    """The names of the runs in a folder of runs, the newest first."""
+    try:
+        found = [(path.stat().st_mtime, path.parent.name) for path in Path(folder).glob("*/config.yaml")]
+    except OSError:
+        return []
+    return [name for _, name in sorted(found, reverse=True)]
+
+
+def run_id(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:
+    """The name of a run in --log-dir."""
+    return _those(_runs(context.params.get("log_dir") or "runs"), incomplete)
+
+
+def run_or_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:
+    """The folder of a run in `runs`, or any file."""
+    return _those((os.path.join("runs", name) for name in _runs("runs")), incomplete) or _files(incomplete)
+
+
+url = words("tcp://127.0.0.1:7777", "shm://")
 
 
 @click.command(short_help="Make the shell complete commands.")

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from ue_rl.cli import complete
+from ue_rl.cli import completion
 from ue_rl.cli.common import WrongCommandLine, console, engine_url, two_columns
 from ue_rl.errors import ExportError, printable
 from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, statistics_of
 
 
 @click.command(short_help="Write a verified ONNX file.")
-@click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path), shell_complete=complete.run_or_file)
+@click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path), shell_complete=completion.run_or_file)
 @click.option("--vecnormalize", type=click.Path(path_type=Path), help="VecNormalize's statistics for a model.zip.")
 @click.option(
     "--output",
@@ -26,7 +26,7 @@ from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, stati
 @click.option(
     "--url",
     metavar="URL",
-    shell_complete=complete.url,
+    shell_complete=completion.url,
     help="Ask this engine for names and order of the observation's numbers.",
 )
 @click.option("--algo", metavar="NAME", help="The algorithm of the zip file.  [default: read from the file]")
@@ -121,11 +121,7 @@ def _handshake(model: Path, url: str | None) -> Any:
 
 
 def model_in(path: Path) -> Found:
-    """A model.zip, also in the folder of a run or a checkpoint.
-
-    Raises:
-        WrongCommandLine: the folder has none.
-    """
+    """A model.zip, also in the folder of a run or a checkpoint; raises WrongCommandLine: the folder has none."""
     found = find(path)
     if path.is_dir() and not found.path.is_file():
         raise WrongCommandLine(
@@ -140,7 +136,7 @@ def _of_rllib() -> Any:
 
     if find_spec("ray") is None:
         cure = "install it with: pip install 'ue_rl[train,rllib]'"
-        raise ExportError("a checkpoint of RLlib's needs Ray", fault="caller", cure=cure)
+        raise ExportError("a checkpoint of RLlib's needs Ray", cure=cure)
     from ue_rl.rllib import load_and_export_rl_module
 
     return load_and_export_rl_module

@@ -43,11 +43,7 @@ class GifFile:
         return count >= MAX_PICTURES or (count > 0 and (count + 1) * width * height > MAX_BYTES)
 
     def add(self, picture: Any) -> None:
-        """Adds a picture, uint8 [height, width, 3].
-
-        Raises:
-            ConfigurationError: it has another size than the first.
-        """
+        """Adds a picture, uint8 [height, width, 3]; raises ConfigurationError: it has another size than the first."""
         if self.full:
             return
         image = self._image.fromarray(picture).convert("RGB")

@@ -13,14 +13,14 @@ from typing import Any
 
 import click
 
-from ue_rl.cli import complete
+from ue_rl.cli import completion
 from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option
 from ue_rl.cli.export import model_in
 from ue_rl.training.found import is_of_rllib, statistics_of
 
 
 @click.command(short_help="Let a policy act.")
-@click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path), shell_complete=complete.run_or_file)
+@click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path), shell_complete=completion.run_or_file)
 @click.option("--vecnormalize", type=click.Path(path_type=Path), help="VecNormalize's statistics for a model.zip.")
 @engine_argument
 @timeout_option(30.0, "How long a step may take.")

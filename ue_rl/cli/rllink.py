@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ue_rl.cli import complete
+from ue_rl.cli import completion
 from ue_rl.cli.common import WrongCommandLine, command_line, duration_option, json_object, lasting_console
 from ue_rl.errors import printable
 
@@ -37,12 +37,15 @@ _RECENT = 100  # episodes of the mean return
 @click.option("--env", metavar="ID", help="Play in this Gymnasium env.")
 @click.option("--env-kwargs", default="{}", metavar="JSON", help="Arguments for --env, as a JSON object.")
 @click.option(
-    "--engine", metavar="COMMAND", shell_complete=complete.engine, help="Start engines by this, as `ue-rl train` does."
+    "--engine",
+    metavar="COMMAND",
+    shell_complete=completion.engine,
+    help="Start engines by this, as `ue-rl train` does.",
 )
 @click.option(
     "--url",
     metavar="URL",
-    shell_complete=complete.url,
+    shell_complete=completion.url,
     multiple=True,
     help="A running engine, such as tcp://HOST:PORT; once for each.",
 )

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ue_rl.carriers.address import split_place
-from ue_rl.cli import complete
+from ue_rl.cli import completion
 from ue_rl.cli.common import WrongCommandLine, cannot_listen, command_line, json_object, listening_url, show_log
 from ue_rl.errors import ConfigurationError, printable
 from ue_rl.spec import ActionSpec
@@ -16,7 +16,7 @@ from ue_rl.system.loading import loaded
 
 
 @click.command(short_help="Host an env as an engine.")
-@click.argument("url", required=False, metavar="[URL]", shell_complete=complete.url)
+@click.argument("url", required=False, metavar="[URL]", shell_complete=completion.url)
 @click.option("--env", metavar="ID", help="A Gymnasium id, such as CartPole-v1.")
 @click.option("--pettingzoo", metavar="MODULE", help="A PettingZoo env, such as pettingzoo.classic.rps_v2.")
 @click.option("--mujoco", metavar="MODEL", help="A MuJoCo model: arm.xml, or a task by name, such as HalfCheetah.")
@@ -68,7 +68,7 @@ def serve(
         raise click.UsageError("--task is for --mujoco")
     arguments = json_object(kwargs, "kwargs")
     from ue_rl import bridges
-    from ue_rl.bridges.signals import ends_in_order, signal_of
+    from ue_rl.bridges.runners import ends_in_order, signal_of
     from ue_rl.cli.inspect_spaces import rows
     from ue_rl.system.compiled import load
 

@@ -19,7 +19,6 @@ class SessionServer(Protocol):
 
     def close(self) -> None:
         """Ends its threads; the pool stays."""
-        ...
 
 
 class SessionCarrier(NamedTuple):

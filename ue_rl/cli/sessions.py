@@ -83,7 +83,7 @@ def sessions(
     stdio = [name for name, port in asked.items() if port == "stdio"]
     arguments = json_object(kwargs, "kwargs")
     from ue_rl.bridges.realtime import SessionPool
-    from ue_rl.bridges.signals import ends_in_order, signal_of
+    from ue_rl.bridges.runners import ends_in_order, signal_of
 
     show_log("ue_rl.bridges.realtime", "ue_rl.bridges.tcp.server")
     modules = {name: CARRIERS[name].load() for name in asked}

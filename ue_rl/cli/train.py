@@ -1,14 +1,18 @@
-"""`ue-rl train`: its flags. The run itself is ue_rl.training, what is shown of it train_report.py and train_live.py."""
+"""`ue-rl train`: its flags and its log. The run itself is ue_rl.training, what is shown of it train_report.py."""
 
 from __future__ import annotations
 
+import json
+import logging
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ue_rl.cli import complete
+from ue_rl.cli import completion
 from ue_rl.cli.common import (
     GroupedCommand,
     GroupedOption,
@@ -19,8 +23,8 @@ from ue_rl.cli.common import (
     lasting_console,
     port_option,
 )
-from ue_rl.cli.logs import use_json, use_text
 from ue_rl.cli.train_report import lines, summary
+from ue_rl.engines.lifecycle import Change
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.config import parse_param, parse_setting, resolve
 from ue_rl.training.directory import RunDirectory
@@ -29,6 +33,16 @@ from ue_rl.training.report import Report
 from ue_rl.training.run import train as run_training
 
 Flag = Callable[[Any], Any]
+# How a shell completes the value of an option, where its type does not say it.
+_COMPLETE = {
+    "algo": completion.words(*dict.fromkeys(name for names in BACKENDS.values() for name in names)),
+    "backend": completion.words(*BACKENDS),
+    "engine": completion.engine,
+    "run_id": completion.run_id,
+    "init_from": completion.run_or_file,
+    "device": completion.words("auto", "cpu", "cuda"),
+}
+_TOLD = frozenset(f"ue_rl.training.{name}" for name in ("learning", "watching", "writing"))  # by a Report
 
 
 def _option(*names: str, group: str, **more: Any) -> Flag:
@@ -75,17 +89,6 @@ _MORE: dict[str, list[Flag]] = {
 }
 
 
-# How a shell completes the value of an option, where its type does not say it.
-_COMPLETE = {
-    "algo": complete.words(*dict.fromkeys(name for names in BACKENDS.values() for name in names)),
-    "backend": complete.words(*BACKENDS),
-    "engine": complete.engine,
-    "run_id": complete.run_id,
-    "init_from": complete.run_or_file,
-    "device": complete.words("auto", "cpu", "cuda"),
-}
-
-
 def _flags_of_the_table() -> Iterator[Flag]:
     """One for each option of a run, in the order of the table, and those that stand behind it."""
     for name, row in ROWS.items():
@@ -116,7 +119,7 @@ def _flag(name: str) -> Flag:
 
 
 @click.command(cls=GroupedCommand, groups=GROUPS, short_help="Train a policy.")
-@click.argument("url", nargs=-1, metavar="[URL]...", shell_complete=complete.url)
+@click.argument("url", nargs=-1, metavar="[URL]...", shell_complete=completion.url)
 @flags(*_flags_of_the_table())
 @_option("--ui", group=SHOWN, is_flag=True, help="A live view of engines, returns and log.")
 @_option(
@@ -175,7 +178,7 @@ def _urls(urls: tuple[str, ...], port: int | None) -> str | list[str] | None:
 def _report(ui: bool) -> Report:
     """Shows a run on this terminal: with `ui` the live view, where stdout is a terminal."""
     if ui and lasting_console().is_terminal:
-        from ue_rl.cli.train_live import live_view
+        from ue_rl.cli.train_report import live_view
 
         return live_view()
     return lines()
@@ -202,3 +205,64 @@ def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[s
         if value is not None:
             hyper[name] = value
     return hyper
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object: time (UTC, ISO 8601), level, logger, message; `exception` where there is one.
+
+    A change of an engine's life has also engine, before, after and reason (ue_rl/engines/lifecycle.py).
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See the class; never more than one line."""
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        fields: dict[str, object] = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        change = getattr(record, "change", None)
+        if isinstance(change, Change):
+            fields |= {
+                "engine": change.engine,
+                "before": change.before.value,
+                "after": change.after.value,
+                "reason": change.reason,
+            }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=True)
+
+
+def use_text() -> None:
+    """Has the log written to stderr for people: what a run's Report tells is not said twice."""
+    for handler in logging.getLogger().handlers:
+        if type(handler) is logging.StreamHandler and handler.level > logging.DEBUG:  # not with --debug
+            handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+            handler.addFilter(_not_told)
+            handler.setStream(_Stderr())
+
+
+class _Stderr:
+    """sys.stderr as it is now: while a progress bar stands there, rich puts lines above it."""
+
+    def write(self, text: str) -> int:
+        """See io.TextIOBase."""
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """See io.IOBase."""
+        sys.stderr.flush()
+
+
+def _not_told(record: logging.LogRecord) -> bool:
+    return record.name not in _TOLD
+
+
+def use_json() -> None:
+    """Has the log written to stderr as JSON, from INFO on where the project writes it, from WARNING on elsewhere."""
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonFormatter())
+        handler.setLevel(min(handler.level, logging.INFO))
+    logging.getLogger("ue_rl").setLevel(min(logging.getLogger("ue_rl").getEffectiveLevel(), logging.INFO))

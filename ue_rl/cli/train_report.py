@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 
+from rich.box import SIMPLE
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from ue_rl.cli.common import engine_line, two_columns
 from ue_rl.cli.common import lasting_console as console
 from ue_rl.engines.lifecycle import Change, LifeState
 from ue_rl.errors import RestartsSpent, printable
 from ue_rl.training.directory import RunDirectory
+from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Outcome, Report
+
+_REFRESH = 4  # times a second
+_LINES = 8  # of the log
+_POINTS = 400  # of the curve that are kept
+_HEIGHT = 5  # rows of the curve
+_RECENT = 15.0  # seconds over which the speed is taken
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_STYLES = {
+    LifeState.PLAYING: "green", LifeState.EPISODE_OVER: "green", LifeState.STREAMING: "green",
+    LifeState.TIMEOUT: "red", LifeState.CONNECTION_LOST: "red", LifeState.QUOTA_SPENT: "bold red",
+}  # fmt: skip
 
 
 def lines() -> Report:
@@ -135,3 +156,190 @@ def advice(outcome: Outcome) -> str:
         return f"Nothing could be saved; continue from what was there before: {shlex.join(again)}"
     what = "The model is saved" if saved >= outcome.env_steps else f"The model of env-step {saved:,} is saved"
     return f"{what}; continue with: {shlex.join(again)}"
+
+
+def live_view() -> Report:
+    """Shows a run as a picture that stays in place. For a terminal."""
+    return _LiveView()
+
+
+class _LiveView(Report):
+    """Drawn by a thread of its own, four times a second, so that it is also renewed while an engine is awaited."""
+
+    def __init__(self) -> None:
+        self._screen = console()
+        self._title = ""
+        self._facts = ""
+        self._fleet: Fleet | None = None
+        self._speed: deque[tuple[float, int]] = deque()  # (time, env-steps)
+        self._curve: list[float] = []
+        self._stride = self._seen = 1
+        self._env_steps = self._total = 0
+        self._begun = time.monotonic()
+        self._lines: deque[Text] = deque(maxlen=_LINES)
+        self._handler = _Kept(self._lines)
+        self._muted: list[logging.Handler] = []
+        self._live = Live(
+            console=self._screen,
+            get_renderable=self.draw,
+            refresh_per_second=_REFRESH,
+            redirect_stdout=True,
+            redirect_stderr=True,
+            transient=False,
+        )  # draws at once
+
+    # -- what the run tells
+
+    def started(self, run: RunDirectory) -> None:
+        self._title = f"{run.path}"
+        logger = logging.getLogger("ue_rl")
+        logger.addHandler(self._handler)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(_not_ours)
+            self._muted.append(handler)
+        self._live.start()
+
+    def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
+        self._facts = engine_line(num_envs, facts)
+
+    def engines(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def said(self, text: str) -> None:
+        self._lines.append(_line(text))
+
+    def warned(self, text: str) -> None:
+        """It is in the log."""
+
+    def signalled(self, text: str) -> None:
+        self._lines.append(_line(text, "bold yellow"))
+
+    def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
+        now = time.monotonic()
+        self._env_steps, self._total = env_steps, total
+        self._speed.append((now, env_steps))
+        while len(self._speed) > 2 and now - self._speed[0][0] > _RECENT:
+            self._speed.popleft()
+        if mean_return is not None:
+            self._seen += 1
+            if self._seen % self._stride == 0:
+                self._curve.append(mean_return)
+            if len(self._curve) >= _POINTS:
+                self._curve = self._curve[1::2]
+                self._stride *= 2
+
+    def closed(self) -> None:
+        self._live.stop()
+        logging.getLogger("ue_rl").removeHandler(self._handler)
+        for handler in self._muted:
+            handler.removeFilter(_not_ours)
+        self._muted.clear()
+
+    # -- the picture
+
+    def draw(self) -> RenderableType:
+        """Everything, as it is now."""
+        parts: list[RenderableType] = [Text(self._title, style="bold", overflow="fold")]
+        if self._facts:
+            parts.append(Text(self._facts, style="dim", overflow="ellipsis", no_wrap=True))
+        parts.append(self._progress())
+        if self._fleet is not None:
+            parts.append(self._engines(self._fleet))
+        width = max(20, self._screen.width - 16)
+        parts.append(Panel(curve(self._curve, width, _HEIGHT), title="mean return of 100 episodes", title_align="left"))
+        lines = Group(*list(self._lines))
+        parts.append(Panel(lines, title="log", title_align="left", height=_LINES + 2))
+        return Group(*parts)
+
+    @property
+    def fps(self) -> float:
+        """env-steps a second, of late."""
+        if len(self._speed) < 2:
+            return 0.0
+        (first, before), (last, now) = self._speed[0], self._speed[-1]
+        return (now - before) / max(last - first, 1e-9)
+
+    def _progress(self) -> RenderableType:
+        fps = self.fps
+        left = duration((self._total - self._env_steps) / fps) if fps else "-"
+        row = Table.grid(padding=(0, 2), expand=True)
+        row.add_column(ratio=1)
+        for _ in range(4):
+            row.add_column(no_wrap=True, justify="right")
+        row.add_row(
+            ProgressBar(total=max(self._total, 1), completed=min(self._env_steps, self._total)),
+            f"{self._env_steps:,} of {self._total:,} env-steps",
+            f"{fps:,.0f} fps",
+            f"{duration(time.monotonic() - self._begun)} gone",
+            f"{left} left",
+        )
+        return row
+
+    def _engines(self, fleet: Fleet) -> RenderableType:
+        table = Table(box=SIMPLE, pad_edge=False)
+        for name in ("engine", "state", "envs", "fps", "restarts", "step p50", "step p99"):
+            table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
+        statuses = fleet.statuses()
+        envs = sum(status.num_envs for status in statuses) or 1
+        for status in statuses:
+            p50, p99 = ("-", "-") if status.latency is None else map(milliseconds, status.latency)
+            table.add_row(
+                str(status.number),
+                Text(status.state.value, style=_STYLES.get(status.state, "yellow")),
+                str(status.num_envs),
+                f"{self.fps * status.num_envs / envs:,.0f}",
+                str(status.restarts),
+                p50,
+                p99,
+            )
+        return table
+
+
+class _Kept(logging.Handler):
+    """Keeps the last log lines of the project for the view."""
+
+    def __init__(self, lines: deque[Text]) -> None:
+        super().__init__(logging.INFO)
+        self._kept = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else ""
+        at = time.strftime("%H:%M:%S", time.localtime(record.created))
+        self._kept.append(_line(f"{at} {record.getMessage()}", style))
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(printable(text, lines=True).partition("\n")[0], style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _not_ours(record: logging.LogRecord) -> bool:
+    """The view shows the project's own records."""
+    return not record.name.startswith("ue_rl")
+
+
+def curve(values: Sequence[float], width: int, height: int) -> Text:
+    """`values` from left to right in blocks of text, with the least and the greatest one at its side."""
+    if len(values) < 2:
+        return Text("\n" * (height - 1) + "no episode has ended yet" if not values else f"{values[0]:.1f}")
+    if len(values) > width:
+        last = len(values) - 1
+        values = [values[round(i * last / (width - 1))] for i in range(width)]
+    low, high = min(values), max(values)
+    levels = [round((value - low) / (high - low or 1) * (8 * height - 1)) + 1 for value in values]
+    lines = []
+    for row in reversed(range(height)):
+        label = f"{high:9.1f} " if row == height - 1 else f"{low:9.1f} " if row == 0 else " " * 10
+        lines.append(label + "".join(_BLOCKS[min(max(level - 8 * row, 0), 8)] for level in levels))
+    return Text("\n".join(lines), no_wrap=True)
+
+
+def milliseconds(seconds: float) -> str:
+    """`0.123 ms`."""
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.0f} us"
+
+
+def duration(seconds: float) -> str:
+    """`1:02:03`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"

@@ -110,7 +110,6 @@ def messages() -> ModuleType:
     except ImportError as error:
         raise ConfigurationError(
             "commands over shared memory need the package flatbuffers",
-            fault="caller",
             got=str(error),
             cure="pip install flatbuffers",
         ) from error
@@ -150,7 +149,6 @@ def encode(method: int, payload: Any = None, correlation_id: int = 0, error: str
     except Exception as wrong:  # whatever the generated code raises: a field is wrong
         raise ConfigurationError(
             "a command cannot be written",
-            fault="caller",
             field=type(payload).__name__,
             got=str(wrong),
             expected="a class of ue_rl.commands.messages(), with fields of its types",

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.compliance.greeting import ClosedAtOnce
 from ue_rl.compliance.memory_peer import MEMORY, MemoryPeer
 from ue_rl.compliance.mistakes import MISTAKES
 from ue_rl.compliance.peer import SILENT, Peer, Skip, States, Wrong
@@ -21,6 +20,7 @@ from ue_rl.compliance.report import Finding, Outcome
 from ue_rl.compliance.sampling import Sampler
 from ue_rl.compliance.tape import Tape
 from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
+from ue_rl.compliance.wire import ClosedAtOnce
 from ue_rl.errors import UeRlError, printable
 from ue_rl.transport import Transport
 

@@ -204,11 +204,7 @@ def _memory(bench: Bench) -> _Memory:
 
 
 def mapped(bench: Bench, mistake: str, ask: Callable[[], T]) -> T:
-    """What `ask` returns.
-
-    Raises:
-        Wrong: of this mistake, where the engine did not understand what it was asked.
-    """
+    """What `ask` returns; raises Wrong: of this mistake, where the engine did not understand what it was asked."""
     peer, memory, began = bench.text(), _memory(bench), time.perf_counter()
     try:
         return ask()

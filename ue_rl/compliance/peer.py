@@ -94,11 +94,7 @@ class Peer(ABC):
         seeds: Sequence[int | None] | None = None,
         options: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> States:
-        """New episodes of these envs (None: all).
-
-        Raises:
-            Wrong: the engine made a mistake.
-        """
+        """New episodes of these envs (None: all); raises Wrong: the engine made a mistake."""
         return self._ask(None, (), Resets(envs, seeds, options))
 
     def step(

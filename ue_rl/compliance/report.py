@@ -59,7 +59,7 @@ class Report:
     Attributes:
         address: of the engine. handshake: the CONFIG line as it came, "" where none came.
         findings: in the order in which the checks ran.
-        speed: carrier -> name -> number, see ue_rl/compliance/checks/speed.py.
+        speed: carrier -> name -> number, see ue_rl/compliance/checks/timing.py.
         seconds: that the run took.
     """
 

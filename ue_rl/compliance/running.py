@@ -102,13 +102,10 @@ def _text(run: _Run, address: tuple[str, int]) -> None:
 
 
 def _carrier(run: _Run, bench: Bench, checks: list[Check], gone: str = "") -> str:
-    """Runs the checks over one carrier.
+    """Runs the checks over one carrier; `gone` as it is then.
 
     Args:
         gone: why the engine serves nobody any more; "": it does.
-
-    Returns:
-        The same, as it is now.
     """
     broken = gone
     if gone:

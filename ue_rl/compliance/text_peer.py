@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compliance.diagnosing import joined_fields, of_number, of_row, of_stray
-from ue_rl.compliance.greeting import closes_in_silence, greet
 from ue_rl.compliance.peer import Peer, States, Wrong
 from ue_rl.compliance.spelling import Spelling, action_rows, plain, reset_row
-from ue_rl.compliance.wire import Ended, Line, Silent, Wire
+from ue_rl.compliance.wire import Ended, Line, Silent, Wire, closes_in_silence, greet
 from ue_rl.errors import UeRlError, shorten
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
+from ue_rl.wire.limits import needs_nuls
 from ue_rl.wire.notices import notice_of
-from ue_rl.wire.nuls import needs_nuls
 from ue_rl.wire.refusals import NUMBER_FIELD
 
 SHARED, PER_ENV = "text, shared channel", "text, env sockets"
@@ -237,11 +236,7 @@ class TextPeer(Peer):
         return Wrong("ends-session", "the engine closed the connection before the first request")
 
     def call(self, line: str) -> bytes:
-        """The answer to a call, on the first connection; without its line ending.
-
-        Raises:
-            Wrong.
-        """
+        """The answer to a call, on the first connection; without its line ending; raises Wrong."""
         line = self._with_number(self.wires[0], line)
         self._sent, self.arrivals = [line], []
         self._send(self.wires[0], plain(line))

@@ -125,21 +125,24 @@ class EnginesTransport(BaseTransport):
         if resets is None and not self._some_lost and not self._some_act:
             self._ask_all(actions)
             return
-        begin = () if resets is None or resets.env_ids is None else resets.env_ids
-        if not begin:
-            self._check_step(actions, begin)
+        if resets is None:
+            self._check_step(actions, ())
         self._stepping, self._whole, self._asked = True, False, []
         self._since = perf_counter()
         self.buffers.lost.clear()
         wanted = {} if resets is None else {entry[0]: entry for entry in split_resets(resets, self._parts)}
+        resting = frozenset(() if resets is None else resets.resting)
         down: list[EnginePart] = []
         for part in self._parts:
-            part.asked = None
+            rest = [env - part.envs.start for env in part.envs if env in resting] if resting else []
+            part.asked = [env for env in part.envs if env not in resting] if rest else None
+            if part.asked is not None and not part.asked:
+                continue
             if part.transport is not None:
                 _, mine, _, _, parameters = wanted.get(part, (part, None, None, None, None))
-                step = functools.partial(part.transport.send_actions, actions[part.rows], mine, parameters)
+                step = functools.partial(part.transport.send_actions, actions[part.rows], mine, parameters, rest)
                 self._request(part, step)
-            elif part.news is None:  # the caller knows; all its envs begin, or `_check_step` has refused
+            elif part.news is None:  # the caller knows; those of its envs that are asked begin, or it was refused
                 down.append(part)
         self._revive(down)
         for part in down:

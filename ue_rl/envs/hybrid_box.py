@@ -20,11 +20,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ue_rl.errors import ActionError, ConfigurationError
+from ue_rl.errors import ActionError
 from ue_rl.spaces.tree import LeafKind, Space, leaves
 
 CHOICE_BOUND = 10.0  # ten standard deviations of a policy that has not learnt; finite, as SAC and TD3 need it
-_RANGE = f"{-CHOICE_BOUND:g}..{CHOICE_BOUND:g}"
 
 
 @dataclass(frozen=True)
@@ -146,31 +145,13 @@ class HybridBox(spaces.Box):
         return encoded
 
     def __eq__(self, other: object) -> bool:
-        """A HybridBox of the same tree and bounds: those of a choice's numbers were -1..1 once."""
-        return isinstance(other, HybridBox) and self.tree == other.tree and super().__eq__(other)
+        return isinstance(other, HybridBox) and self.tree == other.tree
 
     __hash__ = None  # type: ignore[assignment]  # as every Box
 
     def __repr__(self) -> str:
-        """The Box, the names of what it stands for, and the bounds of the numbers that a choice is made from."""
         names = ", ".join(f"{'.'.join(path)}: {leaf.kind.value}" for path, leaf, _ in leaves(self.tree))
-        chosen = [self.high[part.box] for part in self.parts if part.kind is LeafKind.DISCRETE]
-        bounds = f"; choices from numbers {-chosen[0]:g}..{chosen[0]:g}" if chosen else ""
-        return f"HybridBox({self.low.shape[0]} numbers; {names}{bounds})"
-
-
-def outgrown(error: Exception) -> ConfigurationError | None:
-    """What to say where Stable-Baselines3 refuses a saved model for its narrower choices; None for another reason."""
-    saved, _, now = str(error).partition("spaces do not match: ")[2].partition(" != ")
-    if not saved.startswith("HybridBox(") or saved.replace("numbers -1..1)", f"numbers {_RANGE})") != now:
-        return None
-    return ConfigurationError(
-        "the model was learnt by a version that drew choices from numbers -1..1, which preferred the first ones",
-        field="action_space",
-        expected=f"numbers {_RANGE}",
-        got="-1..1",
-        cure="begin a new run; the saved model still plays and exports as it did",
-    )
+        return f"HybridBox({self.low.shape[0]} numbers; {names})"
 
 
 def part_of(value: Any, path: tuple[str, ...]) -> Any:

@@ -1,8 +1,8 @@
 """Journal: what the envs of an UnrealVecEnv were asked and have answered, so that a stopped run is resumed exactly.
 
 Two things are kept. Of each env its present episode: seed, options, parameters and the actions since, with which an
-engine that is deterministic can be brought to the same state again (ue_rl/envs/replay.py). And what was given out since
-the last `mark()`: those steps can be answered again without asking the engine.
+engine that is deterministic can be brought to the same state again (ue_rl/envs/resumable.py). And what was given out
+since the last `mark()`: those steps can be answered again without asking the engine.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import EngineControls, GoalReward, check_render_mode, connected, goal_reward, render_mode_of
 from ue_rl.envs.episodes import Reset, begin_episodes, start_episodes
+from ue_rl.envs.halves import Halves
 from ue_rl.envs.infos import is_number, put_arrays
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
@@ -42,7 +43,7 @@ _METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_param
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated", "engine_lost"))
 
 
-class UnrealVecEnv(EngineControls, Resumable, VecEnv):
+class UnrealVecEnv(EngineControls, Resumable, Halves, VecEnv):
     """N envs of a game engine as one VecEnv.
 
     Args:
@@ -63,6 +64,8 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         transport: the transport.
         journal: what an exact resume needs, see `keep_journal`; None as a rule.
         on_failure: called with what is about to escape from a step or a reset; None as a rule.
+        meanwhile: called once a step, when the engine was asked for it; None as a rule. It must not use the env.
+        acting: see ue_rl.envs.halves; None as a rule.
 
     With FEATURES=MASK `infos[i]["action_mask"]`, int8 [mask_size], says what is legal in the observation that stands
     beside it, and `env_method("action_masks")` says it to sb3-contrib's MaskablePPO.
@@ -122,6 +125,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         self.journal: Journal | None = None
         self._reset_by: Reset | None = None
         self.on_failure: Callable[[BaseException], object] | None = None
+        self.meanwhile: Callable[[], None] | None = None
         super().__init__(
             n, observation_space(self.engine_spec, zero_based=True), action_space(self.engine_spec, zero_based=True)
         )
@@ -135,6 +139,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         Seeds given by `seed()` and options given by `set_options()` go with it and are used up. A step that was sent
         and not waited for, because of a Ctrl-C, is dropped.
         """
+        self._first_asked = False
         if self.journal is not None and self.journal.first is not None:
             return self._first_recorded(*self.journal.first)
         seeds, options = self._used("SEED", self._seeds), self._used("OPTIONS", self._options)
@@ -161,9 +166,12 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
             self._masks.check(rows)
         journal = self.journal
         try:
-            if journal is None:
+            recorded = journal is not None and journal.ask(rows)
+            if self._first_asked:
+                self._rows = rows  # of the second half: asked when the first has answered
+            elif journal is None:
                 self.transport.send_actions(rows)
-            elif not journal.ask(rows):  # else this step is recorded
+            elif not recorded:
                 self.transport.send_actions(rows, sorted(journal.lost) if journal.lost else None)
         except BaseException as error:
             if self.on_failure is not None:
@@ -179,19 +187,31 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
             `terminal_observation`, `TimeLimit.truncated`; `is_success` where it is no number) is in info["engine"].
         """
         try:
-            return self._step() if self.journal is None else self._step_of(self.journal)
+            if self.meanwhile is not None:
+                self.meanwhile()
+            if self.acting is not None:
+                return self._step_acting(self.acting)
+            return self._step() if self.journal is None else self._step_of(self.journal, self._step)
         except BaseException as error:
             if self.on_failure is not None:
                 self.on_failure(error)
             raise
 
-    def _step(self) -> VecEnvStepReturn:
+    def _step(self, of: NDArray[np.bool_] | None = None, begins: bool = True) -> VecEnvStepReturn:
+        """Takes in the answers to a step of all envs, or to one of the envs `of`; resets those that have finished.
+
+        Args:
+            of: bool [num_envs]; what is given out of the others is 0, False and an info of their own. None: all.
+            begins: it is the first of the requests that make one step of all envs.
+        """
         buffers = self.transport.receive()
         plain = self._observations.plain and not buffers.may_give
         limit = -1 if self.max_episode_steps is None else self.max_episode_steps
+        if of is not None and buffers.lost:
+            of[list(buffers.lost)] = True
         obs, rewards, dones, returns, ended = self._take_step(
             buffers.obs if plain else None, buffers.rewards, buffers.dones,
-            self._returns, self._started, self._steps + 1, limit,
+            self._returns, self._started, of, self._steps + begins, limit,
         )  # fmt: skip
         if not plain:
             obs = self._observations.read(buffers)
@@ -215,8 +235,10 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
             self._masks.take(buffers)
         if self.journal is not None and self.journal.lost:
             self._end_lost(self.journal, obs, rewards, dones, infos)
+            if of is not None:
+                rewards[~of], dones[~of] = 0, False
             returns, ended = self._returns + rewards, np.flatnonzero(dones).tolist()
-        self._steps += 1
+        self._steps += begins
         if self._monitor:
             self._returns = returns
         if ended:

@@ -25,8 +25,7 @@ from ue_rl.errors import (
 )
 from ue_rl.launching import ports
 from ue_rl.launching.keeper import GRACE
-from ue_rl.launching.output import Output
-from ue_rl.launching.process import EngineProcess, exit_words
+from ue_rl.launching.process import EngineProcess, Output, exit_words
 from ue_rl.launching.template import Template
 from ue_rl.shm.segment import reclaim_stale
 

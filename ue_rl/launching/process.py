@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import weakref
@@ -20,6 +21,15 @@ from ue_rl.launching.ports import Port
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _SLACK = 12.0  # seconds that a keeper may take beyond the grace: processes in the kernel die slowly
+_MEANS = {
+    "SIGKILL": "kill -9, or the system had no memory left",
+    "SIGSEGV": "it crashed: an invalid access to memory",
+    "SIGBUS": "it crashed: an invalid access to memory, or a full /dev/shm",
+    "SIGABRT": "it crashed: it gave up by itself",
+    "SIGILL": "it crashed: an instruction that this processor does not have",
+    "SIGFPE": "it crashed: an invalid computation",
+}
+LINES, BYTES, WIDTH = 12, 16_384, 200
 
 
 class EngineProcess:
@@ -162,19 +172,54 @@ def exit_words(code: int | None) -> str:
     return f"ended by itself, with exit code {code}"
 
 
-_MEANS = {
-    "SIGKILL": "kill -9, or the system had no memory left",
-    "SIGSEGV": "it crashed: an invalid access to memory",
-    "SIGBUS": "it crashed: an invalid access to memory, or a full /dev/shm",
-    "SIGABRT": "it crashed: it gave up by itself",
-    "SIGILL": "it crashed: an instruction that this processor does not have",
-    "SIGFPE": "it crashed: an invalid computation",
-}
-
-
 def _signal_words(number: int) -> str:
     try:
         name = signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
     return f"signal {number} ({name}: {_MEANS[name]})" if name in _MEANS else f"signal {number} ({name})"
+
+
+class Output:
+    """An engine's output.
+
+    Args:
+        path: a file that is appended to; None: one without a name, which goes with the last process that has it open.
+
+    Attributes:
+        file: takes the output. path: as given.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        if path is None:
+            self.file: IO[bytes] = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.file = path.open("a+b", buffering=0)
+        self._begun = 0
+
+    def begin(self, headline: str) -> None:
+        """Another start: a line that says so; the last lines are looked for behind it."""
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        self.file.write(f"--- {now} {headline}\n".encode("utf-8", "replace"))
+        self._begun = os.fstat(self.file.fileno()).st_size
+
+    def last_lines(self) -> str:
+        """What the present start printed last, for people, with where there is more of it."""
+        size = os.fstat(self.file.fileno()).st_size
+        self._begun = self._begun if self._begun <= size else 0  # the keeper has cut it
+        begin = max(self._begun, size - BYTES)
+        self.file.seek(begin)
+        lines = self.file.read(BYTES).decode("utf-8", "replace").splitlines()
+        if begin > self._begun:
+            lines = lines[1:] or lines  # a part of a line
+        lines = [line if len(line) <= WIDTH else line[:WIDTH] + "..." for line in lines if line.strip()]
+        where = "" if self.path is None else f" ({self.path})"
+        if not lines:
+            return f"it printed nothing{where}"
+        return f"it printed last{where}:\n  " + "\n  ".join(lines[-LINES:])
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.file.close()

@@ -12,31 +12,6 @@
 Needs ray[rllib]; nothing else of ue_rl imports Ray.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ue_rl.system.lazy import lazy
 
-if TYPE_CHECKING:
-    from ue_rl.rllib.engines import open_engines as open_engines
-    from ue_rl.rllib.env_runner import UnrealEnvRunner as UnrealEnvRunner
-    from ue_rl.rllib.exporting import export_rl_module as export_rl_module
-    from ue_rl.rllib.failures import NamedFailures as NamedFailures
-    from ue_rl.rllib.multi_agent_env import UnrealMultiAgentEnv as UnrealMultiAgentEnv
-    from ue_rl.rllib.registering import by_group as by_group
-    from ue_rl.rllib.registering import register as register
-    from ue_rl.rllib.saved import load_and_export_rl_module as load_and_export_rl_module
-
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "engines": "open_engines",
-        "env_runner": "UnrealEnvRunner",
-        "exporting": "export_rl_module",
-        "failures": "NamedFailures",
-        "multi_agent_env": "UnrealMultiAgentEnv",
-        "registering": "by_group register",
-        "saved": "load_and_export_rl_module",
-    },
-)
+__getattr__, __dir__ = lazy(__name__)

@@ -19,9 +19,8 @@ from ray.rllib.models.utils import get_activation_fn
 
 from ue_rl.engines.restarts import read_restarts
 from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.rllib.engines import OPTIONS
+from ue_rl.rllib.engines import NAME, OPTIONS
 from ue_rl.rllib.env_runner import UnrealEnvRunner
-from ue_rl.rllib.registering import NAME
 from ue_rl.training.engine import command_of
 from ue_rl.training.hyperparameters import LinearSchedule, schedule, tuned_for
 from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, RLLIB_ALGORITHMS, TrainOptions
@@ -152,11 +151,7 @@ def _urls(options: TrainOptions) -> Any:
 
 
 def _arguments(config: Any, given: Mapping[str, Any], options: TrainOptions) -> dict[str, Any]:
-    """`given` as arguments of config.training().
-
-    Raises:
-        ConfigurationError: one that it does not have.
-    """
+    """`given` as arguments of config.training(); raises ConfigurationError: one that it does not have."""
     known = {
         name
         for kind in type(config).__mro__
@@ -185,11 +180,7 @@ def _arguments(config: Any, given: Mapping[str, Any], options: TrainOptions) -> 
 
 
 def _check_value(name: str, value: Any, falling: bool, default: Any) -> None:
-    """RLlib itself looks at most values only when it learns.
-
-    Raises:
-        ConfigurationError: a value that the argument cannot have.
-    """
+    """RLlib itself looks at most values only when it learns."""
     expected = ""
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if name in _SCHEDULED:  # also RLlib's own [[0, 0.1], [10000, 0.0]]

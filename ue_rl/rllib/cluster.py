@@ -69,11 +69,7 @@ def cluster(address: str | None, cpus: int, gpus: float, wait: float) -> Iterato
 
 
 def _wait_for(cpus: int, gpus: float, wait: float) -> None:
-    """Returns as soon as the cluster has that much to give.
-
-    Raises:
-        ConfigurationError: it has not, after `wait` seconds.
-    """
+    """Returns as soon as the cluster has that much to give; an error after `wait` seconds."""
     needed, deadline, said = {"CPU": float(cpus), "GPU": gpus}, time.monotonic() + wait, False
     while True:
         free = ray.available_resources()

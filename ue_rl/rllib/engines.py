@@ -1,4 +1,4 @@
-"""What an `env_config` means: engines that are started or dialled, as one connection. No Ray.
+"""What an `env_config` means: engines that are started or dialled, as one connection, and the envs over them.
 
 {"engine": "./Game.sh --port {port} --envs {num_envs}"}   started here, watched, started again when they are lost
 {"url": "tcp://10.0.0.{worker_index}:7777"}               running already; a list for several
@@ -8,22 +8,29 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ray.tune.registry import register_env
 
 from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import FORM, Restarts
 from ue_rl.engines.transport import EnginesTransport
+from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training.engine import engines_at, engines_started, serve_command, set_game
 from ue_rl.training.options import DEFAULTS
 from ue_rl.transport import closed_if_it_fails
+
+if TYPE_CHECKING:
+    from ue_rl.rllib.multi_agent_env import UnrealMultiAgentEnv
 
 _log = logging.getLogger("ue_rl.rllib")
 SEEDS = 1_000_000  # between two env runners
@@ -40,6 +47,9 @@ _SAID: dict[str, tuple[Any, str]] = {
 }  # fmt: skip
 OPTIONS = [key for key in _SAID if key in DEFAULTS and key not in (*_KINDS, "seed")]  # as a run has them
 _DEFAULTS = {name: DEFAULTS[name] for name in OPTIONS} | {"seed": 0, "reconnect": 60.0, "output_dir": None}
+NAME = "ue_rl"
+_SEEDS = 1000  # between two envs of one env runner
+_made = itertools.count()
 
 
 def open_engines(
@@ -154,3 +164,64 @@ def _numbered(value: Any, worker_index: int) -> Any:
     if isinstance(value, Mapping):
         return {key: _numbered(part, worker_index) for key, part in value.items()}
     return [_numbered(part, worker_index) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def register(name: str = NAME) -> None:
+    """Makes "ue_rl", and "ue_rl_agents" for engines with agents, envs of RLlib's; Ray takes them along to its workers.
+
+    With UnrealEnvRunner everything of `open_engines` works. RLlib's stock runner needs
+    `gym_env_vectorize_mode="vector_entry_point"`, and does not tell a vector env which runner it is in: {worker_index}
+    is 0 in all of them, so let engines be started ({port} is always a free one).
+    """
+    register_env(name, make_env)
+    register_env(f"{name}_agents", make_agents_env)
+
+
+def make_env(env_config: Mapping[str, Any]) -> UnrealVectorEnv:
+    """The vector env of an env runner: `env_config` with "num_envs", as RLlib's vector_entry_point gives it.
+
+    Raises:
+        ConfigurationError: there is no "num_envs"; see `open_engines`.
+    """
+    said = dict(env_config)
+    num_envs = int(said.pop("num_envs", 1))
+    engines = open_engines(said, num_envs, getattr(env_config, "worker_index", 0) or 0)
+    return UnrealVectorEnv(engines)
+
+
+def make_agents_env(env_config: Mapping[str, Any]) -> UnrealMultiAgentEnv:
+    """One env with agents, over an engine of its own: RLlib makes as many as an env runner has envs.
+
+    Args:
+        env_config: see `open_engines`. Each env of a process has another `seed`.
+
+    Raises:
+        ConfigurationError: the engine has more than one env, or no agents; see `open_engines`.
+    """
+    from ue_rl.rllib.multi_agent_env import UnrealMultiAgentEnv
+
+    said = {**env_config, "seed": env_config.get("seed", 0) + _SEEDS * next(_made)}
+    return UnrealMultiAgentEnv(open_engines(said, 1, getattr(env_config, "worker_index", 0) or 0))
+
+
+def by_group(*groups: str) -> Callable[..., str]:
+    """A policy_mapping_fn: all agents of a group (striker_0, striker_1; a group of one: goalie) share a policy.
+
+        config.multi_agent(policies={"striker", "goalie"}, policy_mapping_fn=by_group("striker", "goalie"))
+
+    Args:
+        groups: the names of the handshake's groups, which are those of the policies.
+
+    Raises:
+        ConfigurationError: (the function) the agent is of none of them.
+    """
+    return functools.partial(_group_of, groups)
+
+
+def _group_of(groups: tuple[str, ...], agent: str, *_: object, **__: object) -> str:
+    for group in groups:
+        if agent == group or (agent.startswith(f"{group}_") and agent[len(group) + 1 :].isdigit()):
+            return group
+    what = "an agent is of none of the groups"
+    cure = "name all groups of the engine: ue-rl inspect shows them"
+    raise ConfigurationError(what, field="policy_mapping_fn", expected=", ".join(groups), got=agent, cure=cure)

@@ -38,12 +38,10 @@ from ray.rllib.utils.metrics import (
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from ue_rl.errors import ConfigurationError, InferenceError, UeRlError
-from ue_rl.rllib.acting import Acting, Outputs
+from ue_rl.rllib.acting import Acting, EpisodeMaker, Outputs
 from ue_rl.rllib.engines import SEEDS, open_engines
-from ue_rl.rllib.episodes import EpisodeMaker
 from ue_rl.rllib.failures import NamedFailures
-from ue_rl.rllib.news import Connected, Sender
-from ue_rl.rllib.records import RecordedEnv
+from ue_rl.rllib.news import Connected, RecordedEnv, Sender
 from ue_rl.rllink.episodes import EpisodeCutter
 
 _log = logging.getLogger("ue_rl.rllib")

@@ -170,7 +170,6 @@ def _alone(module: Any) -> Any:
         if len(names) != 1:
             raise ExportError(
                 "a file holds one module",
-                fault="caller",
                 field="module",
                 got=", ".join(map(str, names)),
                 cure="export each on its own: module[NAME]",
@@ -179,7 +178,6 @@ def _alone(module: Any) -> Any:
     if not hasattr(module, "forward_inference") or getattr(module, "framework", None) != "torch":
         raise ExportError(
             "not an RLModule of torch",
-            fault="caller",
             field="module",
             expected="a TorchRLModule",
             got=type(module).__name__,
@@ -202,7 +200,6 @@ def _check_spaces(module: Any, observation_space: Any, action_space: Any) -> Non
     if not all(isinstance(box, spaces.Box) for box in boxes):
         raise ExportError(
             "these observations cannot be exported",
-            fault="caller",
             field="observation_space",
             expected="a Box, or a Dict of them",
             got=observation_space,
@@ -214,7 +211,6 @@ def _check_spaces(module: Any, observation_space: Any, action_space: Any) -> Non
     if not fits:
         raise ExportError(
             "these actions cannot be exported",
-            fault="caller",
             field="action_space",
             got=action_space,
             expected="a Box of floats, Discrete or MultiDiscrete",
@@ -225,7 +221,7 @@ def _check_spaces(module: Any, observation_space: Any, action_space: Any) -> Non
         if own is not None and own.shape != given.shape:
             what = "the module was made for other spaces than the env's"
             cure = "do in the env what a connector does now: it is no part of the module, nor of the file"
-            raise ExportError(what, fault="caller", field=field, expected=own, got=given, cure=cure)
+            raise ExportError(what, field=field, expected=own, got=given, cure=cure)
 
 
 def _leaves(space: Any) -> list[Leaf]:

@@ -25,22 +25,25 @@ from ray.rllib.core.models.torch.heads import TorchFreeLogStdMLPHead
 from torch import nn
 
 from ue_rl.errors import ExportError
-
-_LIMIT = 2**24  # choices beyond are not exact in float32
+from ue_rl.inference.export.policies import BoxHead, GreedyHead, check_counts
 
 
 class Outputs(nn.Module):
-    """What forward_inference() gives in one column, float32 [N, k]."""
+    """The first `size` numbers (None: all) of what forward_inference() gives in one column, float32 [N, k]."""
 
-    def __init__(self, module: Any, column: str) -> None:
+    def __init__(self, module: Any, column: str, size: int | None = None) -> None:
         super().__init__()
         self.module = module
         self.column = column
+        self.size = size
 
     def forward(self, obs: Any) -> th.Tensor:
         """`obs`: one tensor, or a dict of them."""
         out: th.Tensor = self.module._forward_inference({Columns.OBS: obs})[self.column]
-        return out.reshape(out.shape[0], -1) if out.is_floating_point() else out.reshape(out.shape[0], -1).float()
+        out = out.reshape(out.shape[0], -1)
+        if self.size is not None:
+            out = out[:, : self.size]
+        return out if out.is_floating_point() else out.float()
 
 
 class FreeHead(nn.Module):
@@ -78,27 +81,6 @@ class Values(nn.Module):
         return found
 
 
-class ChoiceHead(nn.Module):
-    """The largest number of each choice.
-
-    Args:
-        counts: how many numbers there are for each.
-    """
-
-    def __init__(self, counts: Sequence[int]) -> None:
-        super().__init__()
-        self.net = nn.Identity()
-        self.counts = [int(count) for count in counts]
-
-    def scores(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
-        """The numbers, one [N, count] for each choice."""
-        return list(th.split(raw, self.counts, dim=1))
-
-    def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
-        """float32 [N, choices]."""
-        return th.stack([part.argmax(dim=1) for part in self.scores(raw, noise, masks)], dim=1).float()
-
-
 class ChosenHead(nn.Module):
     """Of a module that chooses itself: its choices as they are."""
 
@@ -114,40 +96,6 @@ class ChosenHead(nn.Module):
     def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """float32 [N, choices]."""
         return raw.float()
-
-
-class NumberHead(nn.Module):
-    """The numbers of a Box.
-
-    Args:
-        space: the env's. size: how many of the module's numbers are the action; what follows are logs of deviations.
-        tanh: they go through tanh first. normalize, clip: as the algorithm's config has them.
-    """
-
-    low: th.Tensor
-    high: th.Tensor
-
-    def __init__(self, space: spaces.Box, *, tanh: bool, normalize: bool, clip: bool) -> None:
-        super().__init__()
-        self.net = nn.Identity()
-        bounded = bool(np.all(space.bounded_below) and np.all(space.bounded_above))
-        self.tanh = tanh
-        self.stretch = normalize and bounded
-        self.clip = self.stretch or (clip and not normalize)
-        self.register_buffer("low", th.as_tensor(space.low.ravel().copy()))
-        self.register_buffer("high", th.as_tensor(space.high.ravel().copy()))
-
-    def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
-        """float32 [N, size]."""
-        action = raw[:, : self.low.numel()]
-        if self.tanh:
-            action = th.tanh(action)
-        action = action.to(self.low.dtype)
-        if self.stretch:
-            action = self.low + (action + 1.0) * (self.high - self.low) / 2.0
-        if self.clip:
-            action = th.minimum(th.maximum(action, self.low), self.high)
-        return action.float()
 
 
 def convertible(module: Any) -> Any:
@@ -171,10 +119,9 @@ def find_head(module: Any, obs: Any, space: Any, normalize: bool, clip: bool) ->
         ExportError: the module fails on `obs`, or makes its actions by a distribution that is not known here.
     """
     counts = [] if isinstance(space, spaces.Box) else np.ravel(getattr(space, "nvec", getattr(space, "n", 0))).tolist()
-    if max(counts, default=0) > _LIMIT:
-        raise ExportError("more than 2**24 choices are not exact in float32", fault="caller", got=max(counts))
+    check_counts(counts)
     if isinstance(module, DefaultDQNTorchRLModule):
-        return Values(module), ChoiceHead(counts)
+        return Values(module), GreedyHead(nn.Identity(), counts)
     try:
         with th.no_grad():
             out = module.forward_inference({Columns.OBS: obs})
@@ -186,20 +133,19 @@ def find_head(module: Any, obs: Any, space: Any, normalize: bool, clip: bool) ->
             got=f"{type(error).__name__}: {error}",
             cure="give the spaces of the env that the module was made for",
         ) from error
-    numbers = {"normalize": normalize, "clip": clip}
     if Columns.ACTIONS in out:
-        head: nn.Module = ChosenHead(counts) if counts else NumberHead(space, tanh=False, **numbers)
+        head = ChosenHead(counts) if counts else _number_head(space, False, normalize, clip)
         return Outputs(module, Columns.ACTIONS), head
     if Columns.ACTION_DIST_INPUTS not in out:
         what = "forward_inference() gives no action"
         expected = f"{Columns.ACTIONS} or {Columns.ACTION_DIST_INPUTS}"
         raise ExportError(what, fault="policy", field="module", got=", ".join(map(str, out)), expected=expected)
     kind = module.get_inference_action_dist_cls()
-    outputs = Outputs(module, Columns.ACTION_DIST_INPUTS)
     if counts and issubclass(kind, (TorchCategorical, TorchMultiCategorical)):
-        return outputs, ChoiceHead(counts)
+        return Outputs(module, Columns.ACTION_DIST_INPUTS), GreedyHead(nn.Identity(), counts)
     if not counts and issubclass(kind, (TorchDiagGaussian, TorchSquashedGaussian, TorchDeterministic)):
-        return outputs, NumberHead(space, tanh=issubclass(kind, TorchSquashedGaussian), **numbers)
+        means = Outputs(module, Columns.ACTION_DIST_INPUTS, int(np.prod(space.shape)))  # the deviations stand behind
+        return means, _number_head(space, issubclass(kind, TorchSquashedGaussian), normalize, clip)
     raise ExportError(
         "the module's distribution cannot be exported",
         fault="policy",
@@ -208,3 +154,9 @@ def find_head(module: Any, obs: Any, space: Any, normalize: bool, clip: bool) ->
         expected="a categorical one for choices, a Gaussian or squashed Gaussian for a Box",
         cure="let forward_inference() give the action itself, as 'actions'",
     )
+
+
+def _number_head(space: spaces.Box, tanh: bool, normalize: bool, clip: bool) -> BoxHead:
+    """The numbers of a Box as RLlib's connector leaves them: stretched to its bounds, or cut to them."""
+    stretch = normalize and bool(np.all(space.bounded_below) and np.all(space.bounded_above))
+    return BoxHead(nn.Identity(), space, tanh=tanh, unscale=stretch, clip=stretch or (clip and not normalize))

@@ -12,11 +12,10 @@ from typing import Any
 
 import ray
 
-from ue_rl.rllib.news import Connected, Desk, Message, Played
-from ue_rl.rllib.records import Episode
-from ue_rl.training.episodes import Episodes
+from ue_rl.rllib.news import Connected, Desk, Episode, Message, Played
 from ue_rl.training.fleet import EngineStatus, Fleet
 from ue_rl.training.report import Report
+from ue_rl.training.writing import Episodes
 
 _EVERY = 0.25  # seconds between two looks
 _log = logging.getLogger("ue_rl.rllib")

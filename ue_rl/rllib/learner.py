@@ -1,4 +1,11 @@
-"""RLlib learns: an Algorithm whose env runners play on engines of their own."""
+"""RLlib learns: an Algorithm whose env runners play on engines of their own, and its checkpoints.
+
+checkpoints/0007_350000_steps/
+    algorithm/          Algorithm.save_to_path: weights, optimizers, counters; Algorithm.from_checkpoint reads it
+    replay_buffer.pkl   of SAC and DQN
+    model.onnx          where it is exported
+    manifest.json       sums, env_steps, episodes, iterations, versions
+"""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -10,7 +17,7 @@ import os
 import pickle
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from numbers import Real
@@ -21,16 +28,15 @@ import numpy as np
 from ray.exceptions import RayError
 
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.errors import EngineDisconnected, UeRlError, printable
+from ue_rl.errors import ConfigurationError, EngineDisconnected, UeRlError, printable
 from ue_rl.rllib.algorithms import algorithm_config, check_actions, num_env_runners, resources
-from ue_rl.rllib.checkpoints import FOLDER, REPLAY, is_finite, restore
 from ue_rl.rllib.cluster import cluster
+from ue_rl.rllib.engines import register
 from ue_rl.rllib.inbox import Inbox, RunnersFleet
 from ue_rl.rllib.log import into_run_log
-from ue_rl.rllib.registering import register
-from ue_rl.saving.checkpoints import Checkpoint
+from ue_rl.saving.callbacks import LEARNING
+from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
 from ue_rl.saving.periodic import Periodic
-from ue_rl.saving.stop_callback import LEARNING
 from ue_rl.saving.stopping import Stopping
 from ue_rl.spec import EnvSpec
 from ue_rl.training.comparison import check_spaces, check_unfinished
@@ -46,6 +52,7 @@ _SEED = 2**31  # seeds are below: NumPy's and engines'
 _FLUSH = 10.0  # seconds in which env runners tell what they have played
 _COUNTED = ("num_", "diff_num_", "module_train_batch_size", "weights_seq_no")  # not of learning
 _SYNCHRONOUS = ("ppo", "sac", "dqn")  # their env runners wait between two iterations
+FOLDER, REPLAY = "algorithm", "replay_buffer.pkl"
 
 
 class RllibLearner(Learner):
@@ -88,11 +95,7 @@ class RllibLearner(Learner):
         self._logger = self._open(self._first, self._spec)
 
     def _config(self, resume: bool, name: str) -> Any:
-        """The AlgorithmConfig; a resumed run does not play the same episodes once more.
-
-        Raises:
-            ConfigurationError: as algorithm_config; or there is nothing left to learn.
-        """
+        """The AlgorithmConfig; a resumed run does not play the same episodes once more."""
         o = self.options
         last = self._store.last if resume else None
         done = 0 if last is None else last.env_steps
@@ -102,12 +105,7 @@ class RllibLearner(Learner):
         return algorithm_config(o, self.run.engines, name)
 
     def _built(self, config: Any) -> Any:
-        """The Algorithm, whose env runners are connected to their engines.
-
-        Raises:
-            UeRlError: what an env runner has said, or RLlib.
-            ConfigurationError: the algorithm does not learn with the actions of this engine.
-        """
+        """The Algorithm, whose env runners are connected to their engines."""
         try:
             algorithm = config.build_algo(use_copy=False)
         except UeRlError:
@@ -173,11 +171,7 @@ class RllibLearner(Learner):
         return self._periodic.last
 
     def _after(self, result: Any) -> None:
-        """An iteration is over: what was played, the tables, a checkpoint.
-
-        Raises:
-            Exception: an env runner has failed, or none is left.
-        """
+        """An iteration is over: what was played, the tables, a checkpoint."""
         group = self.algorithm.env_runner_group
         if self.options.algo in _SYNCHRONOUS:
             self._flush()
@@ -311,3 +305,43 @@ def _evaluated(runner: Any, count: int, runners: int, seed: int | None) -> list[
     part = (count + worker) // runners
     found: list[float] = runner.evaluate(part, None if seed is None else seed + worker * 1_000_000) if part else []
     return found
+
+
+def restore(store: CheckpointStore, algorithm: Any) -> Checkpoint | None:
+    """Gives `algorithm` what the newest checkpoint that loads holds; None where there is no checkpoint.
+
+    Raises:
+        ConfigurationError: it is of another backend or algorithm, or none loads.
+    """
+
+    def load(checkpoint: Checkpoint) -> None:
+        facts, name = checkpoint.facts, type(algorithm).__name__
+        if facts.get("backend") != "rllib" or facts.get("algorithm") != name:
+            raise ConfigurationError(
+                f"the checkpoint {checkpoint.path} is of another algorithm",
+                field="algo",
+                expected=f"{facts.get('algorithm')} of {facts.get('backend', 'sb3')}",
+                got=f"{name} of rllib",
+                cure="go on with that one, or begin a new run",
+            )
+        algorithm.restore_from_path((checkpoint.path / FOLDER).absolute())
+        replay = checkpoint.file(REPLAY)
+        if replay is not None and algorithm.local_replay_buffer is not None:
+            algorithm.local_replay_buffer.set_state(pickle.loads(replay.read_bytes()))
+
+    found = store.newest_that_loads(load)
+    return None if found is None else found[0]
+
+
+def is_finite(weights: Any) -> bool:
+    """Is every number in nested dicts of arrays finite?"""
+    return all(np.isfinite(array).all() for array in _arrays(weights) if array.dtype.kind == "f")
+
+
+def _arrays(weights: Any) -> Iterator[np.ndarray[Any, Any]]:
+    """Every array of nested dicts of them; torch tensors, too."""
+    if isinstance(weights, dict):
+        for value in weights.values():
+            yield from _arrays(value)
+    else:
+        yield np.asarray(weights.detach().cpu() if hasattr(weights, "detach") else weights)

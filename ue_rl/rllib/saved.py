@@ -58,7 +58,7 @@ def load_and_export_rl_module(
         if config.get(f"_{name}") is not None:
             what = "the policy was trained behind a connector of its own, which a file cannot hold"
             cure = "export the module with ue_rl.rllib.export_rl_module, and do in the game what the connector does"
-            raise ExportError(what, fault="caller", field=name, got=str(folder), cure=cure)
+            raise ExportError(what, field=name, got=str(folder), cure=cure)
     module = _module_of(where / "learner_group" / "learner" / "rl_module", policy)
     return export_rl_module(
         module,
@@ -79,9 +79,9 @@ def _found(folder: Path) -> Found:
         return found
     if (folder / "checkpoints").is_dir():
         cure = "train on with --resume until one is saved"
-        raise ExportError("the run has no checkpoint that can be read", fault="caller", got=str(folder), cure=cure)
+        raise ExportError("the run has no checkpoint that can be read", got=str(folder), cure=cure)
     expected = "a folder with learner_group/, as Algorithm.save_to_path writes it (the new API stack)"
-    raise ExportError("not a checkpoint of RLlib's", fault="caller", got=str(folder), expected=expected)
+    raise ExportError("not a checkpoint of RLlib's", got=str(folder), expected=expected)
 
 
 def _steps(manifest: Path) -> int:
@@ -107,7 +107,6 @@ def _module_of(folder: Path, policy: str | None) -> Any:
     if name not in names:
         raise ExportError(
             "a file holds one of the checkpoint's policies",
-            fault="caller",
             field="policy",
             expected=", ".join(names) or "a checkpoint with one",
             got=policy,
@@ -121,4 +120,4 @@ def _module_of(folder: Path, policy: str | None) -> Any:
 
 def _unreadable(path: Path, error: Exception) -> ExportError:
     cure = "use the versions of Ray and torch that it was saved with, and make its classes importable"
-    return ExportError(f"{path} cannot be read", fault="caller", got=f"{type(error).__name__}: {error}", cure=cure)
+    return ExportError(f"{path} cannot be read", got=f"{type(error).__name__}: {error}", cure=cure)

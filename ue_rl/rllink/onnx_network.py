@@ -69,11 +69,7 @@ class OnnxNetwork:
             raise _refused("one input and one output, a row each", f"{type(error).__name__}: {error}") from error
 
     def __call__(self, obs: Array) -> Array:
-        """float32 [N, num_logits] of float32 [N, obs_size].
-
-        Raises:
-            UnsupportedNetwork: something else comes out.
-        """
+        """float32 [N, num_logits] of float32 [N, obs_size]; raises UnsupportedNetwork: something else comes out."""
         try:
             logits: Array = self._session.run([self._output.name], {self._input.name: obs})[0]
         except Exception as error:  # onnxruntime's own kinds
@@ -84,11 +80,7 @@ class OnnxNetwork:
 
 
 def _judge(onnx: Any, model: Any) -> None:
-    """A file may only compute, row for row, and with numbers that fit into memory: no loops, functions or other files.
-
-    Raises:
-        UnsupportedNetwork: it does more.
-    """
+    """Refuses a file that does more than compute, row for row, with numbers that fit into memory."""
     graph = model.graph
     if model.functions or model.training_info or graph.sparse_initializer:
         raise _refused("one graph of numbers", "functions, training or sparse numbers")

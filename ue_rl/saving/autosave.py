@@ -30,12 +30,11 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.saving import snapshot
+from ue_rl.saving.callbacks import LEARNING, WAITING, guarded, leaves
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
-from ue_rl.saving.guarding import guarded, leaves
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.periodic import Periodic
 from ue_rl.saving.resuming import FORMAT, REPLAY, STATE, Part, Resumed, resume, write_model
-from ue_rl.saving.stop_callback import LEARNING, WAITING
 from ue_rl.saving.stopping import Stopped, Stopping, as_python_does
 from ue_rl.system.durable import write_whole
 

@@ -6,7 +6,7 @@ import json
 import logging
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,18 +17,20 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
-from ue_rl.envs.hybrid_box import outgrown
 from ue_rl.envs.resumable import restore_draws
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
 from ue_rl.saving import snapshot
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
-from ue_rl.saving.replay_buffer import write_replay_buffer
 
 MODEL, NORMALIZE, REPLAY, STATE = "model.zip", "vecnormalize.pkl", "replay_buffer.pkl", "state.pkl"
 FORMAT = 1  # of state.pkl
 
 _log = logging.getLogger(__name__)
+# Attributes of SB3's replay buffers with a row for each step, in the order of the steps; zeros, or {}, before.
+_ROWS = (
+    "observations", "next_observations", "actions", "rewards", "dones", "timeouts", "ep_start", "ep_length", "infos",
+)  # fmt: skip
 
 
 class Part(Protocol):
@@ -36,11 +38,9 @@ class Part(Protocol):
 
     def state(self) -> Mapping[str, Any]:
         """What JSON can hold. It is asked at each rollout's start, so it must be quick."""
-        ...
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from what `state()` gave."""
-        ...
 
 
 @dataclass
@@ -120,7 +120,7 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
     except ValueError as error:
         if "spaces do not match" not in str(error):
             raise
-        raise outgrown(error) or ConfigurationError(
+        raise ConfigurationError(
             f"the checkpoint {checkpoint.path} is of another engine",
             got=str(error),
             cure="connect to the engine that it was trained with, or begin a new run in another folder",
@@ -183,3 +183,54 @@ def _resumed(checkpoint: Checkpoint, model: Any, state: Any, env: VecEnv) -> Res
     given = snapshot.with_model(state["snapshot"], model)
     draws = state["env"]["draws"] if envs else None
     return Resumed(checkpoint, model, int(given["plain"]["num_timesteps"]), given, envs, draws, done)
+
+
+def write_replay_buffer(buffer: Any, path: Path) -> None:
+    """Writes a pickle that `model.load_replay_buffer` reads: unpickled it is the whole buffer again."""
+    with path.open("wb") as file:
+        pickle.dump(_Filled(buffer), file, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+class _Filled:
+    """Pickled in the place of a replay buffer."""
+
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        buffer = self._buffer
+        state = dict(buffer.__getstate__() if hasattr(buffer, "__getstate__") else vars(buffer))  # HER's leaves env out
+        size = buffer.buffer_size
+        # With optimize_memory_usage the row at `pos` has the last step's next observation.
+        rows = size if buffer.full else min(buffer.pos + 1, size)
+        own = type(buffer).add.__module__.partition(".")[0] not in ("stable_baselines3", "sb3_contrib", "ue_rl")
+
+        def filled(value: Any) -> Any:
+            whole = own and (value.dtype == object or value[rows:].any())  # it may fill them in another order
+            return value if whole else value[:rows]
+
+        cut = [name for name in _ROWS if name in state and rows < size]
+        state.update({name: _each(state[name], filled) for name in cut})
+        return _whole, (type(buffer), state, cut, size)
+
+
+def _whole(kind: type[Any], state: dict[str, Any], cut: list[str], size: int) -> Any:
+    def whole(value: Any) -> Any:
+        if len(value) == size:
+            return value
+        if value.dtype == object:
+            rest: list[list[dict[str, Any]]] = [[{} for _ in range(value.shape[1])] for _ in range(size - len(value))]
+            return np.concatenate([value, np.array(rest, object)])
+        rows = np.zeros((size, *value.shape[1:]), value.dtype)  # what is not touched takes no memory
+        rows[: len(value)] = value
+        return rows
+
+    state.update({name: _each(state[name], whole) for name in cut})
+    buffer = object.__new__(kind)
+    buffer.__setstate__(state) if hasattr(buffer, "__setstate__") else vars(buffer).update(state)
+    return buffer
+
+
+def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """An array, or a Dict's part by part."""
+    return {name: change(part) for name, part in value.items()} if isinstance(value, dict) else change(value)

@@ -6,6 +6,7 @@ then. Taking one is cheap, because most of it is references to what Stable-Basel
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections import deque
 from collections.abc import Iterator
@@ -15,8 +16,6 @@ import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecFrameStack, VecMonitor, VecNormalize
-
-from ue_rl.saving.global_random import read_state, write_state
 
 # Attributes of algorithms that are replaced, never written into, while a rollout is collected.
 _PLAIN = (
@@ -37,6 +36,9 @@ _NUMBERS = (int, float, np.integer, np.floating)
 _NO_STARTS = np.zeros(0, np.int64)
 
 State = dict[str, Any]
+_WORDS = 624
+_BYTES = 4 * (_WORDS + 1)  # mt19937_state of numpy/random/src/mt19937: uint32 key[624], int pos
+_nothing_left = b""  # a state with which no normal number was left
 
 
 def take(model: BaseAlgorithm) -> State:
@@ -270,3 +272,26 @@ def _like(tree: Any, tensors: Iterator[Any]) -> Any:
 def _tensor(model: BaseAlgorithm, value: Any) -> torch.Tensor:
     tensor: torch.Tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
     return tensor.to(model.device)
+
+
+def read_state() -> tuple[Any, ...]:
+    """As np.random.get_state(), for `write_state`; its key is an array of its own."""
+    global _nothing_left  # noqa: PLW0603 - the generator is one, too
+    generator: Any = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    if not isinstance(generator, np.random.MT19937):  # somebody has set another one
+        return tuple(np.random.get_state())
+    memory = ctypes.string_at(generator.ctypes.state_address, _BYTES)
+    words = np.frombuffer(memory, np.uint32)
+    left, number = 0, 0.0
+    if memory != _nothing_left:
+        asked: Any = np.random.get_state()
+        left, number = asked[3:]
+        _nothing_left = b"" if left else memory
+    return "MT19937", words[:_WORDS], int(words[_WORDS]), left, number
+
+
+def write_state(state: tuple[Any, ...]) -> None:
+    """As np.random.set_state()."""
+    global _nothing_left  # noqa: PLW0603
+    np.random.set_state(state)
+    _nothing_left = b""

@@ -144,11 +144,7 @@ class Stopping:
             self.grace = outer
 
     def check(self) -> None:
-        """To be called where a run may end: after a step.
-
-        Raises:
-            Stopped: a signal came.
-        """
+        """To be called where a run may end: after a step; raises Stopped: a signal came."""
         if self.requested is not None and self._depth:
             self._stop()
 

@@ -36,15 +36,12 @@ class Bell(Protocol):
         Returns:
             The new value.
         """
-        ...
 
     def nudge(self) -> None:
         """Wakes the other side if it sleeps; for what does not count: a message in the ring, the end of the session."""
-        ...
 
     def peek(self) -> int:
         """The other side's counter. What it wrote before it counted is visible afterwards (acquire)."""
-        ...
 
     def wait(self, seq: int, pos: int = 0, slice_ms: int = 100, /) -> int:
         """Waits until the other side's counter differs from `seq`; spins without the GIL, then blocks. The counter.
@@ -55,7 +52,6 @@ class Bell(Protocol):
         Raises:
             ConnectionResetError: the other side closed its socket. KeyboardInterrupt: signals are handled here.
         """
-        ...
 
     def bind(
         self,
@@ -82,7 +78,6 @@ class Bell(Protocol):
         Raises:
             TypeError, ValueError, BufferError: an array of another kind, or an offset outside the segment.
         """
-        ...
 
     def ask(self, actions: Any, /) -> int:
         """Copies `actions` into the segment and publishes. None: they are in the segment already, only publish.
@@ -94,7 +89,6 @@ class Bell(Protocol):
         Raises:
             TypeError: not the shape and dtype of the bound array.
         """
-        ...
 
     def answer(self, pos: int, slice_ms: int, /) -> bool:
         """Waits for the answer to the last `ask`, as `wait` does, and checks it.
@@ -102,11 +96,9 @@ class Bell(Protocol):
         True: it is there, says that it answers this request, no message came with it, numbers are finite and flags are
         0 or 1. False: anything else; the caller finds out what.
         """
-        ...
 
     def take(self) -> int | tuple[int, int]:
         """Copies and checks what is there now; 0, or (kind, index) of the first bad number as `check_step` says it."""
-        ...
 
     def take_into(self, obs: Any, /) -> None:
         """From now on `answer` and `take` copy observations into this array, in place of the first one of `taken`.
@@ -114,11 +106,9 @@ class Bell(Protocol):
         Raises:
             ValueError: another shape, or the Bell was bound without `taken`. TypeError, BufferError: another kind.
         """
-        ...
 
     def release(self) -> None:
         """Lets go of buffer, arrays and socket, or, while another thread waits here, as soon as that wait has ended."""
-        ...
 
 
 def set_slice(sock: socket.socket, slice_ms: int) -> None:

@@ -24,11 +24,7 @@ def offer_text(name: str, token: bytes) -> str:
 
 
 def parse_offer(text: str) -> tuple[str, bytes]:
-    """(name, token) of an offer.
-
-    Raises:
-        HandshakeError: not an offer.
-    """
+    """(name, token) of an offer; raises HandshakeError: not an offer."""
     name, colon, digits = text.partition(":")
     token = _hex(digits.partition(":")[0])
     if not colon or not name or token is None:
@@ -53,11 +49,7 @@ def refuse_line(why: str) -> bytes:
 
 
 def refusal(line: bytes) -> str | None:
-    """Why the engine refused; None where it is ready.
-
-    Raises:
-        HandshakeError: neither READY nor REFUSED.
-    """
+    """Why the engine refused; None where it is ready; raises HandshakeError: neither READY nor REFUSED."""
     text = line.strip().decode("ascii", "replace")
     if text.upper() == "SHM=READY":
         return None

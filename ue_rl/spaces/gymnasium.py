@@ -143,11 +143,7 @@ def _box(space: spaces.Box) -> Leaf:
 
 
 def find_image(space: Any) -> Path:
-    """Where the one image of an observation space stands.
-
-    Raises:
-        ConfigurationError: it has none, or several.
-    """
+    """Where the one image of an observation space stands; raises ConfigurationError: it has none, or several."""
     found = _images(space, ())
     if len(found) == 1:
         return found[0]

@@ -10,11 +10,7 @@ _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def read_duration(text: str | float) -> float:
-    """Seconds of "5min", of "300", or of 300.
-
-    Raises:
-        ValueError: not a duration, or longer than MOST.
-    """
+    """Seconds of "5min", of "300", or of 300; raises ValueError: not a duration, or longer than MOST."""
     found = re.fullmatch(r"(\d+|\d*\.\d+|\d+(?:\.\d*)?e[+-]?\d+)\s*([a-z]*)", str(text).strip().lower(), re.ASCII)
     if isinstance(text, bool) or found is None or found[2] not in _UNITS:
         raise ValueError(f"not {FORM}: {text!r}")

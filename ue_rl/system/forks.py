@@ -15,7 +15,6 @@ class ForkAware(Protocol):
 
     def forked(self) -> None:
         """This is another process now than the one that made the object."""
-        ...
 
 
 _known: weakref.WeakSet[ForkAware] = weakref.WeakSet()

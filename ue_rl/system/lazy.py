@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -71,30 +73,38 @@ def named_if_missing(what: str) -> Iterator[None]:
         ) from error
 
 
-def lazy(
-    package: str, homes: Mapping[str, str], optional: tuple[str, ...] = ()
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """What a package's `__getattr__`, `__dir__` and `__all__` are (PEP 562).
+def lazy(package: str, optional: tuple[str, ...] = ()) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package whose names are imported when they are first used (PEP 562).
+
+    Which names and from where says its `__init__.pyi`, which type checkers read, too: `from HOME import NAME as NAME`.
 
     Args:
-        package: the package's `__name__`.
-        homes: module, relative to the package, to the names that live there, separated by spaces. A module that maps
-            to "" is offered itself.
-        optional: names that need packages which may be missing: not in `__all__`.
+        package: its `__name__`. optional: names that need packages which may be missing: not in `__all__`.
     """
-    home = {name: f"{package}.{module}" for module, names in homes.items() for name in names.split()}
-    modules = {module for module, names in homes.items() if not names}
+
+    @cache
+    def homes() -> dict[str, str]:
+        import ast  # only where a name is asked for
+
+        module: Any = sys.modules[package]
+        stub = ast.parse(module.__loader__.get_data(f"{module.__file__}i"))
+        return {
+            alias.name: node.module or ""
+            for node in stub.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
 
     def __getattr__(name: str) -> Any:
-        if name in home:
-            with named_if_missing(f"{package}.{name}"):
-                return getattr(import_module(home[name]), name)
-        if name in modules:
-            with named_if_missing(f"{package}.{name}"):
-                return import_module(f"{package}.{name}")
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if name == "__all__":
+            return sorted(set(homes()) - set(optional))
+        if name.startswith("__") or name not in homes():
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        with named_if_missing(f"{package}.{name}"):
+            home = homes()[name]
+            return import_module(f"{package}.{name}") if home == package else getattr(import_module(home), name)
 
     def __dir__() -> list[str]:
-        return sorted({*vars(import_module(package)), *home, *modules})
+        return sorted({*vars(import_module(package)), *homes()})
 
-    return __getattr__, __dir__, sorted(set(home) - set(optional))
+    return __getattr__, __dir__

@@ -41,11 +41,9 @@ class BridgeLike(Protocol):
     @property
     def spec(self) -> EnvSpec:
         """The session's sizes and abilities."""
-        ...
 
     def update_rl(self, delta: float, /) -> None:
         """One tick."""
-        ...
 
 
 class MemoryTransport(BaseTransport):
@@ -143,7 +141,6 @@ class MemoryTransport(BaseTransport):
         late = np.unique(np.flatnonzero(self.buffers.pending) // self.spec.agents_per_env).tolist()
         raise EngineTimeout(
             f"the bridge did not answer within {self.max_ticks} ticks",
-            fault="engine",
             env_id=late[0],
             expected=f"answers of envs {late}",
             cure="does its action ever end?",

@@ -10,7 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from ue_rl.envs.infos import is_number
 from ue_rl.errors import printable
-from ue_rl.training.episodes import Episodes
+from ue_rl.training.writing import Episodes
 
 _MAX_KEYS = 200  # numbers of the game that are followed: what an engine sends must not fill the disk
 _PREFIX = "engine/"

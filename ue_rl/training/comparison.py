@@ -121,7 +121,6 @@ def check_engine(options: TrainOptions, spec: EnvSpec, handshake: Path) -> list[
     if options.algo in OFF_POLICY:
         raise ConfigurationError(
             "the replay buffer has a column for each env",
-            fault="caller",
             field="num_envs",
             expected=before.num_envs,
             got=now.num_envs,

@@ -206,6 +206,6 @@ def parse_param(text: str) -> tuple[str, Any]:
             raise ValueError
     except ValueError:
         raise ConfigurationError(
-            "not a parameter", fault="caller", field="param", expected="NAME=VALUE or NAME=LOW..HIGH", got=text
+            "not a parameter", field="param", expected="NAME=VALUE or NAME=LOW..HIGH", got=text
         ) from None
     return name, numbers if len(numbers) == 2 else numbers[0]

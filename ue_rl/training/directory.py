@@ -301,7 +301,6 @@ def read_handshake(path: Path) -> EnvSpec | None:
     except OSError as error:
         raise ConfigurationError(
             f"{path} cannot be read",
-            fault="caller",
             field="handshake",
             got=error.strerror or str(error),
             expected="the engine's handshake, as the run has written it",

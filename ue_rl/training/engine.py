@@ -19,7 +19,7 @@ from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.launching.presets import template, used
+from ue_rl.launching.template import template, used
 from ue_rl.spec import EnvSpec
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 from ue_rl.transport import Transport

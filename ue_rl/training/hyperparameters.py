@@ -171,10 +171,6 @@ def _rllib_arguments(algo: str, env: str, given: dict[str, Any]) -> dict[str, An
         env: the Gymnasium id that the run hosts; "" for another engine.
         given: what the user says: RLlib's words, or those of both backends: `learning_rate`, `batch_size`,
             `policy_kwargs` with `net_arch`.
-
-    Raises:
-        ConfigurationError: the same thing in both words, policy_kwargs of Stable-Baselines3, or what RLlib does not
-            read.
     """
     for name in given:
         if name in _RENAMED:

@@ -16,8 +16,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from ue_rl.agents.selfplay import SelfPlay
 from ue_rl.errors import ConfigurationError, ExportError
 from ue_rl.saving.autosave import AutoSave
+from ue_rl.saving.callbacks import StopCallback
 from ue_rl.saving.checkpoints import Checkpoint
-from ue_rl.saving.stop_callback import StopCallback
 from ue_rl.saving.stopping import Stopping
 from ue_rl.training import agents
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog
@@ -79,7 +79,7 @@ class Sb3Learner(Learner):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
             if load is None:
-                self.autosave.resume(algorithm(options.algo, vec_env), vec_env)  # the first episodes are noted, too
+                self.autosave.resume(algorithm(options, vec_env), vec_env)  # the first episodes are noted, too
             saved = None if load is None else self._resumed(vec_env, load)
             self.model = saved or new_model(options, vec_env, report.said)
         self._is_resumed = saved is not None
@@ -112,7 +112,7 @@ class Sb3Learner(Learner):
         if run.saved_anything:
             for text in check_engine(o, vec_env.unwrapped.engine_spec, run.handshake):  # type: ignore[attr-defined]
                 self.report.said(text)
-        kind = algorithm(o.algo, vec_env)
+        kind = algorithm(o, vec_env)
         model: BaseAlgorithm | None = self.autosave.resume(kind, normalized(o, vec_env), device=o.device, **load)
         if model is None:
             if run.saved_anything:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import logging
 import os
@@ -23,13 +24,11 @@ from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stopping import Stopping
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import write_whole
-from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.episodes import Episodes
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.tables import open_tables, quiet_tensorboard
-from ue_rl.training.writing import Guard
+from ue_rl.training.writing import Episodes, Guard
 from ue_rl.wire.handshake import encode_handshake
 
 if TYPE_CHECKING:
@@ -136,11 +135,7 @@ class Learner(ABC):
     # -- what it has for that
 
     def _open(self, env_steps: int, spec: EnvSpec) -> Logger:
-        """Writes what the run's folder holds from the beginning on, after `env_steps`: SB3's logger is its tables.
-
-        Raises:
-            ConfigurationError: the folder cannot be written.
-        """
+        """Writes what the run's folder holds from the beginning on, after `env_steps`: SB3's logger is its tables."""
         o, run = self.options, self.run
         try:
             tables = open_tables(run.path, self.report.warned, env_steps, o.verbose)
@@ -205,11 +200,7 @@ def _said_of(report: ExportReport) -> str:
 
 
 def _note(error: BaseException, run: RunDirectory, env_steps: int) -> Path | None:
-    """Writes into the log why learning ended; where nobody expected it, the traceback into a file of its own.
-
-    Returns:
-        that file, None without one.
-    """
+    """Writes into the log why learning ended; where nobody expected it, the traceback into the file that it gives."""
     if isinstance(error, KeyboardInterrupt):
         _log.warning("%s after %d env-steps; saving the model, wait", sentence(error), env_steps)
         return None
@@ -239,3 +230,31 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
         return
     shutil.copyfile(source, target)
+
+
+def draw_curves(episodes: Path, target: Path, title: str) -> None:
+    """Draws the picture from episodes.csv; none where there are no episodes yet."""
+    with episodes.open(newline="") as file:
+        rows = np.array(list(csv.reader(file))[1:], np.float64)
+    if not len(rows):
+        return
+    steps, returns, lengths = rows.T[:3]
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 6))
+    FigureCanvasAgg(figure)
+    # a constrained layout draws all twice, to find about these margins: half of the time of a short run's end
+    margins = {"left": 0.12, "right": 0.98, "bottom": 0.09, "top": 0.94, "hspace": 0.08}
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1], gridspec_kw=margins)
+    window = max(1, min(100, len(returns) // 10))
+    for axes, values, name, colour in ((upper, returns, "return", "tab:blue"), (lower, lengths, "length", "tab:green")):
+        axes.plot(steps, values, ".", markersize=3, alpha=0.25, color=colour, label=f"episode {name}")
+        means = np.convolve(values, np.ones(window) / window, "valid")
+        axes.plot(steps[window - 1 :], means, color=colour, linewidth=2, label=f"mean of {window} episodes")
+        axes.set_ylabel(f"episode {name}")
+        axes.grid(alpha=0.3)
+    upper.legend(loc="lower right")  # where returns that rise are not; to look for the best place takes long
+    upper.set_title(title)
+    lower.set_xlabel("env-steps")
+    figure.savefig(target, dpi=110)

@@ -195,7 +195,6 @@ def _invalid(
 ) -> ConfigurationError:
     return ConfigurationError(
         what,
-        fault="caller",
         field=where if where.startswith("curriculum") else f"curriculum: {where}",
         expected=expected,
         got=got,

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from ue_rl.envs.hybrid_box import outgrown
 from ue_rl.errors import ConfigurationError, UeRlError, nearest
 from ue_rl.training.found import config_near, find, statistics_names, statistics_of
 from ue_rl.training.hyperparameters import applied, loadable, tuned_for
@@ -59,7 +58,6 @@ def find_start(options: TrainOptions) -> Start:
     if statistics is None and config.get("normalize"):
         raise ConfigurationError(
             f"{model} was learnt on normalized observations, and their statistics are missing",
-            fault="caller",
             field="init_from",
             expected=" or ".join(file.name for file in statistics_names(model)),
             cure="put the file beside the model, or begin with a checkpoint that has it",
@@ -127,9 +125,8 @@ def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **argu
     except UeRlError:
         raise
     except Exception as error:  # what unpickling raises is anything
-        raise outgrown(error) or ConfigurationError(
+        raise ConfigurationError(
             f"{path} cannot be continued with {options.algo} on this engine",
-            fault="caller",
             got=f"{type(error).__name__}: {error}",
             cure="the algorithm, observations and actions must be those it was trained with, and the versions of its "
             "libraries not too different",
@@ -173,7 +170,6 @@ def check_arguments(kind: Any, arguments: Mapping[str, Any]) -> None:
         if allowed and not callable(value) and type(value) not in options and not _fits(value, allowed):
             raise ConfigurationError(
                 f"{kind.__name__} does not take this value",
-                fault="caller",
                 field=where,
                 expected=" or ".join(_WORDS[option] for option in allowed),
                 got=repr(value),
@@ -183,7 +179,7 @@ def check_arguments(kind: Any, arguments: Mapping[str, Any]) -> None:
         kind(policy, None, **{**arguments, "_init_setup_model": False})
     except (TypeError, ValueError, AssertionError) as error:
         raise ConfigurationError(
-            f"{kind.__name__} does not take these arguments", fault="caller", field="hyperparameters", got=str(error)
+            f"{kind.__name__} does not take these arguments", field="hyperparameters", got=str(error)
         ) from error
 
 

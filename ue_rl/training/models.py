@@ -21,7 +21,8 @@ from ue_rl.training.loading import (
     load_model,
     load_statistics,
 )
-from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions
+from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, OFF_POLICY, TrainOptions
+from ue_rl.training.overlap import overlap
 
 _ACTION_SPACES: dict[str, type[spaces.Space[Any]]] = {
     **dict.fromkeys(("sac", "td3", "ddpg", "tqc"), spaces.Box),
@@ -38,8 +39,9 @@ def known_algorithm(name: str) -> Any:
     return getattr(module, CLASS_NAMES.get(name, name.upper()))
 
 
-def algorithm(name: str, env: VecEnv) -> Any:
-    """SB3's class of that name, if it can act in `env`."""
+def algorithm(options: TrainOptions, env: VecEnv) -> Any:
+    """SB3's class for such a run, if it can act in `env`."""
+    name = options.algo
     needed, space = _ACTION_SPACES.get(name), env.action_space
     if needed is not None and not isinstance(space, needed):
         got = f"the engine's {type(space).__name__}"
@@ -55,7 +57,12 @@ def algorithm(name: str, env: VecEnv) -> Any:
             got=sorted(engine.engine_spec.features),
             cure="use ppo, or teach the engine to send MASK",
         )
-    return known_algorithm(name)
+    kind = known_algorithm(name)
+    if not options.overlap:
+        return kind
+    if name not in OFF_POLICY:
+        engine.halves()  # raises where it has none
+    return overlap(kind)
 
 
 def normalized(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
@@ -72,7 +79,7 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
     else:
         env = load_statistics(start.normalize, vec_env)
         env.gamma = tuned_for(o).get("gamma", env.gamma)
-    kind = algorithm(o.algo, env)
+    kind = algorithm(o, env)
     arguments = {**agents.buffers(o, env), **(tuned_for(o) if start is None else init_arguments(o))}
     if o.her is not None:
         arguments |= _hindsight(o.her, env.observation_space)

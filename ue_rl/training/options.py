@@ -223,6 +223,15 @@ class TrainOptions:
         rllib=_LEAVE,
         group=LEARNING,
     )
+    overlap: bool = option(
+        False,
+        SWITCH,
+        "Act or learn while the engine ticks: the envs step in two halves (ppo, a2c ..), or gradient steps are taken "
+        "meanwhile (sac, dqn ..).",
+        resume=NEW_RUN,
+        rllib=_LEAVE,
+        group=LEARNING,
+    )
     max_episode_steps: int | None = option(
         None,
         POSITIVE,
@@ -359,10 +368,7 @@ ROWS: dict[str, Row] = {each.name: each.metadata["row"] for each in fields(Train
 REPLACED = {
     "host": "write url: tcp://HOST:PORT, or a list of such",
     "port": "write url: tcp://127.0.0.1:PORT",
-    "max_restarts": "write restarts: TIMES/WINDOW, such as 10/60s",
-    "restart_window": "write restarts: TIMES/WINDOW, such as 10/60s",
-    "save_minutes": "write save_interval, such as 5min",
-}  # keys that people write, or wrote, and what is to be written
+}  # keys that people write, and what is to be written
 DEFAULTS: dict[str, Any] = vars(TrainOptions())
 
 

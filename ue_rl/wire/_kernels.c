@@ -1014,7 +1014,7 @@ static PyMethodDef METHODS[] = {
     FAST(copy_parts, "rows, parts"),
     FAST(write_choices, "actions, choices"),
     FAST(find_no_choice, "actions, low, high"),
-    FAST(take_step, "obs, rewards, dones, returns, started, now, limit"),
+    FAST(take_step, "obs, rewards, dones, returns, started, of, now, limit"),
     FAST(own_dicts, "kept, key, value"),
 #ifndef _WIN32
     FAST(decode_state_lines, STATES "stride, fill, form"),

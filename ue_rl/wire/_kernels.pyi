@@ -69,6 +69,7 @@ def take_step(
     dones: NDArray[np.uint8],
     returns: NDArray[np.float64],
     started: NDArray[np.int64],
+    of: NDArray[np.bool_] | None,
     now: int,
     limit: int,
     /,

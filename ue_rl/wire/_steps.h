@@ -160,50 +160,59 @@ static PyObject *find_no_choice(PyObject *self, PyObject *const *args, Py_ssize_
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(found);
 }
 
-/* take_step(obs, rewards, dones, returns, started, now, limit): see kernels_writing.py */
+/* take_step(obs, rewards, dones, returns, started, of, now, limit): see kernels_writing.py */
 static PyObject *take_step(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const Dtype *const dtypes[] = {&FLOAT32, &UINT8, &FLOAT64, &INT64, &FLOAT32};
-    static const int types[] = {NPY_FLOAT32, NPY_BOOL, NPY_FLOAT64};
-    const int seen = nargs == 7 && args[0] != Py_None;
-    PyObject *arrays[5], *given[4] = {NULL}, *ended, *step = NULL;
-    Py_buffer views[5], *obs = views + 4;
+    static const Dtype *const dtypes[] = {&FLOAT32, &FLOAT32, &UINT8, &FLOAT64, &INT64, &UINT8};
+    static const int types[] = {NPY_FLOAT32, NPY_FLOAT32, NPY_BOOL, NPY_FLOAT64};
+    enum { SEEN, REWARD, DONE, RETURN, STARTED, OF, TAKEN_ARRAYS };
+    Py_buffer views[TAKEN_ARRAYS];
+    PyObject *given[4] = {NULL}, *ended = NULL, *step = NULL;
     Py_ssize_t n, i;
     long long now, limit;
     void **numpy = numpy_table();
     if (!numpy) return NULL;
-    if (nargs != 7) return PyErr_Format(PyExc_TypeError, "take_step takes 7 arguments");
-    for (i = 0; i < 5; i++) arrays[i] = args[(i + 1) % 5]; /* obs, which may be missing, comes last */
-    now = PyLong_AsLongLong(args[5]), limit = PyLong_AsLongLong(args[6]);
-    if (PyErr_Occurred() || get_arrays(arrays, views, dtypes, 0, 4 + seen)) return NULL;
-    n = views[1].len;
-    if (views[0].len != 4 * n || views[2].len != 8 * n || views[3].len != 8 * n || (seen && obs->ndim != 2))
+    if (nargs != TAKEN_ARRAYS + 2) return PyErr_Format(PyExc_TypeError, "take_step takes 8 arguments");
+    now = PyLong_AsLongLong(args[TAKEN_ARRAYS]), limit = PyLong_AsLongLong(args[TAKEN_ARRAYS + 1]);
+    memset(views, 0, sizeof views); /* without obs or of: of no object */
+    for (i = 0; !PyErr_Occurred() && i < TAKEN_ARRAYS; i++)
+        if ((i != SEEN && i != OF) || args[i] != Py_None) get_array(args[i], views + i, dtypes[i], 0);
+    if (PyErr_Occurred()) goto done;
+    n = views[DONE].len;
+    if (views[REWARD].len != 4 * n || views[RETURN].len != 8 * n || views[STARTED].len != 8 * n ||
+        (views[OF].obj && views[OF].len != n) || (views[SEEN].obj && views[SEEN].ndim != 2)) {
         PyErr_SetString(PyExc_ValueError, "the arrays disagree about the number of rows");
-    for (i = 0; !PyErr_Occurred() && i < 3; i++) given[i] = new_array(numpy, types[i], 1, &n, NULL, NULL, NULL);
-    if (!PyErr_Occurred() && seen) given[3] = new_array(numpy, NPY_FLOAT32, 2, obs->shape, NULL, NULL, NULL);
-    ended = PyErr_Occurred() ? NULL : PyList_New(0);
-    if (ended) {
-        const float *rewards = views[0].buf;
-        const uint8_t *dones = views[1].buf;
-        const double *before = views[2].buf;
-        const int64_t *started = views[3].buf;
-        uint8_t *over = (uint8_t *)((Array *)given[1])->data;
-        double *returns = (double *)((Array *)given[2])->data;
-        memcpy(((Array *)given[0])->data, rewards, (size_t)n * 4);
-        for (i = 0; i < n; i++) returns[i] = before[i] + rewards[i];
+        goto done;
+    }
+    for (i = SEEN; i <= RETURN; i++)
+        if (views[i].obj && !(given[i] = new_array(numpy, types[i], i == SEEN ? 2 : 1, i == SEEN ? views[i].shape : &n,
+                                                   NULL, NULL, NULL)))
+            goto done;
+    if ((ended = PyList_New(0))) {
+        const uint8_t *dones = views[DONE].buf, *of = views[OF].obj ? views[OF].buf : NULL;
+        const int64_t *started = views[STARTED].buf;
+        float *rewards = (float *)((Array *)given[REWARD])->data;
+        uint8_t *over = (uint8_t *)((Array *)given[DONE])->data;
+        double *returns = (double *)((Array *)given[RETURN])->data;
+        if (views[SEEN].obj) memcpy(((Array *)given[SEEN])->data, views[SEEN].buf, (size_t)views[SEEN].len);
+        memcpy(rewards, views[REWARD].buf, (size_t)n * 4);
         for (i = 0; i < n; i++) over[i] = dones[i] || (limit >= 0 && now - started[i] >= limit);
+        for (i = 0; of && i < n; i++)
+            if (!of[i]) rewards[i] = 0, over[i] = 0;
+        for (i = 0; i < n; i++) returns[i] = ((double *)views[RETURN].buf)[i] + rewards[i];
         for (i = 0; i < n && !PyErr_Occurred(); i++) {
             PyObject *row = over[i] ? PyLong_FromSsize_t(i) : NULL;
             if (row) PyList_Append(ended, row);
             Py_XDECREF(row);
         }
-        if (seen) memcpy(((Array *)given[3])->data, obs->buf, (size_t)obs->len);
         if (!PyErr_Occurred())
-            step = Py_BuildValue("OOOOO", seen ? given[3] : Py_None, given[0], given[1], given[2], ended);
+            step = Py_BuildValue("OOOOO", given[SEEN] ? given[SEEN] : Py_None, given[REWARD], given[DONE],
+                                 given[RETURN], ended);
     }
+done:
     Py_XDECREF(ended);
-    for (i = 0; i < 4; i++) Py_XDECREF(given[i]);
-    release_arrays(views, 4 + seen);
+    for (i = SEEN; i <= RETURN; i++) Py_XDECREF(given[i]);
+    for (i = 0; i < TAKEN_ARRAYS; i++) PyBuffer_Release(views + i);
     return step;
 }
 

@@ -20,9 +20,9 @@ from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.errors import MalformedMessage
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.system.compiled import load, name_of
+from ue_rl.system.json_text import json_object, json_text
 from ue_rl.wire import kernel_forms as k
 from ue_rl.wire.agent_rows import end_answers, layouts, live_rows
-from ue_rl.wire.json_text import json_object, json_text
 from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.limits import line_limit
 from ue_rl.wire.refusals import nonfinite_action, nonfinite_state, refusal
@@ -135,7 +135,7 @@ class Codec:
     def encode_request(
         self, actions: NDArray[np.float32] | None, resets: Resets | None, buffers: StepBuffers, number: int = 0
     ) -> bytes:
-        """One line for a step, for resets, or for both: envs in `resets` begin a new episode, the others take a step.
+        """One line for a step, for resets, or for both: envs in `resets` begin a new episode or rest, the others step.
 
         Args:
             actions: float32 [num_rows, act_size]; None: nobody takes a step.
@@ -149,14 +149,16 @@ class Codec:
             assert actions is not None
             return self.encode_actions(actions, live_rows(buffers, self.spec) if self.spec.groups else None, number)
         line = self.encode_resets(resets.env_ids, resets.seeds, resets.options, resets.parameters)
-        if number:
-            line = end_line(line[:-1], number)
         if actions is None:
-            return line
+            return end_line(line[:-1], number) if number else line
         stepping = np.ones(self.spec.num_envs, np.bool_)
-        stepping[np.asarray(resets.env_ids, np.intp)] = False
+        stepping[np.asarray(resets.not_stepping, np.intp)] = False
         groups = self.spec.groups
         asked = live_rows(buffers, self.spec, stepping) if groups else np.flatnonzero(stepping).astype(np.int32)
+        if len(line) == 1:  # nobody is reset
+            return self.encode_actions(actions, asked, number)
+        if number:
+            line = end_line(line[:-1], number)
         return self.encode_actions(actions, asked)[:-1] + b"||" + line if asked is None or len(asked) else line
 
     def decode_states(

@@ -211,7 +211,7 @@ def decode_states(
             json |= row.span[1] != 0
             count += 1
     except Refused as refused:
-        return _with_env(refused.failure, 0 if form == FORM_RLBASE else only_env)
+        return _with_env(refused.failure, only_env)
     return -count if json else count
 
 

@@ -167,6 +167,7 @@ def take_step(
     dones: NDArray[np.uint8],
     returns: NDArray[np.float64],
     started: NDArray[np.int64],
+    of: NDArray[np.bool_] | None,
     now: int,
     limit: int,
 ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32], NDArray[np.bool_], NDArray[np.float64], list[int]]:
@@ -175,13 +176,16 @@ def take_step(
 
     Args:
         obs: float32 [n, size]; None stays None. rewards, dones, returns: [n], of this step, and before it.
-        started: int64 [n], the step at which each episode began; `now`: this one. limit: where so many steps have been
+        started: int64 [n], the step at which each episode began; `now`: this one. of: bool [n], the rows that were
+            asked; the others' rewards are 0, and none of them is done. None: all. limit: where so many steps have been
             taken an episode is over, too; -1: nowhere.
     """
-    over = dones.astype(np.bool_)
+    rewards, over = rewards.copy(), dones.astype(np.bool_)
     if limit >= 0:
         over |= now - started >= limit
-    return None if obs is None else obs.copy(), rewards.copy(), over, returns + rewards, over.nonzero()[0].tolist()
+    if of is not None:
+        rewards[~of], over[~of] = 0, False
+    return None if obs is None else obs.copy(), rewards, over, returns + rewards, over.nonzero()[0].tolist()
 
 
 def own_dicts(kept: list[dict[str, Any]], key: str, value: Any) -> list[dict[str, Any]]:

@@ -1,11 +1,12 @@
-"""How long the lines of a session may be."""
+"""How long the lines of a session may be, and behind which of them a NUL byte stands."""
 
 from __future__ import annotations
 
 from ue_rl.errors import HandshakeError
-from ue_rl.spec import EnvSpec
+from ue_rl.spec import EnvSpec, EnvType
 
 MAX_LINE = 2**29  # bytes, whatever a session's sizes are: places in a line are int32
+_PLUGIN_READ = 1024  # bytes that it reads at once
 
 
 def line_limit(spec: EnvSpec, rows: int | None = None) -> int:
@@ -28,3 +29,22 @@ def require_lines(spec: EnvSpec) -> None:
             got=f"{need} bytes",
             cure="use fewer envs an engine, or shared memory",
         )
+
+
+def needs_nuls(spec: EnvSpec, asked: bool | None) -> bool:
+    """Whether requests go out `nul_terminated`.
+
+    Args:
+        asked: True: to an engine of version 0 that is SINGLE or RLBASE. None: to such an engine, where it names no
+            CHANNEL and so may be the deployed plugin.
+    """
+    wanted = spec.channel is None if asked is None else asked
+    return wanted and spec.version == 0 and spec.env_type is not EnvType.MULTI
+
+
+def nul_terminated(line: bytes) -> bytes:
+    """A line with a NUL byte behind it, and behind each 1023 bytes of it.
+
+    The deployed plugin reads 1024 bytes at most and takes what lies behind them in memory for text too, up to a NUL.
+    """
+    return b"".join(line[at : at + _PLUGIN_READ - 1] + b"\0" for at in range(0, len(line), _PLUGIN_READ - 1))

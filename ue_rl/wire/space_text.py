@@ -73,11 +73,7 @@ def name_text(name: str) -> str:
 
 
 def read_name(text: str) -> str:
-    """The inverse of `name_text`.
-
-    Raises:
-        ConfigurationError: empty, or not UTF-8.
-    """
+    """The inverse of `name_text`; raises ConfigurationError: empty, or not UTF-8."""
     try:
         name = unquote(text.strip(), errors="strict")
     except UnicodeDecodeError:

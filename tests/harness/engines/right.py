@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from tests.harness.engines.point import DIRECTIONS, FAR, OBS, Point
-from ue_rl.testing.engines.line_engine import LineEngine, Stopped
+from ue_rl.testing.engines.loop import LineEngine, Stopped
 from ue_rl.testing.task import to_float32
 
 __all__ = ["Answer", "Ask", "Refused", "RightEngine", "shortest"]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ue_rl.buffers import ActionBatch
-from ue_rl.commands.json_entry import ENV_INFO, json_entry
+from ue_rl.commands.entries import ENV_INFO, json_entry
 from ue_rl.errors import ConfigurationError
 from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import ACTION_SEQ, SERVER_STATE, SERVING

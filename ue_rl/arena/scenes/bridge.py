@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from ue_rl.arena.scenes.film import picture
 from ue_rl.arena.scenes.world import World
 from ue_rl.bridges.game import EnvIds
-from ue_rl.bridges.vector import VectorBridge
-from ue_rl.bridges.vector_agents import VectorAgentsBridge
+from ue_rl.bridges.vector import VectorAgentsBridge, VectorBridge
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
 

@@ -118,11 +118,7 @@ def _announced(bench: Bench, announced: bool, key: str) -> TextPeer:
 
 
 def _ask(peer: TextPeer, line: str, read: Callable[[str], T]) -> T | str:
-    """What a call brought; a refusal as its sentence.
-
-    Raises:
-        Wrong: the answer is none.
-    """
+    """What a call brought; a refusal as its sentence; raises Wrong: the answer is none."""
     answer = peer.call(line)
     try:
         found = read(calls.understood(line, answer))

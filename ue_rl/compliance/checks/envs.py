@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
-from ue_rl.compliance.chance import effect, interplay
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.checks.spaces import most_choices
 from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Change, Episode, replay, replayed, seeds_of
+from ue_rl.compliance.statistics import effect, interplay
 from ue_rl.compliance.tape import Reel
 from ue_rl.compliance.text_peer import PER_ENV
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
-from ue_rl.compliance.chance import effect
 from ue_rl.compliance.checks.resets import numbers
 from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Episode, replay, replayed, seeds_of
 from ue_rl.compliance.sampling import limits, one_specs
+from ue_rl.compliance.statistics import effect
 
 _NUMBERS = 6  # of an action that are looked at
 _LAST = 0.875  # of the way from the middle to the end

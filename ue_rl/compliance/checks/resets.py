@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
-from ue_rl.compliance.chance import by_chance, paired_by_chance
 from ue_rl.compliance.peer import Skip
+from ue_rl.compliance.statistics import by_chance, paired_by_chance
 from ue_rl.compliance.tape import RESET, Reel
 
 Floats = NDArray[np.float32]

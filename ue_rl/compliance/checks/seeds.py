@@ -157,11 +157,7 @@ def options(bench: Bench) -> str:
 
 
 def _known(bench: Bench) -> Episode:
-    """The episode that `repeat` played twice.
-
-    Raises:
-        Skip: it was another one the second time.
-    """
+    """The episode that `repeat` played twice; raises Skip: it was another one the second time."""
     one = bench.memo.get("replayed")
     if not isinstance(one, Episode):
         raise Skip("episodes do not repeat")

@@ -11,10 +11,9 @@ from contextlib import suppress
 from ue_rl.compliance.bench import PER_ENV, Bench
 from ue_rl.compliance.diagnosing import of_stray
 from ue_rl.compliance.garbage import mutate
-from ue_rl.compliance.greeting import greet
 from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.text_peer import TextPeer
-from ue_rl.compliance.wire import NoLine, Wire
+from ue_rl.compliance.wire import NoLine, Wire, greet
 from ue_rl.spec import EnvType
 from ue_rl.wire.notices import notice_of
 

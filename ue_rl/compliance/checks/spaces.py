@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
-from ue_rl.compliance.chance import effect
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip, Wrong
-from ue_rl.compliance.rounding import all_of, rounding
 from ue_rl.compliance.sampling import one_specs
 from ue_rl.compliance.spelling import numbers as text_of
+from ue_rl.compliance.statistics import all_of, effect, rounding
 from ue_rl.compliance.tape import Reel
 from ue_rl.spaces.actions import ActionKind
 

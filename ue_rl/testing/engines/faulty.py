@@ -16,7 +16,7 @@ import socket
 from dataclasses import dataclass
 from enum import Enum
 
-from ue_rl.testing.engines.line_engine import LineEngine
+from ue_rl.testing.engines.loop import LineEngine
 
 __all__ = ["AUTO", "Fault", "FaultKind", "FaultyEngine", "Script"]
 

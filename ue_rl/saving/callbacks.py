@@ -1,4 +1,4 @@
-"""What a callback raises in learn() reaches those who save the run: Stable-Baselines3 tells no other callback."""
+"""Callbacks of SB3 around saving: StopCallback, where a signal ends learning, and what is called beside AutoSave."""
 
 from __future__ import annotations
 
@@ -9,7 +9,34 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 
+from ue_rl.saving.stopping import Stopping
+
+WAITING = 0.25  # seconds that a step under way is given: a game's frame ends within them, a hung engine does not
+LEARNING = 5.0  # seconds that the gradient steps of an update are given: docker stop kills after 10
 _CALLS = ("on_training_start", "on_rollout_start", "on_step", "on_rollout_end", "on_training_end")
+
+
+class StopCallback(BaseCallback):
+    """Ends SB3's learning where it does no harm: after a step, or before the next rollout.
+
+    Args:
+        stopping: whose `interruptible` block learn() runs in.
+    """
+
+    def __init__(self, stopping: Stopping) -> None:
+        super().__init__()
+        self._stopping = stopping
+
+    def _on_rollout_start(self) -> None:
+        self._stopping.check()
+        self._stopping.grace = WAITING
+
+    def _on_step(self) -> bool:
+        self._stopping.check()
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self._stopping.grace = LEARNING
 
 
 def leaves(callback: BaseCallback) -> Iterator[BaseCallback]:

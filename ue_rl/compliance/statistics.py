@@ -1,4 +1,4 @@
-"""How likely something is where an engine is right: for verdicts that rest on many observations. No I/O."""
+"""What many observations say: how likely something is where an engine is right, and how numbers are rounded. No I/O."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ Floats = NDArray[np.float32]
 _SHUFFLES = 4000
 _MOST_FEATURES = 9
 _MOST_ROWS = 400
+_ENOUGH = 200  # different numbers
+_LOOKED_AT = 2000
+_DECIMALS, _DIGITS = (3, 4, 5, 6), (3, 4, 5, 6)  # %f has 6 decimals, C++ streams have 6 digits; float32 needs 9
+_EXACT = 2.0**22  # units; of greater numbers every float32 is near a multiple
 
 
 def by_chance(rows: Floats, times: int) -> float:
@@ -105,3 +109,36 @@ def _unexplained(changes: Floats, before: Floats) -> NDArray[np.float64]:
         left = left - known @ np.linalg.lstsq(known, left, rcond=None)[0]
         left[np.abs(left) < 1e-7 * (np.abs(changes).max(axis=0, initial=0.0) + 1e-30)] = 0
     return left
+
+
+def rounding(values: NDArray[np.float64]) -> str:
+    """How all of these different float32 numbers are rounded, for people; "" where nothing says that they are."""
+    values = values[:: -(-len(values) // _LOOKED_AT)] if len(values) else values
+    for decimals in _DECIMALS:
+        unit = 10.0**-decimals
+        part = values[np.abs(values) < _EXACT * unit]
+        if len(part) < _ENOUGH or 2 * len(part) < len(values):
+            continue
+        if all_of(part, unit) and not all_of(part, 2 * unit) and not all_of(part, 5 * unit):
+            return f"{decimals} decimals at most"
+    for digits in _DIGITS:
+        if len(values) >= _ENOUGH and _significant(values, digits).all():
+            # Of numbers on a grid the small ones have fewer digits than the others.
+            small = values[np.abs(values) < 0.1 * np.abs(values).max()]
+            if 10 * len(small) >= _ENOUGH and not _significant(small, digits - 1).mean() > 0.5:
+                return f"{digits} significant digits at most"
+            return ""
+    return ""
+
+
+def all_of(values: NDArray[np.float64], unit: float) -> bool:
+    """Is each of these float32 numbers the nearest one to a multiple of the unit?"""
+    near = np.round(values / unit) * unit
+    return bool((near.astype(np.float32) == values.astype(np.float32)).all())
+
+
+def _significant(values: NDArray[np.float64], digits: int) -> NDArray[np.bool_]:
+    """Which of these float32 numbers are the nearest ones to numbers of so many digits?"""
+    near = np.array([float(f"{x:.{digits - 1}e}") for x in values.tolist()], np.float32)
+    same: NDArray[np.bool_] = near == values.astype(np.float32)
+    return same

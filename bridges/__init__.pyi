@@ -1,0 +1,21 @@
+# The names of this package, each imported when it is first used (ue_rl/system/lazy.py).
+from ue_rl.bridges.base import BaseBridge as BaseBridge
+from ue_rl.bridges.base import Mode as Mode
+from ue_rl.bridges.gymnasium import GymnasiumBridge as GymnasiumBridge
+from ue_rl.bridges.mujoco import MujocoBridge as MujocoBridge
+from ue_rl.bridges.mujoco_tasks import MujocoTask as MujocoTask
+from ue_rl.bridges.multi_agent import MultiAgentBridge as MultiAgentBridge
+from ue_rl.bridges.multi_env import MultiEnvBridge as MultiEnvBridge
+from ue_rl.bridges.multi_env import SingleEnvBridge as SingleEnvBridge
+from ue_rl.bridges.pettingzoo import PettingZooBridge as PettingZooBridge
+from ue_rl.bridges.runners import run_in_process as run_in_process
+from ue_rl.bridges.runners import run_in_thread as run_in_thread
+from ue_rl.bridges.runners import run_shm_in_process as run_shm_in_process
+from ue_rl.bridges.runners import run_shm_in_thread as run_shm_in_thread
+from ue_rl.bridges.runners import serve as serve
+from ue_rl.bridges.runners import serve_shm as serve_shm
+from ue_rl.bridges.shm.host import ShmHost as ShmHost
+from ue_rl.bridges.shm.upgrade import ShmUpgrader as ShmUpgrader
+from ue_rl.bridges.tcp.server import BridgeServer as BridgeServer
+from ue_rl.bridges.vector import VectorAgentsBridge as VectorAgentsBridge
+from ue_rl.bridges.vector import VectorBridge as VectorBridge

@@ -1,0 +1,150 @@
+"""A step in two halves gives out what a whole step does, over every carrier; in between the first half is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engines.test_several import same, several
+from tests.envs.test_vec_env import maker
+from tests.harness.scripted_agents import ACTS, World, spec_of
+from tests.harness.several import FragileSource, MaskedWalk, Walk
+from ue_rl.agents import GroupVecEnv
+from ue_rl.bridges import GymnasiumBridge
+from ue_rl.engines.restarts import Restarts
+from ue_rl.engines.transport import EnginesTransport
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.errors import ConfigurationError
+from ue_rl.testing import MemoryTransport
+
+
+class Seeing:
+    """An Acting that keeps what it is told."""
+
+    def __init__(self, env: UnrealVecEnv) -> None:
+        self.first = env.halves()
+        self.seen: Any = None
+        self.forgot = 0
+        env.acting = self
+
+    def see_first(self, obs: Any, dones: Any) -> None:
+        self.seen = rows(obs, self.first), dones[self.first].copy()
+
+    def forget_first(self) -> None:
+        self.seen = None
+        self.forgot += 1
+
+
+def rows(obs: Any, half: Any) -> Any:
+    return {name: rows(part, half) for name, part in obs.items()} if isinstance(obs, dict) else obs[half].copy()
+
+
+def step(env: UnrealVecEnv, actions: Any) -> Any:
+    """A step in two halves, as a policy takes it that knows nothing of the second half's actions at first."""
+    ahead = np.zeros_like(actions)
+    ahead[env.acting.first] = actions[env.acting.first]  # type: ignore[union-attr]
+    env.ask_first(ahead)
+    return env.step(actions)
+
+
+@pytest.mark.parametrize("space", ["box", "multi-discrete"])
+def test_a_step_in_two_halves_is_a_whole_step(opened: Any, space: str) -> None:
+    halved, whole = (opened(maker(space), 5, send_info=True, max_episode_steps=9) for _ in range(2))
+    for env in (halved, whole):
+        env.seed(11)
+    same(halved.reset(), whole.reset())
+    acting = Seeing(halved)
+    random = np.random.default_rng(5)
+    ended = 0
+    for _ in range(60):
+        actions = np.array([halved.action_space.sample() for _ in range(5)])
+        actions = random.permutation(actions)
+        got, want = step(halved, actions), whole.step(actions)
+        for info in (*got[3], *want[3]):
+            info.get("episode", {}).pop("t", None)
+        same(got, want)
+        same(acting.seen, (got[0][:3], got[2][:3]))
+        same([dict(info) for info in halved.reset_infos], [dict(info) for info in whole.reset_infos])
+        ended += int(got[2].sum())
+    assert ended > 20
+
+
+def test_with_masks_and_several_engines() -> None:
+    def play(take: Callable[[UnrealVecEnv, Any], Any], halved: bool) -> list[Any]:
+        env = UnrealVecEnv(several(MaskedWalk, (3, 2, 4)), monitor=False)
+        env.seed(7)
+        seen = [env.reset()]
+        if halved:
+            assert Seeing(env).first.tolist() == [True, True, False, True, False, True, True, False, False]
+        random = np.random.default_rng(1)
+        for _ in range(40):
+            masks = env.env_method("action_masks")
+            seen += [*take(env, np.array([random.choice(np.flatnonzero(mask)) for mask in masks])), masks]
+        return seen
+
+    same(play(step, True), play(lambda env, actions: env.step(actions), False))
+
+
+@pytest.mark.parametrize("strikes", [0, 1], ids=["first half", "second half"])
+@pytest.mark.parametrize("where", ["ask", "collect", "collect_resets"])
+def test_an_engine_that_is_lost_in_a_half_ends_the_episodes_of_all_its_envs(where: str, strikes: int) -> None:
+    """Its other half too: rows of an engine that has gone are never those of the step before."""
+    sources = [FragileSource(lambda life, at=at: Walk(2, at)) for at in (0, 2)]
+    env = UnrealVecEnv(EnginesTransport(sources, restarts=Restarts(5, 60.0)))
+    env.seed(3)
+    env.reset()
+    acting = Seeing(env)
+    source, lost = sources[1], 0
+    for number in range(30):
+        actions = np.full(4, number % 3)
+        if number % 6 == 4 and strikes:
+            env.ask_first(actions)
+            acting.see_first = lambda obs, dones: source.breaks.append(where)  # type: ignore[method-assign]
+            obs, rewards, dones, infos = env.step(actions)
+            del acting.see_first  # type: ignore[misc]
+        else:
+            source.breaks += [where] if number % 6 == 4 else []
+            obs, rewards, dones, infos = step(env, actions)
+        gone = [at for at, info in enumerate(infos) if "engine_lost" in info]
+        if gone:
+            lost += 1
+            assert set(gone) <= {2, 3}
+            assert dones[[2, 3]].all()
+            for at in gone:
+                assert infos[at]["TimeLimit.truncated"]
+                assert "terminal_observation" in infos[at]
+                assert obs[at, 2] == 0  # the first observation of a new episode
+        assert np.isfinite(rewards).all()
+    assert lost, "no strike hit"
+    source.breaks.clear()
+    for number in range(8):
+        assert step(env, np.full(4, number % 3))[0][:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_an_interrupted_half_is_dropped_by_a_reset() -> None:
+    env = UnrealVecEnv(MemoryTransport(GymnasiumBridge("CartPole-v1", 4)))
+    env.seed(1)
+    first = env.reset()
+    Seeing(env)
+    env.ask_first(np.zeros(4, np.int64))
+    env.seed(1)
+    same(env.reset(), first)
+    obs = step(env, np.ones(4, np.int64))[0]
+    env.seed(1)
+    env.reset()
+    same(step(env, np.ones(4, np.int64))[0], obs)
+
+
+def test_an_engine_of_one_env_has_no_halves() -> None:
+    with pytest.raises(ConfigurationError, match="an engine of one env has no two halves"):
+        UnrealVecEnv(several(Walk, (3, 1))).halves()
+
+
+def test_an_agent_does_not_rest() -> None:
+    env = GroupVecEnv(World(spec_of(2, {"seeker": 2}), lambda episode, step, env: [ACTS, ACTS]))
+    env.reset()
+    with pytest.raises(ConfigurationError, match="does not rest"):
+        env.transport.send_actions(np.zeros((4, 2), np.float32), resting=[0])
