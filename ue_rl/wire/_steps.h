@@ -7,6 +7,7 @@
 #ifndef UE_RL_STEPS_H
 #define UE_RL_STEPS_H
 
+#include <math.h>
 #include "../system/_arrays.h"
 
 enum { ARRAY_TYPE = 2, DESCR_FROM_TYPE = 45, NEW_FROM_DESCR = 94, SET_BASE_OBJECT = 282 };
