@@ -1,6 +1,6 @@
 """Shared memory against its alternatives and against what two processes cannot do without; prints markdown tables.
 
-    python benchmarks/bench_shm.py [--quick] [--only step,large,envs,images,ppo,idle]
+    python benchmarks/bench_shm.py [--quick] [--only step,large,envs,images,idle]
 
 Contenders take turns, figures are medians. The floors (two counters, a TCP echo, a memcpy) are
 benchmarks/shm_floor.c, between two processes of their own. Engines are in Python, in a process of their own.
@@ -26,16 +26,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import gymnasium as gym
 import numpy as np
 import psutil
-from bench_tcp import ppo_fps, side_by_side, table
+from bench_tcp import side_by_side, table
 from c_engine import build
 from gymnasium.vector import AsyncVectorEnv
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+from stable_baselines3.common.vec_env import SubprocVecEnv
 
 import ue_rl
 from ue_rl.bridges import (
     BaseBridge,
-    GymnasiumBridge,
     ShmHost,
     ShmUpgrader,
     VectorBridge,
@@ -291,25 +290,6 @@ def bench_images(repeats: int) -> None:
     )
 
 
-def bench_ppo(repeats: int) -> None:
-    """PPO on CartPole-v1, 16 envs in a second process, against DummyVecEnv in this one."""
-    n, seen = 16, {name: list[float]() for name in ("DummyVecEnv", "TCP text, shared channel", "shared memory")}
-    factory = functools.partial(GymnasiumBridge, "CartPole-v1", n)
-    with run_in_process(factory) as text, run_shm_in_process(factory) as memory:
-        for _ in range(repeats):
-            envs = (
-                DummyVecEnv([lambda: gym.make("CartPole-v1") for _ in range(n)]),
-                ue_rl.connect(text.url, channel="shared"),
-                ue_rl.connect(memory.url),
-            )
-            for figures, env in zip(seen.values(), envs, strict=True):
-                figures.append(ppo_fps(env))
-                env.close()
-    medians = {name: statistics.median(figures) for name, figures in seen.items()}
-    rows = [(name, f"{fps:,.0f}", f"{fps / medians['DummyVecEnv']:.2f}") for name, fps in medians.items()]
-    table(f"PPO on CartPole-v1, {n} envs", "env | fps | vs DummyVecEnv", rows)
-
-
 class Slow(Large):
     """Thinks for 50 ms a step."""
 
@@ -347,7 +327,7 @@ def main() -> None:
     """Runs what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--only", default="step,large,envs,images,ppo,idle", help="which tables")
+    parser.add_argument("--only", default="step,large,envs,images,idle", help="which tables")
     arguments = parser.parse_args()
     repeats = 3 if arguments.quick else 9
     names = ("numpy", "stable-baselines3", "gymnasium")
@@ -362,7 +342,6 @@ def main() -> None:
         "large": lambda: bench_large(repeats),
         "envs": lambda: bench_envs(repeats),
         "images": lambda: bench_images(repeats),
-        "ppo": lambda: bench_ppo(3 if repeats == 3 else 5),
         "idle": bench_idle,
     }
     for name, run in runs.items():

@@ -13,24 +13,21 @@ import argparse
 import functools
 import os
 import platform
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import gymnasium as gym
 import numpy as np
 from c_engine import CEngine, exchange
 from plain_codec import PlainCodec
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+from stable_baselines3.common.vec_env import SubprocVecEnv
 
 import ue_rl
-from ue_rl.bridges import GymnasiumBridge, run_in_process
+from ue_rl.bridges import run_in_process
 from ue_rl.buffers import StepBuffers
 from ue_rl.cli.bench import side_by_side as in_turn
 from ue_rl.cli.do_nothing import DoNothing, DoNothingBridge
@@ -169,33 +166,6 @@ def bench_connect() -> None:
     table("64 envs: connect and reset; memory over importing SB3", "wiring | ms | MB", rows)
 
 
-def ppo_fps(env: Any) -> float:
-    """PPO's own frames per second over four rollouts."""
-    from stable_baselines3 import PPO
-
-    model = PPO("MlpPolicy", env, n_steps=128, batch_size=256, device="cpu", seed=0)
-    begun, steps = time.perf_counter(), env.num_envs * 128 * 4
-    model.learn(steps)
-    return steps / (time.perf_counter() - begun)
-
-
-def bench_ppo(repeats: int) -> None:
-    """PPO's own frames per second through the bridge, served by a second process, against DummyVecEnv."""
-    n = 16
-    seen: dict[str, list[float]] = {"DummyVecEnv": [], "bridge": []}
-    with run_in_process(functools.partial(GymnasiumBridge, "CartPole-v1", n)) as server:
-        for _ in range(repeats):
-            dummy = DummyVecEnv([lambda: gym.make("CartPole-v1") for _ in range(n)])
-            seen["DummyVecEnv"].append(ppo_fps(dummy))
-            dummy.close()
-            env = ue_rl.connect(server.url)
-            seen["bridge"].append(ppo_fps(env))
-            env.close()
-    medians = {name: statistics.median(values) for name, values in seen.items()}
-    rows = [(name, f"{v:,.0f}", f"{v / medians['DummyVecEnv']:.2f}") for name, v in medians.items()]
-    table("PPO on CartPole-v1, 16 envs, bridge in a second process", "env | fps | vs DummyVecEnv", rows)
-
-
 def main() -> None:
     """Runs everything."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -211,7 +181,6 @@ def main() -> None:
     bench_vec_env(repeats)
     bench_bare(repeats)
     bench_connect()
-    bench_ppo(3 if repeats == 3 else 5)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from c_engine import CEngine
 from numpy.typing import NDArray
 
 import ue_rl
-from ue_rl.bridges import GymnasiumBridge, VectorBridge, run_in_process, run_shm_in_process
+from ue_rl.bridges import VectorBridge, run_in_process, run_shm_in_process
 from ue_rl.buffers import StepBuffers
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.spec import EnvSpec
@@ -108,38 +108,19 @@ def contenders(enter: Callable[[Any], Any]) -> dict[str, Contender]:
     }  # fmt: skip
 
 
-def ppo_contenders(enter: Callable[[Any], Any]) -> dict[str, Callable[[], float]]:
-    """PPO's frames per second on CartPole-v1, 16 envs: in process, over text, over shared memory."""
-    import gymnasium as gym
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    factory = functools.partial(GymnasiumBridge, "CartPole-v1", 16)
-    text, memory = enter(run_in_process(factory)), enter(run_shm_in_process(factory))
-
-    def fps(make: Callable[[], Any]) -> float:
-        with contextlib.closing(make()) as env:
-            model = PPO("MlpPolicy", env, n_steps=128, batch_size=256, device="cpu", seed=0)
-            begun, steps = time.perf_counter(), 16 * 128 * 4
-            model.learn(steps)
-            return steps / (time.perf_counter() - begun)
-
-    return {
-        "DummyVecEnv": lambda: fps(lambda: DummyVecEnv([lambda: gym.make("CartPole-v1")] * 16)),
-        "text": lambda: fps(lambda: ue_rl.connect(text.url, channel="shared")),
-        "shared memory": lambda: fps(lambda: ue_rl.connect(memory.url)),
-    }
-
-
 def worker(ppo: bool) -> None:
     """One checkout's process: prints the names, then a figure for each name that it reads."""
     with contextlib.ExitStack() as stack:
-        rates = ppo_contenders(stack.enter_context) if ppo else {}
+        rates: dict[str, Any] = {}
+        if ppo:
+            from bench_ppo import contenders as trainings
+
+            rates = trainings(stack.enter_context)
         steps = {} if ppo else contenders(stack.enter_context)
         print("|".join([*rates, *steps]), flush=True)
         for name in map(str.strip, sys.stdin):
             if name in rates:
-                print(rates[name](), flush=True)
+                print(rates[name]()[1], flush=True)
                 continue
             step, count = steps[name]
             took = []

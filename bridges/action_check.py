@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import MalformedMessage, ModelMismatch, ModelOutputError
 from ue_rl.spec import EnvSpec
+from ue_rl.system.compiled import load
 
 _log = logging.getLogger("ue_rl.bridges")
 
@@ -20,8 +21,9 @@ class ActionCheck:
     """For one spec. A row is an env's, or an agent's, which has as many numbers and choices as its own group.
 
     Attributes:
-        has_choices: some numbers of an action are choices. illegal: how many actions the masks that they answered did
-            not allow, each counted once however long it runs; the first one is logged, none is refused.
+        has_choices: some numbers of an action are choices. masked: not all of them are always legal.
+        illegal: how many actions the masks that they answered did not allow, each counted once however long it runs;
+            the first one is logged, none is refused.
     """
 
     def __init__(self, spec: EnvSpec) -> None:
@@ -45,13 +47,14 @@ class ActionCheck:
         self._low, self._high = np.tile(low[rows], copies), np.tile(high[rows], copies)
         free = ~self._is_choice[rows]
         self._free = np.tile(free, copies) if free.any() else None
-        self._masked = self.has_choices and spec.mask_size > 0
+        self.masked = self.has_choices and spec.mask_size > 0
         self.illegal = 0
         self._mask_at: NDArray[np.int64] | None = None  # as _flags, in the masks of all rows as one array
-        if self._masked and self._is_choice.all():
+        if self.masked and self._is_choice.all():
             agent = np.arange(spec.num_rows) % len(self._actions)
             self._mask_at = self._flags[agent] + spec.mask_size * np.arange(spec.num_rows)[:, None]
         self._under_way = np.zeros(spec.num_rows, np.bool_)
+        self._find_no_choice = load("kernels").find_no_choice
 
     def of_model(self, given: Any, env_ids: Sequence[int]) -> NDArray[np.float32]:
         """A model's actions for the rows `env_ids` as float32 [n, act_size].
@@ -101,9 +104,8 @@ class ActionCheck:
         """
         if not self.has_choices:
             return
-        fits = self._are_choices(inbox.actions)
-        if np.count_nonzero(fits) != fits.size:
-            wrong = (inbox.command == ActionBatch.STEP) & ~fits.all(axis=1)
+        if not self.all_choices(inbox.actions):
+            wrong = (inbox.command == ActionBatch.STEP) & ~self._are_choices(inbox.actions).all(axis=1)
             if wrong.any():
                 row = int(wrong.argmax())
                 raise MalformedMessage(
@@ -114,16 +116,20 @@ class ActionCheck:
                     expected=self._choices_of(row),
                     got=inbox.actions[row].tolist(),
                 )
-        if self._masked and states is not None:
+        if self.masked and states is not None:
             self._count_illegal(inbox, states)
+
+    def all_choices(self, actions: NDArray[np.float32]) -> bool:
+        """Is every number of all rows, float32 [num_rows, act_size], a choice where it must be one?"""
+        return bool(self._find_no_choice(actions, self._low, self._high) < 0)
 
     def after_tick(self, inbox: ActionBatch) -> None:
         """What is still asked is under way: the next tick sees the same actions again."""
-        if self._masked:
+        if self.masked:
             np.equal(inbox.command, ActionBatch.STEP, out=self._under_way)
 
     def _are_choices(self, actions: NDArray[np.float32], rows: NDArray[np.intp] | None = None) -> NDArray[np.bool_]:
-        """For each number: does it equal its nearest choice? Few array operations, because every tick calls it."""
+        """For each number: does it equal its nearest choice?"""
         low, high = (self._low, self._high) if rows is None else (self._low[rows], self._high[rows])
         nearest = np.minimum(actions, high)
         np.maximum(nearest, low, out=nearest)

@@ -205,11 +205,11 @@ class LockStep:
         self.ticks += 1
         self.caller = threading.get_ident()
         try:
-            inbox = self.inbox
+            inbox, check = self.inbox, self.check
             asked = self._all if envs is None else envs
-            if self.check.has_choices:
+            if check.has_choices and (check.masked or not check.all_choices(inbox.actions)):
                 inbox.command[asked] = _STEP
-                self.check.of_trainer(inbox, self.outbox)
+                check.of_trainer(inbox, self.outbox)
                 inbox.command[asked] = _NOTHING
             if self._agents:
                 self._act(asked, inbox.actions)
@@ -227,12 +227,12 @@ class LockStep:
         """
         command, together = self._command, self._together
         asked = command.max(axis=1) if self._agents else command
+        kinds = asked.tobytes()  # which is looked through much faster than an array, where caches are cold
         requests: list[tuple[int, Envs]]
-        if together and np.count_nonzero(asked == _STEP) == len(asked):
+        if together and kinds.count(_STEP) == len(kinds):
             requests = [(_STEP, self._all)]
         elif together:
-            kinds = [(kind, np.flatnonzero(asked == kind)) for kind in (_STEP, _RESET)]
-            requests = [(kind, envs) for kind, envs in kinds if len(envs)]
+            requests = [(kind, np.flatnonzero(asked == kind)) for kind in (_STEP, _RESET) if kind in kinds]
         else:
             ids = np.flatnonzero(asked)
             requests = list(zip(asked[ids].tolist(), ids.tolist(), strict=True))

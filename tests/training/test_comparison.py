@@ -59,7 +59,7 @@ def test_nothing_changed_is_nothing_said() -> None:
     ("flags", "text"),
     [
         ({"timesteps": 5}, "timesteps: 100000 before, 5 now"),
-        ({"save_freq": 7}, "save_freq: 50000 before, 7 now"),
+        ({"save_freq": 7}, "save_freq: 0 before, 7 now"),
         ({"url": "a:9"}, "url: none before, tcp://a:9 now"),
         ({"nul_terminated": True}, "nul_terminated: none before, True now"),
         ({"num_engines": 4}, "num_engines: 1 before, 4 now"),

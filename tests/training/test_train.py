@@ -317,7 +317,7 @@ def test_precedence_and_settings(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     config.write_text("algo: a2c\ntimesteps: 10\nhyperparameters: {gamma: 0.5, n_steps: 3}\n")
     options = resolve({"timesteps": 20, "hyperparameters": {"gamma": 0.7}}, config)
-    assert (options.algo, options.timesteps, options.save_freq) == ("a2c", 20, 50_000)
+    assert (options.algo, options.timesteps, options.save_freq) == ("a2c", 20, 0)
     assert tuned_for(options) == {"gamma": 0.7, "n_steps": 3}
     assert tuned_for(resolve({}, None))["n_epochs"] == 20
     assert tuned_for(resolve({"url": "127.0.0.1:7777"}, None)) == {}

@@ -36,7 +36,7 @@ hyperparameters:  # arguments of the algorithm
 
 {limit}
 {params}
-# save_freq: 50000  # env-steps between two checkpoints
+# save_freq: 50000  # env-steps between two checkpoints, beside those of every 5 minutes
 # reconnect: 60s  # how long a lost engine is dialled again
 """
 _SCRIPT = '''\

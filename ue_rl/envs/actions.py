@@ -11,6 +11,9 @@ from ue_rl.envs.hybrid_box import HybridBox, part_of
 from ue_rl.errors import ActionError
 from ue_rl.spaces.tree import MAX_EXACT, Leaf, LeafKind, beyond_exact, leaves
 from ue_rl.spec import ActionKind, EnvSpec
+from ue_rl.system.compiled import load
+
+_INT64 = np.dtype(np.int64)
 
 
 class ActionWriter:
@@ -83,11 +86,19 @@ class _LeafWriter:
         self._first = np.zeros(1, np.int64) if zero_based else starts
         self._end = self._first + np.array(counts or (0,), np.int64)
         self._add = starts if zero_based and leaf.starts else None
+        add = 0 if self._add is None else starts
+        choices = [np.broadcast_to(numbers, leaf.size) for numbers in (self._first, self._end, add)]
+        self._choices = None if self._box or self._wide else np.array(choices)
+        self._write_choices = load("kernels").write_choices
 
     def __call__(self, actions: Any, ignored: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:
         array = np.asarray(actions)
         if array.shape != self._shape:
             raise _wrong_shape(self._shape, array.shape, self._path)
+        if self._choices is not None and array.dtype == _INT64 and ignored is None and array.flags.carray:
+            written: NDArray[np.float32] | int = self._write_choices(array, self._choices)
+            if not isinstance(written, int):
+                return written
         if array.dtype.kind not in "fiub":
             raise ActionError(
                 "actions must be numeric", field=_field(self._path), expected="floats or integers", got=str(array.dtype)

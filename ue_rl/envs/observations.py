@@ -35,6 +35,9 @@ class Observations:
         copy: give out copies; otherwise float32 parts and images are the transport's own arrays, good until its next
             request.
         zero_based: names and choices as in `observation_space(spec, zero_based=True)`.
+
+    Attributes:
+        plain: what is given out is a copy of the rows, unless a transport gives them away (StepBuffers.may_give).
     """
 
     def __init__(self, spec: EnvSpec, copy: bool = True, zero_based: bool = False) -> None:
@@ -42,6 +45,7 @@ class Observations:
         self._copy = copy
         self._space = tree
         self._tree = None if tree is None else _reader(tree, zero_based)
+        self.plain = copy and tree is None
         self._parts = _plain_parts(tree) if copy else ()
         self._copy_parts = load("kernels").copy_parts if self._parts else None
 
@@ -73,7 +77,8 @@ class Observations:
         """Takes these envs' rows over into what `read` gave before."""
         if self._tree is None:
             if self._copy:  # else they are the same array
-                observation[envs] = buffers.obs[envs]
+                for env in envs:
+                    observation[env] = buffers.obs[env]
             return
         image = buffers.image
         _assign(observation, envs, self._tree(buffers.obs[envs], image if image is None else image[envs]))

@@ -111,8 +111,12 @@ class UnrealVecEnv(EngineControls, Resumable, Halves, VecEnv):
         self._masks = Masks.of(self.engine_spec)
         self._monitor = monitor
         self._begun = time.time()
-        self._own_dicts = load("kernels").own_dicts
-        # Of the next step and of the one after it: by then a loop has dropped what it was given two steps before.
+        kernels = load("kernels")
+        self._own_dicts, self._take_step = kernels.own_dicts, kernels.take_step
+        # Stable-Baselines3 wants a dict of its own for each env in every step, with this key, as DummyVecEnv gives it:
+        # VecNormalize, VecTransposeImage, callbacks and people's wrappers write into it; HerReplayBuffer and the
+        # journal keep it. So one is given out again only where nobody has kept or changed it. Those of the next step
+        # and of the one after it: by then a loop has dropped what it was given two steps before.
         self._next_infos: tuple[list[dict[str, Any]], list[dict[str, Any]]] = [{}] * n, [{}] * n
         self._returns = np.zeros(n, np.float64)
         self._steps = 0
@@ -201,9 +205,16 @@ class UnrealVecEnv(EngineControls, Resumable, Halves, VecEnv):
             begins: it is the first of the requests that make one step of all envs.
         """
         buffers = self.transport.receive()
-        obs = self._observations.read(buffers)
-        rewards = buffers.rewards.copy()
-        dones = buffers.dones.astype(np.bool_)
+        plain = self._observations.plain and not buffers.may_give
+        limit = -1 if self.max_episode_steps is None else self.max_episode_steps
+        if of is not None and buffers.lost:
+            of[list(buffers.lost)] = True
+        obs, rewards, dones, returns, ended = self._take_step(
+            buffers.obs if plain else None, buffers.rewards, buffers.dones,
+            self._returns, self._started, of, self._steps + begins, limit,
+        )  # fmt: skip
+        if not plain:
+            obs = self._observations.read(buffers)
         kept, later = self._next_infos
         infos: list[dict[str, Any]] = self._own_dicts(kept, "TimeLimit.truncated", False)
         self._next_infos = later, kept
@@ -224,17 +235,14 @@ class UnrealVecEnv(EngineControls, Resumable, Halves, VecEnv):
             self._masks.take(buffers)
         if self.journal is not None and self.journal.lost:
             self._end_lost(self.journal, obs, rewards, dones, infos)
-        if of is not None:  # in the others' rows stands their last answer
-            of[list(buffers.lost)] = True
-            rewards[~of], dones[~of] = 0, False
+            if of is not None:
+                rewards[~of], dones[~of] = 0, False
+            returns, ended = self._returns + rewards, np.flatnonzero(dones).tolist()
         self._steps += begins
         if self._monitor:
-            self._returns = self._returns + rewards
-        if self.max_episode_steps is not None:
-            over = self._steps - self._started >= self.max_episode_steps
-            dones |= over if of is None else over & of
-        if np.count_nonzero(dones):
-            self._finish(np.flatnonzero(dones).tolist(), buffers, obs, dones, infos)
+            self._returns = returns
+        if ended:
+            self._finish(ended, buffers, obs, dones, infos)
         if self._masks is not None:
             self._show_masks(infos)
         return obs, rewards, dones, infos
@@ -264,7 +272,8 @@ class UnrealVecEnv(EngineControls, Resumable, Halves, VecEnv):
             for env in cut:
                 infos[env].update(self._cut_off(env, new, obs))
             self._begin(list(begun), new, obs)
-            dones[cut] = True
+            if cut:
+                dones[cut] = True
 
     def _cut_off(self, env: int, buffers: StepBuffers, obs: Observation) -> dict[str, Any]:
         """The infos of an episode that ends with this step, because its engine was lost while others were reset."""
@@ -277,9 +286,8 @@ class UnrealVecEnv(EngineControls, Resumable, Halves, VecEnv):
         self._observations.put(obs, buffers, envs)
         if self._masks is not None:
             self._masks.put(buffers, envs)
-        self._returns[envs] = 0
-        self._started[envs] = self._steps
-        for env in envs:
+        for env in envs:  # as a rule few: an index array costs more, and much more with cold caches
+            self._returns[env], self._started[env] = 0, self._steps
             self.reset_infos[env] = dict(buffers.infos.get(env, {}))
             put_arrays(self.reset_infos[env])
             if self._masks is not None:

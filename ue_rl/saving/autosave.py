@@ -62,7 +62,7 @@ class AutoSave(BaseCallback):
 
     Args:
         folder: of the run; made where it is not there.
-        save_freq: env-steps between two checkpoints.
+        save_freq: env-steps between two checkpoints; 0: the time alone counts.
         save_interval: seconds between two checkpoints; 0: env-steps alone count.
         keep: how many checkpoints are kept.
         replay_buffer: the newest checkpoint holds the replay buffer of algorithms that have one, as far as it is
@@ -89,7 +89,7 @@ class AutoSave(BaseCallback):
         self,
         folder: str | Path,
         *,
-        save_freq: int = 50_000,
+        save_freq: int = 0,
         save_interval: float = 300.0,
         keep: int = 3,
         replay_buffer: bool = True,

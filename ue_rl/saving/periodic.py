@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Periodic:
-    """Saves into `store` every `save_freq` env-steps or `save_interval` seconds (0: never for the time alone).
+    """Saves into `store` every `save_freq` env-steps or `save_interval` seconds; 0 of one: the other alone counts.
 
     Attributes:
         last: the Checkpoint that was saved last by this object; None before.
@@ -24,7 +24,7 @@ class Periodic:
     def __init__(self, store: CheckpointStore, save_freq: int, save_interval: float) -> None:
         self.last: Checkpoint | None = None
         self._store = store
-        self._steps_between, self._seconds_between = max(1, save_freq), save_interval or math.inf
+        self._steps_between, self._seconds_between = save_freq or math.inf, save_interval or math.inf
         self.begin(0)
 
     def begin(self, env_steps: int) -> None:

@@ -293,7 +293,9 @@ class TrainOptions:
         rllib=_LEAVE,
         group=LEARNING,
     )
-    save_freq: int = option(50_000, POSITIVE, "env-steps between checkpoints.", group=FOLDER)
+    save_freq: int = option(  # a checkpoint with its ONNX file takes 0.3 s, which is a tenth of 50 000 quick steps
+        0, COUNT, "env-steps between checkpoints; 0: only --save-interval counts.", group=FOLDER
+    )
     save_interval: float = option(
         300.0, SECONDS, "How long between checkpoints; 0: only --save-freq counts.", group=FOLDER
     )

@@ -18,6 +18,12 @@
 
 #define FLOAT_TEXT_MAX 24
 
+#if defined(__GNUC__) && defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define LITTLE_ENDIAN_GNUC 1 /* or clang; elsewhere the same is done byte by byte */
+#else
+#define LITTLE_ENDIAN_GNUC 0
+#endif
+
 static const double POW10[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                  1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
@@ -44,6 +50,8 @@ static const uint64_t POW10_BITS[77] = {
     0x92EFD1B8D0CF37BFULL, 0xB7ABC627050305AEULL, 0xE596B7B0C643C71AULL, 0x8F7E32CE7BEA5C70ULL,
     0xB35DBF821AE4F38CULL,
 };
+
+static const double SIGNS[2] = {1, -1};
 
 enum { NUMBER_OK = 0, NUMBER_NONE = 1, NUMBER_NOT_FINITE = 2 };
 
@@ -78,36 +86,116 @@ static double slow_double(const char *start, const char *end)
     return PyErr_Occurred() ? HUGE_VAL : value;
 }
 
+static const uint32_t TENS[10] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000};
+
+/* Eight characters in one number, the first in its lowest byte. */
+static inline uint64_t get_eight(const char *p)
+{
+    uint64_t word = 0;
+#if LITTLE_ENDIAN_GNUC
+    memcpy(&word, p, 8);
+#else
+    int i;
+    for (i = 7; i >= 0; i--) word = word << 8 | (uint8_t)p[i];
+#endif
+    return word;
+}
+
+static inline void put_eight(char *p, uint64_t word)
+{
+#if LITTLE_ENDIAN_GNUC
+    memcpy(p, &word, 8);
+#else
+    int i;
+    for (i = 0; i < 8; i++) p[i] = (char)(word >> 8 * i);
+#endif
+}
+
+/* Zero bits below the lowest one, or above the highest one, of a number that is not 0. */
+static inline int zeros_below(uint64_t x)
+{
+#if LITTLE_ENDIAN_GNUC
+    return __builtin_ctzll(x);
+#else
+    int n = 0;
+    for (; !(x & 1); x >>= 1) n++;
+    return n;
+#endif
+}
+
+static inline int zeros_above(uint64_t x)
+{
+#if LITTLE_ENDIAN_GNUC
+    return __builtin_clzll(x);
+#else
+    int n = 64;
+    for (; x; x >>= 1) n--;
+    return n;
+#endif
+}
+
+/* How many of the seven bytes at p are digits before the first other one, and their value; eight bytes are read. No
+ * branch: how many there are cannot be foretold. */
+static inline int seven_digits(const char *p, uint32_t *value)
+{
+    uint64_t word = get_eight(p) ^ 0x3030303030303030ULL; /* a digit is its value now, anything else is 10 or more */
+    uint64_t others = (word | (word + 0x7676767676767676ULL)) & 0x8080808080808080ULL;
+    int n = zeros_below(others | 0x8000000000000000ULL) >> 3;
+    word = word << 8 << (56 - 8 * n); /* zeros before the digits */
+    word = word * 10 + (word >> 8);   /* pairs of them, then fours, then all */
+    *value = (uint32_t)(((word & 0x000000FF000000FFULL) * 0x000F424000000064ULL +
+                         ((word >> 16) & 0x000000FF000000FFULL) * 0x0000271000000001ULL) >> 32);
+    return n;
+}
+
+/* Takes in the digits at p; returns where they end. `significant` counts them, with or without leading zeros: where it is
+ * beyond 19 the mantissa is worth nothing. */
+static inline const char *read_digits(const char *p, const char *end, uint64_t *mantissa, int *significant)
+{
+    if (end - p >= 15 && *significant <= 3) {
+        uint32_t first, second;
+        int n = seven_digits(p, &first), more = seven_digits(p + 7, &second);
+        uint32_t on = 0u - (uint32_t)(n == 7);
+        more &= (int)on;
+        *mantissa = (*mantissa * TENS[n] + first) * TENS[more] + (second & on);
+        *significant += n + more;
+        p += n + more;
+        if (more < 7) return p;
+    }
+    for (; p < end && is_digit(*p); p++) {
+        if (*significant < 19) {
+            *mantissa = *mantissa * 10 + (uint64_t)(*p - '0');
+            *significant += *mantissa != 0;
+        } else {
+            *significant = 99;
+        }
+    }
+    return p;
+}
+
 /* Reads one number at *pp, leaves *pp behind it. Returns NUMBER_OK and *out, or what is wrong. */
 static inline int read_float(const char **pp, const char *end, float *out)
 {
-    const char *start = *pp, *p = start;
+    const char *start = *pp, *p = start, *first;
     uint64_t mantissa = 0;
-    int digits = 0, significant = 0, exponent = 0, negative = 0;
+    Py_ssize_t digits;
+    int significant = 0, exponent = 0, negative = 0;
     double value;
     float narrow;
 
-    if (p < end && (*p == '-' || *p == '+')) negative = (*p++ == '-');
-    for (; p < end && is_digit(*p); p++, digits++) {
-        if (significant < 19) {
-            mantissa = mantissa * 10 + (uint64_t)(*p - '0');
-            significant += mantissa != 0;
-        } else {
-            significant = 99;
-        }
-    }
+    if (p < end) negative = *p == '-', p += (*p == '-') | (*p == '+');
+    first = p;
+    if (end - p > 1 && is_digit(*p) && p[1] == '.') /* most numbers */
+        mantissa = (uint64_t)(*p++ - '0'), significant = mantissa != 0;
+    else
+        p = read_digits(p, end, &mantissa, &significant);
+    digits = p - first;
     if (p < end && *p == '.') {
-        const char *dot = p++;
-        for (; p < end && is_digit(*p); p++, digits++) {
-            if (significant < 19) {
-                mantissa = mantissa * 10 + (uint64_t)(*p - '0');
-                significant += mantissa != 0;
-                exponent--;
-            } else {
-                significant = 99;
-            }
-        }
-        if (digits == 0) p = dot;
+        first = p + 1;
+        p = read_digits(first, end, &mantissa, &significant);
+        exponent = (int)(first - p);
+        digits += p - first;
+        if (digits == 0) p--;
     }
     if (digits == 0) return spells_non_finite(start, end) ? NUMBER_NOT_FINITE : NUMBER_NONE;
     if (p < end && (*p | 0x20) == 'e') {
@@ -125,7 +213,7 @@ static inline int read_float(const char **pp, const char *end, float *out)
     if (significant <= 19 && mantissa <= (1ULL << 53) && exponent >= -22 && exponent <= 22) {
         value = (double)mantissa;
         value = exponent < 0 ? value / POW10[-exponent] : value * POW10[exponent];
-        if (negative) value = -value;
+        value *= SIGNS[negative];
     } else {
         value = slow_double(start, p);
     }
@@ -161,49 +249,70 @@ static inline uint32_t shortest_digits(uint32_t bits, int *exponent)
     uint32_t s = middle / 4;
     low += (uint32_t)odd;
     high -= (uint32_t)odd;
-    *exponent = k;
-    if (s >= 10) {
-        uint32_t tens = s / 10;
-        int down = low <= 40 * tens, up = 40 * tens + 40 <= high;
-        if (down != up) {
-            *exponent = k + 1;
-            return tens + (uint32_t)up;
-        }
-    }
-    {
+    { /* one digit less, where that is near enough; no branches, for which it is cannot be foretold */
+        uint32_t tens = s / 10, half = 4 * s + 2;
+        int less_down = low <= 40 * tens, less_up = 40 * tens + 40 <= high, less = (s >= 10) & (less_down != less_up);
         int down = low <= 4 * s, up = 4 * s + 4 <= high;
-        uint32_t half = 4 * s + 2;
-        if (down != up) return s + (uint32_t)up;
-        return s + (uint32_t)(middle > half || (middle == half && (s & 1)));
+        int nearer = (middle > half) | ((middle == half) & (int)(s & 1));
+        uint32_t full = s + (uint32_t)(down != up ? up : nearer);
+        *exponent = k + less;
+        return less ? tens + (uint32_t)less_up : full;
     }
 }
 
-/* Writes value at p (room for FLOAT_TEXT_MAX), returns the end. The value must be finite. */
-static inline char *write_float(char *p, float value)
-{
-    uint32_t bits, digits;
-    char text[12];
-    int exponent, n = 0, point, i;
+/* A finite float as it is written. Making one and laying it out are two steps: where each number has to wait for the
+ * length of the one before, a row takes half as long again. */
+typedef struct {
+    uint64_t rest;          /* the digits behind the first, zeros behind them; see get_eight */
+    int first;              /* digit */
+    int n, point, negative; /* of n digits, the last of which is no 0; 0.digits * 10^point. n is 0 for 0 */
+} FloatText;
 
+static inline void make_text(FloatText *to, float value)
+{
+    uint32_t bits, digits, last;
+    uint64_t word, tens;
+    int n;
     memcpy(&bits, &value, 4);
-    if (bits >> 31) *p++ = '-';
+    to->negative = (int)(bits >> 31);
     bits &= 0x7FFFFFFF;
-    if (bits == 0) {
-        *p++ = '0';
-        return p;
+    to->n = 0;
+    if (bits == 0) return;
+    digits = shortest_digits(bits, &to->point); /* nine at most */
+    n = ((64 - zeros_above(digits)) * 1233) >> 12;
+    n += digits >= TENS[n];
+    to->point += n;
+    digits *= TENS[9 - n]; /* all nine */
+    to->first = (int)('0' + digits / 100000000);
+    last = digits % 100000000;
+    word = last / 10000 | (uint64_t)(last % 10000) << 32; /* fours of them, then pairs, then each in a byte */
+    tens = (word * 10486 >> 20) & 0x0000007F0000007FULL;
+    word = tens + ((word - tens * 100) << 16);
+    tens = (word * 103 >> 10) & 0x000F000F000F000FULL;
+    word = tens + ((word - tens * 10) << 8);
+    to->n = 9 - (zeros_above(word | 1) >> 3);
+    to->n -= !word;
+    to->rest = word + 0x3030303030303030ULL;
+}
+
+/* Lays it out at p (room for FLOAT_TEXT_MAX), returns the end. All digits are stored at once: those that are too much are
+ * written over, or cut off. */
+static inline char *put_text(char *p, const FloatText *from)
+{
+    int n = from->n, point = from->point;
+    *p = '-';
+    p += from->negative;
+    if (n == 0) {
+        *p = '0';
+        return p + 1;
     }
-    digits = shortest_digits(bits, &exponent);
-    while (digits % 10 == 0) digits /= 10, exponent++;
-    while (digits) text[11 - n++] = (char)('0' + digits % 10), digits /= 10;
-    point = n + exponent; /* value = 0.text * 10^point */
     if (point > 16 || point < -3) { /* NumPy: below 1e-4 and from 1e16 on */
-        const char *t = text + 12 - n;
         int e = point - 1;
-        *p++ = *t++;
+        *p++ = (char)from->first;
         if (n > 1) {
-            *p++ = '.';
-            memcpy(p, t, (size_t)(n - 1));
-            p += n - 1;
+            *p = '.';
+            put_eight(p + 1, from->rest);
+            p += n;
         }
         *p++ = 'e';
         *p++ = e < 0 ? '-' : '+';
@@ -213,23 +322,28 @@ static inline char *write_float(char *p, float value)
         return p;
     }
     if (point <= 0) {
-        *p++ = '0';
-        *p++ = '.';
-        for (i = point; i < 0; i++) *p++ = '0';
-        memcpy(p, text + 12 - n, (size_t)n);
+        memcpy(p, "0.000", 5);
+        p += 2 - point;
+        *p = (char)from->first;
+        put_eight(p + 1, from->rest);
         return p + n;
     }
-    if (exponent >= 0) {
-        memcpy(p, text + 12 - n, (size_t)n);
-        p += n;
-        for (i = 0; i < exponent; i++) *p++ = '0';
-        return p;
+    *p = (char)from->first;
+    put_eight(p + 1, from->rest);
+    if (n <= point) {
+        memcpy(p + 9, "0000000", 7);
+        return p + point;
     }
-    memcpy(p, text + 12 - n, (size_t)point);
-    p += point;
-    *p++ = '.';
-    memcpy(p, text + 12 - n + point, (size_t)(n - point));
-    return p + (n - point);
+    p[point] = '.';
+    put_eight(p + point + 1, from->rest >> 8 * (point - 1));
+    return p + n + 1;
+}
+
+static inline char *write_float(char *p, float value)
+{
+    FloatText text;
+    make_text(&text, value);
+    return put_text(p, &text);
 }
 
 #endif

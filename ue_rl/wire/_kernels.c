@@ -10,8 +10,8 @@
 #include "../system/_arrays.h"
 #include "_float_text.h"
 #include "_own_dicts.h"
-#include "_parts.h"
 #include "_sockets.h"
+#include "_steps.h"
 
 enum { FORM_MULTI = 0, FORM_SINGLE = 1, FORM_RLBASE = 2, FORM_MASK = 3, OBSERVATIONS = 4, SETTINGS = 8, AGENTS = 16, NUMBERED = 32 };
 enum {
@@ -53,8 +53,6 @@ static PyObject *failure_tuple(const Failure *f, const char *base)
 }
 
 /* -- arguments: what is read or written, and the arrays of a step */
-
-static const Dtype INT64 = {"int64", "lq", 8};
 
 typedef struct {
     const Dtype *dtype;
@@ -409,6 +407,34 @@ static int code_behind(int field)
     return field == F_OTHER ? NOT_A_FIELD : BAD_NUMBER;
 }
 
+/* Reads as many of the fields OBS, REW, DONE and ENV as stand at p one behind the other and without a space, as most
+ * engines write them. Returns where read_keyed_row goes on: at the first field that was not read, or at the row's end. */
+static const char *read_usual_fields(Reader *r, const char *p, const char *end, Row *row)
+{
+    const char *q = p + 4;
+    Py_ssize_t size = r->arrays->size, n;
+    float reward;
+    if (r->main_field != F_OBS || r->observations || end - p < 5 || memcmp(p, "OBS=", 4)) return p;
+    for (n = 0; n < size; n++) {
+        if (read_float(&q, end, r->numbers + n) != NUMBER_OK || end - q < 5) return p;
+        if (*q++ != (n + 1 < size ? ',' : ';')) return p;
+    }
+    if (memcmp(q, "REW=", 4)) return p;
+    row->main_at = p + 4, row->count = size, row->seen = BIT(F_OBS), p = q;
+    q += 4;
+    if (read_float(&q, end, &reward) != NUMBER_OK || end - q < 7 || memcmp(q, ";DONE=", 6)) return p;
+    row->reward = reward, row->seen |= BIT(F_REW), p = q + 1;
+    q += 6;
+    if ((*q != '0' && *q != '1') || (q + 1 < end && q[1] != ';')) return p;
+    row->done = *q == '1', row->seen |= BIT(F_DONE), p = q + 1 < end ? q + 2 : end;
+    if (end - p < 5 || memcmp(p, "ENV=", 4)) return p;
+    q = p + 4;
+    for (n = 0; q < end && is_digit(*q) && q - p < 13; q++) n = n * 10 + (*q - '0');
+    if (q == p + 4 || (q < end && (*q != '|' || q + 1 >= end || q[1] != '|'))) return p;
+    row->env = n, row->seen |= BIT(F_ENV);
+    return q;
+}
+
 static int read_keyed_row(Reader *r, const char *p, const char *end, Row *row)
 {
     Failure *f = &r->failure;
@@ -609,9 +635,12 @@ static int decode_line(Reader *r, const char *p, const char *end)
                 r->failure.env = 0;
                 return -1;
             }
-        } else if (read_keyed_row(r, p, row_end(p, end, &next), &row) || check_row(r, p, &row)) {
-            if (r->failure.env < 0) r->failure.env = r->only_env;
-            return -1;
+        } else {
+            const char *at = read_usual_fields(r, p, end, &row), *stop = row_end(at, end, &next);
+            if ((at < stop && read_keyed_row(r, at, stop, &row)) || check_row(r, p, &row)) {
+                if (r->failure.env < 0) r->failure.env = r->only_env;
+                return -1;
+            }
         }
         if (states ? store_state(r, p, &row) : store_request(r, p, &row)) return -1;
         r->json |= row.json_end != 0 || row.set_end != 0;
@@ -828,14 +857,21 @@ static char *write_mask(char *p, const Arrays *a, int32_t row)
 /* Writes numbers joined by commas; NULL and *f where one is not finite. */
 static char *write_numbers(char *p, const float *values, Py_ssize_t n, int32_t env, int field, Failure *f)
 {
-    Py_ssize_t i;
-    for (i = 0; i < n; i++) {
-        if (!isfinite(values[i])) {
-            fail(f, NON_FINITE, env, field, NULL, i);
-            return NULL;
+    FloatText texts[8];
+    Py_ssize_t first, i, count;
+    for (first = 0; first < n; first += count) {
+        count = n - first < 8 ? n - first : 8;
+        for (i = 0; i < count; i++) {
+            if (!isfinite(values[first + i])) {
+                fail(f, NON_FINITE, env, field, NULL, first + i);
+                return NULL;
+            }
+            make_text(texts + i, values[first + i]);
         }
-        if (i) *p++ = ',';
-        p = write_float(p, values[i]);
+        for (i = 0; i < count; i++) {
+            *p = ',';
+            p = put_text(p + (first + i > 0), texts + i);
+        }
     }
     return p;
 }
@@ -976,6 +1012,9 @@ static PyMethodDef METHODS[] = {
     FAST(encode_states, "env_ids, obs, rewards, dones, truncated, masks, layout, form, number=0"),
     FAST(find_number, "data, start, end"),
     FAST(copy_parts, "rows, parts"),
+    FAST(write_choices, "actions, choices"),
+    FAST(find_no_choice, "actions, low, high"),
+    FAST(take_step, "obs, rewards, dones, returns, started, of, now, limit"),
     FAST(own_dicts, "kept, key, value"),
 #ifndef _WIN32
     FAST(decode_state_lines, STATES "stride, fill, form"),

@@ -61,6 +61,19 @@ def find_number(data: Any, start: int, end: int, /) -> tuple[int, int]: ...
 def copy_parts(
     rows: NDArray[np.float32], parts: tuple[tuple[str, int, tuple[int, ...]], ...], /
 ) -> dict[str, NDArray[np.float32]]: ...
+def write_choices(actions: NDArray[np.int64], choices: NDArray[np.int64], /) -> NDArray[np.float32] | int: ...
+def find_no_choice(actions: NDArray[np.float32], low: NDArray[np.float32], high: NDArray[np.float32], /) -> int: ...
+def take_step(
+    obs: NDArray[np.float32] | None,
+    rewards: NDArray[np.float32],
+    dones: NDArray[np.uint8],
+    returns: NDArray[np.float64],
+    started: NDArray[np.int64],
+    of: NDArray[np.bool_] | None,
+    now: int,
+    limit: int,
+    /,
+) -> tuple[NDArray[np.float32] | None, NDArray[np.float32], NDArray[np.bool_], NDArray[np.float64], list[int]]: ...
 def own_dicts(kept: list[dict[str, Any]], key: str, value: Any, /) -> list[dict[str, Any]]: ...
 
 # POSIX only

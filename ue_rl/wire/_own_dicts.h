@@ -12,12 +12,11 @@ static PyObject *own_dicts(PyObject *self, PyObject *const *args, Py_ssize_t nar
         return PyErr_Format(PyExc_TypeError, "own_dicts takes a list of dicts, a key and a value");
     given = PyList_New(PyList_GET_SIZE(args[0]));
     for (Py_ssize_t i = 0; given && i < PyList_GET_SIZE(given); i++) {
-        PyObject *own = PyList_GetItem(args[0], i), *value = NULL;
-        if (own && Py_REFCNT(own) == 1 && PyDict_Check(own) && PyDict_Size(own) == 1)
-            value = PyDict_GetItemWithError(own, args[1]);
-        if (PyErr_Occurred()) {
-            Py_CLEAR(given);
-        } else if (value == args[2]) { /* nobody else holds it, and nobody has changed it */
+        PyObject *own = PyList_GET_ITEM(args[0], i), *name = NULL, *value = NULL;
+        Py_ssize_t first = 0;
+        if (Py_REFCNT(own) == 1 && PyDict_CheckExact(own) && PyDict_GET_SIZE(own) == 1)
+            PyDict_Next(own, &first, &name, &value); /* half the time of looking the key up */
+        if (name == args[1] && value == args[2]) { /* nobody else holds it, and nobody has changed it */
             Py_INCREF(own);
             PyList_SET_ITEM(given, i, own);
         } else {

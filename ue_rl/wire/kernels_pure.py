@@ -65,10 +65,19 @@ from ue_rl.wire.kernels_rows import (
     skip,
     to_float32,
 )
-from ue_rl.wire.kernels_writing import copy_parts, encode_actions, encode_states, own_dicts
+from ue_rl.wire.kernels_writing import (
+    copy_parts,
+    encode_actions,
+    encode_states,
+    find_no_choice,
+    own_dicts,
+    take_step,
+    write_choices,
+)
 
 __all__ = [
-    "copy_parts", "decode_requests", "decode_states", "encode_actions", "encode_states", "find_number", "own_dicts",
+    "copy_parts", "decode_requests", "decode_states", "encode_actions", "encode_states", "find_no_choice",
+    "find_number", "own_dicts", "take_step", "write_choices",
 ]  # fmt: skip
 
 _SEQ = re.compile(rb"[ \t\r]*SEQ[ \t\r]*=[ \t\r]*(.*)", re.IGNORECASE | re.DOTALL)

@@ -136,6 +136,58 @@ def copy_parts(
     return found
 
 
+def write_choices(actions: NDArray[np.int64], choices: NDArray[np.int64]) -> NDArray[np.float32] | int:
+    """Choices as the wire's rows, float32 [n, size]; or the index of the first number that is no choice.
+
+    Args:
+        actions: int64, n * size numbers. choices: int64 [3, size], of each number its first choice, the end of its
+            choices, and what is added to it.
+    """
+    first, end, add = choices
+    rows = actions.reshape(-1, choices.shape[1])
+    fits = ((rows >= first) & (rows < end)).ravel()
+    return (rows + add).astype(np.float32) if fits.all() else int(fits.argmin())
+
+
+def find_no_choice(actions: NDArray[np.float32], low: NDArray[np.float32], high: NDArray[np.float32]) -> int:
+    """The index of the first number that is not an integer from `low` to `high`; -1: there is none.
+
+    Args:
+        actions: float32, n rows. low, high: float32, one row or n; where low is -inf the number is no choice.
+    """
+    rows = actions.reshape(-1, low.size)
+    low, high = low.ravel(), high.ravel()
+    fits = ((rows >= low) & (rows <= high) & (rows == np.rint(rows)) | (low == -np.inf)).ravel()
+    return -1 if fits.all() else int(fits.argmin())
+
+
+def take_step(
+    obs: NDArray[np.float32] | None,
+    rewards: NDArray[np.float32],
+    dones: NDArray[np.uint8],
+    returns: NDArray[np.float64],
+    started: NDArray[np.int64],
+    of: NDArray[np.bool_] | None,
+    now: int,
+    limit: int,
+) -> tuple[NDArray[np.float32] | None, NDArray[np.float32], NDArray[np.bool_], NDArray[np.float64], list[int]]:
+    """What a transport has received, as it is given out: copies of `obs` and `rewards`, bool [n] of who is done, the
+    returns with these rewards, and the rows that are done.
+
+    Args:
+        obs: float32 [n, size]; None stays None. rewards, dones, returns: [n], of this step, and before it.
+        started: int64 [n], the step at which each episode began; `now`: this one. of: bool [n], the rows that were
+            asked; the others' rewards are 0, and none of them is done. None: all. limit: where so many steps have been
+            taken an episode is over, too; -1: nowhere.
+    """
+    rewards, over = rewards.copy(), dones.astype(np.bool_)
+    if limit >= 0:
+        over |= now - started >= limit
+    if of is not None:
+        rewards[~of], over[~of] = 0, False
+    return None if obs is None else obs.copy(), rewards, over, returns + rewards, over.nonzero()[0].tolist()
+
+
 def own_dicts(kept: list[dict[str, Any]], key: str, value: Any) -> list[dict[str, Any]]:
     """{key: value} for each of `kept`, no two of them the same dict.
 

@@ -1,0 +1,153 @@
+"""PPO through the bridge against DummyVecEnv, and what a step costs each side after a policy; prints markdown tables.
+
+    python benchmarks/bench_ppo.py [--rounds 9] [--only cold,ppo]
+
+CartPole-v1, 16 envs; the bridge's engine is a second process. 128 steps a rollout, batches of 256, 4 epochs, one torch
+thread. Contenders take turns, the order reversed from round to round; ratios are medians of the rounds' ratios. Between
+two steps a policy acts, so that the bridge's code meets caches that are cold, which loops of steps alone hide: "cold"
+has trainer and engine in one thread, with a policy that acts, and 3 MB that are read, before each call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import os
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import gymnasium as gym
+import numpy as np
+import torch
+from bench_tcp import table
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+import ue_rl
+from ue_rl.bridges import GymnasiumBridge, ShmHost, run_in_process, run_shm_in_process
+
+ENVS, STEPS, ROLLOUTS = 16, 128, 4
+torch.set_num_threads(1)
+Measured = tuple[float, float]  # microseconds of a rollout's step, frames per second
+
+
+class Timed(PPO):
+    """Notes how long its rollouts take."""
+
+    rollouts = 0.0
+
+    def collect_rollouts(self, *args: Any, **kwargs: Any) -> bool:
+        """As PPO's."""
+        begun = time.perf_counter()
+        try:
+            return super().collect_rollouts(*args, **kwargs)
+        finally:
+            self.rollouts += time.perf_counter() - begun
+
+
+def measured(make: Callable[[], Any]) -> Measured:
+    """Of one training."""
+    with contextlib.closing(make()) as env:
+        model = Timed("MlpPolicy", env, n_steps=STEPS, batch_size=256, n_epochs=4, device="cpu", seed=0)
+        begun, steps = time.perf_counter(), STEPS * ROLLOUTS
+        model.learn(steps * ENVS)
+        return model.rollouts / steps * 1e6, steps * ENVS / (time.perf_counter() - begun)
+
+
+def contenders(enter: Callable[[Any], Any]) -> dict[str, Callable[[], Measured]]:
+    """In process, over text, over shared memory; `enter` keeps the engines until the end."""
+    factory = functools.partial(GymnasiumBridge, "CartPole-v1", ENVS)
+    text, memory = enter(run_in_process(factory)), enter(run_shm_in_process(factory))
+    return {
+        "DummyVecEnv": lambda: measured(lambda: DummyVecEnv([lambda: gym.make("CartPole-v1")] * ENVS)),
+        "text": lambda: measured(lambda: ue_rl.connect(text.url, channel="shared")),
+        "shared memory": lambda: measured(lambda: ue_rl.connect(memory.url)),
+    }
+
+
+class Free(gym.Env[Any, Any]):
+    """Choices in, the same four numbers out."""
+
+    observation_space = gym.spaces.Box(-1, 1, (4,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Zeros."""
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Zeros."""
+        return np.zeros(4, np.float32), 1.0, False, False, {}
+
+
+def bench_cold(rounds: int) -> None:
+    """What each side of a step, and of one env's reset, takes over shared memory: after a policy, and in a loop."""
+    policy = PPO("MlpPolicy", DummyVecEnv([Free]), device="cpu").policy
+    seen, junk = torch.zeros(ENVS, 4), np.zeros(3 << 20, np.uint8)
+    took: dict[str, dict[bool, list[float]]] = {}
+    with ShmHost(GymnasiumBridge([Free] * ENVS)) as host, contextlib.closing(ue_rl.connect(host.url)) as env:
+        actions = np.zeros(ENVS, np.int64)
+
+        def timed(name: str, cold: bool, call: Callable[[], object]) -> None:
+            if cold:
+                with torch.no_grad():
+                    policy(seen)
+                junk.sum()
+            begun = time.perf_counter()
+            call()
+            took.setdefault(name, {True: [], False: []})[cold].append((time.perf_counter() - begun) * 1e6)
+
+        with ThreadPoolExecutor(1) as other:
+            beginning = other.submit(env.reset)
+            while not beginning.done():
+                host.tick(0.01)
+        for cold in (True, False):
+            for _ in range(rounds * 50):
+                timed("step, trainer asks", cold, lambda: env.step_async(actions))
+                timed("step, engine", cold, lambda: host.tick(0.01))
+                timed("step, trainer takes", cold, env.step_wait)
+                timed("reset of one env, trainer asks", cold, lambda: env.transport.reset([3]))
+                timed("reset of one env, engine", cold, lambda: host.tick(0.01))
+                timed("reset of one env, trainer takes", cold, env.transport.receive)
+    rows = [(name, *(f"{statistics.median(us[cold]):.1f}" for cold in (True, False))) for name, us in took.items()]
+    table(f"{ENVS} envs with choices over shared memory, us", "what|after a policy|in a loop", rows)
+
+
+def bench_ppo(rounds: int) -> None:
+    """The trainings."""
+    with contextlib.ExitStack() as stack:
+        runs = contenders(stack.enter_context)
+        seen: dict[str, list[Measured]] = {name: [] for name in runs}
+        for run in runs.values():
+            run()  # warms up
+        for n in range(rounds):
+            for name in list(runs)[:: 1 if n % 2 else -1]:
+                seen[name].append(runs[name]())
+    base, rows = seen["DummyVecEnv"], []
+    for name, figures in seen.items():
+        (us, fps), ratios = map(statistics.median, zip(*figures, strict=True)), list(zip(figures, base, strict=True))
+        steps, rates = (statistics.median(one[n] / other[n] for one, other in ratios) for n in (0, 1))
+        rows.append((name, f"{us:.0f}", f"{steps:.2f}", f"{fps:,.0f}", f"{rates:.2f}"))
+    header = "env|us a step of the rollout|of DummyVecEnv's|fps|of DummyVecEnv's"
+    table(f"PPO on CartPole-v1, {ENVS} envs, medians of {rounds} rounds", header, rows)
+
+
+def main() -> None:
+    """Runs what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", default="cold,ppo", help="which tables")
+    arguments = parser.parse_args()
+    for name, run in {"cold": bench_cold, "ppo": bench_ppo}.items():
+        if name in arguments.only.split(","):
+            run(arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()
