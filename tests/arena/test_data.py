@@ -112,6 +112,22 @@ def test_a_config_is_a_tree_of_files(tmp_path: Path) -> None:
     assert (tmp_path / "memory-forager.jsonl").exists()
 
 
+def test_a_config_names_embedder_and_who_sums_up(tmp_path: Path) -> None:
+    idle = {"tool": "idle", "params": {}}
+    lines = [idle, idle, "it idles", idle]
+    backend = f"backend={json.dumps({'kind': 'scripted', 'lines': lines})}"
+    memory = "memory={kind: summarising, capacity: 1, batch: 3, summarise: model}"
+    config = load_config(None, ["behavior=llm", backend, memory, "scene.name=foraging", "scene.max_ticks=2"])
+    mind = behaviors_of(config, scene_of(config))["forager"]
+    AgentArena.play(scene_of(config)(), mind)
+    assert mind.memory is not None
+    assert mind.memory.dump()[0]["text"] == "it idles"
+    small = load_config(None, ["behavior=llm", backend, "memory={kind: vector, embedder: {kind: hashing, size: 8}}"])
+    memory_of = behaviors_of(small, Foraging)["forager"].memory
+    assert isinstance(memory_of, VectorMemory)
+    assert memory_of.embedder.size == 8
+
+
 @pytest.mark.parametrize(
     ("overrides", "field"),
     [
@@ -120,6 +136,8 @@ def test_a_config_is_a_tree_of_files(tmp_path: Path) -> None:
         (["behavior=nowhere:Class"], "behavior"),
         (["behavior=llm"], "backend.kind"), (["behavior=llm", "backend.kind=scripted", "backend.nope=1"], "backend"),
         (["behavior=llm", "backend.kind=scripted", "backend.lines=[a]", "memory.kind=elephant"], "memory.kind"),
+        (["behavior=llm", "backend.kind=scripted", "backend.lines=[a]", "memory.kind=vector", "memory.embedder=x"],
+         "memory.embedder.kind"),
     ],
 )  # fmt: skip
 def test_what_a_config_says_wrong_is_named(overrides: list[str], field: str) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import json
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ue_rl.arena import AgentArena, AgentBehavior, AgentDecision, Observation, RulesBehavior
+from ue_rl.arena import AgentArena, AgentBehavior, AgentDecision, Observation, RulesBehavior, RunLog, replay
+from ue_rl.arena.log import decisions_in, summaries_in
+from ue_rl.arena.memory import SlidingWindow
+from ue_rl.arena.memory.lines import JsonLines
+from ue_rl.arena.scenes import Foraging
 from ue_rl.arena.types import observation_of
 from ue_rl.errors import ConfigurationError
 
@@ -144,3 +152,158 @@ def test_an_instance_plays_one_agent() -> None:
     arena.register("b", behavior)
     with pytest.raises(ConfigurationError, match="not a behaviour"):
         arena.register("c", "rules")  # type: ignore[arg-type]
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def circle() -> Any:
+    found: dict[str, Any] = {}
+    found["self"] = found
+    return found
+
+
+def raises(error: BaseException) -> Any:
+    raise error
+
+
+class Short(Foraging):
+    max_ticks = 3
+
+
+class Tries(Does):
+    """Leaves a trace, then does what it is given."""
+
+    def decide(self, observation: Observation, tools: Any) -> Any:
+        tools.clear()  # they are nobody else's
+        said, trace = self._decide(observation)
+        self.trace = trace
+        return said
+
+
+@pytest.mark.parametrize(
+    ("decide", "code"),
+    [
+        (lambda _: ("idle", "a text"), None),
+        (lambda _: ("idle", {(1, 2): 3}), None),
+        (lambda _: ("idle", circle()), None),
+        (lambda _: ("idle", {"half": "\ud800", "nan": float("nan"), "of ours": object()}), None),
+        (lambda _: ("idle", {"long": "x" * 2_000_000}), None),
+        (lambda _: ({"tool": "idle", "reasoning": "\ud800"}, {}), None),
+        (lambda _: (AgentDecision("drop", {"item_name": "\ud800"}), {}), None),
+        (lambda _: (AgentDecision("\ud800"), {}), "TOOL_NOT_FOUND"),
+        (lambda _: (AgentDecision("idle", {f"a{n}": n for n in range(5000)}), {}), "INVALID_PARAMETERS"),
+        (lambda _: (AgentDecision("move_to", {"target_position": [10**30, 0, 0]}), {}), "INVALID_PARAMETERS"),
+        (lambda _: raises(Unspeakable()), "DECISION_FAILED"),
+        (lambda _: raises(SystemExit(3)), "DECISION_FAILED"),
+        (lambda _: raises(KeyboardInterrupt()), "DECISION_FAILED"),
+        (lambda _: raises(TimeoutError("x" * 1_000_000)), "LLM_TIMEOUT"),
+    ],
+)
+def test_whatever_a_behaviour_does_ends_its_own_decision_alone(decide: Any, code: str | None, tmp_path: Path) -> None:
+    arena = AgentArena(deadline=20, log=RunLog(tmp_path))
+    arena.register("a", Tries(decide))
+    arena.register("b", Does(lambda _: AgentDecision("stop_movement")))
+    bad, good = arena.tick([seen("a"), seen("b")])
+    arena.close()
+    assert (bad.code, good.code, good.decision.tool) == (code, None, "stop_movement")
+    assert len(bad.decision.reasoning) < 1000
+    json.dumps(dict(bad.trace), allow_nan=False)
+    assert [row["code"] for row in decisions_in(tmp_path)] == [code, None]
+    if code != "DECISION_FAILED":  # a Ctrl-C goes through where no thread is between
+        AgentArena.play(Short(), Tries(decide), replay=tmp_path / "log")
+        assert replay(tmp_path / "log", Short()) == 3
+
+
+def test_rules_of_yours_that_hang_hold_nobody() -> None:
+    class Hangs(RulesBehavior):
+        def decide(self, observation: Observation, tools: Any) -> Any:
+            time.sleep(20)
+
+    arena = AgentArena(deadline=0.05)
+    arena.register("a", Hangs())
+    arena.behaviors["b"] = object()  # type: ignore[assignment]
+    hung, junk = arena.tick([seen("a"), seen("b")])
+    assert (hung.code, junk.code) == ("LLM_TIMEOUT", "DECISION_FAILED")
+    arena.close()
+
+
+def test_an_episode_that_began_while_an_agent_was_slow() -> None:
+    going_on = threading.Event()
+    behavior = Does(lambda observation: going_on.wait(20) and "idle")
+    arena = AgentArena(deadline=0.05)
+    arena.register("a", behavior)
+    for tick in (50, 0, 1):  # the game begins anew
+        arena.tick([seen(tick=tick)])
+    going_on.set()
+    arena.register("a", behavior, deadline=20)
+    arena.tick([seen(tick=2)])
+    arena.tick([seen(tick=3)])
+    assert behavior.told == ["start", 50, "start", 3]
+    arena.close()
+
+
+async def test_nothing_grows_while_an_agent_hangs() -> None:
+    arena = AgentArena(deadline=0.001)
+    arena.register("a", Does(lambda _: time.sleep(20)))
+    futures = []
+    for tick in range(50):
+        await arena.tick_async([seen(tick=tick)])
+        arena.end_episode("a", True, {})
+        futures.append(sum(isinstance(each, asyncio.Future) for each in gc.get_objects()))
+    assert futures[-1] <= futures[1]
+    assert arena.counts["DECISION_FAILED"] >= 40, "its thread has no place for more"
+    arena.close()
+
+
+def test_it_is_never_called_twice_at_once() -> None:
+    inside: list[int] = []
+    most: list[int] = []
+
+    class Counts(AgentBehavior):
+        inline = True
+
+        def decide(self, observation: Observation, tools: Any) -> Any:
+            inside.append(1)
+            time.sleep(0.002)
+            most.append(len(inside))
+            inside.pop()
+
+    arena = AgentArena(deadline=None)
+    arena.register("a", Counts())
+    threads = [threading.Thread(target=lambda: [arena.tick([seen()]) for _ in range(10)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 1
+
+
+def test_a_full_disk_ends_the_log_and_not_the_game(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(JsonLines, "append", full)
+    (episode,) = AgentArena.play(Foraging(), RulesBehavior(), log=RunLog(tmp_path))
+    assert episode.ticks > 10
+    assert [record.message for record in caplog.records] == [
+        "the log ends here, the game goes on: [Errno 28] No space left on device"
+    ]
+
+
+def test_the_end_of_an_episode_is_on_the_disk(tmp_path: Path) -> None:
+    behavior = Does(lambda _: "idle")
+    behavior.memory = SlidingWindow()
+    behavior.memory.store("the door is red")
+    arena = AgentArena(deadline=None, log=RunLog(tmp_path))
+    arena.register("a", behavior)
+    arena.tick([seen()])
+    arena.end_episode("a", True, {"score": 3}, inline=True)
+    assert list(summaries_in(tmp_path)) == [
+        {"agent_id": "a", "success": True, "metrics": {"score": 3}, "summary": "the door is red"}
+    ]
+    assert behavior.told[-1] == (True, {"score": 3})

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.arena.conftest import Client
-from ue_rl.arena import AgentDecision, Observation, RulesBehavior, SimpleAgentBehavior
+from ue_rl.arena import AgentArena, AgentDecision, Observation, RulesBehavior, SimpleAgentBehavior
 from ue_rl.arena.http import app
 from ue_rl.arena.memory import SlidingWindow
+from ue_rl.errors import ToolError
+from ue_rl.tools import ToolRegistry
 
 OBSERVE = {
     "agent_id": "scout", "tick": 7, "position": [10.0, 0.0, 8.0], "health": 100.0, "energy": 90.0,
@@ -191,14 +196,29 @@ WRONG: list[tuple[str, Any, int, str | None]] = [
     ("/experience", {}, 422, "agent_id"), ("/experience", {"agent_id": "a", "tick": []}, 422, "tick"),
     ("/experience", {"agent_id": "a", "metrics": 3}, 422, "metrics"),
     ("/experience", {"agent_id": "nobody"}, 404, "agent_id"),
+    ("/observe", '{"agent_id": "\\ud800", "position": [0, 0, 0]}', 422, "agent_id"),
+    ("/observe", {"agent_id": "a", "position": [0, 0, 0], "custom": [{}] * 100_000}, 422, "body"),
+    ("/observe", {"agent_id": "a", "position": [10**400, 0, 0]}, 422, "position.0"),
+    ("/observe", '{"agent_id": "a", "position": [0, 0, 0], "tick": ' + "1" * 5000 + "}", 400, "body"),
+    ("/tick", {"agents": [{"agent_id": f"a{n}"} for n in range(20_000)]}, 422, "agents"),
+    ("/tick", {"perceptions": [{"agent_id": "a", "custom": {"x": ["y" * 60_000] * 3}}]}, 422, "perceptions.0"),
+    ("/tools/execute", '{"tool": "move_to", "params": {"target_position": [1e999]}}', 422, "params.target_position.0"),
+    ("/tools/execute", '{"tool": "\\ud800"}', 422, "tool"),
+    ("/agents/register", '{"agent_id": "\\udfff"}', 422, "agent_id"),
+    ("/experience", {"agent_id": "scout", "done": "perhaps"}, 422, "done"),
+    ("/experience", '{"agent_id": "scout", "priority": NaN}', 422, "priority"),
+    ("/experience", {"agent_id": "scout", "text": ["a"]}, 422, "text"), ("/tools/execute", '"move_to"', 422, "body"),
+    ("/observe", '{"agent_id": "a", "position": [0, 0, 0], "custom": {"%s": NaN}}' % ("k" * 1_000_000), 422, "k"),
 ]  # fmt: skip
 
 
 def test_what_is_malformed_is_named(post: Client) -> None:
     answers = [(post(path, body), status, field) for path, body, status, field in WRONG]
     for (path, body, *_), ((status, answer), expected, field) in zip(WRONG, answers, strict=True):
-        assert (status, answer["field"]) == (expected, field), f"{path} {str(body)[:80]}: {answer}"
+        named = "k" if "kkk" in str(answer["field"]) else answer["field"]
+        assert (status, named) == (expected, field), f"{path} {str(body)[:80]}: {answer}"
         assert len(str(answer)) < 2000
+    assert len(WRONG) >= 60
     for number in (0, 1, True, [], {}, "x", None):  # a position of every wrong type
         assert post("/observe", {"agent_id": "a", "position": number})[0] in (200, 422)
     assert post("/observe", OBSERVE)[1]["tool"] == "move_to", "it goes on"
@@ -231,7 +251,7 @@ def test_prompt_text_of_the_game_cannot_add_tools(post: Client) -> None:
 
 
 def test_seen_agents_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ue_rl.arena import AgentArena, arena
+    from ue_rl.arena import arena
 
     monkeypatch.setattr(arena, "MAX_STRANGERS", 5)
     made = AgentArena(deadline=None)
@@ -242,3 +262,97 @@ def test_seen_agents_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) ->
     assert list(made.seen) == ["mine", *(f"a{n}" for n in range(15, 20))]
     made.unregister("mine")
     assert "mine" not in made.seen
+
+
+def test_half_a_character_and_a_thousand_wrong_arguments_are_answered(post: Client) -> None:
+    post("/observe", '{"agent_id": "scout", "position": [0, 0, 0], "custom": {"note": "\\ud800"}}')
+    assert post("/debug/observations")[1]["observations"][-1]["custom"] == {"note": "\ud800"}
+    assert post("/experience", '{"agent_id": "scout", "text": "\\ud800"}')[1]["stored"]
+    assert post("/memory/scout")[1]["memory"][-1]["text"] == "\ud800"
+    called = post("/tools/execute", '{"tool": "drop", "params": {"item_name": "\\ud800"}}')
+    assert called[1]["result"] == {"item_name": "\ud800"}
+    status, answer = post("/tools/execute", {"tool": "idle", "params": {f"a{n}": 1 for n in range(50_000)}})
+    assert (status, answer["error_code"]) == (200, "INVALID_PARAMETERS")
+    assert len(str(answer)) < 2000
+
+
+@pytest.mark.parametrize("kind", ["application/xml", "application/x-www-form-urlencoded", "image/png", ""])
+def test_whatever_a_client_calls_its_json(post: Client, kind: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", post.port, timeout=20)
+    connection.request("POST", "/observe", json.dumps(OBSERVE), {"Content-Type": kind})
+    assert json.loads(connection.getresponse().read())["tool"] == "move_to"
+    connection.close()
+
+
+def test_an_agent_that_hangs_is_answered_for_and_nothing_piles_up(post: Client) -> None:
+    going_on = threading.Event()
+
+    class Hangs(Goes):
+        def decide(self, context: Any) -> str:
+            going_on.wait(20)
+            return "idle"
+
+    post.arena.deadline = 0.05
+    post.arena.register("hangs", Hangs())
+    body = {**OBSERVE, "agent_id": "hangs"}
+    assert post("/observe", body)[1]["error_code"] == "LLM_TIMEOUT"
+    said = [post("/experience", {"agent_id": "hangs", "text": f"{n}", "done": True})[1]["stored"] for n in range(15)]
+    assert said == [False] * 15
+    assert post("/metrics")[1]["errors"]["DECISION_FAILED"] >= 5, "ten jobs wait, the others are refused"
+    assert post("/health")[0] == 200
+    going_on.set()
+
+
+def test_who_waits_is_answered_when_the_arena_ends(post: Client) -> None:
+    inside, going_on = threading.Event(), threading.Event()
+
+    class Hangs(Goes):
+        def decide(self, context: Any) -> str:
+            inside.set()
+            going_on.wait(20)
+            return "idle"
+
+    post.arena.register("hangs", Hangs())
+    answers: list[Any] = []
+    waits = threading.Thread(target=lambda: answers.append(post("/observe", {**OBSERVE, "agent_id": "hangs"})))
+    waits.start()
+    assert inside.wait(20)
+    post.arena.stop()
+    waits.join(20)
+    assert answers == [(503, {"error": "the arena has ended", "error_code": "LLM_TIMEOUT", "field": None})]
+    going_on.set()
+
+
+def test_agents_come_and_go_while_a_tick_runs(post: Client) -> None:
+    inside, going_on = threading.Event(), threading.Event()
+
+    class Waits(Goes):
+        def decide(self, context: Any) -> str:
+            inside.set()
+            going_on.wait(20)
+            return "move_to"
+
+    post.arena.register("waits", Waits())
+    answers: list[Any] = []
+    body = {"tick": 1, "perceptions": [{**PERCEPTION, "agent_id": name} for name in ("waits", "goes")]}
+    tick = threading.Thread(target=lambda: answers.append(post("/tick", body)))
+    tick.start()
+    assert inside.wait(20)
+    for n in range(20):
+        assert post("/agents/register", {"agent_id": f"new{n}"})[0] == 200
+    post.arena.unregister("waits")
+    assert post("/observe", OBSERVE)[1]["tool"] == "move_to", "the others go on"
+    going_on.set()
+    tick.join(20)
+    assert [action["agent_id"] for action in answers[0][1]["actions"]] == ["waits", "goes"]
+
+
+def test_a_result_that_cannot_be_sent_is_an_error() -> None:
+    registry = ToolRegistry(hidden=("agent",))
+    registry.add(lambda: float("inf"), "measure")
+    registry.add(object, "thing")
+    arena = AgentArena(tools=registry)
+    for name in ("measure", "thing"):
+        with pytest.raises(ToolError, match="cannot be sent") as error:
+            arena.execute(name, {})
+        assert error.value.code == "TOOL_EXECUTION_FAILED"

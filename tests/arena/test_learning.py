@@ -43,7 +43,8 @@ def test_ppo_beats_the_rules() -> None:
     assert earned(policy_of(model)).mean() > earned(RulesBehavior()).mean()
 
 
-def test_behaviour_cloning_of_fifty_episodes_earns_nine_tenths_of_the_rules() -> None:
+def cloned() -> Any:
+    """A policy that was taught 50 episodes of the rules, and has never played."""
     import torch
 
     seen, choices = demonstrations(record(Foraging, {"forager": RulesBehavior()}, episodes=50))
@@ -56,6 +57,8 @@ def test_behaviour_cloning_of_fifty_episodes_earns_nine_tenths_of_the_rules() ->
             optimiser.zero_grad()
             (-log_probability.mean()).backward()
             optimiser.step()
-    cloned, rules = earned(policy_of(model)).mean(), earned(RulesBehavior()).mean()
-    print(f"cloned {cloned:.2f}, rules {rules:.2f}")
-    assert cloned >= 0.9 * rules
+    return model
+
+
+def test_behaviour_cloning_of_fifty_episodes_earns_nine_tenths_of_the_rules() -> None:
+    assert earned(policy_of(cloned())).mean() >= 0.9 * earned(RulesBehavior()).mean()

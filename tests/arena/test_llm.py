@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,11 +12,11 @@ from typing import Any
 import pytest
 
 from ue_rl.arena import AgentArena, LLMAgentBehavior
-from ue_rl.arena.backends import OpenAIBackend, ScriptedBackend, decision_schema
+from ue_rl.arena.backends import Answer, BaseBackend, OpenAIBackend, ScriptedBackend, decision_schema
 from ue_rl.arena.log import RunLog
-from ue_rl.arena.memory import SlidingWindow
+from ue_rl.arena.memory import ApiEmbedder, SlidingWindow
 from ue_rl.arena.scenes import Foraging
-from ue_rl.arena.types import observation_of
+from ue_rl.arena.types import Item, Seen, observation_of
 
 SEEN = observation_of({"agent_id": "a", "tick": 3, "position": [0, 0, 0], "health": 70})
 MOVE = {"tool": "move_to", "params": {"target_position": [1, 0, 1]}, "reasoning": "why not"}
@@ -101,19 +102,19 @@ def test_the_schema_of_a_decision_allows_the_tools_and_nothing_else() -> None:
 
 
 class _Service(BaseHTTPRequestHandler):
-    """What the service answers stands in `answers`; what it was asked in `asked`."""
+    """What the service answers stands in `answers`, in the form of OpenAI or as bytes; what it was asked in `asked`."""
 
     def do_POST(self) -> None:
         self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))  # type: ignore[attr-defined]
         status, message = self.server.answers.pop(0)  # type: ignore[attr-defined]
-        body = json.dumps({
+        body = message if isinstance(message, bytes) else json.dumps({
             "id": "1", "object": "chat.completion", "created": 1, "model": "m",
             "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}],
             "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
         } if status == 200 else {"error": message}).encode()  # fmt: skip
-        self.send_response(status)
+        self.send_response(abs(status))
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body) + 50 * (status < 0)))  # it stops in mid-answer
         self.end_headers()
         self.wfile.write(body)
 
@@ -168,3 +169,96 @@ def test_a_service_that_is_down() -> None:
     (outcome,) = arena.tick([SEEN])
     assert outcome.code == "LLM_TIMEOUT"
     assert "cannot be reached" in str(outcome.message)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [
+        (200, b"garbage", "PARSING_ERROR"), (200, b"null", "PARSING_ERROR"), (200, b"[1]", "PARSING_ERROR"),
+        (200, b'{"choices": null, "error": {"message": "overloaded"}}', "PARSING_ERROR"),
+        (200, b'{"choices": [{"message": null}]}', "PARSING_ERROR"), (200, b'{"choices": "abc"}', "PARSING_ERROR"),
+        (200, b'{"choices": [{"message": {"content": [1, 2]}}]}', "PARSING_ERROR"),
+        (200, b'{"choices": [{"message": {"content": "{}"}}], "usage": {"prompt_tokens": "x"}}', "PARSING_ERROR"),
+        (200, b'{"choices": [{"message": {"tool_calls": [{}]}}]}', "PARSING_ERROR"),
+        (200, b'{"choices": [{"message": {"content": "' + b"x" * 2_000_000 + b'"}}]}', "PARSING_ERROR"),
+        (-200, b'{"choices": [{"mess', "LLM_TIMEOUT"),
+        (500, b"{}", "LLM_TIMEOUT"), (429, b"{}", "LLM_TIMEOUT"), (401, b"{}", "DECISION_FAILED"),
+    ],
+)  # fmt: skip
+def test_a_service_that_answers_nonsense_or_stops_in_mid_answer(
+    service: Any, status: int, body: bytes, code: str
+) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed")
+    service.answers = [(status, body)]
+    arena = AgentArena(deadline=None)
+    arena.register("a", LLMAgentBehavior(OpenAIBackend("m", service.url, timeout=20, retries=0, constrain="none")))
+    (outcome,) = arena.tick([SEEN])
+    assert (outcome.code, outcome.decision.tool) == (code, "idle"), outcome.message
+    assert len(str(outcome.message)) < 1000
+
+
+def test_a_model_that_is_down_while_it_plans_or_reflects() -> None:
+    assert asked(ConnectionError("down"), plan_every=1)[1].code == "LLM_TIMEOUT"
+    behavior = LLMAgentBehavior(ScriptedBackend([MOVE, TimeoutError("slow"), MOVE]), reflect_every=1)
+    arena = AgentArena(deadline=None)
+    arena.register("a", behavior)
+    assert [arena.tick([SEEN])[0].code for _ in range(3)] == [None, "LLM_TIMEOUT", None]
+
+
+def test_what_was_not_asked_again_costs_no_tokens(service: Any) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed")
+    service.answers = [(200, {"content": "Win"}), (200, {"content": json.dumps(MOVE)})]
+    mind = LLMAgentBehavior(OpenAIBackend("m", service.url, timeout=20), plan_every=1, template="{system}")
+    arena = AgentArena(deadline=None)
+    arena.register("a", mind)
+    assert [arena.tick([SEEN])[0].trace["tokens"] for _ in range(2)] == [2 * 18, 0]
+
+
+def test_agents_share_a_backend() -> None:
+    """Its cache is smaller than what they ask at once."""
+
+    class Echoes(BaseBackend):
+        def _generate(self, prompt: str, tools: Any, max_tokens: int) -> Answer:
+            return Answer(prompt, 1, 1)
+
+    backend = Echoes(cache=2)
+    wrong: list[Any] = []
+
+    def ask() -> None:
+        for n in range(3000):
+            try:
+                assert backend.generate(f"{n % 5}").text == f"{n % 5}"
+            except Exception as error:  # noqa: BLE001 - of whatever kind
+                wrong.append(error)
+
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(switch)
+    assert wrong == []
+    assert backend.tokens == backend.asked
+
+
+def test_what_a_model_or_a_game_says_without_end_does_not_fill_the_prompt() -> None:
+    behavior = LLMAgentBehavior(ScriptedBackend([{"tool": "drop", "params": {"item_name": "x" * 50_000}}]))
+    arena = AgentArena(deadline=None)
+    arena.register("a", behavior)
+    long = "y" * 60_000
+    seen = SEEN.model_copy(update={"nearby_resources": [Seen(name=long)] * 9, "inventory": [Item(name=long)]})
+    for _ in range(8):
+        arena.tick([seen])
+    assert len(behavior.backend.prompts[-1]) < 20_000  # type: ignore[attr-defined]
+    assert len(json.dumps(list(behavior.reasoning_trace))) < 20_000
+
+
+def test_a_service_embeds(service: Any) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed")
+    rows = [{"object": "embedding", "index": n, "embedding": row} for n, row in enumerate([[3.0, 4.0], [0.0, 0.0]])]
+    service.answers = [(200, json.dumps({"object": "list", "data": rows, "model": "m"}).encode())]
+    found = ApiEmbedder("m", 2, service.url).embed(["a", "b"])
+    assert found.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0, 0]]
+    assert service.asked[0]["input"] == ["a", "b"]

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl.arena.memory import Entry, HashingEmbedder, SlidingWindow, SummarisingMemory, VectorMemory
+from ue_rl.arena.memory import (
+    Entry,
+    HashingEmbedder,
+    OnnxEmbedder,
+    SlidingWindow,
+    SummarisingMemory,
+    VectorMemory,
+)
 from ue_rl.arena.memory.summarising import extract
 
 
@@ -138,3 +145,73 @@ def test_planted_facts_are_found_among_ten_thousand(index: str) -> None:
     memory, found = remembered(index)
     assert len(memory) == 10_000
     assert found >= 45
+
+
+@pytest.mark.parametrize("make", [SlidingWindow, SummarisingMemory, VectorMemory])
+def test_a_damaged_file_costs_its_damaged_lines(make: Any, tmp_path: Path) -> None:
+    path = tmp_path / "memory.jsonl"
+    wrong = [
+        b'{"text": 5}',
+        b'{"text": "a", "tick": "x"}',
+        b'{"tick": 1}',
+        b"[" * 100_000,
+        b"[1]",
+        b"\x00\xff",
+        b'{"te',
+    ]
+    path.write_bytes(b"\n".join([b'{"text": "the first"}', *wrong, b'{"text": "the last", "priority": 1}']))
+    memory = make(20, path=path)
+    memory.store("another")
+    assert [row["text"] for row in memory.dump()] == ["the first", "the last", "another"]
+    assert [row["text"] for row in make(20, path=path).dump()] == ["the first", "the last", "another"]
+
+
+@pytest.mark.parametrize("make", [SlidingWindow, SummarisingMemory, VectorMemory])
+def test_restarts_do_not_make_the_file_grow(make: Any, tmp_path: Path) -> None:
+    path = tmp_path / "memory.jsonl"
+    for n in range(40):
+        memory = make(5, path=path)
+        memory.store(Entry(f"start {n}", n))
+    assert len(path.read_text().splitlines()) < 20
+    assert memory.retrieve()[0].text == "start 39"
+    memory.store("x" * 1_000_000 + "\ud800")
+    assert path.stat().st_size < 10_000
+
+
+def test_what_is_important_survives_a_restart(tmp_path: Path) -> None:
+    memory = SlidingWindow(2, "priority", tmp_path / "m.jsonl")
+    for text, priority in (("gold", 9), ("dust", 1), ("silver", 5), ("sand", 2)):
+        memory.store(Entry(text, priority=priority))
+    assert texts(SlidingWindow(2, "priority", tmp_path / "m.jsonl").retrieve()) == ["silver", "gold"]
+
+
+def test_where_the_model_is_down_the_lines_that_say_most_stay() -> None:
+    def down(_: str) -> str:
+        raise ConnectionError("nobody answers")
+
+    memory = SummarisingMemory(3, 4, down)
+    for n in range(12):
+        memory.store(f"fact {n}")
+    assert memory.summary.startswith("fact 0\nfact 1")
+    assert memory.retrieve()[0].text == "fact 11"
+
+
+def test_an_onnx_model_embeds(tmp_path: Path) -> None:
+    """Its table has a row for each word; what is padded counts for nothing."""
+    onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    table = onnx.numpy_helper.from_array(np.array([[9, 9], [3, 0], [0, 4]], np.float32), "table")
+    ids = onnx.helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["n", "tokens"])
+    rows = onnx.helper.make_tensor_value_info("rows", onnx.TensorProto.FLOAT, ["n", "tokens", 2])
+    node = onnx.helper.make_node("Gather", ["table", "input_ids"], ["rows"])
+    graph = onnx.helper.make_graph([node], "g", [ids], [rows], [table])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8),
+              tmp_path / "model.onnx")  # fmt: skip
+    words = {"north": 1, "south": 2}
+    embedder = OnnxEmbedder(tmp_path / "model.onnx", lambda text: [words[word] for word in text.split()])
+    found = embedder.embed(["north", "north south", "south south south"])
+    np.testing.assert_allclose(found, [[1, 0], [0.6, 0.8], [0, 1]], rtol=1e-6)
+    memory = VectorMemory(500, embedder)
+    for n in range(300):  # more than are embedded at once
+        memory.store("north" if n == 7 else "south")
+    assert texts(memory.retrieve("north", 1)) == ["north"]

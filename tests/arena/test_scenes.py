@@ -165,3 +165,25 @@ def test_a_team_as_an_engine() -> None:
 def test_who_is_not_in_the_game_cannot_play() -> None:
     with pytest.raises(ConfigurationError, match="no such agent"):
         AgentArena.play(Foraging(), {"someone": RandomBehavior()})
+
+
+def test_a_damaged_log_is_told(tmp_path: Path) -> None:
+    """Spoilt bytes and cut ends, at random: it plays, or one error of ours says why not."""
+
+    class Short(Foraging):
+        max_ticks = 6
+
+    path, rng, world = tmp_path / "log", np.random.default_rng(0), Short()
+    AgentArena.play(Short(), RULES["foraging"](), replay=path)
+    whole = path.read_bytes()
+    refused = 0
+    for n in range(600):
+        spoilt = bytearray(whole[: rng.integers(len(whole))] if n % 3 == 0 else whole)
+        for at in rng.integers(len(spoilt), size=rng.integers(1, 5)) if spoilt else ():
+            spoilt[at] = rng.integers(256)
+        path.write_bytes(spoilt)
+        try:
+            replay(path, world)
+        except ConfigurationError:
+            refused += 1
+    assert refused > 300

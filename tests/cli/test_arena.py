@@ -21,7 +21,8 @@ def said(*words: object) -> Result:
 def test_a_run_is_logged_replayed_and_shown(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert "resources 10" in said("run", "foraging", "--out", out, "--gif", tmp_path / "a.gif").output
-    assert {path.name for path in out.iterdir()} == {"decisions.jsonl", "episodes.json", "replay.msgpack"}
+    files = ["decisions.jsonl", "episodes.json", "replay.msgpack", "summaries.jsonl"]
+    assert sorted(path.name for path in out.iterdir()) == files
     (episode,) = json.loads((out / "episodes.json").read_text())
     replayed = said("replay", out / "replay.msgpack")
     assert replayed.output.startswith(f"{episode['ticks']} ticks, each as it was")

@@ -143,7 +143,7 @@ def _chosen(field: str, given: Any, kinds: Mapping[str, Any]) -> Any:
     options = dict(given) if isinstance(given, Mapping) else {"kind": given}
     kind = options.pop("kind", None)
     if kind not in kinds:
-        raise ConfigurationError("there is no such kind", field=f"{field}.kind", expected=", ".join(kinds), got=kind)
+        raise ConfigurationError(f"no such {field}", field=f"{field}.kind", expected=", ".join(kinds), got=kind)
     return _made(field, kinds[kind], options)
 
 
