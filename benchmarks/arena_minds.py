@@ -23,7 +23,8 @@ def row(label: str, scene: str, minds: dict[str, AgentBehavior], took: str = "")
     """Prints a line of the table."""
     score = Score.of(label, AgentArena.play(SCENES[scene](), minds, episodes=50, seed=10_000))
     metrics = ", ".join(f"{name} {value:.2f}" for name, value in score.metrics.items())
-    cells = [scene, label, f"{score.mean:.2f} [{score.low:.2f}, {score.high:.2f}]", f"{score.success:.2f}", metrics, took]
+    interval = f"{score.mean:.2f} [{score.low:.2f}, {score.high:.2f}]"
+    cells = [scene, label, interval, f"{score.success:.2f}", metrics, took]
     print(f"| {' | '.join(cells)} |", flush=True)
 
 

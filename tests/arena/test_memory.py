@@ -17,7 +17,7 @@ from ue_rl.arena.memory import (
     SummarisingMemory,
     VectorMemory,
 )
-from ue_rl.arena.memory.summarising import extract
+from ue_rl.arena.memory.windows import extract
 
 
 def texts(entries: list[Entry]) -> list[str]:

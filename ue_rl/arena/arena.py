@@ -261,13 +261,7 @@ class AgentArena:
 
     def run(self, ready: Callable[[str], None] | None = None) -> None:
         """Listens until Ctrl-C or `stop()`; `ready` gets the URL once it does. Raises as `start`."""
-        url = self.start()
-        try:
-            if ready is not None:
-                ready(url)
-            self._stopped.wait()
-        finally:
-            self.stop()
+        asyncio.run(self.run_async(ready))
 
     async def run_async(self, ready: Callable[[str], None] | None = None) -> None:
         """As `run`, within an event loop; it ends with its task."""
@@ -277,8 +271,7 @@ class AgentArena:
                 ready(url)
             await asyncio.to_thread(self._stopped.wait)
         finally:
-            self._stopped.set()
-            await asyncio.to_thread(self.stop)
+            self.stop()
 
     def stop(self) -> None:
         """Stops listening, and ends the agents' threads; from any thread, idempotent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,6 @@ class Trajectory:
     terminated: bool
 
 
-@dataclass
-class _Rows:
-    seen: list[list[float]] = field(default_factory=list)
-    choices: list[int] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-
-
 def nearest_choice(scene: type[World], decision: AgentDecision, seen: Observation) -> int:
     """The choice of a policy that comes nearest to a call: the same call; the same tool; for a walk the same direction.
 
@@ -74,21 +67,21 @@ def record(
     """Plays episodes and keeps them as numbers, one trajectory for each agent and episode."""
     found: list[Trajectory] = []
     for n in range(episodes):
-        world, rows = scene(), {agent: _Rows() for agent in scene.agents}
+        world = scene()
+        rows: dict[str, list[tuple[list[float], int, float]]] = {agent: [] for agent in scene.agents}
 
-        def on_tick(game: Any, outcomes: list[Outcome], rows: dict[str, _Rows] = rows) -> None:
+        def on_tick(game: Any, outcomes: list[Outcome], rows: Any = rows) -> None:
             for outcome in outcomes:
-                row, seen = rows[outcome.agent_id], outcome.observation
-                row.seen.append(scene.encode(seen))
-                row.choices.append(nearest_choice(scene, outcome.decision, seen))
-                row.rewards.append(game.reward(outcome.agent_id))
+                seen, agent = outcome.observation, outcome.agent_id
+                choice = nearest_choice(scene, outcome.decision, seen)
+                rows[agent].append((scene.encode(seen), choice, game.reward(agent)))
 
         AgentArena.play(world, behaviors, seed=seed + n, on_tick=on_tick)
         for agent, row in rows.items():
-            row.seen.append(scene.encode(world.observe(agent)))
+            seen, choices, rewards = zip(*row, strict=True)
             found.append(Trajectory(
-                agent, seed + n, np.array(row.seen, np.float32), np.array(row.choices, np.int64),
-                np.array(row.rewards, np.float32), not world.truncated,
+                agent, seed + n, np.array([*seen, scene.encode(world.observe(agent))], np.float32),
+                np.array(choices, np.int64), np.array(rewards, np.float32), not world.truncated,
             ))  # fmt: skip
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 from ue_rl.arena.backends.base import Backend
 from ue_rl.arena.behaviors import AgentBehavior
 from ue_rl.arena.memory.base import Entry, Memory
-from ue_rl.arena.memory.sliding import SlidingWindow
+from ue_rl.arena.memory.windows import SlidingWindow
 from ue_rl.arena.seats import LLM_TIMEOUT, PARSING_ERROR, DecisionFailed
 from ue_rl.arena.types import AgentDecision, Observation, ToolResult
 from ue_rl.errors import shorten

@@ -5,43 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING
 
 from ue_rl.arena.behaviors import AgentBehavior
 from ue_rl.arena.bridge_world import BridgeWorld
 from ue_rl.arena.log import RunLog
 from ue_rl.arena.replaylog import ReplayWriter, read_replay
 from ue_rl.arena.scenes.bridge import SceneBridge, TeamBridge
+from ue_rl.arena.scenes.world import World
 from ue_rl.arena.seats import Outcome
-from ue_rl.arena.types import AgentDecision, Observation
+from ue_rl.arena.types import AgentDecision
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.errors import ConfigurationError
-from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:
     from ue_rl.arena.arena import AgentArena
-
-
-class Playable(Protocol):
-    """A game that behaviours play: a World of ue_rl.arena.scenes, or a bridge as a BridgeWorld.
-
-    Attributes:
-        agents: names. tick: of the episode. tools: what they may call. over, success: of the episode.
-    """
-
-    name: ClassVar[str]
-    agents: tuple[str, ...]
-    tick: int
-    over: bool
-    success: bool
-    tools: ToolRegistry
-
-    def reset(self, seed: int | None = None) -> None: ...  # noqa: D102
-    def observe(self, agent: str) -> Observation: ...  # noqa: D102
-    def step(self, decisions: Mapping[str, AgentDecision]) -> None: ...  # noqa: D102
-    def reward(self, agent: str) -> float: ...  # noqa: D102
-    def metrics(self) -> dict[str, float]: ...  # noqa: D102
-    def digest(self) -> str: ...  # noqa: D102
 
 
 @dataclass
@@ -82,6 +60,7 @@ _OF_EVENT = {  # what stands in its data
     "reset": {"seed": (int, type(None)), "hash": str}, "tick": {"hash": str},
     "decision": {"agent_id": str, "tool": str, "params": dict, "reasoning": str},
 }  # fmt: skip
+Playable = World | BridgeWorld
 OnTick = Callable[[Playable, list[Outcome]], None]
 
 
@@ -94,7 +73,7 @@ def play(
     """Episodes of `game`, one after the other.
 
     Args:
-        game: a scene; or a bridge: of a SceneBridge the first world, any other is a BridgeWorld.
+        game: a scene, or a class with the same methods as BridgeWorld; or a bridge: of a SceneBridge the first world, any other is a BridgeWorld.
         behaviors: by agent; one alone plays the game's only agent. Who has none gets the rule of thumb.
         episodes: how many. seed: of the first; the next ones have seed + 1, seed + 2, .. None: the game draws them.
         deadline: seconds that each decision may take; None: no limit, and the same seeds give the same episodes.

@@ -22,7 +22,7 @@ _ARRAY32 = b"\xdd"
 
 
 class ReplayWriter:
-    """Writes a log; a context manager.
+    """Writes a log.
 
     Args:
         path: of the file; what was in it is replaced. seed: of the first episode. tick_rate: of the game. scene: its
@@ -52,12 +52,6 @@ class ReplayWriter:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
-
-    def __enter__(self) -> ReplayWriter:
-        return self
-
-    def __exit__(self, *what: object) -> None:
-        self.close()
 
 
 def read_replay(path: Path | str) -> dict[str, Any]:

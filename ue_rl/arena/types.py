@@ -39,14 +39,10 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="allow", allow_inf_nan=False, populate_by_name=True)
 
 
-class Seen(Model):
-    """Something near the agent: a resource, a hazard, or another entity. What else a game says of it is kept."""
+class Named(Model):
+    """What a game may say by its name alone, or with an id instead of a name."""
 
     name: str = ""
-    type: str = ""
-    position: Vector = (0.0, 0.0, 0.0)
-    distance: float = 0.0
-    damage: float = 0.0
 
     @model_validator(mode="before")
     @classmethod
@@ -58,16 +54,19 @@ class Seen(Model):
         return value
 
 
-class Item(Model):
+class Seen(Named):
+    """Something near the agent: a resource, a hazard, or another entity. What else a game says of it is kept."""
+
+    type: str = ""
+    position: Vector = (0.0, 0.0, 0.0)
+    distance: float = 0.0
+    damage: float = 0.0
+
+
+class Item(Named):
     """Something carried."""
 
-    name: str = ""
     quantity: int = 1
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spelt(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
 
 
 class ToolResult(Model):
@@ -76,15 +75,8 @@ class ToolResult(Model):
     tool: str = ""
     success: bool = True
     result: Any = None
-    error: str | None = None
+    error: Annotated[str | None, BeforeValidator(lambda error: error or None)] = None
     duration_ticks: int = 0
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nothing_wrong(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and value.get("error") == "":
-            return {**value, "error": None}
-        return value
 
 
 def _items(value: Any) -> Any:
@@ -241,7 +233,8 @@ _SPELLINGS = {  # the last one that is there wins: the proper name
 
 
 class SimpleContext(NamedTuple):
-    """What a SimpleAgentBehavior is shown: the observation in the fewest words.
+    """What a SimpleAgentBehavior is shown: what the observation has (`position`, `nearby_resources`, `nearby_hazards`,
+    `health`, `tick` ..) in the fewest words.
 
     Attributes:
         tools: names of the tools that there are. memory: the latest observations, newest first.
@@ -251,35 +244,13 @@ class SimpleContext(NamedTuple):
     tools: tuple[str, ...] = ()
     memory: tuple[Any, ...] = ()
 
-    @property
-    def position(self) -> tuple[float, float, float]:
-        """Where the agent is."""
-        return self.observation.position
-
-    @property
-    def nearby_resources(self) -> list[Seen]:
-        """As the observation's."""
-        return self.observation.nearby_resources
-
-    @property
-    def nearby_hazards(self) -> list[Seen]:
-        """As the observation's."""
-        return self.observation.nearby_hazards
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.observation, name)
 
     @property
     def inventory(self) -> list[str]:
         """Names of what is carried."""
         return [item.name for item in self.observation.inventory]
-
-    @property
-    def health(self) -> float:
-        """As the observation's."""
-        return self.observation.health
-
-    @property
-    def tick(self) -> int:
-        """As the observation's."""
-        return self.observation.tick
 
     @property
     def nearest_resource(self) -> Seen | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ue_rl.arena.memory.base import Entry, Memory
 from ue_rl.arena.memory.embedders import ApiEmbedder, Embedder, HashingEmbedder, OnnxEmbedder
-from ue_rl.arena.memory.sliding import SlidingWindow
-from ue_rl.arena.memory.summarising import SummarisingMemory
 from ue_rl.arena.memory.vector import VectorMemory
+from ue_rl.arena.memory.windows import SlidingWindow, SummarisingMemory
 
 MEMORIES = {"sliding": SlidingWindow, "summarising": SummarisingMemory, "vector": VectorMemory}
 EMBEDDERS = {"hashing": HashingEmbedder, "onnx": OnnxEmbedder, "api": ApiEmbedder}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import abc
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ue_rl.arena.memory.lines import JsonLines
 
@@ -42,37 +42,21 @@ class Entry:
         return entry if texts and isinstance(entry.tick, int) and isinstance(entry.priority, (int, float)) else None
 
 
-class Memory(Protocol):
-    """What a behaviour and the server need of a memory."""
-
-    def store(self, entry: Entry | str, /) -> None:
-        """Keeps it; forgets another where the memory is full."""
-        ...
-
-    def retrieve(self, query: str | None = None, limit: int | None = None) -> list[Entry]:
-        """At most `limit` entries: the newest first; with a query those that fit it best first."""
-        ...
-
-    def summarize(self) -> str:
-        """All of it in a few lines."""
-        ...
-
-    def dump(self) -> list[dict[str, Any]]:
-        """Every entry, oldest first."""
-        ...
-
-    def clear(self) -> None:
-        """Forgets everything, on the disk too."""
-        ...
-
-
-class FiledMemory(abc.ABC):
-    """A memory of at most `capacity` entries, which may be kept in a file. Subclasses fill `_take`, `_in_order` and
-    `_empty`, and call `_open` when they are ready.
+class Memory(abc.ABC):
+    """At most `capacity` entries, which may be kept in a file. Subclasses fill `retrieve`, `summarize`, `_take`,
+    `_in_order` and `_empty`, and call `_open` when they are ready.
     """
 
     capacity: int
     _file: JsonLines | None = None
+
+    @abc.abstractmethod
+    def retrieve(self, query: str | None = None, limit: int | None = None) -> list[Entry]:
+        """At most `limit` entries: the newest first; with a query those that fit it best first."""
+
+    @abc.abstractmethod
+    def summarize(self) -> str:
+        """All of it in a few lines."""
 
     @abc.abstractmethod
     def _take(self, entries: list[Entry]) -> None:
@@ -99,7 +83,7 @@ class FiledMemory(abc.ABC):
         return len(self._in_order())
 
     def store(self, entry: Entry | str) -> None:
-        """See Memory."""
+        """Keeps it; forgets another where the memory is full."""
         entry = entry if isinstance(entry, Entry) else Entry(str(entry))
         entry = replace(entry, text=entry.text[:MAX_TEXT])
         self._take([entry])
@@ -109,17 +93,11 @@ class FiledMemory(abc.ABC):
                 self._file.rewrite(self.dump())
 
     def dump(self) -> list[dict[str, Any]]:
-        """See Memory."""
+        """Every entry, oldest first."""
         return [entry.as_dict() for entry in self._in_order()]
 
     def clear(self) -> None:
-        """See Memory."""
+        """Forgets everything, on the disk too."""
         self._empty()
         if self._file is not None:
             self._file.rewrite(())
-
-
-def by_words(entries: Iterable[Entry], query: str) -> list[Entry]:
-    """Those that share most words with the query first, newer ones before older of the same; `entries` oldest first."""
-    wanted = set(query.lower().split())
-    return sorted(reversed(list(entries)), key=lambda entry: -len(wanted & set(entry.text.lower().split())))

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.arena.memory.base import Entry, FiledMemory
+from ue_rl.arena.memory.base import Entry, Memory
 from ue_rl.arena.memory.embedders import Embedder, HashingEmbedder
-from ue_rl.arena.memory.summarising import extract
+from ue_rl.arena.memory.windows import extract
 from ue_rl.system.lazy import named_if_missing
 
 
@@ -71,7 +71,7 @@ class FaissIndex:
         return kept
 
 
-class VectorMemory(FiledMemory):
+class VectorMemory(Memory):
     """The last `capacity` entries, found by meaning.
 
     Rare features of a query weigh more than those that most entries have (inverse document frequency).

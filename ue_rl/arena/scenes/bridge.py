@@ -31,7 +31,39 @@ def one_agent(scene: type[World], num_envs: int = 1) -> EnvSpec:
     )
 
 
-class SceneBridge(VectorBridge):
+class _Worlds:
+    """What both bridges have: a world for each env."""
+
+    scene: type[World]
+    worlds: list[World]
+
+    def reset_envs(self, env_ids: EnvIds, seeds: Sequence[int | None], options: Any) -> None:
+        """See VectorBridge."""
+        for env, seed in zip(env_ids.tolist(), seeds, strict=True):
+            self.worlds[env].reset(seed)
+            self._see(env)
+
+    def _see(self, env: int) -> None:
+        raise NotImplementedError
+
+    def _step(self, env: int, choices: NDArray[np.float32]) -> World:
+        """One tick of an env; `choices`: one for each agent."""
+        world = self.worlds[env]
+        world.step({agent: world.choose(int(choice), world.observe(agent))
+                    for agent, choice in zip(world.agents, choices, strict=True)})  # fmt: skip
+        self._see(env)
+        return world
+
+    def _seen(self, env: int) -> list[list[float]]:
+        world = self.worlds[env]
+        return [world.encode(world.observe(agent)) for agent in world.agents]
+
+    def render(self, env_id: int) -> NDArray[np.uint8]:
+        """See Renders."""
+        return picture(self.worlds[env_id])
+
+
+class SceneBridge(_Worlds, VectorBridge):
     """N worlds of a scene with one agent each.
 
     Args:
@@ -51,35 +83,21 @@ class SceneBridge(VectorBridge):
         super().__init__(one_agent(scene, num_envs))
         self.observation_names, self.action_names = scene.obs_names, ("choice",)
 
-    def reset_envs(self, env_ids: EnvIds, seeds: Sequence[int | None], options: Any) -> None:
-        """See VectorBridge."""
-        for env, seed in zip(env_ids.tolist(), seeds, strict=True):
-            self.worlds[env].reset(seed)
-            self.outbox.obs[env] = self._seen(env)
-
     def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
         """See VectorBridge."""
         out = self.outbox
         for env in env_ids.tolist():
-            world = self.worlds[env]
-            (agent,) = world.agents
-            world.step({agent: world.choose(int(actions[env, 0]), world.observe(agent))})
-            out.obs[env] = self._seen(env)
-            out.rewards[env] = world.bodies[agent].reward
+            world = self._step(env, actions[env])
+            out.rewards[env] = world.reward(world.agents[0])
             out.dones[env], out.truncated[env] = world.over, world.truncated
             if world.over:
                 self.write_info(env, world.metrics())
 
-    def _seen(self, env: int) -> list[float]:
-        world = self.worlds[env]
-        return world.encode(world.observe(world.agents[0]))
-
-    def render(self, env_id: int) -> NDArray[np.uint8]:
-        """See Renders."""
-        return picture(self.worlds[env_id])
+    def _see(self, env: int) -> None:
+        (self.outbox.obs[env],) = self._seen(env)
 
 
-class TeamBridge(VectorAgentsBridge):
+class TeamBridge(_Worlds, VectorAgentsBridge):
     """N worlds of a scene whose agents are one team: a group `team`, in the order of the scene's `agents`.
 
     Args:
@@ -90,33 +108,15 @@ class TeamBridge(VectorAgentsBridge):
         self.scene, self.worlds = scene, [scene() for _ in range(num_envs)]
         super().__init__([AgentGroup("team", len(scene.agents), one_agent(scene))], num_envs, {"INFO"})
 
-    def reset_envs(self, env_ids: EnvIds, seeds: Sequence[int | None], options: Any) -> None:
-        """See VectorBridge."""
-        for env, seed in zip(env_ids.tolist(), seeds, strict=True):
-            self.worlds[env].reset(seed)
-            self._see(env)
-
     def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
         """See VectorAgentsBridge."""
         states = self.states
         for env in env_ids.tolist():
-            world = self.worlds[env]
-            world.step(
-                {
-                    agent: world.choose(int(actions[env, n, 0]), world.observe(agent))
-                    for n, agent in enumerate(world.agents)
-                }
-            )
-            self._see(env)
-            states.rewards[env] = [world.bodies[agent].reward for agent in world.agents]
+            world = self._step(env, actions[env, :, 0])
+            states.rewards[env] = [world.reward(agent) for agent in world.agents]
             states.dones[env], states.truncated[env] = world.over, world.truncated
             if world.over:
                 self.write_info(env * len(world.agents), world.metrics())
 
     def _see(self, env: int) -> None:
-        world = self.worlds[env]
-        self.states.obs[env] = [world.encode(world.observe(agent)) for agent in world.agents]
-
-    def render(self, env_id: int) -> NDArray[np.uint8]:
-        """See Renders."""
-        return picture(self.worlds[env_id])
+        self.states.obs[env] = self._seen(env)
