@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from ue_rl.arena.scenes import SCENES, World
 from ue_rl.arena.scenes.rules import RULES
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.system.lazy import named_if_missing
+from ue_rl.system.loading import loaded
 
 BACKENDS = {"openai": OpenAIBackend, "llama": LlamaBackend, "scripted": ScriptedBackend}
 KEYS = ("scene", "behavior", "episodes", "seed", "deadline", "backend", "memory", "llm")
@@ -77,7 +77,7 @@ def scene_of(config: Mapping[str, Any]) -> type[World]:
     """
     given = config.get("scene", "foraging")
     name = given.get("name") if isinstance(given, Mapping) else given
-    found: Any = SCENES.get(str(name)) if ":" not in str(name) else _loaded(str(name), "scene")
+    found: Any = SCENES.get(str(name)) if ":" not in str(name) else loaded(str(name), "scene")
     if not (isinstance(found, type) and issubclass(found, World)):
         raise ConfigurationError(
             "no such scene", field="scene", expected=f"{', '.join(SCENES)} or module:Class", got=name
@@ -120,7 +120,7 @@ def _behavior(
     if name.endswith((".onnx", ".zip")):
         return PolicyBehavior.load(name, scene)
     if ":" in name:
-        behavior = _loaded(name, "behavior")()
+        behavior = loaded(name, "behavior")()
         if isinstance(behavior, AgentBehavior):
             return behavior
     expected = "rules, random, llm, a model's .onnx or .zip, or module:Class of an AgentBehavior"
@@ -153,12 +153,3 @@ def _made(field: str, kind: Any, options: Mapping[str, Any]) -> Any:
     except TypeError as error:
         raise ConfigurationError("a setting that does not exist, or is of the wrong type", field=field,
                                  got=str(error)) from error  # fmt: skip
-
-
-def _loaded(name: str, field: str) -> Any:
-    try:
-        return pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(
-            f"{name!r} cannot be loaded", field=field, expected="module:Class", got=str(error)
-        ) from error

@@ -73,7 +73,7 @@ def play(
     """Episodes of `game`, one after the other.
 
     Args:
-        game: a scene, or a class with the same methods as BridgeWorld; or a bridge: of a SceneBridge the first world, any other is a BridgeWorld.
+        game: a scene; or a bridge: of a SceneBridge the first world, any other is a BridgeWorld.
         behaviors: by agent; one alone plays the game's only agent. Who has none gets the rule of thumb.
         episodes: how many. seed: of the first; the next ones have seed + 1, seed + 2, .. None: the game draws them.
         deadline: seconds that each decision may take; None: no limit, and the same seeds give the same episodes.

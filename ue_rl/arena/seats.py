@@ -24,8 +24,8 @@ DECISION_FAILED, AGENT_NOT_FOUND = "DECISION_FAILED", "AGENT_NOT_FOUND"
 
 
 class Worker:
-    """A daemon thread that does one job after another, from the first one on. It never keeps the process from ending, and
-    a job that never returns holds nobody else.
+    """A daemon thread that does one job after another, from the first one on. It never keeps the process from ending.
+    A job that does not return holds nobody else.
     """
 
     def __init__(self, name: str) -> None:

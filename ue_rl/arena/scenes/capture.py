@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ue_rl.arena.scenes.world import DIRECTIONS, Body, World, named, relative, walk
+from ue_rl.arena.scenes.world import COMPASS, Body, World, named, relative
 from ue_rl.arena.types import IDLE, AgentDecision, Observation
 from ue_rl.tools import tool
 
@@ -23,13 +23,7 @@ class Capture(World):
     agents = RED
     size: ClassVar[float] = 15.0
     sight: ClassVar[float] = 45.0  # the whole field
-    choices: ClassVar[tuple[str, ...]] = (
-        *("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west"),
-        "place 0",
-        "place 1",
-        "place 2",
-        "idle",
-    )
+    choices: ClassVar[tuple[str, ...]] = (*COMPASS, "place 0", "place 1", "place 2", IDLE)
     obs_names: ClassVar[tuple[str, ...]] = (
         "x", "z", "ticks left", *(f"is {name}" for name in RED), *(f"owner of place {n}" for n in range(3)),
         *(f"place {n}.{part}" for n in range(3) for part in "xz"), *named("other", 5),
@@ -38,7 +32,7 @@ class Capture(World):
     def begin(self) -> None:
         """See World."""
         self.score = {"red": 0, "blue": 0}
-        self.owner, self.progress, self.taken = ["", "", ""], [0, 0, 0], dict.fromkeys(RED, 0)
+        self.owner, self.progress, self.shares = ["", "", ""], [0, 0, 0], dict.fromkeys(RED, 0)
         self.spread = 0
         self.place("place", 3, apart=4.0)
         for n, name in enumerate((*RED, *BLUE)):
@@ -75,7 +69,7 @@ class Capture(World):
             if abs(self.progress[n]) >= TAKES:
                 self.owner[n], self.progress[n] = side, 0
                 for name in there["red"] if side == "red" else ():
-                    self.taken[name] += 1
+                    self.shares[name] += 1
                     self.bodies[name].reward += 1.0
         self.spread += len(held)
         for side in self.score:
@@ -108,7 +102,7 @@ class Capture(World):
         """Objectives: places taken by the team. Coordination: places with someone of the team there, of three, by the
         mean. Share: the part of the busiest agent in what was taken (a third is even). Win: 1 or 0.
         """
-        parts = list(self.taken.values())
+        parts = list(self.shares.values())
         return {
             "objectives": float(sum(parts)), "coordination": self.spread / (3 * max(self.tick, 1)),
             "share": max(parts) / max(sum(parts), 1), "win": float(self.success),
@@ -116,14 +110,8 @@ class Capture(World):
 
     def state(self) -> list[Any]:
         """See World."""
-        return [
-            sorted(self.score.items()),
-            self.owner,
-            self.progress,
-            sorted(self.taken.items()),
-            self.spread,
-            self.plan,
-        ]
+        scores = sorted(self.score.items())
+        return [scores, self.owner, self.progress, sorted(self.shares.items()), self.spread, self.plan]
 
     @classmethod
     def encode(cls, seen: Observation) -> list[float]:
@@ -139,10 +127,6 @@ class Capture(World):
         ]  # fmt: skip
 
     @classmethod
-    def choose(cls, choice: int, seen: Observation) -> AgentDecision:
+    def call(cls, word: str, seen: Observation) -> AgentDecision:
         """See World."""
-        if choice < len(DIRECTIONS):
-            return walk(seen, choice)
-        if cls.choices[choice] == IDLE:
-            return AgentDecision(IDLE)
-        return AgentDecision("go_to_place", {"place": choice - len(DIRECTIONS)})
+        return AgentDecision("go_to_place", {"place": int(word[-1])})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ue_rl.arena.scenes.world import DIRECTIONS, REACH, Body, World, in_reach, named, relative, walk, walk_to
+from ue_rl.arena.scenes.world import COMPASS, Body, World, in_reach, named, relative, walk_to
 from ue_rl.arena.types import IDLE, AgentDecision, Observation, Seen, nearest
 from ue_rl.tools import tool
 
@@ -42,8 +42,7 @@ class Crafting(World):
     max_ticks: ClassVar[int] = 300
     sight: ClassVar[float] = 60.0  # the whole field
     choices: ClassVar[tuple[str, ...]] = (
-        *("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west"),
-        "nearest wood", "nearest stone", "workbench", "collect", *RECIPES, "idle",
+        *COMPASS, "nearest wood", "nearest stone", "workbench", "collect", *RECIPES, IDLE
     )  # fmt: skip
     obs_names: ClassVar[tuple[str, ...]] = (
         "x", "z", "ticks left", "in reach", *ITEMS, *named("wood", 2), *named("stone", 2), *named("workbench", 1)
@@ -65,12 +64,8 @@ class Crafting(World):
     def collect(self, agent: str, item_name: str | None = None) -> str:
         """Take the nearest wood or stone, or what is named, within 1.5 units."""
         body = self.bodies[agent]
-        near = [t for t in self.things if t.kind in RAW and item_name in (None, "", t.name, t.kind)]
-        thing = min(near, key=body.away, default=None)
-        if thing is None or body.away(thing) > REACH:
-            raise ValueError("nothing of that name is within reach")
+        thing = self.taken(body, item_name, *RAW)
         self._gain(body, thing.kind)
-        self.things.remove(thing)
         self.gathered += 1
         return f"took {thing.name}"
 
@@ -140,16 +135,11 @@ class Crafting(World):
         ]  # fmt: skip
 
     @classmethod
-    def choose(cls, choice: int, seen: Observation) -> AgentDecision:
+    def call(cls, word: str, seen: Observation) -> AgentDecision:
         """See World."""
-        if choice < len(DIRECTIONS):
-            return walk(seen, choice)
-        word = cls.choices[choice].removeprefix("nearest ")
         if word in RECIPES:
             return AgentDecision("craft_item", {"recipe": word})
-        if word in ("collect", IDLE):
-            return AgentDecision(word)
-        return walk_to(nearest_of(word, seen))
+        return walk_to(nearest_of(word.removeprefix("nearest "), seen))
 
 
 def nearest_of(kind: str, seen: Observation) -> Seen | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ue_rl.arena.scenes.world import DIRECTIONS, MAX_SPEED, World, in_reach, named, relative, walk, walk_to
+from ue_rl.arena.scenes.world import COMPASS, MAX_SPEED, World, in_reach, named, relative, walk_to
 from ue_rl.arena.types import IDLE, AgentDecision, Observation, away_from, nearest
 from ue_rl.tools import tool
 
@@ -17,10 +17,7 @@ class Foraging(World):
 
     name: ClassVar[str] = "foraging"
     agents = ("forager",)
-    choices: ClassVar[tuple[str, ...]] = (
-        *("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west"),
-        "nearest berry", "away from fire", "collect", "idle",
-    )  # fmt: skip
+    choices: ClassVar[tuple[str, ...]] = (*COMPASS, "nearest berry", "away from fire", "collect", IDLE)
     obs_names: ClassVar[tuple[str, ...]] = (
         "x", "z", "health", "ticks left", "in reach", *named("berry", 4), *named("fire", 3)
     )  # fmt: skip
@@ -48,10 +45,7 @@ class Foraging(World):
     def collect(self, agent: str, item_name: str | None = None) -> str:
         """Take the nearest berry, or the one that is named, within 1.5 units."""
         body = self.bodies[agent]
-        thing = self.within_reach(body, item_name)
-        if thing is None:
-            raise ValueError("nothing of that name is within reach")
-        self.things.remove(thing)
+        thing = self.taken(body, item_name, "berry")
         body.items[thing.kind] = body.items.get(thing.kind, 0) + 1
         self.collected += 1
         body.reward += 1.0
@@ -77,14 +71,12 @@ class Foraging(World):
         ]  # fmt: skip
 
     @classmethod
-    def choose(cls, choice: int, seen: Observation) -> AgentDecision:
+    def call(cls, word: str, seen: Observation) -> AgentDecision:
         """See World."""
-        if choice < len(DIRECTIONS):
-            return walk(seen, choice)
-        if cls.choices[choice] == "nearest berry":
+        if word == "nearest berry":
             return walk_to(nearest(seen.nearby_resources))
         hazard = nearest(seen.nearby_hazards)
-        if cls.choices[choice] == "away from fire" and hazard is not None:
-            away = away_from(seen.position, hazard.position)
-            return AgentDecision("move_to", {"target_position": away, "speed": MAX_SPEED})
-        return AgentDecision("collect" if cls.choices[choice] == "collect" else IDLE)
+        if hazard is None:
+            return AgentDecision(IDLE)
+        away = away_from(seen.position, hazard.position)
+        return AgentDecision("move_to", {"target_position": away, "speed": MAX_SPEED})

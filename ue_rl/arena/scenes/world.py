@@ -22,6 +22,7 @@ from ue_rl.arena.types import IDLE, AgentDecision, Item, Observation, Seen, Tool
 from ue_rl.tools import ToolError, ToolRegistry, tool
 
 Point = tuple[FiniteFloat, FiniteFloat, FiniteFloat]  # x, height, z, as Godot has them; the height is 0 here
+COMPASS = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
 DIRECTIONS = tuple((x / math.hypot(x, z), z / math.hypot(x, z)) for x, z in
                    ((0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1)))  # fmt: skip
 REACH = 1.5  # how near something must be to be taken
@@ -71,7 +72,7 @@ class Body:
 
 
 class World(abc.ABC):
-    """One scene. Subclasses fill `begin`, `advance`, `metrics`, `choices`, `choose` and `encode`.
+    """One scene. Subclasses fill `begin`, `advance`, `metrics`, `choices`, `call` and `encode`.
 
     Attributes:
         agents: the names of those that behaviours or a policy play.
@@ -126,8 +127,18 @@ class World(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
+    def call(cls, word: str, seen: Observation) -> AgentDecision:
+        """The call that one of `choices` stands for, which is neither a direction nor a tool without parameters."""
+
+    @classmethod
     def choose(cls, choice: int, seen: Observation) -> AgentDecision:
         """The call that number `choice` of a policy stands for, for the agent that sees this."""
+        word = cls.choices[choice]
+        if word in COMPASS:  # a full step
+            x, z = DIRECTIONS[COMPASS.index(word)]
+            target = [seen.position[0] + MAX_SPEED * x, 0.0, seen.position[2] + MAX_SPEED * z]
+            return AgentDecision("move_to", {"target_position": target, "speed": MAX_SPEED})
+        return AgentDecision(word) if word in (IDLE, "collect") else cls.call(word, seen)
 
     # -- a tick
 
@@ -212,11 +223,14 @@ class World(abc.ABC):
                     break
             self.things.append(Thing(f"{kind}_{n}", kind, x, z, damage))
 
-    def within_reach(self, body: Body, name: str | None) -> Thing | None:
-        """The nearest thing that can be taken: of that name or kind, where one is given."""
-        near = [thing for thing in self.things if not thing.damage and name in (None, "", thing.name, thing.kind)]
+    def taken(self, body: Body, name: str | None, *kinds: str) -> Thing:
+        """Takes the nearest thing of these kinds that is in reach; of that name or kind, where one is given."""
+        near = [thing for thing in self.things if thing.kind in kinds and name in (None, "", thing.name, thing.kind)]
         thing = min(near, key=body.away, default=None)
-        return thing if thing is not None and body.away(thing) <= REACH else None
+        if thing is None or body.away(thing) > REACH:
+            raise ValueError("nothing of that name is within reach")
+        self.things.remove(thing)
+        return thing
 
     # -- tools that every scene has
 
@@ -255,13 +269,6 @@ def in_reach(things: Sequence[Seen]) -> float:
 def named(what: str, count: int) -> tuple[str, ...]:
     """The names of the numbers of `relative`."""
     return tuple(f"{what}{n}.{part}" for n in range(count) for part in ("x", "z", "distance", "there"))
-
-
-def walk(seen: Observation, direction: int) -> AgentDecision:
-    """A full step in one of eight directions."""
-    x, z = DIRECTIONS[direction]
-    target = [seen.position[0] + MAX_SPEED * x, 0.0, seen.position[2] + MAX_SPEED * z]
-    return AgentDecision("move_to", {"target_position": target, "speed": MAX_SPEED})
 
 
 def walk_to(thing: Seen | None) -> AgentDecision:
