@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ue_rl.arena import AgentDecision, Observation, SimpleAgentBehavior, SimpleContext
-from ue_rl.arena.inferring import infer_params, rule_of_thumb
+from ue_rl.arena.behaviors import infer_params, rule_of_thumb
 from ue_rl.arena.types import observation_of
 from ue_rl.errors import ConfigurationError
 

@@ -1,6 +1,7 @@
 # The names of this package, each imported when it is first used (ue_rl/system/lazy.py).
 from ue_rl.arena.arena import AgentArena as AgentArena
 from ue_rl.arena.behaviors import AgentBehavior as AgentBehavior
+from ue_rl.arena.behaviors import PolicyBehavior as PolicyBehavior
 from ue_rl.arena.behaviors import RandomBehavior as RandomBehavior
 from ue_rl.arena.behaviors import RulesBehavior as RulesBehavior
 from ue_rl.arena.behaviors import SimpleAgentBehavior as SimpleAgentBehavior
@@ -8,7 +9,6 @@ from ue_rl.arena.llm import LLMAgentBehavior as LLMAgentBehavior
 from ue_rl.arena.log import RunLog as RunLog
 from ue_rl.arena.player import Episode as Episode
 from ue_rl.arena.player import replay as replay
-from ue_rl.arena.policy import PolicyBehavior as PolicyBehavior
 from ue_rl.arena.types import AgentDecision as AgentDecision
 from ue_rl.arena.types import Observation as Observation
 from ue_rl.arena.types import SimpleContext as SimpleContext

@@ -12,8 +12,7 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from ue_rl.arena.behaviors import AgentBehavior
-from ue_rl.arena.inferring import rule_of_thumb
+from ue_rl.arena.behaviors import AgentBehavior, rule_of_thumb
 from ue_rl.arena.log import RunLog
 from ue_rl.arena.memory.base import Entry
 from ue_rl.arena.seats import DECISION_FAILED, Outcome, Seat

@@ -1,4 +1,7 @@
-"""Behaviours: what a learner writes. Tier 1 names a tool, tier 2 decides with parameters, tier 3 is in llm.py."""
+"""Behaviours: what a learner writes. Tier 1 names a tool, tier 2 decides with parameters, tier 3 is in llm.py.
+
+And what is done where nobody says it: the parameters of a tool that was named alone, and the rule of thumb.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,55 @@ import abc
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ue_rl.arena.inferring import DANGER, infer_params
+import numpy as np
+
 from ue_rl.arena.memory.base import Memory
 from ue_rl.arena.types import IDLE, AgentDecision, Observation, SimpleContext, ToolResult, away_from, nearest
+from ue_rl.errors import ConfigurationError
 from ue_rl.tools import ToolSchema
+
+if TYPE_CHECKING:
+    from ue_rl.arena.scenes.world import World
+
+_MOVES = ("move_to", "navigate_to", "plan_path")
+_TAKES = ("pickup_item", "pickup", "collect")
+_GIVES = ("drop_item", "drop", "use_item", "use")
+_TURNS = ("rotate_to_face", "rotate", "measure_distance")
+DANGER, REACH = 3.0, 5.0  # of Agent Arena's servers: a hazard nearer than this is fled, a resource is gone for
+
+
+def infer_params(tool: str, observation: Observation) -> dict[str, Any]:
+    """The parameters of `tool`: the nearest resource, away from the nearest hazard, the first item.
+
+    Of a tool that is not known here, and where nothing is near: none.
+    """
+    resource, hazard = nearest(observation.nearby_resources), nearest(observation.nearby_hazards)
+    if tool in _MOVES or tool in _TURNS:
+        if resource is not None:
+            return {"target_position": list(resource.position)}
+        if hazard is not None and tool in _MOVES:
+            return {"target_position": away_from(observation.position, hazard.position)}
+    elif tool in _TAKES and resource is not None:
+        return {"item_name": resource.name}
+    elif tool in _GIVES and observation.inventory:
+        return {"item_name": observation.inventory[0].name}
+    return {}
+
+
+def rule_of_thumb(observation: Observation) -> AgentDecision:
+    """For an agent that nobody registered: flee a hazard nearer than 3, go to a resource nearer than 5, else idle."""
+    hazard = nearest(observation.nearby_hazards)
+    if hazard is not None and hazard.distance < DANGER:
+        params = {"target_position": away_from(observation.position, hazard.position), "speed": 2.0}
+        return AgentDecision("move_to", params, f"avoiding {hazard.name or hazard.type}")
+    resource = nearest(observation.nearby_resources)
+    if resource is not None and resource.distance < REACH:
+        params = {"target_position": list(resource.position), "speed": 1.5}
+        return AgentDecision("move_to", params, f"going to {resource.name or resource.type}")
+    return AgentDecision(IDLE, {}, "nothing is near")
 
 
 class AgentBehavior(abc.ABC):
@@ -147,3 +193,46 @@ class RulesBehavior(AgentBehavior):
         """Round about the middle: from each quarter of the ground to the next, by the position alone."""
         x, y, z = observation.position
         return [-10.0 if z >= 0 else 10.0, y, 10.0 if x >= 0 else -10.0]
+
+
+class PolicyBehavior(AgentBehavior):
+    """Asks a policy, and calls the tool that its choice stands for.
+
+    Args:
+        policy: such as OnnxInference, Sb3Inference, or anything whose `run_inference(float32 [1, obs_size])` gives
+            [[the number of a choice]].
+        scene: the World class that it was trained in: `encode` makes its numbers, `choose` its calls.
+    """
+
+    def __init__(self, policy: Any, scene: type[World]) -> None:
+        self.policy, self.scene = policy, scene
+
+    @classmethod
+    def load(cls, path: Path | str, scene: type[World]) -> PolicyBehavior:
+        """From an .onnx file, or a model.zip of Stable-Baselines3.
+
+        Raises:
+            ConfigurationError: its sizes are not those of the scene. ModelLoadError: not such a file.
+        """
+        from ue_rl import inference
+
+        policy: Any = inference.OnnxInference(path) if str(path).endswith(".onnx") else inference.Sb3Inference(path)
+        if policy.obs_size not in (None, len(scene.obs_names)):
+            raise ConfigurationError(
+                "the policy was trained on other observations",
+                field="policy",
+                expected=f"{len(scene.obs_names)} numbers",
+                got=policy.obs_size,
+            )
+        return cls(policy, scene)
+
+    def on_episode_start(self) -> None:
+        """A recurrent policy forgets."""
+        reset = getattr(self.policy, "reset", None)
+        if reset is not None:
+            reset()
+
+    def decide(self, observation: Observation, tools: Sequence[ToolSchema]) -> AgentDecision:
+        """See AgentBehavior."""
+        row = np.array([self.scene.encode(observation)], np.float32)
+        return self.scene.choose(int(self.policy.run_inference(row)[0, 0]), observation)

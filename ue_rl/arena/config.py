@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.arena.backends import Backend, LlamaBackend, OpenAIBackend, ScriptedBackend
-from ue_rl.arena.behaviors import AgentBehavior, RandomBehavior
+from ue_rl.arena.behaviors import AgentBehavior, PolicyBehavior, RandomBehavior
 from ue_rl.arena.llm import LLMAgentBehavior
 from ue_rl.arena.memory import EMBEDDERS, MEMORIES, Memory
-from ue_rl.arena.policy import PolicyBehavior
 from ue_rl.arena.scenes import SCENES, World
 from ue_rl.arena.scenes.rules import RULES
 from ue_rl.errors import ConfigurationError, nearest

@@ -162,21 +162,25 @@ def replay(file: Path, scene: str | None, gif: Path | None) -> None:
 @click.option("--html", type=click.Path(path_type=Path), help="Write one page that needs nothing else.")
 def inspect(folder: Path, agent: str | None, tick: int | None, html: Path | None) -> None:
     """Show the decisions in RUN, a folder that run or serve wrote with --out."""
-    from ue_rl.arena.log import decisions_in
+    from ue_rl.arena.log import decisions_in, summaries_in
     from ue_rl.cli.arena_view import page, show
 
-    rows = [row for row in decisions_in(folder) if agent in (None, row["agent_id"])]
+    rows, ends = (
+        [row for row in found(folder) if agent in (None, row["agent_id"])] for found in (decisions_in, summaries_in)
+    )
     if html is not None:
-        html.write_text(page(folder.name, rows), "utf-8")
+        html.write_bytes(page(folder.name, rows, ends).encode("utf-8", "backslashreplace"))
         click.echo(f"{len(rows)} decisions: {html}")
         return
-    show(console(), rows if tick is None else [row for row in rows if row["tick"] == tick], whole=tick is not None)
+    if tick is not None:
+        rows = [row for row in rows if row["tick"] == tick]
+    show(console(), rows, ends, whole=tick is not None)
 
 
 def _film(stack: ExitStack, path: Path | None) -> Any:
     if path is None:
         return None
-    from ue_rl.arena.scenes.film import picture
+    from ue_rl.arena.scenes.bridge import picture
     from ue_rl.cli.gif import GifFile
 
     film = stack.enter_context(GifFile(path))

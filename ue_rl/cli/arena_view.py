@@ -16,8 +16,8 @@ _STYLE = """body{font:15px sans-serif;max-width:72em;margin:2em auto;padding:0 1
 white-space:pre-wrap}summary{cursor:pointer;padding:.2em}.bad{color:#b00020}li{margin:.1em}"""
 
 
-def show(screen: Console, rows: list[dict[str, Any]], whole: bool = False) -> None:
-    """A line for each decision, the plans as a tree, and, with `whole`, all that led to each."""
+def show(screen: Console, rows: list[dict[str, Any]], ends: list[dict[str, Any]], whole: bool = False) -> None:
+    """A line for each decision, the plans as a tree, how episodes ended, and, with `whole`, all that led to each."""
     from rich.table import Table
     from rich.tree import Tree
 
@@ -35,10 +35,19 @@ def show(screen: Console, rows: list[dict[str, Any]], whole: bool = False) -> No
             goal.add(printable(step))
     if tree.children:
         screen.print(tree)
+    for end in () if whole else ends:
+        screen.rule(printable(ended(end)))
+        screen.print(printable(end["summary"], lines=True))
     for row in rows if whole else ():
         for title, text in parts(row):
             screen.rule(printable(f"{row['agent_id']}, tick {row['tick']}: {title}"))
             screen.print(printable(text, lines=True))
+
+
+def ended(end: Mapping[str, Any]) -> str:
+    """How an episode ended for an agent."""
+    numbers = ", ".join(f"{name} {value}" for name, value in end["metrics"].items())
+    return f"{end['agent_id']}: the episode was {'won' if end['success'] else 'not won'}: {numbers}"
 
 
 def plans(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, str, dict[str, Any]]]:
@@ -61,8 +70,8 @@ def parts(row: Mapping[str, Any]) -> list[tuple[str, str]]:
             for name, value in shown.items()]  # fmt: skip
 
 
-def page(title: str, rows: list[dict[str, Any]]) -> str:
-    """One HTML file: decisions that open, and the plans."""
+def page(title: str, rows: list[dict[str, Any]], ends: list[dict[str, Any]]) -> str:
+    """One HTML file: decisions that open, the plans, and how episodes ended."""
     out = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>",
            f"<h1>{html.escape(title)}: {len(rows)} decisions</h1>"]  # fmt: skip
     if found := plans(rows):
@@ -71,6 +80,8 @@ def page(title: str, rows: list[dict[str, Any]]) -> str:
             steps = "".join(f"<li>{html.escape(step)}" for step in plan["steps"])
             out.append(f"<li>{html.escape(agent)}, tick {tick}: {html.escape(plan['goal'])}<ol>{steps}</ol>")
         out.append("</ul>")
+    for end in ends:
+        out.append(f"<h2>{html.escape(ended(end))}</h2><pre>{html.escape(end['summary'])}</pre>")
     out.append("<h2>Decisions</h2>")
     for row in rows:
         call = f"{row['tick']} {row['agent_id']}: {row['tool']}({shorten(json.dumps(row['params']), 100)})"

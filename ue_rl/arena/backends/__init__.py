@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ue_rl.arena.backends.base import Answer, Backend, BaseBackend, decision_schema
+from ue_rl.arena.backends.base import Answer, Backend, BaseBackend, ScriptedBackend, decision_schema
 from ue_rl.arena.backends.llama import LlamaBackend
 from ue_rl.arena.backends.openai_api import OpenAIBackend
-from ue_rl.arena.backends.scripted import ScriptedBackend
 
 __all__ = ["Answer", "Backend", "BaseBackend", "LlamaBackend", "OpenAIBackend", "ScriptedBackend", "decision_schema"]

@@ -7,13 +7,14 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any, Protocol
 
 from ue_rl.tools import ToolSchema
 
-Schema = Mapping[str, Any]
+Line = str | dict[str, Any] | Exception | Callable[[str], str]  # of a script
 MAX_KEPT = 100_000  # characters of an answer that is kept
 MAX_STRING = 80  # characters of a text in a constrained answer: a small model would go on for ever
 
@@ -143,3 +144,27 @@ def _short(schema: Any) -> Any:
     if kept.get("type") == "string" and "enum" not in kept:
         kept.setdefault("maxLength", MAX_STRING)
     return kept
+
+
+class ScriptedBackend(BaseBackend):
+    """Its answers one after the other, then from the first again.
+
+    Args:
+        lines: a text, a dict that becomes JSON, an exception that is raised, or a function of the prompt.
+
+    Attributes:
+        prompts: that it was asked, the last 1000.
+    """
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        super().__init__(cache=0)
+        self._lines = cycle(lines)
+        self.prompts: list[str] = []
+
+    def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int) -> Answer:
+        line = next(self._lines)
+        self.prompts = [*self.prompts[-999:], prompt]
+        if isinstance(line, Exception):
+            raise line
+        text = json.dumps(line) if isinstance(line, dict) else line if isinstance(line, str) else line(prompt)
+        return Answer(text, len(prompt.split()), len(text.split()))

@@ -107,32 +107,23 @@ def observations_in(body: Any) -> tuple[int, str, list[Observation]]:
     """
     require_plain(body)
     tick = int(_checked(Tick, body).tick)
-    if "perceptions" in body:
-        shape, given = "perceptions", body["perceptions"]
-    elif "agents" in body:
-        shape, given = "agents", body["agents"]
-    elif "agent_id" in body:
-        shape, given = "agent_id", [body]
-    else:
-        raise ConfigurationError("no agents", field="perceptions", expected="perceptions, agents or agent_id")
+    shape = next((key for key in ("perceptions", "agents", "agent_id") if key in body), "")
+    given = [body] if shape == "agent_id" else body.get(shape)
     if not isinstance(given, list) or len(given) > 10_000:
-        raise ConfigurationError("not a list of agents", field=shape, expected="a list of at most 10000")
-    seen, names = [], set()
+        raise ConfigurationError("not a list of agents", field=shape or "perceptions",
+                                 expected="perceptions or agents, at most 10000, or agent_id")  # fmt: skip
+    seen: dict[str, Observation] = {}
     for n, each in enumerate(given):
         at = shape if shape == "agent_id" else f"{shape}.{n}"
-        if not isinstance(each, dict):
-            raise ConfigurationError("not an object", field=at, got=each)
-        if shape != "perceptions":
-            inner = each.get("observations", {})
-            if not isinstance(inner, dict):
-                raise ConfigurationError("not an object", field=f"{at}.observations", got=inner)
-            each = {**inner, "agent_id": each.get("agent_id")}  # noqa: PLW2901
-        observation = _observation({"tick": tick, **each}, "" if shape == "agent_id" else at)
-        if observation.agent_id in names:
+        inner = each if shape == "perceptions" or not isinstance(each, dict) else each.get("observations", {})
+        if not isinstance(inner, dict):
+            raise ConfigurationError("not an object", field=at if inner is each else f"{at}.observations", got=inner)
+        whole = {"tick": tick, **inner, "agent_id": each.get("agent_id")}
+        observation = _observation(whole, "" if shape == "agent_id" else at)
+        if observation.agent_id in seen:
             raise ConfigurationError("an agent comes twice", field=f"{at}.agent_id", got=observation.agent_id)
-        names.add(observation.agent_id)
-        seen.append(observation)
-    return tick, shape, seen
+        seen[observation.agent_id] = observation
+    return tick, shape, list(seen.values())
 
 
 def require_plain(value: Any, at: str = "", depth: int = 0) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ue_rl.system.durable import write_whole
+
 _log = logging.getLogger("ue_rl.arena")
 
 
@@ -44,10 +46,8 @@ class JsonLines:
     def rewrite(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Only these are left: first beside it, then in its place."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_suffix(".new")
         lines = [_line(row) for row in rows]
-        beside.write_bytes(b"".join(lines))
-        beside.replace(self.path)
+        write_whole(self.path, lambda beside: beside.write_bytes(b"".join(lines)))
         self.count, self._whole = len(lines), True
 
     def read(self) -> Iterator[dict[str, Any]]:
