@@ -131,28 +131,23 @@ def preference_pairs(
     Raises:
         ConfigurationError: `better` did not earn more in these episodes.
     """
-    returns = {}
-    for name, behaviors in (("better", better), ("worse", worse)):
-        played = AgentArena.play(scene(), behaviors, episodes=episodes, seed=seed)
-        returns[name] = sum(episode.score for episode in played)
-    if returns["better"] <= returns["worse"]:
-        raise ConfigurationError("the behaviour that is to be preferred earns no more", field="better", got=returns)
     other = AgentArena(dict(worse), deadline=None, tools=scene().tools)
-    count = 0
-    with Path(path).open("w", encoding="utf-8") as file:
+    pairs: list[str] = []
 
-        def on_tick(_: Any, outcomes: list[Outcome]) -> None:
-            nonlocal count
-            instead = other.tick([outcome.observation for outcome in outcomes])
-            for mine, others in zip(outcomes, instead, strict=True):
-                chosen, rejected = (
-                    json.dumps({"tool": each.decision.tool, "params": each.decision.params}) for each in (mine, others)
-                )
-                if chosen != rejected and mine.code is None:
-                    row = {"prompt": mine.observation.text(), "chosen": chosen, "rejected": rejected}
-                    file.write(json.dumps(row) + "\n")
-                    count += 1
+    def on_tick(_: Any, outcomes: list[Outcome]) -> None:
+        instead = other.tick([outcome.observation for outcome in outcomes])
+        for mine, others in zip(outcomes, instead, strict=True):
+            chosen, rejected = (
+                json.dumps({"tool": each.decision.tool, "params": each.decision.params}) for each in (mine, others)
+            )
+            if chosen != rejected and mine.code is None:
+                row = {"prompt": mine.observation.text(), "chosen": chosen, "rejected": rejected}
+                pairs.append(json.dumps(row) + "\n")
 
-        AgentArena.play(scene(), better, episodes=episodes, seed=seed, on_tick=on_tick)
+    more = AgentArena.play(scene(), better, episodes=episodes, seed=seed, on_tick=on_tick)
     other.close()
-    return count
+    less = AgentArena.play(scene(), worse, episodes=episodes, seed=seed)
+    if sum(each.score for each in more) <= sum(each.score for each in less):
+        raise ConfigurationError("the behaviour that is to be preferred earns no more", field="better")
+    Path(path).write_text("".join(pairs), "utf-8")
+    return len(pairs)

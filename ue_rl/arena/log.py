@@ -14,6 +14,7 @@ from ue_rl.errors import ConfigurationError
 
 SHOWN = 100  # of each kind, kept for GET /debug
 DECISIONS, SUMMARIES = "decisions.jsonl", "summaries.jsonl"
+_OF_ROW = {"agent_id", "tick", "observation", "tool", "params", "reasoning", "code", "seconds"}
 _log = logging.getLogger("ue_rl.arena")
 
 
@@ -81,7 +82,8 @@ def row_of(outcome: Outcome) -> dict[str, Any]:
 
 def summaries_in(folder: Path) -> Iterator[dict[str, Any]]:
     """How the episodes of a run's folder ended."""
-    return JsonLines(folder / SUMMARIES).read()
+    rows = JsonLines(folder / SUMMARIES).read()
+    return (row for row in rows if {"agent_id", "success", "metrics", "summary"} <= set(row))
 
 
 def decisions_in(folder: Path) -> Iterator[dict[str, Any]]:
@@ -93,4 +95,4 @@ def decisions_in(folder: Path) -> Iterator[dict[str, Any]]:
     if not (folder / DECISIONS).is_file():
         raise ConfigurationError("no log of decisions is there", field="run", expected=DECISIONS, got=str(folder),
                                  cure="write one: --out FOLDER")  # fmt: skip
-    return JsonLines(folder / DECISIONS).read()
+    return (row for row in JsonLines(folder / DECISIONS).read() if set(row) >= _OF_ROW)

@@ -30,13 +30,9 @@ class Entry:
     priority: float = 0.0
     kind: str = "observation"
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Entry | None:
-        """What `as_dict` gave; None where it is something else."""
+        """What `dump` gave; None where it is something else."""
         entry = cls(**{"text": None, **{name: row[name] for name in cls.__dataclass_fields__ if name in row}})
         texts = isinstance(entry.text, str) and isinstance(entry.kind, str)
         return entry if texts and isinstance(entry.tick, int) and isinstance(entry.priority, (int, float)) else None
@@ -88,13 +84,13 @@ class Memory(abc.ABC):
         entry = replace(entry, text=entry.text[:MAX_TEXT])
         self._take([entry])
         if self._file is not None:
-            self._file.append(entry.as_dict())
+            self._file.append(asdict(entry))
             if self._file.count > 2 * self.capacity:  # the file does not grow for ever
                 self._file.rewrite(self.dump())
 
     def dump(self) -> list[dict[str, Any]]:
         """Every entry, oldest first."""
-        return [entry.as_dict() for entry in self._in_order()]
+        return [asdict(entry) for entry in self._in_order()]
 
     def clear(self) -> None:
         """Forgets everything, on the disk too."""
