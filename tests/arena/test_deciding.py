@@ -143,6 +143,22 @@ def test_a_new_episode_and_the_result_of_a_call() -> None:
     arena.close()
 
 
+def test_a_call_that_was_refused_comes_back_as_its_result() -> None:
+    calls = iter(["format_disk", {"tool": "drop", "params": {}}, "idle", "idle"])
+    results: list[Any] = []
+    behavior = Does(lambda observation: results.append(observation.tool_result) or next(calls))
+    arena = AgentArena(deadline=None)
+    arena.register("a", behavior)
+    idled = {"tool": "idle", "success": True}  # what the game did instead
+    for tick in range(4):
+        arena.tick([seen(tick=tick, tool_result=idled)])
+    assert [(result.tool, result.success) for result in results] == [
+        ("idle", True), ("format_disk", False), ("drop", False), ("idle", True)
+    ]  # fmt: skip
+    assert "there is no tool 'format_disk'" in results[1].error
+    assert behavior.told.count("format_disk") == 1
+
+
 def test_an_instance_plays_one_agent() -> None:
     arena, behavior = AgentArena(), RulesBehavior()
     arena.register("a", behavior)

@@ -15,7 +15,7 @@ from ue_rl.arena.scenes import SCENES, Capture, Crafting, Foraging, SceneBridge,
 from ue_rl.arena.scenes.crafting import needed
 from ue_rl.arena.scenes.rules import RULES
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
-from ue_rl.connecting import connect
+from ue_rl.connecting import connect, open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
 from ue_rl.testing import MemoryTransport
@@ -123,6 +123,18 @@ def test_a_policys_steps_are_bit_equal_over_every_carrier(scene: type[World]) ->
         runs.append(rollout(connect(text.url), choices))
     with run_shm_in_thread(SceneBridge(scene, 2)) as shm:
         runs.append(rollout(connect(shm.url), choices))
+    for run in runs[1:]:
+        for mine, first in zip(run, runs[0], strict=True):
+            np.testing.assert_array_equal(mine, first)
+
+
+def test_a_teams_steps_are_bit_equal_over_every_carrier() -> None:
+    choices = np.random.default_rng(0).integers(0, len(Capture.choices), (200, 6))
+    runs = [rollout(GroupVecEnv(MemoryTransport(TeamBridge(Capture, 2))), choices)]
+    with run_in_thread(TeamBridge(Capture, 2)) as text:
+        runs.append(rollout(GroupVecEnv(open_transport(text.url)), choices))
+    with run_shm_in_thread(TeamBridge(Capture, 2)) as shm:
+        runs.append(rollout(GroupVecEnv(open_transport(shm.url)), choices))
     for run in runs[1:]:
         for mine, first in zip(run, runs[0], strict=True):
             np.testing.assert_array_equal(mine, first)

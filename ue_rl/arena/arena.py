@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from ue_rl.arena.behaviors import AgentBehavior, rule_of_thumb
 from ue_rl.arena.log import RunLog
 from ue_rl.arena.memory.base import Entry
-from ue_rl.arena.seats import DECISION_FAILED, Outcome, Seat
+from ue_rl.arena.seats import DECISION_FAILED, INVALID_PARAMETERS, Outcome, Seat
 from ue_rl.arena.standard import standard_tools
-from ue_rl.arena.types import Observation, ToolResult
+from ue_rl.arena.types import IDLE, Observation, ToolResult
 from ue_rl.errors import ConfigurationError, ToolError
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.tools import ToolRegistry
@@ -152,7 +152,7 @@ class AgentArena:
 
     def _ask(self, seen: Observation, alone: bool) -> _Asked:
         result = self._results.pop(seen.agent_id, None)
-        if result is not None and seen.tool_result is None:
+        if result is not None and (seen.tool_result is None or seen.tool_result.tool == IDLE):
             seen = seen.model_copy(update={"tool_result": result})
         seat, began = self._seat(seen.agent_id), time.perf_counter()
         self._see(seen, stranger=seat is None)
@@ -183,6 +183,9 @@ class AgentArena:
             self.counts["decisions"] += 1
             if outcome.code is not None:
                 self.counts[outcome.code] += 1
+            if outcome.code in ("TOOL_NOT_FOUND", INVALID_PARAMETERS):  # what it called, in place of the idle that is
+                refused = outcome.trace["refused"]["tool"]
+                self._keep(outcome.agent_id, ToolResult(tool=refused, success=False, error=outcome.message))
             self.log.add(outcome)
             outcomes.append(outcome)
         self.counts["ticks"] += 1

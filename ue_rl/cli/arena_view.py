@@ -12,6 +12,7 @@ from ue_rl.errors import printable, shorten
 if TYPE_CHECKING:
     from rich.console import Console
 
+_HEAD = "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
 _STYLE = """body{font:15px sans-serif;max-width:72em;margin:2em auto;padding:0 1em}pre{background:#f4f2ec;padding:.6em;
 white-space:pre-wrap}summary{cursor:pointer;padding:.2em}.bad{color:#b00020}li{margin:.1em}"""
 
@@ -46,7 +47,8 @@ def show(screen: Console, rows: list[dict[str, Any]], ends: list[dict[str, Any]]
 
 def ended(end: Mapping[str, Any]) -> str:
     """How an episode ended for an agent."""
-    numbers = ", ".join(f"{name} {value}" for name, value in end["metrics"].items())
+    numbers = ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+                        for name, value in end["metrics"].items())  # fmt: skip
     return f"{end['agent_id']}: the episode was {'won' if end['success'] else 'not won'}: {numbers}"
 
 
@@ -66,13 +68,19 @@ def parts(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(title, text) of all that is known of a decision."""
     trace = row.get("trace", {})
     shown = {"observation": row["observation"], **{name: value for name, value in trace.items() if value}}
-    return [(name, value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False))
-            for name, value in shown.items()]  # fmt: skip
+    return [(name, value if isinstance(value, str) else "\n".join(_lines(value))) for name, value in shown.items()]
+
+
+def _lines(value: Any) -> Iterable[str]:
+    """A line for each part."""
+    if isinstance(value, dict):
+        return (f"{json.dumps(name)}: {json.dumps(part, ensure_ascii=False)}" for name, part in value.items())
+    return (json.dumps(part, ensure_ascii=False) for part in (value if isinstance(value, list) else [value]))
 
 
 def page(title: str, rows: list[dict[str, Any]], ends: list[dict[str, Any]]) -> str:
     """One HTML file: decisions that open, the plans, and how episodes ended."""
-    out = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>",
+    out = [f"{_HEAD}<title>{html.escape(title)}</title><style>{_STYLE}</style>",
            f"<h1>{html.escape(title)}: {len(rows)} decisions</h1>"]  # fmt: skip
     if found := plans(rows):
         out.append("<h2>Plans</h2><ul>")
