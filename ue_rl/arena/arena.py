@@ -246,8 +246,8 @@ class AgentArena:
 
     # -- over HTTP
 
-    def start(self) -> str:
-        """Listens in a thread of its own; returns the URL when it does. `port` is the real one from then on.
+    def start(self) -> LoopServer:
+        """Listens in a thread of its own; returns when it does. `.url` says where; `port` is the real one from then on.
 
         Raises:
             OSError: the address cannot be listened on. MissingPackage: starlette or uvicorn is not installed.
@@ -259,7 +259,7 @@ class AgentArena:
         self._stopped.clear()
         self._server = serve_app(make_app(self), self.host, self.port, "arena", connections=MAX_CONNECTIONS)
         self.port = urlsplit(self._server.url).port or self.port
-        return self._server.url
+        return self._server
 
     def run(self, ready: Callable[[str], None] | None = None) -> None:
         """Listens until Ctrl-C or `stop()`; `ready` gets the URL once it does. Raises as `start`."""
@@ -267,10 +267,10 @@ class AgentArena:
 
     async def run_async(self, ready: Callable[[str], None] | None = None) -> None:
         """As `run`, within an event loop; it ends with its task."""
-        url = self.start()
+        server = self.start()
         try:
             if ready is not None:
-                ready(url)
+                ready(server.url)
             await asyncio.to_thread(self._stopped.wait)
         finally:
             self.stop()
