@@ -18,7 +18,7 @@ from ue_rl.arena.memory import SlidingWindow
 from ue_rl.arena.memory.lines import JsonLines
 from ue_rl.arena.scenes import Foraging
 from ue_rl.arena.types import observation_of
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, ResourceExhausted
 
 
 class Does(AgentBehavior):
@@ -157,6 +157,15 @@ def test_a_call_that_was_refused_comes_back_as_its_result() -> None:
     ]  # fmt: skip
     assert "there is no tool 'format_disk'" in results[1].error
     assert behavior.told.count("format_disk") == 1
+
+
+def test_an_agent_that_leaves_while_it_is_asked_keeps_nobody_waiting() -> None:
+    arena, behavior = AgentArena(deadline=None), Does(lambda _: "idle")
+    arena.register("a", behavior)
+    seat = arena._seat("a")
+    assert seat is not None
+    arena.unregister("a")  # by another thread, after the tick has found its seat
+    assert isinstance(seat.ask(seen(), arena.tools, inline=False).exception(20), ResourceExhausted)
 
 
 def test_an_instance_plays_one_agent() -> None:

@@ -32,24 +32,30 @@ class Worker:
         self._name = name
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._closed = False
+        self._lock = threading.Lock()
 
     def submit(self, job: Callable[[], Any]) -> Future[Any]:
         """Does `job` after those before it; whatever it raises is the future's exception: ResourceExhausted where too
-        many wait.
+        many wait, or it is closed.
         """
         future: Future[Any] = Future()
-        if self._jobs.qsize() >= MAX_WAITING:
-            future.set_exception(ResourceExhausted(f"{MAX_WAITING} jobs wait for {self._name} already"))
-            return future
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._thread.start()
-        self._jobs.put((future, job))
+        with self._lock:
+            if self._closed or self._jobs.qsize() >= MAX_WAITING:
+                why = "has ended" if self._closed else f"has {MAX_WAITING} jobs to do already"
+                future.set_exception(ResourceExhausted(f"the thread {self._name} {why}"))
+                return future
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
+            self._jobs.put((future, job))
         return future
 
     def close(self) -> None:
-        """The thread ends after the job that it is at."""
-        self._jobs.put(None)
+        """The thread ends after the jobs that it has."""
+        with self._lock:
+            self._closed = True
+            self._jobs.put(None)
 
     def _work(self) -> None:
         while (item := self._jobs.get()) is not None:
