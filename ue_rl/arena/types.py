@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from ue_rl.errors import ConfigurationError, shorten
+from ue_rl.errors import ConfigurationError, printable, shorten
 
 IDLE = "idle"
 MAX_REASONING = 2000  # characters that are kept; a model may write without end
@@ -113,7 +113,7 @@ class Observation(Model):
     custom: dict[str, Any] = Field(default_factory=dict, validation_alias=AliasChoices("custom", "custom_data"))
 
     def text(self) -> str:
-        """For minds that read: a few lines, nothing that is empty."""
+        """For minds that read: a few lines, nothing that is empty. No name of the game begins a line of its own."""
         lines = [f"tick {self.tick}; position {_point(self.position)}; health {self.health:g}; energy {self.energy:g}"]
         for title, things in (
             ("resources", self.nearby_resources),
@@ -132,7 +132,7 @@ class Observation(Model):
             lines.append(f"last call: {said.tool} {'done' if said.success else f'failed: {shorten(said.error, 300)}'}")
         if self.custom:
             lines.append("also: " + shorten(json.dumps(self.custom, default=str, sort_keys=True), 600))
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def _point(position: Sequence[float]) -> str:
