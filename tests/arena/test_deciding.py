@@ -168,6 +168,14 @@ def test_an_agent_that_leaves_while_it_is_asked_keeps_nobody_waiting() -> None:
     assert isinstance(seat.ask(seen(), arena.tools, inline=False).exception(20), ResourceExhausted)
 
 
+def test_an_agent_may_end_its_own_episode() -> None:
+    arena = AgentArena(deadline=None)
+    behavior = Does(lambda _: arena.end_episode("a", True, {}, inline=True))
+    arena.register("a", behavior)
+    assert arena.tick([seen()])[0].code is None
+    assert behavior.told == ["start", 1, (True, {})]
+
+
 def test_an_instance_plays_one_agent() -> None:
     arena, behavior = AgentArena(), RulesBehavior()
     arena.register("a", behavior)

@@ -117,7 +117,7 @@ class Seat:
         self.worker = Worker(f"ue_rl-agent-{agent_id}")
         # A subclass of ready rules may wait for whatever it likes: only what its own class says counts.
         self._inline = bool(vars(type(behavior)).get("inline"))
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a behaviour may end its episode within decide()
         self._last_tick: int | None = None
         self._begins = False
         self._pending: Future[Outcome] | None = None
