@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import urllib.request
 from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -356,3 +363,45 @@ def test_a_result_that_cannot_be_sent_is_an_error() -> None:
         with pytest.raises(ToolError, match="cannot be sent") as error:
             arena.execute(name, {})
         assert error.value.code == "TOOL_EXECUTION_FAILED"
+
+
+def test_an_arena_runs_until_it_is_stopped(tmp_path: Path) -> None:
+    """`run` from another thread's stop, and `ue-rl arena serve` until Ctrl-C, while an agent hangs."""
+    urls: SimpleQueue[str] = SimpleQueue()
+    arena = AgentArena.connect(port=0)
+    runs = threading.Thread(target=arena.run, args=(urls.put,))
+    runs.start()
+    with urllib.request.urlopen(urls.get(timeout=20) + "/health", timeout=20) as answer:
+        assert json.loads(answer.read())["status"] == "healthy"
+    arena.stop()
+    runs.join(20)
+    assert not runs.is_alive()
+
+    (tmp_path / "minds.py").write_text(
+        "import time\nfrom ue_rl.arena import AgentBehavior\nclass Hangs(AgentBehavior):\n"
+        "    def decide(self, observation, tools):\n        time.sleep(60)\n"
+    )
+    command = [sys.executable, "-m", "ue_rl", "arena", "serve", "--port", "0", "--agent", "a=minds:Hangs"]
+    command += ["--deadline", "100ms"]
+    served = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert served.stdout is not None
+    url = served.stdout.readline().split()[-1]
+    body = json.dumps({"agent_id": "a", "position": [0, 0, 0]}).encode()
+    with urllib.request.urlopen(f"{url}/observe", body, timeout=20) as answer:
+        assert json.loads(answer.read())["error_code"] == "LLM_TIMEOUT"
+    served.send_signal(signal.SIGINT)
+    _, errors = served.communicate(timeout=20)
+    assert served.returncode == 130
+    assert "Traceback" not in errors
+
+
+async def test_an_arena_runs_in_an_event_loop() -> None:
+    arena = AgentArena.connect(port=0)
+    listening = asyncio.Event()
+    task = asyncio.create_task(arena.run_async(lambda _: listening.set()))
+    await asyncio.wait_for(listening.wait(), 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", arena.port), timeout=5).close()
