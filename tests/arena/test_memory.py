@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ue_rl.arena.backends import LlamaBackend
 from ue_rl.arena.memory import (
     Entry,
     HashingEmbedder,
@@ -18,6 +20,7 @@ from ue_rl.arena.memory import (
     VectorMemory,
 )
 from ue_rl.arena.memory.windows import extract
+from ue_rl.errors import MissingPackage
 
 
 def texts(entries: list[Entry]) -> list[str]:
@@ -215,3 +218,21 @@ def test_an_onnx_model_embeds(tmp_path: Path) -> None:
     for n in range(300):  # more than are embedded at once
         memory.store("north" if n == 7 else "south")
     assert texts(memory.retrieve("north", 1)) == ["north"]
+
+
+@pytest.mark.parametrize(
+    ("package", "command", "make"),
+    [
+        ("faiss", "pip install faiss-cpu", lambda: VectorMemory(index="faiss")),
+        ("tokenizers", "pip install tokenizers", lambda: OnnxEmbedder("model.onnx", "tokenizer.json")),
+        ("llama_cpp", "pip install llama-cpp-python", lambda: LlamaBackend("model.gguf")),
+    ],
+)
+def test_a_package_that_no_extra_has_is_named(
+    package: str, command: str, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingPackage, match=f"needs {package}.*") as error:
+        make()
+    assert error.value.cure == command

@@ -28,8 +28,7 @@ _EXTRAS = {
     "starlette": "arena",
     "uvicorn": "arena",
 }
-
-
+_OWN = {"faiss": "faiss-cpu", "llama_cpp": "llama-cpp-python", "minari": "'minari[hdf5]'", "tokenizers": "tokenizers"}
 _ALL_OF_IT = {
     "AgentArena": "arena",
     "MujocoBridge": "mujoco",
@@ -42,12 +41,14 @@ _ALL_OF_IT = {
 
 
 def install(error: ImportError, what: str = "") -> str:
-    """The command that installs the package whose import failed, with the extra of setup.cfg that has it.
+    """The command that installs the package whose import failed, with the extra of setup.cfg that has it, if one has.
 
     Args:
         what: the name that was asked for; some need more than one package, and one extra has them all.
     """
     package = (error.name or "").partition(".")[0]
+    if package in _OWN:
+        return f"pip install {_OWN[package]}"
     extra = _ALL_OF_IT.get(what.rpartition(".")[2]) or _EXTRAS.get(package, "train")
     return f"pip install 'ue_rl[{extra}]'"
 
