@@ -109,6 +109,12 @@ def test_a_config_is_a_tree_of_files(tmp_path: Path) -> None:
     assert isinstance(mind.memory, VectorMemory)
     assert (mind.memory.capacity, mind.plan_every, config["seed"]) == (5, 2, 3)
     assert AgentArena.play(scene(), mind)[0].ticks == 7
+    (tmp_path / "backend" / "other.yaml").write_text("kind: openai\nmodel: m\nbase_url: http://127.0.0.1:9/v1\n")
+    changed = load_config(main, ["backend=other", "backend.model=big"])
+    assert changed["backend"] == {"kind": "openai", "model": "big", "base_url": "http://127.0.0.1:9/v1"}
+    changed = load_config(main, ["backend.kind=llama"])
+    assert changed["backend"] == {"kind": "llama", "lines": ['{"tool": "idle"}']}, "the file's, but for one setting"
+    assert scene_of(load_config(None, ["scene=crafting", "scene.max_ticks=3"])).name == "crafting"
     assert (tmp_path / "memory-forager.jsonl").exists()
 
 
@@ -131,6 +137,10 @@ def test_a_config_names_embedder_and_who_sums_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "field"),
     [
+        (["episodes=many"], "episodes"), (["seed=-1"], "seed"), (["deadline=soon"], "deadline"), (["llm=3"], "llm"),
+        (["scene=5"], "scene.name"), (["scene.max_ticks=abc"], "scene.max_ticks"), (["scene.size=2"], "scene.size"),
+        (["seed=[1"], "seed"), (["behavior=llm", "backend.kind=scripted", "backend.lines=[a]", "memory.capacity=0"],
+                                "capacity"),
         (["wrong=1"], "wrong"), (["seed"], "set"), (["scene=moon"], "scene"),
         (["scene.name=foraging", "scene.gravity=1"], "scene.gravity"), (["behavior=wizard"], "behavior"),
         (["behavior=nowhere:Class"], "behavior"),

@@ -15,39 +15,79 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+
 from ue_rl.arena.backends import Backend, LlamaBackend, OpenAIBackend, ScriptedBackend
 from ue_rl.arena.behaviors import AgentBehavior, PolicyBehavior, RandomBehavior
 from ue_rl.arena.llm import LLMAgentBehavior
 from ue_rl.arena.memory import EMBEDDERS, MEMORIES, Memory
 from ue_rl.arena.scenes import SCENES, World
 from ue_rl.arena.scenes.rules import RULES
+from ue_rl.arena.types import refused
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.system.loading import loaded
 
 BACKENDS = {"openai": OpenAIBackend, "llama": LlamaBackend, "scripted": ScriptedBackend}
-KEYS = ("scene", "behavior", "episodes", "seed", "deadline", "backend", "memory", "llm")
 _FOLDERS = {"scene": "scenes", "backend": "backend", "memory": "memory"}
+
+
+class Config(BaseModel):
+    """What a file may say."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    scene: Any = "foraging"
+    behavior: str = "rules"
+    episodes: PositiveInt = 1
+    seed: NonNegativeInt | None = 0
+    deadline: PositiveFloat | None = None
+    backend: Any = None
+    memory: Any = None
+    llm: dict[str, Any] = Field(default_factory=dict)
+
+
+class Scene(BaseModel):
+    """A scene and what is changed of it. Smaller fields have no room for what stands in them."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    name: str = "foraging"
+    max_ticks: PositiveInt = 1
+    tick_rate: PositiveFloat = 1.0
+    size: float = Field(15.0, ge=10.0)
+    sight: PositiveFloat = 1.0
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The config of a file, with `key.key=value` put over it; values are YAML.
 
     Raises:
-        ConfigurationError: no such file, not YAML, or a key that there is not.
+        ConfigurationError: no such file, not YAML, a key that there is not, or a value of the wrong type.
     """
     with named_if_missing("a config file"):
         import yaml
 
-    def read(file: Path) -> Any:
+    def read(text: str, field: str) -> Any:
         try:
-            return yaml.safe_load(file.read_text("utf-8"))
-        except (OSError, yaml.YAMLError) as error:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigurationError("not YAML", field=field, got=str(error)) from error
+
+    def text_of(file: Path) -> str:
+        try:
+            return file.read_text("utf-8")
+        except (OSError, ValueError) as error:
             raise ConfigurationError("not a config file", field="config", got=str(error)) from error
 
-    config: Any = {} if path is None else read(path)
+    def read_tree() -> None:
+        for key, folder in _FOLDERS.items():
+            file = None if path is None else path.parent / folder / f"{config.get(key)}.yaml"
+            if file is not None and isinstance(config.get(key), str) and file.exists():
+                config[key] = read(text_of(file), key)
+
+    config: Any = {} if path is None else read(text_of(path), "config")
     if not isinstance(config, dict):
         raise ConfigurationError("a config is a mapping", field="config", got=config)
+    read_tree()  # what they say may be changed
     for each in overrides:
         name, equals, text = each.partition("=")
         *groups, last = name.split(".")
@@ -55,17 +95,25 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, A
             raise ConfigurationError("not an override", field="set", expected="key=value or group.key=value", got=each)
         at = config
         for group in groups:
-            at[group] = at[group] if isinstance(at.get(group), dict) else {}
-            at = at[group]
-        at[last] = yaml.safe_load(text)
-    for key, folder in _FOLDERS.items():
-        file = None if path is None else path.parent / folder / f"{config.get(key)}.yaml"
-        if file is not None and isinstance(config.get(key), str) and file.exists():
-            config[key] = read(file)
+            known = at.get(group)
+            short = {"name" if group == "scene" else "kind": known} if isinstance(known, str) else {}
+            at[group] = at = known if isinstance(known, dict) else short
+        at[last] = read(text, name)
+        read_tree()  # another one may be named
     for key in config:
-        if key not in KEYS:
-            raise ConfigurationError("no such key", field=str(key), expected=", ".join(KEYS), cure=nearest(key, KEYS))
-    return config
+        if key not in Config.model_fields:
+            raise ConfigurationError("no such key", field=str(key), expected=", ".join(Config.model_fields),
+                                     cure=nearest(str(key), Config.model_fields))  # fmt: skip
+    return dict(_checked(Config, config))
+
+
+def _checked(kind: type[BaseModel], given: Any, field: str = "") -> dict[str, Any]:
+    try:
+        return kind.model_validate(given).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        wrong = refused(error, "a wrong setting")
+        wrong.field = ".".join(filter(None, [field, wrong.field]))
+        raise wrong from error
 
 
 def scene_of(config: Mapping[str, Any]) -> type[World]:
@@ -74,16 +122,14 @@ def scene_of(config: Mapping[str, Any]) -> type[World]:
     Raises:
         ConfigurationError: there is none of that name.
     """
-    given = config.get("scene", "foraging")
-    name = given.get("name") if isinstance(given, Mapping) else given
-    found: Any = SCENES.get(str(name)) if ":" not in str(name) else loaded(str(name), "scene")
+    given = config.get("scene", {})
+    changed = _checked(Scene, given if isinstance(given, Mapping) else {"name": given}, "scene")
+    name = changed.pop("name", "foraging")
+    found: Any = loaded(name, "scene") if ":" in name else SCENES.get(name)
     if not (isinstance(found, type) and issubclass(found, World)):
         raise ConfigurationError(
             "no such scene", field="scene", expected=f"{', '.join(SCENES)} or module:Class", got=name
         )
-    changed = {key: value for key, value in given.items() if key != "name"} if isinstance(given, Mapping) else {}
-    if unknown := [key for key in changed if key not in ("max_ticks", "tick_rate", "size", "sight")]:
-        raise ConfigurationError("a scene has no such setting", field=f"scene.{unknown[0]}")
     return type(found.__name__, (found,), changed) if changed else found
 
 
@@ -99,7 +145,7 @@ def behaviors_of(
         ConfigurationError: what the config names does not exist, or does not take what it says.
     """
     name = str(named or config.get("behavior", "rules"))
-    backend = _chosen("backend", config.get("backend", {}), BACKENDS) if name == "llm" else None
+    backend = _chosen("backend", config.get("backend"), BACKENDS) if name == "llm" else None
     return {agent: _behavior(name, agent, config, scene, backend, folder) for agent in scene.agents}
 
 
@@ -107,7 +153,7 @@ def _behavior(
     name: str, agent: str, config: Mapping[str, Any], scene: type[World], backend: Backend | None, folder: Path | None
 ) -> AgentBehavior:
     if backend is not None:
-        memory = _memory(config.get("memory", {}), backend, folder and folder / f"memory-{agent}.jsonl")
+        memory = _memory(config.get("memory") or {}, backend, folder and folder / f"memory-{agent}.jsonl")
         mind: AgentBehavior = _made(
             "llm", lambda **options: LLMAgentBehavior(backend, memory, **options), config.get("llm", {})
         )
@@ -149,6 +195,8 @@ def _chosen(field: str, given: Any, kinds: Mapping[str, Any]) -> Any:
 def _made(field: str, kind: Any, options: Mapping[str, Any]) -> Any:
     try:
         return kind(**options)
-    except TypeError as error:
+    except ConfigurationError:
+        raise
+    except (TypeError, ValueError) as error:
         raise ConfigurationError("a setting that does not exist, or is of the wrong type", field=field,
                                  got=str(error)) from error  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.arena.memory.lines import JsonLines
+from ue_rl.errors import ConfigurationError
 
 MAX_TEXT = 4000  # characters of an entry
 _log = logging.getLogger("ue_rl.arena")
@@ -67,6 +68,8 @@ class Memory(abc.ABC):
         """Forgets all."""
 
     def _open(self, path: Path | str | None) -> None:
+        if self.capacity < 1:
+            raise ConfigurationError("a memory has room for one entry at least", field="capacity", got=self.capacity)
         if path is not None:
             self._file = JsonLines(Path(path))
             found = [Entry.of(row) for row in self._file.read()]
