@@ -93,7 +93,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, A
         *groups, last = name.split(".")
         if not equals or not all((*groups, last)):
             raise ConfigurationError("not an override", field="set", expected="key=value or group.key=value", got=each)
-        at = config
+        at: Any = config
         for group in groups:
             known = at.get(group)
             short = {"name" if group == "scene" else "kind": known} if isinstance(known, str) else {}

@@ -30,8 +30,9 @@ class RunLog:
     def __init__(self, folder: Path | str | None = None) -> None:
         self.folder = None if folder is None else Path(folder)
         self.recent: deque[Outcome] = deque(maxlen=SHOWN)
-        self._files = {} if self.folder is None else {name: JsonLines(self.folder / name)
-                                                      for name in (DECISIONS, SUMMARIES)}  # fmt: skip
+        self._files: dict[str, JsonLines] = {}
+        if self.folder is not None:
+            self._files = {name: JsonLines(self.folder / name) for name in (DECISIONS, SUMMARIES)}
 
     def add(self, outcome: Outcome) -> None:
         """Writes one decision."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ue_rl.arena.behaviors import AgentBehavior
 from ue_rl.arena.bridge_world import BridgeWorld
@@ -56,7 +56,7 @@ class Episode:
             self.codes[outcome.code] = self.codes.get(outcome.code, 0) + 1
 
 
-_OF_EVENT = {  # what stands in its data
+_OF_EVENT: dict[str, dict[str, Any]] = {  # what stands in its data
     "reset": {"seed": (int, type(None)), "hash": str}, "tick": {"hash": str},
     "decision": {"agent_id": str, "tool": str, "params": dict, "reasoning": str},
 }  # fmt: skip

@@ -7,7 +7,7 @@ are answered from the agent's last observation.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pydantic import FiniteFloat, NonNegativeFloat
@@ -23,7 +23,7 @@ Command = dict[str, Any]
 def standard_tools(seen: Mapping[str, Observation]) -> ToolRegistry:
     """The registry; `seen` has each agent's last observation."""
     registry = ToolRegistry.of(Queries(seen), hidden=("agent",))
-    for (*names,), function, description in COMMANDS:
+    for names, function, description in COMMANDS:
         for name in names:
             registry.add(function, name, description)
     return registry
@@ -61,7 +61,7 @@ def _nothing() -> Command:
     return {}
 
 
-COMMANDS = (  # names, what it takes, what a mind reads of it
+COMMANDS: tuple[tuple[tuple[str, ...], Callable[..., Command], str], ...] = (  # names, parameters, description
     (("move_to", "navigate_to"), _walk, "Walk to a point."),
     (("stop_movement",), _nothing, "Stop walking."),
     (("rotate_to_face", "rotate"), _at_point, "Turn towards a point."),

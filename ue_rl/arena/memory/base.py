@@ -34,7 +34,8 @@ class Entry:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Entry | None:
         """What `dump` gave; None where it is something else."""
-        entry = cls(**{"text": None, **{name: row[name] for name in cls.__dataclass_fields__ if name in row}})
+        given: dict[str, Any] = {name: row[name] for name in cls.__dataclass_fields__ if name in row}
+        entry = cls(**{"text": None, **given})
         texts = isinstance(entry.text, str) and isinstance(entry.kind, str)
         return entry if texts and isinstance(entry.tick, int) and isinstance(entry.priority, (int, float)) else None
 

@@ -78,14 +78,14 @@ class OnnxEmbedder:
     def __init__(
         self, path: Path | str, tokenizer: Path | str | Callable[[str], Sequence[int]], longest: int = 256
     ) -> None:
+        self._ids: Any = tokenizer
         with named_if_missing("OnnxEmbedder"):
             runtime: Any = import_module("onnxruntime")
             if not callable(tokenizer):
                 read: Any = import_module("tokenizers").Tokenizer.from_file(str(tokenizer))
-                tokenizer = lambda text: read.encode(text).ids  # noqa: E731
+                self._ids = lambda text: read.encode(text).ids
         self._session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         self._inputs = [each.name for each in self._session.get_inputs()]
-        self._ids: Callable[[str], Sequence[int]] = tokenizer
         self._longest = longest
         self.size = int(self._session.get_outputs()[0].shape[-1])
 
@@ -134,4 +134,5 @@ class ApiEmbedder:
 
 def _of_length_one(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(lengths > 0, lengths, 1)
+    rows /= np.where(lengths > 0, lengths, 1)
+    return rows
