@@ -18,8 +18,6 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ray.tune.registry import register_env
-
 from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import FORM, Restarts
 from ue_rl.engines.transport import EnginesTransport
@@ -173,6 +171,8 @@ def register(name: str = NAME) -> None:
     `gym_env_vectorize_mode="vector_entry_point"`, and does not tell a vector env which runner it is in: {worker_index}
     is 0 in all of them, so let engines be started ({port} is always a free one).
     """
+    from ray.tune.registry import register_env  # here: engines are opened, and their words refused, without Ray too
+
     register_env(name, make_env)
     register_env(f"{name}_agents", make_agents_env)
 
