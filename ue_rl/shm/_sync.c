@@ -20,6 +20,7 @@
 
 #include "../system/_arrays.h"
 #include "../system/_platform.h"
+#include "../system/_spin.h"
 #include "_checks.h"
 
 /* What a flag says to whoever publishes. Its owner writes it; the other side only takes ON_FUTEX back to AWAKE, so that
@@ -41,6 +42,8 @@ typedef struct {
     int64_t spin_ns;
     /* what earlier waits have shown; one thread waits at a time, and a race would cost a worse guess */
     int64_t nap, quiet_until;
+    Cores cores;
+    int rule;
     int failed_spins;
     int by_yield; /* waits in a row that ended with the first yield: the other side runs on this very core */
     unsigned long long waits, sleeps;
@@ -132,6 +135,7 @@ static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
     self->futex = futex && HAS_FUTEX;
     self->nap = SHORTEST_NAP;
     self->spin_ns = (int64_t)(spin_us * 1000);
+    self->rule = getenv("UE_RL_RULE") ? atoi(getenv("UE_RL_RULE")) : 1;
     return 0;
 }
 
@@ -252,8 +256,45 @@ static int moved(Bell *self, uint64_t seq, uint32_t pos)
     return load64(self->peer_seq) != seq || (self->peer_ring && load32(self->peer_ring) != pos);
 }
 
+static int spin_new(Bell *self, uint64_t seq, uint32_t pos)
+{
+    int64_t begun, now, before, longest = self->spin_ns;
+    int i;
+    for (i = 0; i < 64; i++) {
+        if (moved(self, seq, pos)) return 1;
+        relax();
+    }
+    begun = now_ns();
+    look_at_cores(&self->cores, begun);
+    if (begun < self->cores.not_before) return 0;
+    if (self->failed_spins >= 8 && self->waits % 32 && longest > BRIEF) longest = BRIEF;
+    for (before = begun; before - begun < longest; before = now) {
+        for (i = 0; i < 16; i++) {
+            if (moved(self, seq, pos)) {
+                self->failed_spins = 0;
+                return 1;
+            }
+            relax();
+        }
+        now = now_ns();
+        if (now - before > PUSHED_OFF) {
+            cores_are_short(&self->cores, now);
+            return moved(self, seq, pos);
+        }
+    }
+    if (self->failed_spins < 8) self->failed_spins++;
+    return 0;
+}
+
+static int spin_old(Bell *self, uint64_t seq, uint32_t pos);
 /* Polls, without the GIL, for as long as earlier waits make it worth while. Did something move? */
 static int spin(Bell *self, uint64_t seq, uint32_t pos)
+{
+    if (self->rule == 0) return spin_old(self, seq, pos);
+    if (self->rule == 2) return 0;
+    return spin_new(self, seq, pos);
+}
+static int spin_old(Bell *self, uint64_t seq, uint32_t pos)
 {
     int64_t begun, before, passed = 0, longest = self->spin_ns;
     int i, yields = 0;
@@ -363,6 +404,7 @@ static int wait_held(Bell *self, uint64_t seq, uint32_t pos, long slice)
         if (sleeps && on_socket) outcome = block_on_socket(self, seq, pos);
 #endif
         if (sleeps && !on_socket) block_in_memory(self, seq, pos, slice);
+        if (sleeps && self->rule == 1) look_at_cores(&self->cores, now_ns());
         Py_END_ALLOW_THREADS
         self->sleeps += (unsigned)sleeps;
 #ifdef _WIN32
@@ -515,6 +557,13 @@ static PyObject *bell_ask(PyObject *base, PyObject *source)
     return ring_peer(self) ? NULL : PyLong_FromLong(ASKED);
 }
 
+/* Is this the right answer to the last request, and no message beside it? */
+static int answered(Bell *self, uint32_t pos)
+{
+    return load64(self->peer_seq) == self->expected && load64(self->answered) == self->asked &&
+           !(self->peer_ring && load32(self->peer_ring) != pos);
+}
+
 static PyObject *bell_answer(PyObject *base, PyObject *const *args, Py_ssize_t nargs)
 {
     Bell *self = (Bell *)base;
@@ -526,9 +575,7 @@ static PyObject *bell_answer(PyObject *base, PyObject *const *args, Py_ssize_t n
     pos = as_u32(args[0]);
     slice = PyLong_AsLong(args[1]);
     if (PyErr_Occurred() || !wait_for(self, self->expected - 1, pos, slice)) return NULL;
-    return PyBool_FromLong(load64(self->peer_seq) == self->expected && load64(self->answered) == self->asked &&
-                           !(self->peer_ring && load32(self->peer_ring) != pos) &&
-                           take_bound(self, &bad) == 0);
+    return PyBool_FromLong(answered(self, pos) && take_bound(self, &bad) == 0);
 }
 
 static PyObject *bell_take(PyObject *base, PyObject *unused)
@@ -597,6 +644,8 @@ static PyType_Slot bell_slots[] = {{Py_tp_doc, (void *)bell_doc},
                                    {Py_tp_new, PyType_GenericNew},
                                    {0, NULL}};
 static PyType_Spec bell_spec = {"ue_rl.shm._sync.Bell", sizeof(Bell), 0, Py_TPFLAGS_DEFAULT, bell_slots};
+
+#include "_bells.h"
 
 /* -- single words: (buffer, offset, ..) */
 
@@ -759,9 +808,13 @@ static PyMethodDef methods[] = {
 
 static int exec_module(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&bell_spec);
-    int failed = type == NULL || PyModule_AddType(module, (PyTypeObject *)type);
-    Py_XDECREF(type);
+    PyType_Spec *const specs[] = {&bell_spec, &bells_spec};
+    int failed = 0, i;
+    for (i = 0; !failed && i < 2; i++) {
+        PyObject *type = PyType_FromSpec(specs[i]);
+        failed = type == NULL || PyModule_AddType(module, (PyTypeObject *)type);
+        Py_XDECREF(type);
+    }
     return failed ? -1 : PyModule_AddIntConstant(module, "HAS_FUTEX", HAS_FUTEX);
 }
 
