@@ -47,9 +47,6 @@ CARRIERS: dict[str, tuple[Callable[..., ProcessHandle], dict[str, Any]]] = {
     "memory": (run_shm_in_process, {}),
     "memory, upgraded": (functools.partial(run_in_process, upgrader=ShmUpgrader()), {"transport": "shm"}),
 }
-for _r in "012":
-    for _n in ("memory", "memory, upgraded"):
-        CARRIERS[f"{_n}/{_r}"] = CARRIERS[_n]
 TEXT, MEMORY = list(CARRIERS)[:2], list(CARRIERS)[2:]
 QUANTITIES = ("median", "p90", "mean", "trainer CPU", "engine CPU")
 Figures = dict[str, float]  # by QUANTITIES, in us
@@ -83,8 +80,6 @@ class Contender:
 
     def __init__(self, enter: Callable[[Any], Any], carrier: str) -> None:
         run, options = CARRIERS[carrier]
-        if "/" in carrier:
-            os.environ["UE_RL_RULE"] = carrier[-1]
         engine = enter(run(functools.partial(Ticking, ENVS)))
         self._env = enter(contextlib.closing(ue_rl.connect(engine.url, monitor=False, **options)))
         self._engine_cpu = cpu_clock(engine.process.pid)

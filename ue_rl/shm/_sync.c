@@ -28,9 +28,8 @@
  * expects. ALWAYS_RING: an engine that can neither wait on nor wake a futex. */
 enum { AWAKE = 0, ON_FUTEX = 1, ON_SOCKET = 2, ALWAYS_RING = 3 };
 
-/* Nanoseconds. A nap is a fifth of the wait so far. DESCHEDULED: a yield that took this long gave the core to another
- * process; then this side spins only briefly for QUIET. BRIEF: how long it spins where spinning has failed before. */
-enum { SHORTEST_NAP = 20000, LONGEST_NAP = 2000000, DESCHEDULED = 100000, QUIET = 50000000, BRIEF = 2000 };
+/* Nanoseconds. A nap is a fifth of the wait so far. BRIEF: how long a side spins where spinning has failed before. */
+enum { SHORTEST_NAP = 20000, LONGEST_NAP = 2000000, BRIEF = 2000 };
 
 typedef struct {
     PyObject_HEAD
@@ -41,11 +40,9 @@ typedef struct {
     int futex;
     int64_t spin_ns;
     /* what earlier waits have shown; one thread waits at a time, and a race would cost a worse guess */
-    int64_t nap, quiet_until;
+    int64_t nap;
     Cores cores;
-    int rule;
     int failed_spins;
-    int by_yield; /* waits in a row that ended with the first yield: the other side runs on this very core */
     unsigned long long waits, sleeps;
     /* bind(): what `ask` writes and `answer` checks */
     Py_buffer bound[9];
@@ -135,7 +132,6 @@ static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
     self->futex = futex && HAS_FUTEX;
     self->nap = SHORTEST_NAP;
     self->spin_ns = (int64_t)(spin_us * 1000);
-    self->rule = getenv("UE_RL_RULE") ? atoi(getenv("UE_RL_RULE")) : 1;
     return 0;
 }
 
@@ -256,7 +252,8 @@ static int moved(Bell *self, uint64_t seq, uint32_t pos)
     return load64(self->peer_seq) != seq || (self->peer_ring && load32(self->peer_ring) != pos);
 }
 
-static int spin_new(Bell *self, uint64_t seq, uint32_t pos)
+/* Polls, without the GIL, for as long as earlier waits make it worth while. Did something move? */
+static int spin(Bell *self, uint64_t seq, uint32_t pos)
 {
     int64_t begun, now, before, longest = self->spin_ns;
     int i;
@@ -265,11 +262,12 @@ static int spin_new(Bell *self, uint64_t seq, uint32_t pos)
         relax();
     }
     begun = now_ns();
-    look_at_cores(&self->cores, begun);
-    if (begun < self->cores.not_before) return 0;
+    if (!may_spin(&self->cores, begun)) return 0;
+    /* After eight failures the other side takes longer than spinning lasts: spin briefly, in full in one of 32
+     * waits. */
     if (self->failed_spins >= 8 && self->waits % 32 && longest > BRIEF) longest = BRIEF;
     for (before = begun; before - begun < longest; before = now) {
-        for (i = 0; i < 16; i++) {
+        for (i = 0; i < 32; i++) {
             if (moved(self, seq, pos)) {
                 self->failed_spins = 0;
                 return 1;
@@ -280,58 +278,6 @@ static int spin_new(Bell *self, uint64_t seq, uint32_t pos)
         if (now - before > PUSHED_OFF) {
             cores_are_short(&self->cores, now);
             return moved(self, seq, pos);
-        }
-    }
-    if (self->failed_spins < 8) self->failed_spins++;
-    return 0;
-}
-
-static int spin_old(Bell *self, uint64_t seq, uint32_t pos);
-/* Polls, without the GIL, for as long as earlier waits make it worth while. Did something move? */
-static int spin(Bell *self, uint64_t seq, uint32_t pos)
-{
-    if (self->rule == 0) return spin_old(self, seq, pos);
-    if (self->rule == 2) return 0;
-    return spin_new(self, seq, pos);
-}
-static int spin_old(Bell *self, uint64_t seq, uint32_t pos)
-{
-    int64_t begun, before, passed = 0, longest = self->spin_ns;
-    int i, yields = 0;
-    if (self->by_yield >= 4) { /* give the other side the core at once */
-        /* Now and then sleep for a moment instead: who wakes up is put on an idle core, if there is one by now. */
-        if (++self->by_yield % 256 == 16) sleep_ns(1000);
-        else yield_core();
-        if (moved(self, seq, pos)) return 1;
-        self->by_yield = 0;
-    }
-    /* After eight failures the other side takes longer than spinning lasts: spin briefly, in full in one of 32
-     * waits. */
-    if (self->failed_spins >= 8 && self->waits % 32 && longest > BRIEF) longest = BRIEF;
-    for (i = 0; i < 64; i++) {
-        if (moved(self, seq, pos)) return 1;
-        relax();
-    }
-    begun = now_ns();
-    if (begun < self->quiet_until && longest > BRIEF) longest = BRIEF;
-    while (passed < longest) {
-        for (i = 0; i < 32; i++) {
-            if (moved(self, seq, pos)) {
-                self->failed_spins = 0;
-                self->by_yield = yields == 1 && i == 0 ? self->by_yield + 1 : 0;
-                return 1;
-            }
-            relax();
-        }
-        passed = now_ns() - begun;
-        if (passed > 5000) { /* the other side may be waiting for this core */
-            before = now_ns();
-            yield_core();
-            yields++;
-            if (now_ns() - before > DESCHEDULED && !moved(self, seq, pos)) {
-                self->quiet_until = now_ns() + QUIET;
-                break;
-            }
         }
     }
     if (self->failed_spins < 8) self->failed_spins++;
@@ -404,7 +350,7 @@ static int wait_held(Bell *self, uint64_t seq, uint32_t pos, long slice)
         if (sleeps && on_socket) outcome = block_on_socket(self, seq, pos);
 #endif
         if (sleeps && !on_socket) block_in_memory(self, seq, pos, slice);
-        if (sleeps && self->rule == 1) look_at_cores(&self->cores, now_ns());
+        if (sleeps) look_at_cores(&self->cores, now_ns());
         Py_END_ALLOW_THREADS
         self->sleeps += (unsigned)sleeps;
 #ifdef _WIN32
