@@ -25,7 +25,6 @@ class Together(Protocol):
             None: nobody was asked, one of them may not be, or not with these. Otherwise what is still to be sent to
             each; [] in the usual case: nothing to any.
         """
-        ...
 
     def collect(self) -> tuple[float, ...] | None:
         """Waits for a slice, and takes all answers into the arrays of all engines (`join`).
@@ -33,4 +32,3 @@ class Together(Protocol):
         Returns:
             seconds from `ask` to each answer; None: nothing was taken, and each connection is to go on by itself.
         """
-        ...

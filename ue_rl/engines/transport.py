@@ -131,15 +131,9 @@ class EnginesTransport(BaseTransport):
         if resets is None and not self._some_lost and not self._some_act:
             self._ask_all(actions)
             return
-<<<<<<< HEAD
+        self._part_ways()
         if resets is None:
             self._check_step(actions, ())
-=======
-        self._part_ways()
-        begin = () if resets is None or resets.env_ids is None else resets.env_ids
-        if not begin:
-            self._check_step(actions, begin)
->>>>>>> 757f0ca (WIP: several engines in one call; no spinning where cores are short)
         self._stepping, self._whole, self._asked = True, False, []
         self._since = perf_counter()
         self.buffers.lost.clear()
@@ -166,6 +160,7 @@ class EnginesTransport(BaseTransport):
         """The usual step: in one go where that can be, else engine by engine."""
         if not self._joined:
             self._join()
+        self._since = perf_counter()
         left = None if self._together is None else self._together.ask(actions, self._again)
         if left is None:
             self._part_ways()
@@ -175,7 +170,6 @@ class EnginesTransport(BaseTransport):
         if self.buffers.lost:
             self.buffers.lost.clear()
         if left:
-            self._since = perf_counter()
             self._go_apart(left)
 
     def _join(self) -> None:
@@ -284,7 +278,6 @@ class EnginesTransport(BaseTransport):
                 self._took.append(took)
                 self._note_episodes()
                 return
-            self._since = perf_counter()
             self._go_apart([b""] * len(self._parts))
         if self._whole:
             self._collect_all()

@@ -120,7 +120,6 @@ class Bells(Protocol):
 
     def ask(self, actions: Any, /) -> bool:
         """As Bell.ask of each with its own rows; False: one of them may not be asked, or not with these: nobody was."""
-        ...
 
     def answer(self, positions: list[int], slice_ms: int, /) -> tuple[float, ...] | None:
         """As Bell.answer of each, with its `pos`; then all are copied into the arrays of all.
@@ -131,7 +130,6 @@ class Bells(Protocol):
         Raises:
             ConnectionResetError, ValueError, KeyboardInterrupt: see Bell.wait.
         """
-        ...
 
 
 def set_slice(sock: socket.socket, slice_ms: int) -> None:
