@@ -1,14 +1,14 @@
 """A step where people train: beside busy processes, behind slow engines, with trainers that think; a markdown table.
 
     python benchmarks/bench_busy.py [--busy 0,1,2,4] [--think 0,0.5,2] [--engine 0,1,5,16] [--carriers text,..]
-                                    [--seconds 0.4] [--rounds 3] [--json FILE]
+                                    [--seconds 0.4] [--rounds 5] [--json FILE] [--show FILE ..]
 
 A cell is so many busy processes beside trainer and engine, a trainer that thinks for so many ms before each step, and
 an engine whose step takes so many ms; both compute, in CPU time. In each cell all carriers take turns, for `--seconds`
 a round. The time of a step is what an iteration takes beyond the trainer's own thinking: a carrier that uses up the
-trainer's share of a core pays for it there. CPU a step is what each side uses beyond its thinking and its tick. The
-table gives median / p90 / mean in us, CPU of the trainer + the engine, and last how the mean and the p90 of shared
-memory compare with the better text carrier.
+trainer's share of a core pays for it there. CPU a step is what each side uses beyond its thinking and its tick. Every
+figure is the median of the rounds'. The table gives median / p90 / mean in us, CPU of trainer + engine, and last
+the median of the rounds' ratios of shared memory to text, by the mean and by the p90.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ CARRIERS: dict[str, tuple[Callable[..., ProcessHandle], dict[str, Any]]] = {
     "memory": (run_shm_in_process, {}),
     "memory, upgraded": (functools.partial(run_in_process, upgrader=ShmUpgrader()), {"transport": "shm"}),
 }
-TEXT, MEMORY = list(CARRIERS)[:2], list(CARRIERS)[2:]
 QUANTITIES = ("median", "p90", "mean", "trainer CPU", "engine CPU")
-Figures = dict[str, float]  # by QUANTITIES, in us
+Figures = dict[str, list[float]]  # by QUANTITIES, in us, of each round
 
 
 def compute(seconds: float) -> None:
@@ -76,7 +75,7 @@ def cpu_clock(process: int) -> Callable[[], float]:
 
 
 class Contender:
-    """A carrier's engine and env, and what was seen of them in the present cell."""
+    """A carrier's engine and env."""
 
     def __init__(self, enter: Callable[[Any], Any], carrier: str) -> None:
         run, options = CARRIERS[carrier]
@@ -84,15 +83,9 @@ class Contender:
         self._env = enter(contextlib.closing(ue_rl.connect(engine.url, monitor=False, **options)))
         self._engine_cpu = cpu_clock(engine.process.pid)
         self._env.reset()
-        self.begin()
 
-    def begin(self) -> None:
-        """A new cell."""
-        self._took: list[float] = []
-        self._cpu: list[tuple[float, float]] = []
-
-    def run(self, think: float, tick: float, seconds: float) -> None:
-        """Takes steps for so long, three at least."""
+    def run(self, think: float, tick: float, seconds: float) -> tuple[float, ...]:
+        """Takes steps for so long, three at least; QUANTITIES of this round."""
         env, clock, took = self._env, time.perf_counter, list[float]()
         actions = np.zeros((ENVS, ACT), np.float32)
         actions[0, 0] = tick / PER_UNIT
@@ -106,15 +99,8 @@ class Contender:
             env.step(actions)
             took.append((clock() - begun - think) * 1e6)
         used = time.process_time() - mine - len(took) * think, self._engine_cpu() - engines - len(took) * tick
-        self._cpu.append((used[0] / len(took) * 1e6, used[1] / len(took) * 1e6))
-        self._took += took
-
-    def figures(self) -> Figures:
-        """Of the present cell."""
-        took = self._took
-        cpu = [statistics.median(side) for side in zip(*self._cpu, strict=True)]
-        found = (statistics.median(took), float(np.percentile(took, 90)), statistics.fmean(took), *cpu)
-        return dict(zip(QUANTITIES, (round(value, 1) for value in found), strict=True))
+        cpu = [side / len(took) * 1e6 for side in used]
+        return statistics.median(took), float(np.percentile(took, 90)), statistics.fmean(took), *cpu
 
 
 @contextlib.contextmanager
@@ -139,21 +125,26 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         for count in arguments.busy:
             with busy(int(count)):
                 for think, tick in itertools.product(arguments.think, arguments.engine):
-                    for contender in contenders.values():
-                        contender.begin()
-                    for _, contender in itertools.product(range(arguments.rounds), contenders.values()):
-                        contender.run(think / 1e3, tick / 1e3, arguments.seconds)
-                    figures = {name: contender.figures() for name, contender in contenders.items()}
+                    seen: dict[str, list[tuple[float, ...]]] = {name: [] for name in contenders}
+                    for _, (name, contender) in itertools.product(range(arguments.rounds), contenders.items()):
+                        seen[name].append(contender.run(think / 1e3, tick / 1e3, arguments.seconds))
+                    figures: dict[str, Figures] = {
+                        name: {
+                            quantity: [round(value, 1) for value in values]
+                            for quantity, values in zip(QUANTITIES, zip(*rounds, strict=True), strict=True)
+                        }
+                        for name, rounds in seen.items()
+                    }
                     cells.append({"busy": int(count), "think": think, "engine": tick, "carriers": figures})
     return cells
 
 
 def ratio(cell: dict[str, Any], quantity: str) -> str:
-    """The slower shared memory against the faster text."""
-    figures = cell["carriers"]
-    text = [figures[name][quantity] for name in TEXT if name in figures]
-    memory = [figures[name][quantity] for name in MEMORY if name in figures]
-    return f"{max(memory) / min(text):.2f}" if text and memory else ""
+    """Shared memory to text."""
+    if not {"text", "memory"} <= cell["carriers"].keys():
+        return ""
+    text, memory = (cell["carriers"][name][quantity] for name in ("text", "memory"))
+    return f"{statistics.median(b / a for a, b in zip(text, memory, strict=True)):.2f}"
 
 
 def show(cells: Sequence[dict[str, Any]]) -> None:
@@ -161,11 +152,10 @@ def show(cells: Sequence[dict[str, Any]]) -> None:
     carriers = list(cells[0]["carriers"])
     rows = []
     for cell in cells:
-        figures = [
-            f"{seen['median']:,.0f} / {seen['p90']:,.0f} / {seen['mean']:,.0f}, "
-            f"{seen['trainer CPU']:,.0f} + {seen['engine CPU']:,.0f}"
-            for seen in cell["carriers"].values()
-        ]
+        figures = []
+        for seen in cell["carriers"].values():
+            p50, p90, mean, trainer, engine = (f"{statistics.median(seen[name]):,.0f}" for name in QUANTITIES)
+            figures.append(f"{p50} / {p90} / {mean}, {trainer} + {engine}")
         where = tuple(f"{cell[key]:g}" for key in ("busy", "think", "engine"))
         rows.append((*where, *figures, *(ratio(cell, quantity) for quantity in ("mean", "p90"))))
     title = f"A step of {ENVS} envs: median / p90 / mean, CPU of trainer + engine, us"
@@ -184,13 +174,16 @@ def main() -> None:
     parser.add_argument("--engine", type=numbers, default="0,1,5,16", help="of the engine in a step, ms")
     parser.add_argument("--carriers", type=lambda text: text.split("+"), default=list(CARRIERS), help="which")
     parser.add_argument("--seconds", type=float, default=0.4, help="of each carrier in each round of a cell")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--show", type=Path, help="only prints the table of these figures")
+    parser.add_argument("--show", type=Path, nargs="+", help="only prints the table of these files' figures")
     arguments = parser.parse_args()
-    cells = json.loads(arguments.show.read_text("utf-8")) if arguments.show else measure(arguments)
+    if arguments.show:
+        cells = [cell for file in arguments.show for cell in json.loads(file.read_text("utf-8"))]
+    else:
+        cells = measure(arguments)
     if arguments.json:
-        arguments.json.write_text(json.dumps(cells, indent=1) + "\n", "utf-8")
+        arguments.json.write_text("[\n" + ",\n".join(map(json.dumps, cells)) + "\n]\n", "utf-8")
     show(cells)
 
 

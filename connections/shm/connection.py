@@ -253,8 +253,8 @@ class SharedMemoryConnection(BaseTransport):
         """See BaseTransport.join. Not where an answer is more than observations, rewards and flags."""
         mine = [each for each in transports if isinstance(each, SharedMemoryConnection)]
         rings = [each._ring for each in mine if each._ring is not None]
-        plain = all(each._agent_reader is each._mask_reader is each.image is None for each in mine)
-        if not plain or len(rings) != len(transports):
+        more = [(each._agent_reader, each._mask_reader, each.image) for each in mine]
+        if len(rings) != len(transports) or any(each != (None, None, None) for each in more):
             return None
         return MemoryTogether(
             mine, [each._bell for each in mine], rings, buffers, min(each._watch.slice_ms for each in mine)

@@ -109,7 +109,8 @@ class TextTogether:
         if at != len(fill):
             if isinstance(at, tuple):
                 self._links[at[1]].failed(-at[0])
-            return self._give_back()
+            self._give_back()
+            return None
         start = 0
         try:
             for connection, codec, wiring, link, count in zip(
@@ -118,11 +119,13 @@ class TextTogether:
                 mine = connection.buffers
                 end = start + count
                 if codec.decode_states(data, mine, None, start, end, link.number) != len(mine.pending):
-                    return self._give_back()
+                    self._give_back()
+                    return None
                 wiring.heard(data, start, end)
                 start += stride
         except UeRlError:
-            return self._give_back()
+            self._give_back()
+            return None
         for into, source in self._copies:
             into[...] = source
         for connection, rows in zip(self._connections, self._rows, strict=True):
