@@ -74,6 +74,7 @@ static PyObject *bells_ask(PyObject *base, PyObject *source)
     may = may_ask(self, &actions);
     for (i = 0; may && i < PyTuple_GET_SIZE(self->bells); i++) {
         Bell *bell = bell_at(self, i);
+        if (!is_bound(bell)) break; /* released by another thread: to ring a doorbell may let go of the GIL */
         memcpy(bell->bound[ACTIONS].buf, from, (size_t)bell->bound[ACTIONS].len);
         from += bell->bound[ACTIONS].len;
         bell->expected++;
@@ -117,6 +118,9 @@ static int answers(Bells *self, PyObject *positions, int64_t stop, PyObject *too
         if (!(seconds = PyFloat_FromDouble((double)(now - self->asked_at) * 1e-9))) return -1;
         PyTuple_SET_ITEM(took, i, seconds);
     }
+    /* another thread may have released one while a later one was waited for */
+    for (i = 0; i < PyTuple_GET_SIZE(took); i++)
+        if (!is_bound(bell_at(self, i))) return -1;
     return 1;
 }
 

@@ -1,11 +1,11 @@
 /* Are there cores for a wait that spins?
  *
  * Who spins uses up the share of a core that the scheduler has for it, and pays when it next wants to run. To yield
- * makes it worse: from Linux 6.18 on, who yields comes last. On two cores beside two busy processes, with a trainer that
- * thinks 0.5 ms, a step took 2 to 4 ms in the mean where both sides spun and yielded, and 0.6 ms where both blocked at
- * once, which is what text over a socket needs, too. So nobody spins who was lately pushed off its core, in a spin or
- * between two waits. A look whether that is over costs some ms where it is not: each comes twice as late as the one
- * before. Read by its engines in C++ and C#, too (samples/cpp/ue_rl_bridge.hpp, samples/unity/UeRlSharedMemory.cs).
+ * makes it worse: from Linux 6.18 on, who yields comes last. On two cores beside two busy processes, with a trainer
+ * that thinks 0.5 ms, a step took 2 to 4 ms in the mean where both sides spun and yielded, and 0.6 ms where both
+ * blocked at once, as text over a socket does. So nobody spins who was lately pushed off its core, in a spin or between
+ * two waits. A look whether that is over costs some ms where it is not: each comes twice as late as the one before.
+ * Engines in C++ and C# hold to it, too (samples/cpp/ue_rl_bridge.hpp, samples/unity/UeRlSharedMemory.cs).
  */
 #ifndef UE_RL_SPIN_H
 #define UE_RL_SPIN_H

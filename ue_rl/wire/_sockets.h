@@ -139,7 +139,8 @@ static PyObject *receive_lines(PyObject *self, PyObject *const *args, Py_ssize_t
                    22, count))
         return NULL;
     n = fds->len / 4;
-    if (fill->len != n * 4 || wanted->len != n || (count > 4 && came->len != n * 8) || stride < 1 || stride > INT32_MAX || stride > data->len / (n ? n : 1))
+    if (fill->len != n * 4 || wanted->len != n || (count > 4 && came->len != n * 8) || stride < 1 ||
+        stride > INT32_MAX || stride > data->len / (n ? n : 1))
         PyErr_SetString(PyExc_ValueError, "fds, data, fill and wanted disagree");
     for (i = 0; !PyErr_Occurred() && i < n; i++)
         if (((int32_t *)fill->buf)[i] > stride) PyErr_SetString(PyExc_ValueError, "fill is beyond its region");
