@@ -14,7 +14,7 @@ import os
 import socket
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,14 @@ from numpy.typing import NDArray
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
+from ue_rl.carriers.together import Together
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.connections.shm.held import Held
 from ue_rl.connections.shm.plain import PlainSteps
 from ue_rl.connections.shm.requests import copy_actions, note_resets, reset_entries, reset_ids
 from ue_rl.connections.shm.rows import AgentReader, MaskReader
+from ue_rl.connections.shm.together import MemoryTogether
 from ue_rl.connections.shm.torch_upload import TorchUpload
 from ue_rl.connections.shm.upgrade import UpgradeRefused, check_name, check_offered, propose
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, unasked
@@ -43,7 +45,7 @@ from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
 from ue_rl.system.compiled import load
 from ue_rl.wire.refusals import nonfinite_action
-from ue_rl.wire.session import Event
+from ue_rl.wire.session import Event, State
 
 _LARGE = 1 << 16  # bytes of observations: from here on a new array costs less than a copy
 
@@ -245,6 +247,29 @@ class SharedMemoryConnection(BaseTransport):
         self.memory.resets[:] = 0
         self.buffers.pending[:] = 1
         self._mixed, self._who_acts = False, None
+
+    @classmethod
+    def join(cls, transports: Sequence[BaseTransport], buffers: StepBuffers) -> Together | None:
+        """See BaseTransport.join. Not where an answer is more than observations, rewards and flags."""
+        mine = [each for each in transports if isinstance(each, SharedMemoryConnection)]
+        rings = [each._ring for each in mine if each._ring is not None]
+        more = [(each._agent_reader, each._mask_reader, each.image) for each in mine]
+        if len(rings) != len(transports) or any(each != (None, None, None) for each in more):
+            return None
+        return MemoryTogether(
+            mine, [each._bell for each in mine], rings, buffers, min(each._watch.slice_ms for each in mine)
+        )
+
+    def ready_for_all(self) -> bool:
+        """Makes ready for a step of all envs; False: it is not, and send_actions() says why."""
+        if self._session.state is not State.READY:
+            return False
+        if self._mixed:
+            try:
+                self._ask_all()
+            except UeRlError:
+                return False
+        return True
 
     def _collect(self) -> None:
         if self.buffers.given:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,11 @@ from numpy.typing import NDArray
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
+from ue_rl.carriers.together import Together
 from ue_rl.connections.tcp.greeting import accept_seconds, open_env_links, shake_hands
 from ue_rl.connections.tcp.link import Link, engine_gone, engine_late
 from ue_rl.connections.tcp.numbers import Numbers, ask_anything
+from ue_rl.connections.tcp.together import TextTogether
 from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
 from ue_rl.errors import (
     ConfigurationError,
@@ -55,6 +59,9 @@ class TcpConnection(BaseTransport):
             handshake may be the plugin's, which names no CHANNEL. Others, whose readers are right, get none.
         timeout, connect_timeout, wait: see BaseTransport. compiled: see ue_rl.wire.Codec.
 
+    Attributes:
+        in_use: a call uses the sockets, and closes them itself where the connection is `dropped` meanwhile; see `used`.
+
     Raises:
         ConfigurationError: an invalid argument.
     """
@@ -87,7 +94,7 @@ class TcpConnection(BaseTransport):
         self._wiring: Wiring | None = None
         self._numbers: Numbers | None = None  # where the engine numbers its answers
         self._rows_due = 0
-        self._using = self._dropped = False
+        self.in_use = self.dropped = False
         self._nuls = False
         self._accept_seconds = 0.0  # on top of the deadline of the first answer
 
@@ -190,11 +197,11 @@ class TcpConnection(BaseTransport):
 
     def _drop(self) -> None:
         """Ends the connection at once. One that a thread waits on is closed there: its number could be reused."""
-        self._dropped = True
+        self.dropped = True
         links = self._links()
         for link in links:
             link.shut_down()
-        if not self._using:
+        if not self.in_use:
             for link in links:
                 link.close()
 
@@ -203,24 +210,52 @@ class TcpConnection(BaseTransport):
         return {*links, *([self._admin] if self._admin else [])}
 
     def _use(self) -> None:
-        """Before sockets are used; `_used` follows. In this order: `_drop` in another thread may come at any moment."""
-        self._using = True
-        if self._dropped:
-            self._used()
+        """Before sockets are used; `used` follows. In this order: `_drop` in another thread may come at any moment."""
+        self.in_use = True
+        if self.dropped:
+            self.used()
             raise engine_gone("the connection was closed")
 
-    def _used(self) -> None:
-        self._using = False
-        if self._dropped:
+    def used(self) -> None:
+        """The sockets are not used any more."""
+        self.in_use = False
+        if self.dropped:
             for link in self._links():
                 link.close()
 
     def forked(self) -> None:
         """See BaseTransport.forked; the thread that may wait is the parent's."""
-        self._using = False
+        self.in_use = False
         super().forked()
 
+    @property
+    def codec(self) -> Codec:
+        """Of its session."""
+        return self._codec
+
     # -- requests and answers
+
+    @classmethod
+    def join(cls, transports: Sequence[BaseTransport], buffers: StepBuffers) -> Together | None:
+        """See BaseTransport.join. On shared channels with compiled kernels on POSIX, without agents, masks and NULs."""
+        mine = [each for each in transports if isinstance(each, TcpConnection)]
+        wirings = [each._wiring for each in mine if isinstance(each._wiring, SharedWiring) and not each._nuls]
+        plain = all(each.codec.kernels == "compiled" and not each.spec.groups for each in mine)
+        if os.name != "posix" or not plain or buffers.masks.size or len(wirings) != len(transports):
+            return None
+        return TextTogether(mine, wirings, buffers)
+
+    def _finish_asking(self, left: bytes) -> None:
+        self._use()
+        try:
+            self._rows_due = self._expect(None, steps=True)
+            if left:
+                assert self._wiring is not None
+                self._wiring.links[0].send(left, time.monotonic() + self.timeout)
+        except EngineDisconnected as error:
+            raise self._ended(error) from error
+        finally:
+            self.used()
 
     def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
         check_actions(self.spec, actions)
@@ -238,7 +273,7 @@ class TcpConnection(BaseTransport):
         except EngineDisconnected as error:
             raise self._ended(error) from error
         finally:
-            self._used()
+            self.used()
 
     def _collect(self) -> None:
         assert self._wiring is not None
@@ -251,7 +286,7 @@ class TcpConnection(BaseTransport):
         except EngineTimeout as error:
             raise self._late(error) from error
         finally:
-            self._used()
+            self.used()
 
     def _late(self, error: EngineTimeout) -> EngineTimeout:
         """What to say of an engine that did not answer in time."""
@@ -293,7 +328,7 @@ class TcpConnection(BaseTransport):
         try:
             return self._answer_to(line, link)
         finally:
-            self._used()
+            self.used()
 
     def _answer_to(self, line: bytes, link: Link) -> bytes:
         """Sends a call on the first connection, and waits for its answer."""

@@ -133,11 +133,15 @@ class Link:
         try:
             return bool(self.sock.recv(1, socket.MSG_PEEK))
         except OSError as error:
-            if not _would_block(error):  # the system says it only once; the next send or receive fails, too
-                self._broken = error
+            if not _would_block(error):  # the next send or receive fails, too
+                self.failed(error.errno or 0)
             return False
         finally:
             self.sock.setblocking(True)
+
+    def failed(self, number: int) -> None:
+        """Its socket failed so where others received from it: the system says it only once."""
+        self._broken = OSError(number, os.strerror(number))
 
     def hung_up(self) -> bool:
         """Has the peer closed its end? Looks without waiting; False where the system cannot tell (only Linux can)."""

@@ -86,8 +86,12 @@ class SharedWiring:
                 assert numbers is not None
                 numbers.end_of_rows(link.lines.data, start, end, link.number)  # raises, or the line is dropped
             due -= answered
-            if self._fields.watching:
-                say_unknown(self._fields, link.lines.data, start, end, 1 in buffers.dones.tobytes())
+            self.heard(link.lines.data, start, end)
+
+    def heard(self, data: bytearray, start: int, end: int) -> None:
+        """The line data[start:end] was read."""
+        if self._fields.watching:
+            say_unknown(self._fields, data, start, end, 1 in self._buffers.dones.tobytes())
 
     def unanswered(self) -> list[int]:
         """After a timeout: the envs that it was waited for."""

@@ -371,6 +371,7 @@ private:
 #endif
 #ifdef __linux__
 #include <linux/futex.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #endif
 
@@ -1842,18 +1843,44 @@ public:
     std::uint64_t asked() const { return header->action_seq.load(std::memory_order_acquire); }
 
     // Busy-waits for a request; for a shorter time where that fails again and again. Now and then for the full time: to
-    // be woken takes longer than the trainer, so who blocks once would find no reason to spin ever again.
+    // be woken takes longer than the trainer, so who blocks once would find no reason to spin ever again. Not at all for
+    // a while after this thread was pushed off its core: who spins where cores are short waits longer for its turn. Each
+    // further such while is twice as long (ue_rl/system/_spin.h).
     bool spin() {
         const double begun = seconds(), end = begun + (++waits_ % 32 ? spin_us_ : 300) * 1e-6;
+        if (begun - looked_ > 1e-3) look_at_cores(begun);
+        if (begun < no_spin_before_) return false;
+        double before = begun;
         for (int i = 1; asked() == seen; i++) {
 #if defined(__x86_64__) || defined(__i386__)
             __builtin_ia32_pause();
 #endif
             if (i % 64) continue;
-            if (seconds() > end) return spin_us_ = std::max(spin_us_ / 2, 2.0), false;
+            const double now = seconds();
+            if (now - before > 100e-6) return cores_are_short(now), asked() != seen;
+            if (now > end) return spin_us_ = std::max(spin_us_ / 2, 2.0), false;
+            before = now;
         }
         spin_us_ = std::min(std::max(spin_us_, (seconds() - begun) * 1e6) * 2, 300.0);
         return true;
+    }
+
+    // Counts this thread's switches: was it pushed off its core since the last time? Unknown where it has blocked since.
+    void look_at_cores(double now) {
+#ifdef __linux__
+        rusage used;
+        if (getrusage(RUSAGE_THREAD, &used)) return;
+        const double cpu = static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                           static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+        if (used.ru_nivcsw != pushed_ && used.ru_nvcsw == blocked_ && now - looked_ - (cpu - cpu_) > 100e-6)
+            cores_are_short(now);
+        cpu_ = cpu, blocked_ = used.ru_nvcsw, pushed_ = used.ru_nivcsw;
+#endif
+        looked_ = now;
+    }
+    void cores_are_short(double now) {
+        if (now >= no_spin_before_) pause_ = now < no_spin_before_ + pause_ ? std::min(2 * pause_, 1.6) : 0.05;
+        no_spin_before_ = now + pause_;
     }
 
     // By name, without a socket: blocks for 20 ms at most, or until there is a request.
@@ -1899,7 +1926,9 @@ private:
     unsigned char *base_ = nullptr, *present_ = nullptr;
     std::size_t size_ = 0;
     bool linked_ = false;
-    double spin_us_ = 300;
+    double spin_us_ = 300, no_spin_before_ = 0, pause_ = 0;
+    double looked_ = 0, cpu_ = 0;  // seconds: when switches were counted, and this thread's CPU time then
+    long blocked_ = 0, pushed_ = 0;
     unsigned waits_ = 0;
 #ifdef _WIN32
     HANDLE mapping_ = nullptr;
@@ -2199,7 +2228,7 @@ private:
         }
         if (asked_) return look(*segment), asked_ && advance();
         if (segment->asked() == segment->seen && !(wait_ms && segment->spin())) {
-            if (wait_ms) wait(*segment, wait_ms);
+            if (wait_ms) wait(*segment, wait_ms), segment->look_at_cores(detail::seconds());
             look(*segment);
         } else if (detail::seconds() >= next_look_) {
             look(*segment);  // also where requests come without a pause

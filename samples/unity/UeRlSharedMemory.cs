@@ -29,6 +29,10 @@ namespace UeRl
         private UeRlSegment _segment; // on offer, or of the session
         private bool _inMemory;
         private bool _told; // why there is nothing to offer has been logged
+        // Who was off its core for so long made room for another process, and spins no more for a while: where cores are
+        // short it would only wait longer for its turn. Each further such while is twice as long.
+        private const double PushedOff = 100e-6, FirstPause = 0.05, LongestPause = 1.6;
+        private double _noSpinBefore, _pause;
         private double _spin = LongestSpin;
         private int _waits;
 
@@ -88,11 +92,22 @@ namespace UeRl
             UeRlSegment segment = _segment;
             // now and then at full length: else a busy moment would make each later wait block
             double begun = Now, longest = ++_waits % 32 == 0 ? LongestSpin : _spin;
+            double before = begun;
+            if (begun < _noSpinBefore) longest = 0;
             while (segment.Asked() == segment.Seen)
             {
-                if (Now - begun < longest)
+                double now = Now;
+                if (now - before > PushedOff)
                 {
-                    Thread.Yield(); // where both sides share a core, the other one needs it
+                    if (now >= _noSpinBefore)
+                        _pause = now < _noSpinBefore + _pause ? Math.Min(2 * _pause, LongestPause) : FirstPause;
+                    _noSpinBefore = now + _pause;
+                    longest = 0;
+                }
+                before = now;
+                if (now - begun < longest)
+                {
+                    Thread.SpinWait(20); // to yield would put it behind everyone else who waits for this core
                     continue;
                 }
                 _spin = Math.Max(_spin / 2, ShortestSpin);

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.carriers.checks import acting, check_actions, check_finite, check_reset, expect, listed, live_agents
+from ue_rl.carriers.together import Together
 from ue_rl.errors import (
     ActionError,
     CommandFailed,
@@ -108,6 +109,34 @@ class BaseTransport(Transport):
         raise UnsupportedByEngine(
             f"{self.carries} has no requests beside the steps", field=line[:40].decode("ascii", "replace")
         )
+
+    # -- several of them (ue_rl/engines/)
+
+    @classmethod
+    def join(cls, transports: Sequence[BaseTransport], buffers: StepBuffers) -> Together | None:
+        """What asks and reads these in one go; None where there is no such thing for them.
+
+        Args:
+            transports: connected, of this class. buffers: of all their engines, one's rows behind the other's.
+        """
+        return None
+
+    def was_asked(self, left: bytes = b"") -> None:
+        """`Together.ask` has asked for a step here, and from now on this connection goes on by itself.
+
+        Args:
+            left: what is still to be sent.
+        """
+        self._session.on(_ASK)
+        try:
+            self.buffers.infos.clear()
+            self._finish_asking(left)
+        except BaseException as error:
+            self._died(error)
+            raise
+
+    def _finish_asking(self, left: bytes) -> None:
+        """Sends it; where there may be any."""
 
     # -- after a loss
 

@@ -30,7 +30,7 @@ SURVIVABLE = (TransportError, ProtocolError)
 _ARRAYS = ("obs", "rewards", "dones", "truncated", "present")
 
 
-_KEPT = 1024  # steps whose latencies are remembered
+KEPT = 1024  # steps whose latencies are remembered
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class EnginePart:
         self.asked: Sequence[int] | None = None
         self._not_before = 0.0  # time.monotonic() seconds of the next start
         self._settings: dict[tuple[object, ...], str] = {}
-        self.answered_after: deque[float] = deque(maxlen=_KEPT)
+        self.answered_after: deque[float] = deque(maxlen=KEPT)
         self._latest: float | None = None  # the last of these when the present life began
         self._lives, self._closed = 0, False
         self._last_number = 0  # that a request of any of its connections had (FEATURES=SEQ)
@@ -105,7 +105,7 @@ class EnginePart:
         self._agents, self._first_row = agents, first_env * agents
         self.rows = slice(self._first_row, self._first_row + len(self.envs) * agents)
         self._all = buffers
-        self._bind()
+        self.bind()
 
     def rows_of(self, envs: Sequence[int]) -> list[int]:
         """The rows of these envs, both counted over all engines."""
@@ -118,8 +118,8 @@ class EnginePart:
         self._whole: list[tuple[Array, Array]] = []
         self.copies: list[tuple[Array, Array]] = []
 
-    def _bind(self) -> None:
-        """Pairs each array of all engines with this one's."""
+    def bind(self) -> None:
+        """Pairs each array of all engines with this one's, which `BaseTransport.join` may have put elsewhere."""
         mine, everything = self._buffers, self._all
         assert mine is not None
         arrays = (*_ARRAYS[: None if self.spec.groups else -1], *(("masks",) if everything.masks.size else ()))
@@ -213,7 +213,7 @@ class EnginePart:
             transport.close()
         self._latest = self.answered_after[-1] if self.answered_after else None
         if self._lives:
-            self._bind()
+            self.bind()
         self._lives += 1
 
     def _replace(self, transport: BaseTransport) -> None:

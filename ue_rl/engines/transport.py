@@ -10,6 +10,7 @@ import functools
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
@@ -20,12 +21,13 @@ from numpy.typing import NDArray
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions, check_finite
+from ue_rl.carriers.together import Together
 from ue_rl.engines.asking import check_owed, split_resets, too_late
 from ue_rl.engines.calling import Asked, answer_of
 from ue_rl.engines.lifecycle import Life, Listener
 from ue_rl.engines.merging import merged, merged_facts
 from ue_rl.engines.opening import open_together
-from ue_rl.engines.part import SURVIVABLE, Engine, EnginePart
+from ue_rl.engines.part import KEPT, SURVIVABLE, Engine, EnginePart
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.errors import ConfigurationError, ConnectionUnusable, EngineTimeout, UeRlError
@@ -67,7 +69,10 @@ class EnginesTransport(BaseTransport):
         self._unanswered: dict[int, Mapping[str, float] | None] = {}  # what was drawn for resets not answered yet
         self._drew: Draw | None = None  # who drew it
         self._asked: list[EnginePart] = []
-        self._stepping = self._whole = self._some_lost = self._some_over = False
+        self._stepping = self._whole = self._some_lost = self._some_over = self._at_once = False
+        self._together: Together | None = None  # all engines, since `_joined`
+        self._joined = self._again = False  # `again`: the last request was made and answered in one go
+        self._took: deque[tuple[float, ...]] = deque(maxlen=KEPT)  # latencies of all parts that they do not have yet
         self.restarts = restarts
         super().__init__()
         self.lives: list[Life] = [part.life for part in self._parts]
@@ -84,6 +89,7 @@ class EnginesTransport(BaseTransport):
 
     def latencies(self, engine: int) -> NDArray[np.float64]:
         """Seconds from a step's request to this engine's answer, of its last 1024 steps, oldest first."""
+        self._part_ways()
         return self._parts[engine].latencies()
 
     # -- opening
@@ -125,6 +131,7 @@ class EnginesTransport(BaseTransport):
         if resets is None and not self._some_lost and not self._some_act:
             self._ask_all(actions)
             return
+        self._part_ways()
         if resets is None:
             self._check_step(actions, ())
         self._stepping, self._whole, self._asked = True, False, []
@@ -150,7 +157,49 @@ class EnginesTransport(BaseTransport):
                 self._reset(*wanted[part])
 
     def _ask_all(self, actions: NDArray[np.float32]) -> None:
-        """The usual step. Every connection checks its own rows; here only what would be found too late."""
+        """The usual step: in one go where that can be, else engine by engine."""
+        if not self._joined:
+            self._join()
+        self._since = perf_counter()
+        left = None if self._together is None else self._together.ask(actions, self._again)
+        if left is None:
+            self._part_ways()
+            self._ask_each(actions)
+            return
+        self._stepping, self._whole, self._asked, self._at_once = True, True, self._parts, not left
+        if self.buffers.lost:
+            self.buffers.lost.clear()
+        if left:
+            self._go_apart(left)
+
+    def _join(self) -> None:
+        """All engines are there."""
+        transports = [part.transport for part in self._parts if part.transport is not None]
+        self._joined = True
+        if self._several and len({type(transport) for transport in transports}) == 1:
+            self._together = transports[0].join(transports, self.buffers)
+            for part in self._parts:
+                part.bind()
+
+    def _part_ways(self) -> None:
+        """What follows is engine by engine: gives every part the latencies of the steps before."""
+        self._again = False
+        for part, took in zip(self._parts, zip(*self._took, strict=True), strict=False):
+            part.answered_after.extend(took)
+        self._took.clear()
+
+    def _go_apart(self, left: Sequence[bytes]) -> None:
+        """What was asked in one go is answered engine by engine."""
+        self._part_ways()
+        self._asked = []
+        for part, rest in zip(self._parts, left, strict=True):
+            assert part.transport is not None
+            part.asked = None
+            self._request(part, functools.partial(part.transport.was_asked, rest))
+        self._whole = len(self._asked) == len(self._parts)
+
+    def _ask_each(self, actions: NDArray[np.float32]) -> None:
+        """Every connection checks its own rows; here only what would be found too late."""
         if self._several:
             if getattr(actions, "shape", None) != self._shape:
                 check_actions(self.spec, actions)
@@ -183,6 +232,7 @@ class EnginesTransport(BaseTransport):
             check_owed(self._owed, begin, self._parts)
 
     def _ask_resets(self, resets: Resets) -> None:
+        self._part_ways()
         self._stepping, self._whole, self._asked = False, False, []
         self.buffers.lost.clear()
         wanted = split_resets(resets, self._parts)
@@ -219,6 +269,16 @@ class EnginesTransport(BaseTransport):
     # -- answers
 
     def _collect(self) -> None:
+        if self._at_once:
+            assert self._together is not None
+            self._at_once = False
+            took = self._together.collect()
+            if took is not None:
+                self._again = True
+                self._took.append(took)
+                self._note_episodes()
+                return
+            self._go_apart([b""] * len(self._parts))
         if self._whole:
             self._collect_all()
         else:
@@ -295,6 +355,8 @@ class EnginesTransport(BaseTransport):
         """Raises what ends the connection; otherwise the engine's envs are owed a reset."""
         if self._session.ended:  # by another thread: nothing was lost
             raise error
+        self._part_ways()
+        self._together, self._joined = None, False
         part.lose(error)
         self._owed.update(part.envs)
         self._some_lost = True

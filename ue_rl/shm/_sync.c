@@ -20,6 +20,7 @@
 
 #include "../system/_arrays.h"
 #include "../system/_platform.h"
+#include "../system/_spin.h"
 #include "_checks.h"
 
 /* What a flag says to whoever publishes. Its owner writes it; the other side only takes ON_FUTEX back to AWAKE, so that
@@ -27,9 +28,8 @@
  * expects. ALWAYS_RING: an engine that can neither wait on nor wake a futex. */
 enum { AWAKE = 0, ON_FUTEX = 1, ON_SOCKET = 2, ALWAYS_RING = 3 };
 
-/* Nanoseconds. A nap is a fifth of the wait so far. DESCHEDULED: a yield that took this long gave the core to another
- * process; then this side spins only briefly for QUIET. BRIEF: how long it spins where spinning has failed before. */
-enum { SHORTEST_NAP = 20000, LONGEST_NAP = 2000000, DESCHEDULED = 100000, QUIET = 50000000, BRIEF = 2000 };
+/* Nanoseconds. A nap is a fifth of the wait so far. BRIEF: how long a side spins where spinning has failed before. */
+enum { SHORTEST_NAP = 20000, LONGEST_NAP = 2000000, BRIEF = 2000 };
 
 typedef struct {
     PyObject_HEAD
@@ -40,9 +40,9 @@ typedef struct {
     int futex;
     int64_t spin_ns;
     /* what earlier waits have shown; one thread waits at a time, and a race would cost a worse guess */
-    int64_t nap, quiet_until;
+    int64_t nap;
+    Cores cores;
     int failed_spins;
-    int by_yield; /* waits in a row that ended with the first yield: the other side runs on this very core */
     unsigned long long waits, sleeps;
     /* bind(): what `ask` writes and `answer` checks */
     Py_buffer bound[9];
@@ -255,42 +255,29 @@ static int moved(Bell *self, uint64_t seq, uint32_t pos)
 /* Polls, without the GIL, for as long as earlier waits make it worth while. Did something move? */
 static int spin(Bell *self, uint64_t seq, uint32_t pos)
 {
-    int64_t begun, before, passed = 0, longest = self->spin_ns;
-    int i, yields = 0;
-    if (self->by_yield >= 4) { /* give the other side the core at once */
-        /* Now and then sleep for a moment instead: who wakes up is put on an idle core, if there is one by now. */
-        if (++self->by_yield % 256 == 16) sleep_ns(1000);
-        else yield_core();
-        if (moved(self, seq, pos)) return 1;
-        self->by_yield = 0;
-    }
-    /* After eight failures the other side takes longer than spinning lasts: spin briefly, in full in one of 32
-     * waits. */
-    if (self->failed_spins >= 8 && self->waits % 32 && longest > BRIEF) longest = BRIEF;
+    int64_t begun, now, before, longest = self->spin_ns;
+    int i;
     for (i = 0; i < 64; i++) {
         if (moved(self, seq, pos)) return 1;
         relax();
     }
     begun = now_ns();
-    if (begun < self->quiet_until && longest > BRIEF) longest = BRIEF;
-    while (passed < longest) {
+    if (!may_spin(&self->cores, begun)) return 0;
+    /* After eight failures the other side takes longer than spinning lasts: spin briefly, in full in one of 32
+     * waits. */
+    if (self->failed_spins >= 8 && self->waits % 32 && longest > BRIEF) longest = BRIEF;
+    for (before = begun; before - begun < longest; before = now) {
         for (i = 0; i < 32; i++) {
             if (moved(self, seq, pos)) {
                 self->failed_spins = 0;
-                self->by_yield = yields == 1 && i == 0 ? self->by_yield + 1 : 0;
                 return 1;
             }
             relax();
         }
-        passed = now_ns() - begun;
-        if (passed > 5000) { /* the other side may be waiting for this core */
-            before = now_ns();
-            yield_core();
-            yields++;
-            if (now_ns() - before > DESCHEDULED && !moved(self, seq, pos)) {
-                self->quiet_until = now_ns() + QUIET;
-                break;
-            }
+        now = now_ns();
+        if (now - before > PUSHED_OFF) {
+            cores_are_short(&self->cores, now);
+            return moved(self, seq, pos);
         }
     }
     if (self->failed_spins < 8) self->failed_spins++;
@@ -363,6 +350,7 @@ static int wait_held(Bell *self, uint64_t seq, uint32_t pos, long slice)
         if (sleeps && on_socket) outcome = block_on_socket(self, seq, pos);
 #endif
         if (sleeps && !on_socket) block_in_memory(self, seq, pos, slice);
+        if (sleeps) look_at_cores(&self->cores, now_ns());
         Py_END_ALLOW_THREADS
         self->sleeps += (unsigned)sleeps;
 #ifdef _WIN32
@@ -515,6 +503,13 @@ static PyObject *bell_ask(PyObject *base, PyObject *source)
     return ring_peer(self) ? NULL : PyLong_FromLong(ASKED);
 }
 
+/* Is this the right answer to the last request, and no message beside it? */
+static int answered(Bell *self, uint32_t pos)
+{
+    return load64(self->peer_seq) == self->expected && load64(self->answered) == self->asked &&
+           !(self->peer_ring && load32(self->peer_ring) != pos);
+}
+
 static PyObject *bell_answer(PyObject *base, PyObject *const *args, Py_ssize_t nargs)
 {
     Bell *self = (Bell *)base;
@@ -526,9 +521,7 @@ static PyObject *bell_answer(PyObject *base, PyObject *const *args, Py_ssize_t n
     pos = as_u32(args[0]);
     slice = PyLong_AsLong(args[1]);
     if (PyErr_Occurred() || !wait_for(self, self->expected - 1, pos, slice)) return NULL;
-    return PyBool_FromLong(load64(self->peer_seq) == self->expected && load64(self->answered) == self->asked &&
-                           !(self->peer_ring && load32(self->peer_ring) != pos) &&
-                           take_bound(self, &bad) == 0);
+    return PyBool_FromLong(answered(self, pos) && take_bound(self, &bad) == 0);
 }
 
 static PyObject *bell_take(PyObject *base, PyObject *unused)
@@ -597,6 +590,8 @@ static PyType_Slot bell_slots[] = {{Py_tp_doc, (void *)bell_doc},
                                    {Py_tp_new, PyType_GenericNew},
                                    {0, NULL}};
 static PyType_Spec bell_spec = {"ue_rl.shm._sync.Bell", sizeof(Bell), 0, Py_TPFLAGS_DEFAULT, bell_slots};
+
+#include "_bells.h"
 
 /* -- single words: (buffer, offset, ..) */
 
@@ -759,9 +754,13 @@ static PyMethodDef methods[] = {
 
 static int exec_module(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&bell_spec);
-    int failed = type == NULL || PyModule_AddType(module, (PyTypeObject *)type);
-    Py_XDECREF(type);
+    PyType_Spec *const specs[] = {&bell_spec, &bells_spec};
+    int failed = 0, i;
+    for (i = 0; !failed && i < 2; i++) {
+        PyObject *type = PyType_FromSpec(specs[i]);
+        failed = type == NULL || PyModule_AddType(module, (PyTypeObject *)type);
+        Py_XDECREF(type);
+    }
     return failed ? -1 : PyModule_AddIntConstant(module, "HAS_FUTEX", HAS_FUTEX);
 }
 

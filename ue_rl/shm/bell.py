@@ -111,6 +111,27 @@ class Bell(Protocol):
         """Lets go of buffer, arrays and socket, or, while another thread waits here, as soon as that wait has ended."""
 
 
+class Bells(Protocol):
+    """Several engines' Bells, each bound with `taken`: all asked in one call, and all answers taken in one.
+
+    Made of a tuple of Bells and the arrays obs, rewards, dones and truncated of all of them, one engine's rows behind
+    the other's. Whatever is not as usual is for the caller to find out, one Bell after the other.
+    """
+
+    def ask(self, actions: Any, /) -> bool:
+        """As Bell.ask of each with its own rows; False: one of them may not be asked, or not with these: nobody was."""
+
+    def answer(self, positions: list[int], slice_ms: int, /) -> tuple[float, ...] | None:
+        """As Bell.answer of each, with its `pos`; then all are copied into the arrays of all.
+
+        Returns:
+            seconds from `ask` to each answer, in order; None: not each is there and right, and nothing was copied.
+
+        Raises:
+            ConnectionResetError, ValueError, KeyboardInterrupt: see Bell.wait.
+        """
+
+
 def set_slice(sock: socket.socket, slice_ms: int) -> None:
     """Makes every wait on a Bell's socket end after `slice_ms` milliseconds, 1 to 999; a Bell does not do it itself."""
     sock.setblocking(True)

@@ -29,7 +29,7 @@ LONGEST_SPIN = ENGINE_SPIN_US / 1e6
 SERVER_TURN = 5e-3
 SERVER_SLICE_MS = 2
 # sched_yield() normally returns within a microsecond. If it took this long, another process was given the core: leave
-# the core to it for a while. The same limit stands in _sync.c. With one of two cores hogged, a step takes 226 us when
+# the core to it for a while. With one of two cores hogged, a step takes 226 us when
 # the client keeps spinning and 43 us when it blocks at once.
 DESCHEDULED = 100e-6
 

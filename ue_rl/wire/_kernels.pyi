@@ -103,6 +103,7 @@ def receive_lines(
     wanted: NDArray[np.uint8],
     spin_us: int,
     slice_ms: int,
+    came: NDArray[np.float64] | None = None,
     /,
 ) -> int | tuple[int, int]: ...
 def send_lines(fds: NDArray[np.int32], lines: list[bytes], /) -> int | tuple[int, int]: ...

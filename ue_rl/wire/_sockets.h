@@ -120,35 +120,42 @@ static int receive_line(int fd, char *region, Py_ssize_t stride, int32_t *have, 
     return *have > 0 && region[*have - 1] == '\n';
 }
 
-/* receive_lines(fds, data, stride, fill, wanted, spin_us, slice_ms): receives until each wanted socket's region ends in
- * a newline. Returns num_envs when done; otherwise the first unfinished env (see receive_line), or (-errno, env). */
+/* receive_lines(fds, data, stride, fill, wanted, spin_us, slice_ms, came=None): receives until each wanted socket's
+ * region ends in a newline; `came` receives the seconds until then. Returns num_envs when done; otherwise the first
+ * unfinished env (see receive_line), or (-errno, env). */
 static PyObject *receive_lines(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const Dtype *const dtypes[] = {&INT32, &UINT8, &INT32, &UINT8};
-    Py_buffer views[4], *fds = views, *data = views + 1, *fill = views + 2, *wanted = views + 3;
+    static const Dtype float64 = {"float64", "d", 8};
+    static const Dtype *const dtypes[] = {&INT32, &UINT8, &INT32, &UINT8, &float64};
+    Py_buffer views[5], *fds = views, *data = views + 1, *fill = views + 2, *wanted = views + 3, *came = views + 4;
     Py_ssize_t stride, i, n;
     long spin, slice;
-    int problem = 0;
-    int64_t stop = 0;
-    if (nargs != 7) return PyErr_Format(PyExc_TypeError, "receive_lines takes 7 arguments");
+    int problem = 0, count = nargs == 8 && args[7] != Py_None ? 5 : 4;
+    int64_t stop = 0, begun = now_ns();
+    if (nargs != 7 && nargs != 8) return PyErr_Format(PyExc_TypeError, "receive_lines takes 7 or 8 arguments");
     stride = PyLong_AsSsize_t(args[2]), spin = PyLong_AsLong(args[5]), slice = PyLong_AsLong(args[6]);
     if (PyErr_Occurred()) return NULL;
-    if (get_arrays((PyObject *const[]){args[0], args[1], args[3], args[4]}, views, dtypes, 6, 4)) return NULL;
+    if (get_arrays((PyObject *const[]){args[0], args[1], args[3], args[4], count > 4 ? args[7] : NULL}, views, dtypes,
+                   22, count))
+        return NULL;
     n = fds->len / 4;
-    if (fill->len != n * 4 || wanted->len != n || stride < 1 || stride > INT32_MAX || stride > data->len / (n ? n : 1))
+    if (fill->len != n * 4 || wanted->len != n || (count > 4 && came->len != n * 8) || stride < 1 ||
+        stride > INT32_MAX || stride > data->len / (n ? n : 1))
         PyErr_SetString(PyExc_ValueError, "fds, data, fill and wanted disagree");
     for (i = 0; !PyErr_Occurred() && i < n; i++)
         if (((int32_t *)fill->buf)[i] > stride) PyErr_SetString(PyExc_ValueError, "fill is beyond its region");
     if (!PyErr_Occurred()) {
         const uint8_t *want = wanted->buf;
         Py_BEGIN_ALLOW_THREADS
-        for (i = 0; i < n; i++)
+        for (i = 0; i < n; i++) {
             if (want[i] && !receive_line(((int32_t *)fds->buf)[i], (char *)data->buf + i * stride, stride,
                                          (int32_t *)fill->buf + i, spin, (int)slice, &stop, &problem))
                 break;
+            if (count > 4) ((double *)came->buf)[i] = (double)(now_ns() - begun) * 1e-9;
+        }
         Py_END_ALLOW_THREADS
     }
-    release_arrays(views, 4);
+    release_arrays(views, count);
     if (PyErr_Occurred()) return NULL;
     if (problem && !nothing_came(problem)) return Py_BuildValue("(in)", -problem, i);
     return PyLong_FromSsize_t(i);
