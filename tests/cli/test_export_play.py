@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,21 @@ def test_play_in_a_running_engine_with_statistics(models: Path) -> None:
         outputs = [run("play", models / "norm" / f"model.{kind}", *common).output for kind in ("zip", "onnx")]
     means = [float(o.split("episodes: return ")[1].split()[0]) for o in outputs]
     assert means[0] == pytest.approx(means[1], rel=1e-2)
+
+
+@pytest.mark.parametrize("config", [{}, {"env": "CartPole-v1"}, {"engine": "COMMAND"}, {"url": "URL"}])
+def test_a_run_plays_where_it_was_trained(models: Path, tmp_path: Path, config: dict[str, str]) -> None:
+    shutil.copy(models / "model.zip", tmp_path)
+    command = f"{sys.executable} -m ue_rl serve --env CartPole-v1 --num-envs {{num_envs}} --port {{port}}"
+    with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
+        values = {"COMMAND": command, "URL": engine.url}
+        written = {"num_envs": 2, **{key: values.get(value, value) for key, value in config.items()}}
+        (tmp_path / "config.yaml").write_text(json.dumps(written), "utf-8")
+        result = run("play", tmp_path, "--episodes", 2, "--seed", 3)
+        assert result.exit_code == 0, (result.output, result.exception)
+        assert "2 episodes" in result.output
+        other = run("play", tmp_path, "--port", 1)
+    assert "127.0.0.1:1;" in str(other.exception), "an address that is given comes first"
 
 
 def test_play_films(
