@@ -194,7 +194,9 @@ def test_a_run_plays_where_it_was_trained(models: Path, tmp_path: Path, config: 
         assert result.exit_code == 0, (result.output, result.exception)
         assert "2 episodes" in result.output
         other = run("play", tmp_path, "--port", 1)
+        mistyped = run("play", f"{tmp_path}x")
     assert "127.0.0.1:1;" in str(other.exception), "an address that is given comes first"
+    assert f"Did you mean {tmp_path.name!r}" in str(mistyped.exception)
 
 
 def test_play_films(
@@ -203,7 +205,7 @@ def test_play_films(
     pytest.importorskip("pygame", reason="CartPole draws with pygame")
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     gif = tmp_path / "film.gif"
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER"):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         monkeypatch.delenv(name, raising=False)
     result = run("play", models / "model.zip", "--env", "CartPole-v1", "--episodes", 1, "--gif", gif)
     assert result.exit_code == 0, (result.output, result.exception)
@@ -217,7 +219,8 @@ def test_play_films(
     ("arguments", "text"),
     [
         (["nothing.onnx", "--env", "CartPole-v1"], "nothing.onnx"),
-        (["policy.txt", "--env", "CartPole-v1"], "not a policy"),
+        (["policy.txt", "--env", "CartPole-v1"], "there is no such run or file"),
+        ([__file__, "--env", "CartPole-v1"], "not a policy"),
         (["MODEL", "--gif", "x.gif"], "only a hosted env can be filmed"),
         (["MODEL", "--env", "Pendulum-v1"], "3 observation numbers"),
         (["x.onnx", "--vecnormalize", "y.pkl", "--env", "CartPole-v1"], "normalisation inside"),

@@ -16,6 +16,7 @@ import click
 from ue_rl.cli import completion
 from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option
 from ue_rl.cli.export import model_in
+from ue_rl.errors import nearest
 from ue_rl.training.found import config_near, is_of_rllib, statistics_of
 
 
@@ -74,8 +75,9 @@ def play(
 
     if gif is not None and env is None:
         raise WrongCommandLine("only a hosted env can be filmed", field="gif", cure="add --env ID")
-    if gif is not None:  # drawn into an array: SDL would look for a screen, and complain where there is none
+    if gif is not None:  # drawn into an array: SDL would look for a screen and a sound card, and complain without
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     policy = load_policy(model, vecnormalize, seed)
     film_file: Any = nullcontext() if gif is None else GifFile(gif)
     with film_file:
@@ -131,7 +133,14 @@ def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None 
         return OnnxInference(model, seed=seed)
     if model.suffix == ".zip":
         return Sb3Inference(model, vecnormalize or statistics_of(model))
-    raise WrongCommandLine("not a policy", field="model", expected="MODEL.onnx or MODEL.zip", got=str(model))
+    runs = [path.parent.name for path in model.parent.glob("*/config.yaml")]
+    raise WrongCommandLine(
+        "not a policy" if model.exists() else "there is no such run or file",
+        field="model",
+        expected="a RUN's folder, MODEL.onnx or MODEL.zip",
+        got=str(model),
+        cure=nearest(model.name, runs),
+    )
 
 
 def _model_in(folder: Path) -> Path:
