@@ -278,15 +278,21 @@ def run_in_process(
     return ProcessHandle(over_tcp, factory, {"host": host, "port": port, **options}, timeout)
 
 
+def say_where(server: BridgeServer) -> None:
+    """Writes where a bridge listens to stderr."""
+    print(f"listening on {server.url} (Ctrl-C stops)", file=sys.stderr, flush=True)
+
+
 def serve(
     bridge: BaseBridge,
     host: str = "127.0.0.1",
     port: int = 7777,
     *,
-    ready: Callable[[BridgeServer], None] = lambda server: None,
+    ready: Callable[[BridgeServer], None] = say_where,
     **options: Any,
 ) -> None:
-    """Hosts `bridge` over TCP until Ctrl-C; options as BridgeServer. `ready` is called once it listens.
+    """Hosts `bridge` over TCP until Ctrl-C; options as BridgeServer. `ready` is called once it listens; by default
+    it writes the address to stderr.
 
     Raises:
         SystemExit: SIGTERM or SIGHUP came, with exit code 143 or 129; everything is closed.

@@ -402,6 +402,8 @@ async def test_serving_for_ever_ends_with_its_task() -> None:
 
 
 INTERRUPTED = """
+import contextlib
+import io
 from ue_rl.bridges import VectorBridge, serve
 from ue_rl.spec import EnvSpec
 
@@ -417,12 +419,21 @@ class Stubborn(Game):
 for game, ready in ((Game(EnvSpec(1, 1)), interrupt), (Stubborn(EnvSpec(1, 1)), print)):
     serve(game, port=0, ready=ready)
     print("returned", game.host)
+
+class Said(io.StringIO):
+    flush = interrupt
+
+with contextlib.redirect_stderr(Said()) as said:
+    serve(Game(EnvSpec(1, 1)), port=0)
+print(said.getvalue(), end="")
 """
 
 
 def test_ctrl_c_ends_serve_also_while_its_own_task_runs() -> None:
     out = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=20, check=False)
-    assert (out.stdout.splitlines(), out.stderr) == (["returned None"] * 2, "")
+    *returned, said = out.stdout.splitlines()
+    assert (returned, out.stderr) == (["returned None"] * 2, "")
+    assert re.fullmatch(r"listening on tcp://127\.0\.0\.1:\d+ \(Ctrl-C stops\)", said)  # without a `ready`
 
 
 async def test_a_game_that_cannot_start_training_leaves_nothing_listening() -> None:

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -181,13 +182,30 @@ def test_play_in_a_running_engine_with_statistics(models: Path) -> None:
     assert means[0] == pytest.approx(means[1], rel=1e-2)
 
 
+@pytest.mark.parametrize("config", [{}, {"env": "CartPole-v1"}, {"engine": "COMMAND"}, {"url": "URL"}])
+def test_a_run_plays_where_it_was_trained(models: Path, tmp_path: Path, config: dict[str, str]) -> None:
+    shutil.copy(models / "model.zip", tmp_path)
+    command = f"{sys.executable} -m ue_rl serve --env CartPole-v1 --num-envs {{num_envs}} --port {{port}}"
+    with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
+        values = {"COMMAND": command, "URL": engine.url}
+        written = {"num_envs": 2, **{key: values.get(value, value) for key, value in config.items()}}
+        (tmp_path / "config.yaml").write_text(json.dumps(written), "utf-8")
+        result = run("play", tmp_path, "--episodes", 2, "--seed", 3)
+        assert result.exit_code == 0, (result.output, result.exception)
+        assert "2 episodes" in result.output
+        other = run("play", tmp_path, "--port", 1)
+        mistyped = run("play", f"{tmp_path}x")
+    assert "127.0.0.1:1;" in str(other.exception), "an address that is given comes first"
+    assert f"Did you mean {tmp_path.name!r}" in str(mistyped.exception)
+
+
 def test_play_films(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("pygame", reason="CartPole draws with pygame")
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     gif = tmp_path / "film.gif"
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER"):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         monkeypatch.delenv(name, raising=False)
     result = run("play", models / "model.zip", "--env", "CartPole-v1", "--episodes", 1, "--gif", gif)
     assert result.exit_code == 0, (result.output, result.exception)
@@ -201,7 +219,8 @@ def test_play_films(
     ("arguments", "text"),
     [
         (["nothing.onnx", "--env", "CartPole-v1"], "nothing.onnx"),
-        (["policy.txt", "--env", "CartPole-v1"], "not a policy"),
+        (["policy.txt", "--env", "CartPole-v1"], "there is no such run or file"),
+        ([__file__, "--env", "CartPole-v1"], "not a policy"),
         (["MODEL", "--gif", "x.gif"], "only a hosted env can be filmed"),
         (["MODEL", "--env", "Pendulum-v1"], "3 observation numbers"),
         (["x.onnx", "--vecnormalize", "y.pkl", "--env", "CartPole-v1"], "normalisation inside"),

@@ -181,7 +181,7 @@ def test_the_quickstart(warm_cli: WarmCli, tmp_path: Path) -> None:
     from samples.fifty_lines.carts import Carts
 
     typed = [words for block in blocks("docs/quickstart.md") for words in commands(block.text) if words[0] == "ue-rl"]
-    assert [words[1] for words in typed] == ["train", "export", "play", "inspect", "check", "train", "play"]
+    assert [words[1] for words in typed] == ["train", "play", "inspect", "check", "train", "play"]
     with run_in_process(Carts) as engine:
         for number, words in enumerate(typed):
             line = re.sub(r"--timesteps \d+", "--timesteps 64 --n-steps 8 --eval-episodes 1", shlex.join(words[1:]))

@@ -98,6 +98,8 @@ def program(folder: Path, name: str) -> str:
 
 @pytest.mark.skipif(os.name == "nt", reason="programs end in .exe there")
 def test_a_godot_project(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match="unity needs a file or folder that exists"):
+        template("unity:Build/Game.x86_64")
     with pytest.raises(ConfigurationError, match=r"Godot was not found.*godot3-server.*GODOT"):
         template(f"godot:{tmp_path}")
     server = program(programs, "godot3-server")

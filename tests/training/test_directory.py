@@ -203,6 +203,8 @@ def test_the_newest_run_of_the_task_is_continued(tmp_path: Path) -> None:
     assert RunDirectory.existing(tmp_path, None, "walk").path == newest
     assert RunDirectory.existing(tmp_path, "walk-2", "walk").path == tmp_path / "walk-2"
     assert RunDirectory.existing(tmp_path, "walk-2", "walk").read_config()["algo"] == "a2c"
+    with pytest.raises(ConfigurationError, match="newest run here is swim-1"):
+        RunDirectory.existing(tmp_path, None, "fly")
 
 
 def test_what_cannot_be_continued_is_named(tmp_path: Path) -> None:

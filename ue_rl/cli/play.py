@@ -16,7 +16,8 @@ import click
 from ue_rl.cli import completion
 from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option
 from ue_rl.cli.export import model_in
-from ue_rl.training.found import is_of_rllib, statistics_of
+from ue_rl.errors import nearest
+from ue_rl.training.found import config_near, is_of_rllib, statistics_of
 
 
 @click.command(short_help="Let a policy act.")
@@ -44,23 +45,43 @@ def play(
 ) -> None:  # fmt: skip
     """Let MODEL (.onnx or .zip) or the model of a RUN play in an engine, and report returns and lengths.
 
-    Actions are deterministic, except those of a file that was exported with --stochastic. It sets no parameters, and
-    takes no engine with agents.
+    Without URL and --env a RUN plays where it was trained: at its first URL, in an engine that its command starts, or
+    in its Gymnasium env. Actions are deterministic, except those of a file that was exported with --stochastic. It
+    sets no parameters, and takes no engine with agents.
     """
-    if env is not None and (connection["url"], connection["port"]) != (None, None):
+    given = connection["url"], connection["port"]
+    if env is not None and given != (None, None):
         raise click.UsageError("--env is played here, URL is an engine that runs already: give one of them")
+    command: dict[str, Any] | None = None
+    kwargs: dict[str, Any] = {}
+    trained = config_near(model / "model.zip") if model.is_dir() and env is None and given == (None, None) else {}
+    if trained:
+        from ue_rl.launching.template import used
+        from ue_rl.training.engine import command_of
+        from ue_rl.training.options import DEFAULT_ENV, TrainOptions
+
+        options = TrainOptions(**trained)
+        if options.urls:
+            connection["url"] = options.urls[0]
+        elif options.embedded and gif is not None:
+            env, kwargs = options.env or DEFAULT_ENV, options.env_kwargs
+        else:
+            words = command_of(options)
+            command = {"command": words, "start_timeout": options.start_timeout}
+            command |= used(words, num_envs=options.num_envs, seed=seed or 0)
     from stable_baselines3.common.evaluation import evaluate_policy
 
     from ue_rl.cli.gif import GifFile
 
     if gif is not None and env is None:
         raise WrongCommandLine("only a hosted env can be filmed", field="gif", cure="add --env ID")
-    if gif is not None:  # drawn into an array: SDL would look for a screen, and complain where there is none
+    if gif is not None:  # drawn into an array: SDL would look for a screen and a sound card, and complain without
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     policy = load_policy(model, vecnormalize, seed)
     film_file: Any = nullcontext() if gif is None else GifFile(gif)
     with film_file:
-        with _engine(env, gif is not None, connection) as (vec_env, bridge):
+        with _engine(env, kwargs, command, gif is not None, connection) as (vec_env, bridge):
             spec = vec_env.engine_spec
             policy.require_spaces(spec, as_trainer=True)
             player = Player(policy, vec_env)
@@ -112,7 +133,14 @@ def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None 
         return OnnxInference(model, seed=seed)
     if model.suffix == ".zip":
         return Sb3Inference(model, vecnormalize or statistics_of(model))
-    raise WrongCommandLine("not a policy", field="model", expected="MODEL.onnx or MODEL.zip", got=str(model))
+    runs = [path.parent.name for path in model.parent.glob("*/config.yaml")]
+    raise WrongCommandLine(
+        "not a policy" if model.exists() else "there is no such run or file",
+        field="model",
+        expected="a RUN's folder, MODEL.onnx or MODEL.zip",
+        got=str(model),
+        cure=nearest(model.name, runs),
+    )
 
 
 def _model_in(folder: Path) -> Path:
@@ -175,18 +203,29 @@ def as_trained(rows: Any, space: Any) -> Any:
 
 
 @contextmanager
-def _engine(env: str | None, filmed: bool, connection: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """(vec_env, the bridge where it runs in this process for filming)."""
+def _engine(
+    env: str | None,
+    kwargs: dict[str, Any],
+    command: dict[str, Any] | None,
+    filmed: bool,
+    connection: dict[str, Any],
+) -> Iterator[tuple[Any, Any]]:
+    """(vec_env, the bridge where it runs in this process for filming); `command`: what ue_rl.launch takes."""
     import ue_rl
     from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_process, run_in_thread
 
     num_envs, url, port = (connection.pop(name) for name in ("num_envs", "url", "port"))
     bridge = None
     with ExitStack() as stack:
+        if command is not None:
+            vec_env = ue_rl.launch(**command, **connection)
+            stack.callback(vec_env.close)
+            yield vec_env, None
+            return
         if env is None:
             url = engine_url(url, port)
         elif filmed:
-            bridge = GymnasiumBridge(env, num_envs, render_mode="rgb_array")
+            bridge = GymnasiumBridge(env, num_envs, render_mode="rgb_array", **kwargs)
             url = stack.enter_context(run_in_thread(bridge)).url
             connection = {"max_episode_steps": connection["max_episode_steps"]}
         else:

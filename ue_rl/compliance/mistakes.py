@@ -57,7 +57,8 @@ MISTAKES: dict[str, Mistake] = _table(
     ("busy", "10", "the engine serves another trainer",
         "Close the other trainer. An engine serves one at a time and says BUSY to the others."),
     ("no-handshake", "3", "the engine accepted the connection and sent no handshake",
-        "Send the CONFIG line as soon as the first connection is accepted."),
+        "Send the CONFIG line as soon as the first connection is accepted. The deployed Unreal plugin serves one "
+        "trainer in each Play: press Play again."),
     ("late-handshake", "3", "the handshake came after the first request",
         "Send the CONFIG line at once when the connection is accepted; do not wait for the trainer to speak."),
     ("bad-handshake", "3", "the handshake cannot be read",

@@ -110,7 +110,7 @@ def template(command: str | Sequence[str], without: Collection[str] = ()) -> Tem
         return plain
     if not path or not os.path.exists(path):
         raise ConfigurationError(
-            f"the preset {name} needs the path of a file or folder",
+            f"the preset {name} needs a file or folder{' that exists' if path else ''}",
             field="engine",
             expected=f"{name}:PATH",
             got=path or plain.words[0],

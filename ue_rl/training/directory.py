@@ -171,7 +171,9 @@ class RunDirectory:
             folders = {log_dir / path.relative_to(log_dir).parts[0]: path.stat().st_mtime for path in reversed(found)}
             folders = {path: at for path, at in folders.items() if path.name.removeprefix(f"{name}-").isdigit()}
             if not folders:
-                cure = "name one with --run-id, or start one without --resume"
+                runs = sorted(log_dir.glob("*/config.yaml"), key=lambda path: path.stat().st_mtime)
+                newest = f": the newest run here is {runs[-1].parent.name}" if runs else ""
+                cure = f"name one with --run-id{newest}, or start one without --resume"
                 raise ConfigurationError(f"no run of {name} in {log_dir} to resume", field="run_id", cure=cure)
             return cls(max(folders, key=lambda path: folders[path]))
         run = cls(log_dir / checked_id(run_id))
