@@ -117,3 +117,15 @@ def result(_ahead: Ahead, request: pytest.FixtureRequest) -> Any:
 def slack() -> float:
     """The unit of every assert on time, for machines slower or busier than most: UE_RL_TEST_SLACK, 1 by default."""
     return float(os.environ.get("UE_RL_TEST_SLACK", "1"))
+
+
+@pytest.fixture
+def msgpack_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions of `msgpack` as where Ray was imported: replaced by msgpack-numpy's, which load pickles."""
+    import msgpack
+
+    def loads_pickles(*_: object, **__: object) -> None:
+        raise AssertionError("a function of msgpack that Ray has replaced by one that loads pickles")
+
+    for name in ("Packer", "Unpacker", "pack", "packb", "unpack", "unpackb", "dump", "dumps", "load", "loads"):
+        monkeypatch.setattr(msgpack, name, loads_pickles)

@@ -32,7 +32,7 @@ LIBRARIES = {
     "matplotlib": "ue_rl/arena/ ue_rl/training/",
     "mcp": "bridges/mcp/",
     "mcp_types": "bridges/mcp/",
-    "msgpack": "bridges/realtime/ ue_rl/arena/ ue_rl/rllink/",
+    "msgpack": "ue_rl/system/",
     "onnx": "inference/export/ ue_rl/cli/ ue_rl/rllink/",
     "openai": "ue_rl/arena/",
     "pettingzoo": "bridges/ ue_rl/agents/",

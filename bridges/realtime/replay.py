@@ -25,12 +25,8 @@ import numpy as np
 
 from ue_rl.bridges.realtime.observation import Action, Observation, ToolCall
 from ue_rl.errors import ReplayInvalid
-from ue_rl.system.lazy import named_if_missing
+from ue_rl.system.messagepack import OutOfData, Unpacker, packb
 
-with named_if_missing("a replay"):
-    import msgpack as _msgpack
-
-msgpack: Any = _msgpack  # it has no types
 _log = logging.getLogger("ue_rl.bridges.realtime")
 FORMAT, VERSION = "ue_rl replay", 1
 _RESET, _NUMBERS, _TOOL, _REACHED = range(4)
@@ -56,7 +52,7 @@ class Recorder:
         self._file = self.path.open("wb")
         self._flushed = time.monotonic()
         facts = {"format": FORMAT, "version": VERSION, **header}
-        self._last = zlib.crc32(msgpack.packb(facts))
+        self._last = zlib.crc32(packb(facts))
         self._write({**facts, "checksum": self._last})
 
     def began(self, seed: int | None, options: Mapping[str, Any] | None, seen: Observation) -> None:
@@ -82,14 +78,14 @@ class Recorder:
         self._file.close()
 
     def _record(self, *record: Any) -> None:
-        self._last = zlib.crc32(msgpack.packb(record), self._last)
+        self._last = zlib.crc32(packb(record), self._last)
         self._write([*record, self._last])
 
     def _write(self, what: Any) -> None:
         if self._file.closed:
             return
         try:
-            self._file.write(msgpack.packb(what))
+            self._file.write(packb(what))
         except OSError as error:
             _log.warning("%s is not recorded any further: %s", self.path, error)
             self._abandon()
@@ -163,14 +159,14 @@ class Replay:
                 cure="play it with the ue_rl that has recorded it",
             )  # fmt: skip
         read = header.pop("checksum", None)
-        total = zlib.crc32(msgpack.packb(header))
+        total = zlib.crc32(packb(header))
         if read != total:
             raise _damaged(path, 0)
         episodes: list[Episode] = []
         for record, at in objects:
             if not isinstance(record, list) or len(record) != 5 or record[0] not in range(4):
                 raise _damaged(path, last)
-            total = zlib.crc32(msgpack.packb(record[:4]), total)
+            total = zlib.crc32(packb(record[:4]), total)
             if record[4] != total or (record[0] != _RESET and not episodes):
                 raise _damaged(path, last)
             last = at
@@ -187,13 +183,13 @@ class Replay:
 
 def _objects(path: Path, data: bytes) -> Iterator[tuple[Any, int]]:
     """Each object of a stream, and the byte behind it; what is cut off at the end is left out."""
-    reader = msgpack.Unpacker(max_buffer_size=_LONGEST + len(data))
+    reader = Unpacker(max_buffer_size=_LONGEST + len(data))
     reader.feed(data)
     while True:
         begin = reader.tell()
         try:
             found = reader.unpack()
-        except msgpack.OutOfData:
+        except OutOfData:
             return
         except (ValueError, TypeError, RecursionError) as error:
             raise _damaged(path, begin) from error

@@ -65,6 +65,7 @@ def test_tier_one_collects_something() -> None:
     assert AgentArena.play(Foraging(), Forager())[0].metrics["resources"] >= 3
 
 
+@pytest.mark.usefixtures("msgpack_of_ray")
 @pytest.mark.parametrize("name", SCENES)
 def test_the_log_is_the_same_bit_by_bit_and_replays(name: str, tmp_path: Path) -> None:
     scene = SCENES[name]

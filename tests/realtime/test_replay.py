@@ -54,6 +54,11 @@ def test_an_episode_plays_again_to_the_bit(tmp_path: Path) -> None:
     assert wanted <= {each.observation.tobytes() for each in again}
 
 
+@pytest.mark.usefixtures("msgpack_of_ray")
+def test_nothing_is_loaded_beside_ray(tmp_path: Path) -> None:
+    assert Replay.load(recorded(tmp_path, "CartPole-v1", cart_pole)[0]).whole
+
+
 def test_tools_several_orders_and_real_time_are_recorded(tmp_path: Path) -> None:
     def play(session: Session) -> list[Any]:
         session.advance(0, [ToolCall("add", {"amount": 2.5}), [1.0]])

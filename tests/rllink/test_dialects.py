@@ -138,12 +138,11 @@ class Trap:
         return Path.touch, (self.file,)
 
 
-def test_nothing_is_loaded_beside_ray_either(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    msgpack_numpy = pytest.importorskip("msgpack_numpy", reason="comes with Ray")
-    for name in ("Packer", "Unpacker", "packb", "unpackb"):  # as ray.rllib.env.external has msgpack-numpy do it
-        monkeypatch.setattr(msgpack, name, getattr(msgpack_numpy, name))
+def test_nothing_is_loaded_beside_ray_either(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    body = array_of(kind=b"O", data=pickle.dumps(Trap(tmp_path / "sprung")))
+    request.getfixturevalue("msgpack_of_ray")
     with pytest.raises(MalformedMessage, match="only a pickle could make"):
-        MsgpackDialect().answer(array_of(kind=b"O", data=pickle.dumps(Trap(tmp_path / "sprung"))))
+        MsgpackDialect().answer(body)
     assert not (tmp_path / "sprung").exists()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.system.lazy import named_if_missing
+from ue_rl.system.messagepack import Unpacker, UnpackException, packb
 
 VERSION = "0.1.0"
 _ARRAY32 = b"\xdd"
@@ -30,10 +30,7 @@ class ReplayWriter:
     """
 
     def __init__(self, path: Path | str, seed: int | None, tick_rate: float = 60.0, scene: str = "") -> None:
-        with named_if_missing("a replay log"):
-            import msgpack
-        pack: Any = msgpack
-        self._pack = partial(pack.packb, unicode_errors="surrogatepass")  # a behaviour may say half a character
+        self._pack = partial(packb, unicode_errors="surrogatepass")  # a behaviour may say half a character
         self._file = Path(path).open("wb")  # noqa: SIM115 - until close()
         metadata = {"seed": seed, "tick_rate": tick_rate, "version": VERSION, **({"scene": scene} if scene else {})}
         self._file.write(b"\x82" + self._pack("metadata") + self._pack(metadata) + self._pack("events") + _ARRAY32)
@@ -60,18 +57,15 @@ def read_replay(path: Path | str) -> dict[str, Any]:
     Raises:
         ConfigurationError: not such a file.
     """
-    with named_if_missing("a replay log"):
-        import msgpack
-    unpack: Any = msgpack
     try:
         data = Path(path).read_bytes()
-        unpacker = unpack.Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False, unicode_errors="surrogatepass")
+        unpacker = Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False, unicode_errors="surrogatepass")
         unpacker.feed(data)
         log = unpacker.unpack()
         if not (isinstance(log, dict) and isinstance(log["metadata"], dict) and isinstance(log["events"], list)):
             raise ValueError("no metadata and events")
         if not all(isinstance(event, dict) and {"tick", "type", "data"} <= set(event) for event in log["events"]):
             raise ValueError("an event without tick, type and data")
-    except (ValueError, KeyError, TypeError, OSError, msgpack.UnpackException) as error:
+    except (ValueError, KeyError, TypeError, OSError, UnpackException) as error:
         raise ConfigurationError("not a replay log", field="path", got=f"{path}: {error!r}") from error
     return log

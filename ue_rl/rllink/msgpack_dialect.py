@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -21,38 +19,16 @@ from ue_rl.errors import ConfigurationError, MalformedMessage, shorten
 from ue_rl.rllink.configs import config_of
 from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, Answer, Chunk, Pong, ServerState
 from ue_rl.rllink.pickles import read_pickle
-
-try:
-    import msgpack as _msgpack
-except ImportError:  # said when it is needed
-    _msgpack = None  # type: ignore[assignment, unused-ignore]
-msgpack: Any = _msgpack  # it has no types
-if msgpack is not None:
-    # Not msgpack.unpackb: where Ray has imported msgpack-numpy, that is a function which loads pickles.
-    _plain: Any = import_module("msgpack._cmsgpack" if find_spec("msgpack._cmsgpack") else "msgpack.fallback")
+from ue_rl.system.messagepack import UnpackException, packb, unpackb
 
 _MOST_DIMS = 32
 _PLAIN = re.compile(r"[<>|=]?([fiu][248]|[iub]1)")  # numpy reads much more in a type's text
 
 
-def require_msgpack() -> None:
-    """Raises ConfigurationError where the package is missing."""
-    if msgpack is None:
-        cure = "pip install 'ue_rl[rllink]' -c constraints.txt"
-        raise ConfigurationError("RLlink with Ray 2.49 or later needs the package msgpack", field="rllink", cure=cure)
-
-
 class MsgpackDialect:
-    """See ue_rl.rllink.messages.Dialect.
-
-    Raises:
-        ConfigurationError: the package msgpack is missing.
-    """
+    """See ue_rl.rllink.messages.Dialect."""
 
     name = "msgpack"
-
-    def __init__(self) -> None:
-        require_msgpack()
 
     def ask(self, what: str) -> bytes:
         """See Dialect."""
@@ -129,9 +105,7 @@ def _buffer(values: NDArray[Any]) -> dict[str, Any]:
 
 def pack(message: dict[str, Any]) -> bytes:
     """A body."""
-    packed = _plain.Packer(use_bin_type=True, default=_packable).pack(message)
-    assert isinstance(packed, bytes)
-    return packed
+    return packb(message, use_bin_type=True, default=_packable)
 
 
 def _packable(value: Any) -> Any:
@@ -155,8 +129,8 @@ def unpack(body: bytes, hook: Callable[[dict[Any, Any]], Any] | None = None) -> 
         MalformedMessage: it is no msgpack, no map, or holds an array that only a pickle could make.
     """
     try:
-        message = _plain.unpackb(body, raw=False, object_hook=hook or array_of, strict_map_key=True)
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+        message = unpackb(body, raw=False, object_hook=hook or array_of, strict_map_key=True)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, UnpackException) as error:
         raise MalformedMessage(
             "a message is not msgpack as Ray 2.49 and later send it",
             fault="server",
