@@ -208,9 +208,10 @@ class LockStep:
             inbox, check = self.inbox, self.check
             asked = self._all if envs is None else envs
             if check.has_choices and (check.masked or not check.all_choices(inbox.actions)):
-                inbox.command[asked] = _STEP
+                rows = slice(None) if envs is None else envs  # with agents an env has several, and all are asked
+                inbox.command[rows] = _STEP
                 check.of_trainer(inbox, self.outbox)
-                inbox.command[asked] = _NOTHING
+                inbox.command[rows] = _NOTHING
             if self._agents:
                 self._act(asked, inbox.actions)
                 self._note_who_lives(asked)

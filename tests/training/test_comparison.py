@@ -37,6 +37,7 @@ def test_every_option_is_decided() -> None:
         "backend",
         "algo",
         "policy",
+        "overlap",
         "init_from",
         "seed",
         "env",

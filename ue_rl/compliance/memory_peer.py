@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from ue_rl.errors import (
     UnexpectedMessage,
     UnknownEnv,
 )
-from ue_rl.shm.header import CLIENT_FLAG, ENGINE_FLAG
+from ue_rl.shm.header import CLIENT_FLAG, ENGINE_FLAG, FRAME_SEQ
 from ue_rl.transport import Transport
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MEMORY = "shared memory"
 _ON_FUTEX, _CANNOT_WAKE = 1, 3  # docs/shared-memory.md, section 4
-_WOKEN_WITHIN = 0.5  # seconds; the engine's process may wait for a processor meanwhile
+_ANSWERED_WITHIN, _WOKEN_WITHIN = 10.0, 0.5  # seconds; the engine's process may wait for a processor meanwhile
 _NAMES: tuple[tuple[type[UeRlError], str], ...] = (
     (NonFiniteValue, "nan"), (UnknownEnv, "unknown-env"), (UnexpectedMessage, "two-answers"),
     (EngineTimeout, "no-answer"), (EngineDisconnected, "ends-session"),
@@ -46,6 +46,13 @@ def of_error(error: UeRlError) -> Wrong:
     if error.field == "answered_seq":
         text += "; before frame_seq is counted answered_seq must be the action_seq that the frame answers"
     return Wrong(name, text, "", error.env_id)
+
+
+def _until(happened: Callable[[], bool], seconds: float) -> bool:
+    end = time.perf_counter() + seconds
+    while not happened() and time.perf_counter() < end:
+        time.sleep(0.001)
+    return happened()
 
 
 class MemoryPeer(Peer):
@@ -95,13 +102,17 @@ class MemoryPeer(Peer):
         memory = cast("StepMemory", getattr(transport, "memory", None))
         if not memory.header.extended or memory.load_u32(ENGINE_FLAG) == _CANNOT_WAKE:
             return None
-        memory.store_u32(CLIENT_FLAG, _ON_FUTEX)  # while the trainer spins, which it does first
-        self.reset()
-        until = time.perf_counter() + _WOKEN_WITHIN
-        while memory.load_u32(CLIENT_FLAG) == _ON_FUTEX and time.perf_counter() < until:
-            time.sleep(0.001)
-        woken = memory.load_u32(CLIENT_FLAG) != _ON_FUTEX
-        memory.store_u32(CLIENT_FLAG, 0)
+        before = memory.load_u64(FRAME_SEQ)
+        memory.store_u32(CLIENT_FLAG, _ON_FUTEX)
+        try:
+            transport.reset()
+            # Nobody waits for it in `receive`, which may block and then writes the flag itself.
+            _until(lambda: memory.load_u64(FRAME_SEQ) != before, _ANSWERED_WITHIN)
+            woken = _until(lambda: memory.load_u32(CLIENT_FLAG) != _ON_FUTEX, _WOKEN_WITHIN)
+            memory.store_u32(CLIENT_FLAG, 0)
+            transport.receive()
+        except UeRlError as error:
+            raise of_error(error) from error
         return woken
 
     def stray(self, seconds: float) -> bytes:

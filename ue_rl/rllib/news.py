@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import ray
 from numpy.typing import NDArray
 
 from ue_rl.engines.lifecycle import Change
@@ -71,6 +70,8 @@ class Sender:
     def __init__(self, name: str | None, worker_index: int) -> None:
         self._index, self._sent, self._desk = worker_index, 0.0, None
         if name is not None:
+            import ray  # here: episodes are counted without it, too
+
             try:
                 self._desk = ray.get_actor(name)
             except ValueError:
@@ -86,6 +87,8 @@ class Sender:
         if self._desk is not None:
             reference = self._desk.put.remote(self._index, message)
             if wait:
+                import ray
+
                 ray.get(reference, timeout=30)
 
     def changed(self, change: Change) -> None:
