@@ -28,8 +28,8 @@ FOLLOWING = {
 REFUSED = {
     State.NEW: (ConnectionUnusable, "not open yet"),
     State.HANDSHAKE: (ConnectionUnusable, "not open yet"),
-    State.READY: (UnexpectedMessage, "nothing was asked|is open already"),
-    State.ASKED: (UnexpectedMessage, "a request is still unanswered|is open already"),
+    State.READY: (UnexpectedMessage, "nothing was asked"),
+    State.ASKED: (UnexpectedMessage, "a request is still unanswered"),
     State.CLOSED: (ConnectionUnusable, "was closed"),
     State.FAILED: (ConnectionUnusable, "failed before: out of order"),
 }
@@ -40,6 +40,7 @@ def at(role: Role, state: State) -> Session:
     for event in PATHS[state]:
         session.on(event, "out of order" if event is Event.FAIL else None)
     assert session.state is state
+    assert session.ended == (state in (State.CLOSED, State.FAILED))
     return session
 
 
@@ -53,6 +54,8 @@ def test_each_event_in_each_state(role: Role, state: State, event: Event) -> Non
         following = State.ASKED  # per-env sockets: one env may be asked while another one still acts
     if following is None:
         kind, text = REFUSED[state]
+        if kind is UnexpectedMessage and event in (Event.CONNECT, Event.CONFIG):
+            text = "is open already"
         for call in (session.require, session.on):
             with pytest.raises(kind, match=text) as caught:
                 call(event)
@@ -77,6 +80,9 @@ def test_what_was_called_out_of_order_names_the_call_that_belongs_before_it() ->
     with pytest.raises(UnexpectedMessage) as caught:
         at(Role.TRAINER, State.ASKED).require(Event.ASK)
     assert str(caught.value) == "a request is still unanswered [at fault: caller]. Call receive() first"
+    with pytest.raises(UnexpectedMessage) as caught:
+        at(Role.ENGINE, State.READY).require(Event.ANSWERED)
+    assert str(caught.value) == "an answer was given, but nothing was asked [at fault: trainer]"
 
 
 @pytest.mark.parametrize("role", Role, ids=lambda role: role.name)

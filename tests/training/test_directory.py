@@ -6,6 +6,7 @@ import json
 import os
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -89,6 +90,7 @@ def test_an_overwritten_run_stands_aside_until_it_is_removed_or_put_back(tmp_pat
     (tmp_path / "mine.1").mkdir()  # somebody else's
     run = RunDirectory.create(tmp_path, "mine", "walk", force=True)
     assert run.replaced == tmp_path / "mine.2"
+    assert not (run.replaced / "run.holder.json").exists(), "its process has ended"
     (run.checkpoints / "new").touch()
     run.discard()
     assert run.replaced is None
@@ -220,6 +222,47 @@ def test_what_cannot_be_continued_is_named(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=text) as caught:
             RunDirectory.existing(tmp_path, run_id, "walk")
         assert (caught.value.field, caught.value.fault) == ("run_id", "caller")
+        assert caught.value.cure
+
+
+def test_what_another_process_has_named_meanwhile_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ue_rl.training.directory._takes_name", lambda half, path: path.mkdir() is not None)
+    with pytest.raises(ConfigurationError, match="exists already"):
+        RunDirectory.create(tmp_path, "mine", "walk", force=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_three_checkpoints_are_kept_unless_more_are_asked_for(tmp_path: Path) -> None:
+    assert RunDirectory(tmp_path).store().keep == 3
+
+
+def test_a_replaced_run_that_cannot_be_deleted_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    a_run(tmp_path, "mine")
+    run = RunDirectory.create(tmp_path, "mine", "walk", force=True)
+    monkeypatch.setattr("shutil.rmtree", lambda path, ignore_errors: ignore_errors or path.rmdir())
+    run.remove_replaced()
+    assert "mine.1" in caplog.text
+    assert run.replaced is None
+
+
+def test_a_config_of_a_newer_version_is_not_read_from_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory(a_run(tmp_path, "mine"))
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(CONFIG)
+    store = SimpleNamespace(newest_first=lambda: [SimpleNamespace(file=lambda name: copy)])
+    monkeypatch.setattr(run, "store", lambda: store)
+    run.config.write_text("algo: [")
+    assert run.read_config()["algo"] == "a2c"
+    run.config.write_text("format: 999\nalgo: sac\n")
+    with pytest.raises(ConfigurationError) as caught:
+        run.read_config()
+    assert caught.value.field == "format"
 
 
 def test_the_newest_of_a_task_is_a_numbered_one(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def row(env: int, more: str = "") -> str:
 def test_the_longest_line_is_that_of_the_protocol(spec: EnvSpec, limit: int) -> None:
     """docs/protocol.md, section 9."""
     assert line_limit(spec) == Codec(spec).max_line == limit
+    assert line_limit(spec, rows=spec.agents_per_env) == Codec(spec).max_env_line <= limit
 
 
 def test_more_flags_than_a_step_may_have_are_refused_before_any_memory_is_taken() -> None:
