@@ -28,6 +28,7 @@ class PolicyInterface(Protocol):
 
     def run_inference(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [n, obs_size] -> float32 [n, act_size]."""
+        ...
 
 
 @runtime_checkable
@@ -60,6 +61,7 @@ class ActsPerEnv(Protocol):
 
     def run_inference_for(self, env_ids: Sequence[int], observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Observations float32 [n, obs_size], row i of env `env_ids[i]` -> float32 [n, act_size]."""
+        ...
 
 
 @runtime_checkable
@@ -69,11 +71,13 @@ class TakesMasks(Protocol):
     @property
     def takes_masks(self) -> bool:
         """Whether it heeds them."""
+        ...
 
     def run_inference_for(
         self, env_ids: Sequence[int], observations: NDArray[np.float32], *, action_masks: NDArray[Any] | None = None
     ) -> NDArray[np.float32]:
         """As ActsPerEnv; `action_masks` uint8 [n, mask_size], 1 = legal."""
+        ...
 
 
 # -- what a game may offer beside the callbacks
@@ -85,6 +89,7 @@ class ListsParameters(Protocol):
 
     def list_parameters(self) -> dict[str, tuple[float, float, float]]:
         """Name -> (value, low, high)."""
+        ...
 
 
 @runtime_checkable
@@ -101,6 +106,7 @@ class GetsParameters(Protocol):
 
     def get_parameter(self, name: str, env_id: int) -> float:
         """Of one env."""
+        ...
 
 
 @runtime_checkable
@@ -183,6 +189,7 @@ class HasNoOp(Protocol):
     @property
     def no_op(self) -> Sequence[float]:
         """act_size numbers: the action of a tick for which nobody gave one."""
+        ...
 
 
 @runtime_checkable
@@ -200,6 +207,7 @@ class NamesInterrupts(Protocol):
     @property
     def interrupts(self) -> Interrupts:
         """Their names, and in which envs each was raised in the last tick."""
+        ...
 
 
 @runtime_checkable
@@ -208,6 +216,7 @@ class KnowsResults(Protocol):
 
     def result(self, env_id: int) -> str:
         """Asked when an episode has ended: "win", "lose" or "draw", "" where it is none of them."""
+        ...
 
 
 @runtime_checkable
@@ -216,6 +225,7 @@ class Describes(Protocol):
 
     def describe(self, env_id: int) -> str:
         """What the agent of this env sees now, for minds that read."""
+        ...
 
 
 @runtime_checkable
@@ -224,6 +234,7 @@ class TellsMap(Protocol):
 
     def map_info(self, env_id: int) -> dict[str, Any]:
         """What JSON can carry."""
+        ...
 
 
 # -- upgrades: another carrier for a session that began as text over TCP
@@ -247,6 +258,7 @@ class UpgradableSession(Protocol):
         Raises:
             OSError: too many files are open; then nothing has changed.
         """
+        ...
 
     def finish(self) -> None:
         """The trainer has gone; from any thread."""

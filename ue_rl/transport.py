@@ -50,6 +50,7 @@ class Transport(Protocol):
     @property
     def spec(self) -> EnvSpec:
         """What the handshake agreed on; raises ConnectionUnusable before connect()."""
+        ...
 
     def connect(self) -> EnvSpec:
         """Connect and handshake within the deadline; a second call returns the same spec.
@@ -57,6 +58,7 @@ class Transport(Protocol):
         Raises:
             EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError.
         """
+        ...
 
     def send_actions(
         self,
@@ -104,6 +106,7 @@ class Transport(Protocol):
         Raises:
             EngineTimeout, EngineDisconnected, ProtocolError.
         """
+        ...
 
     def call(self, line: str) -> str:
         """Send a request beside the steps (ue_rl/wire/calls.py), wait for its answer and return that.
@@ -112,6 +115,7 @@ class Transport(Protocol):
             UnsupportedByEngine: the carrier or the engine has no such requests. CommandFailed: the engine refused, with
                 its reason; the connection is as it was.
         """
+        ...
 
     @property
     def commands(self) -> Any:
@@ -129,6 +133,7 @@ class Transport(Protocol):
 
     def describe(self) -> dict[str, str]:
         """Facts for people: address, wiring, kernels, protocol version."""
+        ...
 
 
 @contextmanager

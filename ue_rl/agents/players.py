@@ -22,6 +22,7 @@ class Player(Protocol):
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
         """The wire's actions, float32 [rows, act_size], for the observations in `buffers`; all rows, live or not."""
+        ...
 
     def begin(self, rows: Sequence[int]) -> None:
         """New episodes begin in these rows."""

@@ -32,6 +32,7 @@ class EngineSource(Protocol):
                 further life that is a loss again, followed by another attempt within the quota.
             RestartsSpent: of a further life: it is no use to try again. Any other UeRlError ends the run, too.
         """
+        ...
 
     def lost(self, error: UeRlError) -> UeRlError:
         """The engine failed: ends what is left of it, a process that we started and all its children.
@@ -39,6 +40,7 @@ class EngineSource(Protocol):
         Returns:
             `error`, with what is known beside it: the exit code or signal, the engine's last words.
         """
+        ...
 
     def close(self) -> None:
         """Ends the engine if we started it; idempotent, never raises."""

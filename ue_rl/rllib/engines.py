@@ -6,6 +6,7 @@
 {"bridge": "package.module:Class"}                        a bridge class, likewise
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import functools

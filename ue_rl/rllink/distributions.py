@@ -32,9 +32,11 @@ class Distribution(Protocol):
 
     def draw(self, logits: Array, rng: np.random.Generator) -> tuple[NDArray[Any], Array]:
         """(actions as an episode stores them, their `logp`) of float32 [N, num_logits]."""
+        ...
 
     def likeliest(self, logits: Array) -> tuple[NDArray[Any], Array]:
         """As `draw`, without chance: what RLlib does with explore=False."""
+        ...
 
     def logp(self, logits: Array, actions: NDArray[Any]) -> Array:
         """float32 [N]: log-probabilities of actions as an episode stores them.
@@ -42,9 +44,11 @@ class Distribution(Protocol):
         RLlib computes them once more from the stored float32 actions, and learns from the difference: it matters that
         rounding and limits are the same, not that they are exact.
         """
+        ...
 
     def to_engine(self, actions: NDArray[Any]) -> Array:
         """float32 [N, act_size]: what the engine gets."""
+        ...
 
 
 class Categorical:

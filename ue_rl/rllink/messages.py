@@ -113,9 +113,12 @@ class Dialect(Protocol):
 
     def ask(self, what: str) -> bytes:
         """The body of PING, GET_CONFIG or GET_STATE."""
+        ...
 
     def episodes(self, chunks: list[Chunk]) -> bytes:
         """The body of EPISODES_AND_GET_STATE."""
+        ...
 
     def answer(self, body: bytes) -> Answer:
         """What a body of the server says; raises MalformedMessage: it cannot be read, or is no answer."""
+        ...

@@ -38,6 +38,7 @@ class Part(Protocol):
 
     def state(self) -> Mapping[str, Any]:
         """What JSON can hold. It is asked at each rollout's start, so it must be quick."""
+        ...
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from what `state()` gave."""

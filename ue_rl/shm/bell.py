@@ -36,12 +36,14 @@ class Bell(Protocol):
         Returns:
             The new value.
         """
+        ...
 
     def nudge(self) -> None:
         """Wakes the other side if it sleeps; for what does not count: a message in the ring, the end of the session."""
 
     def peek(self) -> int:
         """The other side's counter. What it wrote before it counted is visible afterwards (acquire)."""
+        ...
 
     def wait(self, seq: int, pos: int = 0, slice_ms: int = 100, /) -> int:
         """Waits until the other side's counter differs from `seq`; spins without the GIL, then blocks. The counter.
@@ -52,6 +54,7 @@ class Bell(Protocol):
         Raises:
             ConnectionResetError: the other side closed its socket. KeyboardInterrupt: signals are handled here.
         """
+        ...
 
     def bind(
         self,
@@ -89,6 +92,7 @@ class Bell(Protocol):
         Raises:
             TypeError: not the shape and dtype of the bound array.
         """
+        ...
 
     def answer(self, pos: int, slice_ms: int, /) -> bool:
         """Waits for the answer to the last `ask`, as `wait` does, and checks it.
@@ -96,9 +100,11 @@ class Bell(Protocol):
         True: it is there, says that it answers this request, no message came with it, numbers are finite and flags are
         0 or 1. False: anything else; the caller finds out what.
         """
+        ...
 
     def take(self) -> int | tuple[int, int]:
         """Copies and checks what is there now; 0, or (kind, index) of the first bad number as `check_step` says it."""
+        ...
 
     def take_into(self, obs: Any, /) -> None:
         """From now on `answer` and `take` copy observations into this array, in place of the first one of `taken`.
@@ -120,6 +126,7 @@ class Bells(Protocol):
 
     def ask(self, actions: Any, /) -> bool:
         """As Bell.ask of each with its own rows; False: one of them may not be asked, or not with these: nobody was."""
+        ...
 
     def answer(self, positions: list[int], slice_ms: int, /) -> tuple[float, ...] | None:
         """As Bell.answer of each, with its `pos`; then all are copied into the arrays of all.

@@ -41,6 +41,7 @@ class BridgeLike(Protocol):
     @property
     def spec(self) -> EnvSpec:
         """The session's sizes and abilities."""
+        ...
 
     def update_rl(self, delta: float, /) -> None:
         """One tick."""
