@@ -309,6 +309,8 @@ def test_a_killed_engine_is_noticed_though_a_fork_of_it_holds_the_socket(slack: 
 def test_over_tcp_a_trainer_whose_pid_is_not_to_be_seen_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
         monkeypatch.setattr(processes, "alive", lambda *_: False)  # both are in containers of their own
+        # Else the engine's next segment would have those of all other workers deleted: their engines seem dead, too.
+        monkeypatch.setattr("ue_rl.bridges.shm.segment.reclaim_stale", list)
         with SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=3.0) as connection:
             for _ in range(3):
                 connection.reset()
