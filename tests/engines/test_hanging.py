@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.harness.several import FragileSource, Walk
+from tests.support.waiting import eventually
 from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.calls.asking import EngineCalls
@@ -185,6 +186,7 @@ def test_lost_engines_are_opened_at_the_same_time(in_a_step: bool) -> None:
 def test_an_engine_that_comes_back_after_the_end_is_closed() -> None:
     def interrupt(change: Change) -> None:
         if change.engine == 1 and change.after is LifeState.STREAMING and armed:
+            assert eventually(lambda: made)  # the other one is being opened by now
             raise KeyboardInterrupt
 
     armed: list[bool] = []

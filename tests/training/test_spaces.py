@@ -240,7 +240,7 @@ def test_hindsight_solves_a_goal_task_over_the_wire(tmp_path: Path) -> None:
     path = tmp_path / "her.yaml"
     path.write_text(yaml.safe_dump(values))
     with run_in_thread(GymnasiumBridge(Goals, 2, send_info=True)) as server:
-        options = resolve({"port": server.port}, path)
+        options = resolve({"url": f"127.0.0.1:{server.port}"}, path)
         outcome = train(options)
     assert outcome.evaluation is not None
     mean, _ = outcome.evaluation
