@@ -310,7 +310,35 @@ def test_bells_are_checked_before_they_are_joined() -> None:
     for wrong in (([0], 1), ([0, 0],), ((0, 0), 1)):
         with pytest.raises(TypeError):
             joined.answer(*wrong)
+    never = words.Bells.__new__(words.Bells)
+    for call in (lambda: never.ask(whole[0]), lambda: never.answer([], 1)):
+        with pytest.raises(RuntimeError, match="not initialised"):
+            call()
     bells[1].release()
     for call in (lambda: joined.ask(whole[0]), lambda: joined.answer([0, 0], 1)):
         with pytest.raises(ValueError, match="released"):
             call()
+
+
+def test_a_bell_that_was_bound_to_more_since_writes_over_nothing() -> None:
+    words = load("sync")
+    if words is None:
+        pytest.skip("shared memory needs the compiled module")
+    memory = bytearray(64)
+
+    def bind(rows: int) -> None:
+        step = np.zeros((rows, 1), np.float32), np.zeros(rows, np.float32), np.zeros(rows, np.uint8), flags(rows)
+        bell.bind(np.zeros((rows, 1), np.float32), *step, 16, 0, 0, tuple(array.copy() for array in step))
+
+    def flags(rows: int) -> Any:
+        return np.zeros(rows, np.uint8)
+
+    bell = words.Bell(memory, 0, 8)
+    bind(2)
+    joined = words.Bells((bell,), np.zeros((2, 1), np.float32), np.zeros(2, np.float32), flags(2), flags(2))
+    bind(200_000)
+    assert joined.ask(np.zeros((200_000, 1), np.float32))
+    words.store_u64(memory, 16, 1)  # answered_seq
+    words.increment_u64(memory, 8)
+    with pytest.raises(ValueError, match="disagree"):
+        joined.answer([0], 100)

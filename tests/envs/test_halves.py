@@ -17,7 +17,7 @@ from ue_rl.bridges import GymnasiumBridge
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ActionError, ConfigurationError, UnexpectedMessage
 from ue_rl.testing import MemoryTransport
 
 
@@ -136,6 +136,30 @@ def test_an_interrupted_half_is_dropped_by_a_reset() -> None:
     env.seed(1)
     env.reset()
     same(step(env, np.ones(4, np.int64))[0], obs)
+
+
+@pytest.mark.parametrize("acts_on", [True, False])
+def test_half_a_step_is_completed_with_the_same_actions_or_not_at_all(acts_on: bool) -> None:
+    env = UnrealVecEnv(MemoryTransport(GymnasiumBridge("CartPole-v1", 4)))
+    env.seed(1)
+    env.reset()
+    seeing = Seeing(env)
+    env.ask_first(np.ones(4, np.int64))
+    assert env.under_way
+    if acts_on:
+        with pytest.raises(ActionError):
+            env.step(np.full(4, 7))  # refused: what was asked stays asked
+    else:
+        env.acting = None
+    for _ in range(2):
+        with pytest.raises(UnexpectedMessage, match="broken off") as caught:
+            env.step(np.zeros(4, np.int64))
+        assert caught.value.cure == "call reset() first"
+    env.reset()
+    assert not env.under_way
+    env.acting = seeing
+    step(env, np.zeros(4, np.int64))
+    assert not env.under_way
 
 
 def test_an_engine_of_one_env_has_no_halves() -> None:

@@ -219,6 +219,26 @@ def test_gradient_steps_are_taken_while_the_engine_ticks(
     assert weights(model) == weights(again)
 
 
+@pytest.mark.parametrize(("kind", "options"), [(PPO, ON), (DQN, off())])
+def test_a_run_that_was_broken_off_goes_on_with_new_episodes(kind: Any, options: dict[str, Any]) -> None:
+    model = ue_rl.overlap(kind)("MlpPolicy", cartpole(), **options)
+    left = iter(range(20))
+
+    def interrupt(*_: object) -> None:
+        if model.get_env().unwrapped.under_way and next(left, None) is None:
+            raise KeyboardInterrupt
+
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(400)
+    hook.remove()
+    assert model._last_obs is None
+    model.learn(200, reset_num_timesteps=False)
+    env = model.get_env().unwrapped
+    assert not env.under_way
+    env.step(np.zeros(N, np.int64))
+
+
 def refused(make: Any, match: str) -> None:
     with pytest.raises(ConfigurationError, match=match):
         make().learn(100)

@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.observations import Observation
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, UnexpectedMessage
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Transport
 
@@ -58,9 +58,11 @@ class Halves:
 
     Attributes:
         acting: who acts meanwhile; None: steps are whole.
+        under_way: a step was asked for, and its result was not given out: only `reset` can follow if it is broken off.
     """
 
     acting: Acting | None = None
+    under_way = False
     engine_spec: EnvSpec
     transport: Transport
     journal: Journal | None
@@ -68,6 +70,7 @@ class Halves:
     _writer: ActionWriter
     _rows: NDArray[np.float32]
     _first_asked = False  # its step is under way
+    _first_rows: NDArray[np.float32]  # what it was asked for
 
     if TYPE_CHECKING:
 
@@ -111,7 +114,20 @@ class Halves:
             if self.on_failure is not None:
                 self.on_failure(error)
             raise
-        self._first_asked = True
+        self._first_asked = self.under_way = True
+        self._first_rows = rows[acting.first]
+
+    def _require_first(self, rows: NDArray[np.float32]) -> None:
+        """Raises UnexpectedMessage unless `rows` complete the step that the first half was asked for."""
+        acting = self.acting
+        if acting is None or not np.array_equal(rows[acting.first], self._first_rows):
+            raise UnexpectedMessage(
+                "half of the envs are in the middle of a step that was broken off",
+                fault="caller",
+                field="actions",
+                expected="those of the first half as `ask_first` sent them, while `acting` is set",
+                cure="call reset() first",
+            )
 
     def _step_acting(self, acting: Acting) -> VecEnvStepReturn:
         halved, self._first_asked = self._first_asked, False

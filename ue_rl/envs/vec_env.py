@@ -139,7 +139,7 @@ class UnrealVecEnv(EngineControls, Resumable, Halves, VecEnv):
         Seeds given by `seed()` and options given by `set_options()` go with it and are used up. A step that was sent
         and not waited for, because of a Ctrl-C, is dropped.
         """
-        self._first_asked = False
+        self._first_asked = self.under_way = False
         if self.journal is not None and self.journal.first is not None:
             return self._first_recorded(*self.journal.first)
         seeds, options = self._used("SEED", self._seeds), self._used("OPTIONS", self._options)
@@ -164,9 +164,12 @@ class UnrealVecEnv(EngineControls, Resumable, Halves, VecEnv):
         rows = self._writer(actions)
         if self._masks is not None:
             self._masks.check(rows)
+        if self._first_asked:
+            self._require_first(rows)
         journal = self.journal
         try:
             recorded = journal is not None and journal.ask(rows)
+            self.under_way = True
             if self._first_asked:
                 self._rows = rows  # of the second half: asked when the first has answered
             elif journal is None:
@@ -190,8 +193,11 @@ class UnrealVecEnv(EngineControls, Resumable, Halves, VecEnv):
             if self.meanwhile is not None:
                 self.meanwhile()
             if self.acting is not None:
-                return self._step_acting(self.acting)
-            return self._step() if self.journal is None else self._step_of(self.journal, self._step)
+                result = self._step_acting(self.acting)
+            else:
+                result = self._step() if self.journal is None else self._step_of(self.journal, self._step)
+            self.under_way = False
+            return result
         except BaseException as error:
             if self.on_failure is not None:
                 self.on_failure(error)

@@ -11,27 +11,42 @@ typedef struct {
 
 static Bell *bell_at(Bells *self, Py_ssize_t i) { return (Bell *)PyTuple_GET_ITEM(self->bells, i); }
 
+/* Do the Bells' arrays fill those of all engines? A Bell may have been bound to others since. */
+static int fits(Bells *self, PyObject *bells)
+{
+    Py_ssize_t i, k, sizes[4] = {0, 0, 0, 0};
+    for (i = 0; i < PyTuple_GET_SIZE(bells); i++) {
+        Bell *bell = (Bell *)PyTuple_GET_ITEM(bells, i);
+        if (!is_bound(bell)) return 0;
+        if (bell->arrays <= TAKEN) return PyErr_SetString(PyExc_ValueError, "a Bell that copies nothing"), 0;
+        for (k = 0; k < 4; k++) sizes[k] += bell->bound[TAKEN + k].len;
+    }
+    for (k = 0; k < 4; k++)
+        if (self->into[k].len != sizes[k])
+            return PyErr_SetString(PyExc_ValueError, "the arrays of all engines disagree with theirs"), 0;
+    return 1;
+}
+
+static int is_made(Bells *self)
+{
+    if (!self->bells) PyErr_SetString(PyExc_RuntimeError, "Bells was not initialised");
+    return self->bells != NULL;
+}
+
 static int bells_init(PyObject *base, PyObject *args, PyObject *kwargs)
 {
     Bells *self = (Bells *)base;
     PyObject *bells, *into[4];
-    Py_ssize_t i, k, sizes[4] = {0, 0, 0, 0};
+    Py_ssize_t i;
     if (self->bells) return PyErr_SetString(PyExc_RuntimeError, "Bells are initialised once"), -1;
     if (kwargs && PyDict_GET_SIZE(kwargs)) return PyErr_SetString(PyExc_TypeError, "no keywords"), -1;
     if (!PyArg_ParseTuple(args, "O!OOOO", &PyTuple_Type, &bells, into, into + 1, into + 2, into + 3)) return -1;
     for (i = 0; i < PyTuple_GET_SIZE(bells); i++) {
         Bell *bell = (Bell *)PyTuple_GET_ITEM(bells, i);
         if (Py_TYPE(bell)->tp_dealloc != bell_dealloc) return PyErr_SetString(PyExc_TypeError, "a tuple of Bell"), -1;
-        if (!is_bound(bell)) return -1;
-        if (bell->arrays <= TAKEN) return PyErr_SetString(PyExc_ValueError, "a Bell that copies nothing"), -1;
-        for (k = 0; k < 4; k++) sizes[k] += bell->bound[TAKEN + k].len;
     }
     if (get_arrays(into, self->into, BOUND + TAKEN, 0xF, 4)) return -1;
-    for (k = 0; k < 4; k++)
-        if (self->into[k].len != sizes[k]) {
-            release_arrays(self->into, 4);
-            return PyErr_SetString(PyExc_ValueError, "the arrays of all engines disagree with theirs"), -1;
-        }
+    if (!fits(self, bells)) return release_arrays(self->into, 4), -1;
     self->bells = Py_NewRef(bells);
     return 0;
 }
@@ -69,6 +84,7 @@ static PyObject *bells_ask(PyObject *base, PyObject *source)
     const char *from;
     Py_ssize_t i;
     int may;
+    if (!is_made(self)) return NULL;
     if (get_array(source, &actions, &FLOAT32, 0)) return NULL;
     from = actions.buf;
     may = may_ask(self, &actions);
@@ -106,7 +122,7 @@ static int answers(Bells *self, PyObject *positions, int64_t stop, PyObject *too
     Py_ssize_t i, bad;
     for (i = 0; i < PyTuple_GET_SIZE(took); i++) {
         Bell *bell = bell_at(self, i);
-        uint32_t pos = as_u32(PyList_GET_ITEM(positions, i));
+        uint32_t pos = as_u32(PyTuple_GET_ITEM(positions, i));
         PyObject *seconds;
         if (PyErr_Occurred() || !is_bound(bell)) return -1;
         if (load64(bell->peer_seq) != bell->expected) {
@@ -119,23 +135,23 @@ static int answers(Bells *self, PyObject *positions, int64_t stop, PyObject *too
         PyTuple_SET_ITEM(took, i, seconds);
     }
     /* another thread may have released one while a later one was waited for */
-    for (i = 0; i < PyTuple_GET_SIZE(took); i++)
-        if (!is_bound(bell_at(self, i))) return -1;
-    return 1;
+    return fits(self, self->bells) ? 1 : -1;
 }
 
 static PyObject *bells_answer(PyObject *base, PyObject *const *args, Py_ssize_t nargs)
 {
     Bells *self = (Bells *)base;
-    const Py_ssize_t count = PyTuple_GET_SIZE(self->bells);
-    PyObject *took;
+    PyObject *took, *positions;
     int fine;
     long slice;
-    if (nargs != 2 || !PyList_Check(args[0]) || PyList_GET_SIZE(args[0]) != count)
+    if (!is_made(self)) return NULL;
+    if (nargs != 2 || !PyList_Check(args[0]) || PyList_GET_SIZE(args[0]) != PyTuple_GET_SIZE(self->bells))
         return PyErr_Format(PyExc_TypeError, "answer takes a list of positions and a slice");
     slice = PyLong_AsLong(args[1]);
-    if (PyErr_Occurred() || !(took = PyTuple_New(count))) return NULL;
-    fine = answers(self, args[0], now_ns() + (int64_t)slice * 1000000, took);
+    if (PyErr_Occurred() || !(positions = PyList_AsTuple(args[0]))) return NULL; /* a list may change meanwhile */
+    if (!(took = PyTuple_New(PyTuple_GET_SIZE(positions)))) return Py_DECREF(positions), NULL;
+    fine = answers(self, positions, now_ns() + (int64_t)slice * 1000000, took);
+    Py_DECREF(positions);
     if (fine > 0) {
         give_out(self);
         return took;

@@ -85,6 +85,12 @@ def _engine(env: VecEnv) -> tuple[UnrealVecEnv, list[VecEnvWrapper]]:
     return env, around
 
 
+def _begin_anew(model: Any, engine: UnrealVecEnv) -> None:
+    """A rollout was broken off: if that was in the middle of a step, the next `learn` resets the envs first."""
+    if engine.under_way:
+        model._last_obs = None
+
+
 # -- on-policy
 
 
@@ -97,6 +103,9 @@ class _OnPolicy(OnPolicyAlgorithm):
         try:
             around = _Around(callback, acting.stand_in)
             return super().collect_rollouts(env, cast(Any, around), rollout_buffer, n_rollout_steps, *args, **kwargs)
+        except BaseException:
+            _begin_anew(self, acting.env)
+            raise
         finally:
             acting.env.acting = None
             acting.step_aside()
@@ -271,6 +280,9 @@ class _OffPolicy(OffPolicyAlgorithm):
         engine.meanwhile = learn_meanwhile
         try:
             return super().collect_rollouts(env, callback, train_freq, *args, **kwargs)
+        except BaseException:
+            _begin_anew(self, engine)
+            raise
         finally:
             engine.meanwhile = None
 

@@ -1020,7 +1020,7 @@ static PyMethodDef METHODS[] = {
     FAST(decode_state_lines, STATES "stride, fill, form"),
     FAST(cut_numbers, "data, stride, fill, numbers"),
     FAST(receive, "fd, buffer, spin_us, slice_ms"),
-    FAST(receive_lines, "fds, data, stride, fill, wanted, spin_us, slice_ms"),
+    FAST(receive_lines, "fds, data, stride, fill, wanted, spin_us, slice_ms, came=None"),
     FAST(send_lines, "fds, lines"),
 #endif
     {NULL, NULL, 0, NULL}};
