@@ -14,6 +14,7 @@ import random
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -40,7 +41,8 @@ def fuzz(carrier: str, messages: int, seed: int) -> None:
     command = [sys.executable, "-m", "ue_rl", "sessions", "tests.sessions.game:Drift", f"--{carrier}", "0"]
     command += ["--max-sessions", "8"]
     quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=quiet, text=True) as server:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=quiet, text=True) as server, ExitStack() as end:
+        end.callback(server.terminate)  # an error, too, must not wait for the server
         assert server.stdout is not None
         server.stdout.readline()
         target = TARGETS[carrier](server.stdout.readline().split(maxsplit=1)[1].strip())
@@ -54,7 +56,6 @@ def fuzz(carrier: str, messages: int, seed: int) -> None:
                     f"{process.num_threads()} threads, {process.num_fds()} descriptors", flush=True,
                 )  # fmt: skip
         target.close()
-        server.terminate()
 
 
 if __name__ == "__main__":

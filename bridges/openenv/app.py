@@ -33,6 +33,14 @@ _LARGEST = 16 * 2**20  # bytes of a request's body
 _TOO_LARGE = jsonrpc.failed(jsonrpc.INVALID_REQUEST, f"the request is larger than {_LARGEST} bytes")
 
 
+class _Answer(JSONResponse):
+    """ASCII, as over WebSockets: an error may repeat half a character of the client's, which UTF-8 cannot carry."""
+
+    def render(self, content: Any) -> bytes:
+        """See JSONResponse."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
 def serve(pool: SessionPool, host: str = "127.0.0.1", port: int = 0) -> LoopServer:
     """Serves the sessions of `pool` to clients of OpenEnv; returns when it listens.
 
@@ -53,57 +61,57 @@ def application(pool: SessionPool) -> Starlette:
     """
     tools = SessionTools(pool, without=RESERVED)
 
-    async def alone(ask: Callable[[Player], Awaitable[Any]]) -> JSONResponse:
+    async def alone(ask: Callable[[Player], Awaitable[Any]]) -> _Answer:
         """Asks a session that lasts for this request."""
         session = None
         try:
             session = pool.create()
-            return JSONResponse(await ask(Player(session, tools)))
+            return _Answer(await ask(Player(session, tools)))
         except ValidationError as error:
             return _invalid(error)
         except ResourceExhausted as error:
-            return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
+            return _Answer({"detail": str(error)}, 503, {"Retry-After": "1"})
         except SessionError as error:
-            return JSONResponse({"detail": str(error)}, 500)
+            return _Answer({"detail": str(error)}, 500)
         except UeRlError as error:
-            return JSONResponse({"detail": [{"type": "value_error", "loc": ["body"], "msg": str(error)}]}, 422)
+            return _Answer({"detail": [{"type": "value_error", "loc": ["body"], "msg": str(error)}]}, 422)
         finally:
             if session is not None:
                 await destroyed(session)
 
-    async def reset(request: Request) -> JSONResponse:
+    async def reset(request: Request) -> _Answer:
         told = await _body(request, Reset)
-        if isinstance(told, JSONResponse):
+        if isinstance(told, _Answer):
             return told
         return await alone(lambda player: player.reset(told.model_dump(exclude_unset=True)))
 
-    async def step(request: Request) -> JSONResponse:
+    async def step(request: Request) -> _Answer:
         told = await _body(request, Step)
-        return told if isinstance(told, JSONResponse) else await alone(lambda player: player.step(told.action))
+        return told if isinstance(told, _Answer) else await alone(lambda player: player.step(told.action))
 
-    async def state(request: Request) -> JSONResponse:
+    async def state(request: Request) -> _Answer:
         return await alone(lambda player: player.state())
 
-    async def health(request: Request) -> JSONResponse:
-        return JSONResponse({"status": "healthy"})
+    async def health(request: Request) -> _Answer:
+        return _Answer({"status": "healthy"})
 
-    async def metadata(request: Request) -> JSONResponse:
+    async def metadata(request: Request) -> _Answer:
         rules = pool.rules or f"{pool.name}, served by ue_rl"
         more = dict.fromkeys(("readme_content", "author", "documentation_url"))
-        return JSONResponse({"name": pool.name, "description": rules, "version": None, **more})
+        return _Answer({"name": pool.name, "description": rules, "version": None, **more})
 
-    async def schema(request: Request) -> JSONResponse:
+    async def schema(request: Request) -> _Answer:
         seen = Observation.model_json_schema()
         kinds: dict[str, type[BaseModel]] = {"action": Action, "state": State}
         schemas = {key: kind.model_json_schema() for key, kind in kinds.items()}
-        return JSONResponse({**schemas, "observation": seen, "reset_observation": seen})
+        return _Answer({**schemas, "observation": seen, "reset_observation": seen})
 
-    async def remote(request: Request) -> JSONResponse:
+    async def remote(request: Request) -> _Answer:
         text = await _read(request)
         asked = _TOO_LARGE if text is None else jsonrpc.parsed(text)
         if isinstance(asked, dict):
-            return JSONResponse(asked)
-        return JSONResponse(await jsonrpc.answered(asked, pool, tools, None))
+            return _Answer(asked)
+        return _Answer(await jsonrpc.answered(asked, pool, tools, None))
 
     async def socket(websocket: WebSocket) -> None:
         await Socket(websocket, pool, tools, plain_rpc=websocket.url.path == "/mcp").serve()
@@ -124,13 +132,13 @@ async def _body(request: Request, model: type[BaseModel]) -> Any:
     """The request's body, or the answer that says what is wrong with it."""
     text = await _read(request)
     if text is None:
-        return JSONResponse({"detail": f"the body is larger than {_LARGEST} bytes"}, 413)
+        return _Answer({"detail": f"the body is larger than {_LARGEST} bytes"}, 413)
     try:
         return model.model_validate(json.loads(text) if text else {})
     except ValidationError as error:
         return _invalid(error, ["body"])
     except (ValueError, RecursionError) as error:
-        return JSONResponse({"detail": [{"type": "json_invalid", "loc": ["body"], "msg": f"{error}"}]}, 422)
+        return _Answer({"detail": [{"type": "json_invalid", "loc": ["body"], "msg": f"{error}"}]}, 422)
 
 
 async def _read(request: Request) -> bytes | None:
@@ -144,6 +152,6 @@ async def _read(request: Request) -> bytes | None:
     return b"".join(parts)
 
 
-def _invalid(error: ValidationError, place: list[str] | None = None) -> JSONResponse:
+def _invalid(error: ValidationError, place: list[str] | None = None) -> _Answer:
     found = error.errors(include_url=False, include_context=False)
-    return JSONResponse({"detail": [{**each, "loc": [*(place or []), *each["loc"]]} for each in found]}, 422)
+    return _Answer({"detail": [{**each, "loc": [*(place or []), *each["loc"]]} for each in found]}, 422)

@@ -109,6 +109,9 @@ def test_a_wrong_request_is_unprocessable(opened: Any, path: str, body: Any, loc
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == loc
     assert client.post(path, content=b"{no json").status_code == 422
+    half_a_character = client.post(path, content=b'{"\\ud83d": [[]]}')  # which the answer repeats
+    assert half_a_character.status_code == 422
+    assert "\\ud83d" in half_a_character.text or path == "/step"
 
 
 def test_a_server_that_is_full_says_so(opened: Any) -> None:
