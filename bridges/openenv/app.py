@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
@@ -22,6 +21,7 @@ from ue_rl.bridges.openenv.messages import Action, Observation, Reset, State, St
 from ue_rl.bridges.openenv.playing import RESERVED, Player
 from ue_rl.bridges.openenv.socket import Socket
 from ue_rl.bridges.realtime import SessionPool
+from ue_rl.bridges.serving.answer import JsonAnswer
 from ue_rl.bridges.serving.http import serve_app
 from ue_rl.bridges.serving.thread import LoopServer
 from ue_rl.bridges.serving.tools import SessionTools
@@ -31,14 +31,6 @@ from ue_rl.errors import ResourceExhausted, SessionError, UeRlError
 _log = logging.getLogger("ue_rl.bridges.openenv")
 _LARGEST = 16 * 2**20  # bytes of a request's body
 _TOO_LARGE = jsonrpc.failed(jsonrpc.INVALID_REQUEST, f"the request is larger than {_LARGEST} bytes")
-
-
-class _Answer(JSONResponse):
-    """ASCII, as over WebSockets: an error may repeat half a character of the client's, which UTF-8 cannot carry."""
-
-    def render(self, content: Any) -> bytes:
-        """See JSONResponse."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def serve(pool: SessionPool, host: str = "127.0.0.1", port: int = 0) -> LoopServer:
@@ -61,57 +53,57 @@ def application(pool: SessionPool) -> Starlette:
     """
     tools = SessionTools(pool, without=RESERVED)
 
-    async def alone(ask: Callable[[Player], Awaitable[Any]]) -> _Answer:
+    async def alone(ask: Callable[[Player], Awaitable[Any]]) -> JsonAnswer:
         """Asks a session that lasts for this request."""
         session = None
         try:
             session = pool.create()
-            return _Answer(await ask(Player(session, tools)))
+            return JsonAnswer(await ask(Player(session, tools)))
         except ValidationError as error:
             return _invalid(error)
         except ResourceExhausted as error:
-            return _Answer({"detail": str(error)}, 503, {"Retry-After": "1"})
+            return JsonAnswer({"detail": str(error)}, 503, {"Retry-After": "1"})
         except SessionError as error:
-            return _Answer({"detail": str(error)}, 500)
+            return JsonAnswer({"detail": str(error)}, 500)
         except UeRlError as error:
-            return _Answer({"detail": [{"type": "value_error", "loc": ["body"], "msg": str(error)}]}, 422)
+            return JsonAnswer({"detail": [{"type": "value_error", "loc": ["body"], "msg": str(error)}]}, 422)
         finally:
             if session is not None:
                 await destroyed(session)
 
-    async def reset(request: Request) -> _Answer:
+    async def reset(request: Request) -> JsonAnswer:
         told = await _body(request, Reset)
-        if isinstance(told, _Answer):
+        if isinstance(told, JsonAnswer):
             return told
         return await alone(lambda player: player.reset(told.model_dump(exclude_unset=True)))
 
-    async def step(request: Request) -> _Answer:
+    async def step(request: Request) -> JsonAnswer:
         told = await _body(request, Step)
-        return told if isinstance(told, _Answer) else await alone(lambda player: player.step(told.action))
+        return told if isinstance(told, JsonAnswer) else await alone(lambda player: player.step(told.action))
 
-    async def state(request: Request) -> _Answer:
+    async def state(request: Request) -> JsonAnswer:
         return await alone(lambda player: player.state())
 
-    async def health(request: Request) -> _Answer:
-        return _Answer({"status": "healthy"})
+    async def health(request: Request) -> JsonAnswer:
+        return JsonAnswer({"status": "healthy"})
 
-    async def metadata(request: Request) -> _Answer:
+    async def metadata(request: Request) -> JsonAnswer:
         rules = pool.rules or f"{pool.name}, served by ue_rl"
         more = dict.fromkeys(("readme_content", "author", "documentation_url"))
-        return _Answer({"name": pool.name, "description": rules, "version": None, **more})
+        return JsonAnswer({"name": pool.name, "description": rules, "version": None, **more})
 
-    async def schema(request: Request) -> _Answer:
+    async def schema(request: Request) -> JsonAnswer:
         seen = Observation.model_json_schema()
         kinds: dict[str, type[BaseModel]] = {"action": Action, "state": State}
         schemas = {key: kind.model_json_schema() for key, kind in kinds.items()}
-        return _Answer({**schemas, "observation": seen, "reset_observation": seen})
+        return JsonAnswer({**schemas, "observation": seen, "reset_observation": seen})
 
-    async def remote(request: Request) -> _Answer:
+    async def remote(request: Request) -> JsonAnswer:
         text = await _read(request)
         asked = _TOO_LARGE if text is None else jsonrpc.parsed(text)
         if isinstance(asked, dict):
-            return _Answer(asked)
-        return _Answer(await jsonrpc.answered(asked, pool, tools, None))
+            return JsonAnswer(asked)
+        return JsonAnswer(await jsonrpc.answered(asked, pool, tools, None))
 
     async def socket(websocket: WebSocket) -> None:
         await Socket(websocket, pool, tools, plain_rpc=websocket.url.path == "/mcp").serve()
@@ -132,13 +124,13 @@ async def _body(request: Request, model: type[BaseModel]) -> Any:
     """The request's body, or the answer that says what is wrong with it."""
     text = await _read(request)
     if text is None:
-        return _Answer({"detail": f"the body is larger than {_LARGEST} bytes"}, 413)
+        return JsonAnswer({"detail": f"the body is larger than {_LARGEST} bytes"}, 413)
     try:
         return model.model_validate(json.loads(text) if text else {})
     except ValidationError as error:
         return _invalid(error, ["body"])
     except (ValueError, RecursionError) as error:
-        return _Answer({"detail": [{"type": "json_invalid", "loc": ["body"], "msg": f"{error}"}]}, 422)
+        return JsonAnswer({"detail": [{"type": "json_invalid", "loc": ["body"], "msg": f"{error}"}]}, 422)
 
 
 async def _read(request: Request) -> bytes | None:
@@ -152,6 +144,6 @@ async def _read(request: Request) -> bytes | None:
     return b"".join(parts)
 
 
-def _invalid(error: ValidationError, place: list[str] | None = None) -> _Answer:
+def _invalid(error: ValidationError, place: list[str] | None = None) -> JsonAnswer:
     found = error.errors(include_url=False, include_context=False)
-    return _Answer({"detail": [{**each, "loc": [*(place or []), *each["loc"]]} for each in found]}, 422)
+    return JsonAnswer({"detail": [{**each, "loc": [*(place or []), *each["loc"]]} for each in found]}, 422)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ue_rl.arena.behaviors import AgentBehavior, RandomBehavior, RulesBehavior
@@ -20,6 +20,7 @@ from ue_rl.arena.http.messages import Execute, Experience, Register, body_of, ob
 from ue_rl.arena.log import row_of
 from ue_rl.arena.memory.base import Entry
 from ue_rl.arena.seats import AGENT_NOT_FOUND, INVALID_PARAMETERS, LLM_TIMEOUT, Outcome
+from ue_rl.bridges.serving.answer import JsonAnswer
 from ue_rl.errors import ConfigurationError, ToolError, shorten
 
 if TYPE_CHECKING:
@@ -30,14 +31,6 @@ BODY_WITHIN = 10.0  # seconds
 MAX_REGISTERED = 1000  # agents that come by HTTP
 _STATUS = {"TOOL_NOT_FOUND": 404, AGENT_NOT_FOUND: 404, INVALID_PARAMETERS: 422}
 READY: dict[str, Callable[[], AgentBehavior]] = {"rules": RulesBehavior, "random": RandomBehavior}
-
-
-class _Answer(JSONResponse):
-    """Half a character, which UTF-8 has no bytes for, goes out as JSON's escape of it."""
-
-    def render(self, content: Any) -> bytes:
-        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return text.encode("utf-8", "backslashreplace")
 
 
 class _Refused(Exception):
@@ -72,20 +65,20 @@ def make_app(arena: AgentArena, ready: dict[str, Callable[[], AgentBehavior]] | 
 
 def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _Answer({"error": error.detail, "error_code": "NOT_FOUND", "field": None}, error.status_code)
+    return JsonAnswer({"error": error.detail, "error_code": "NOT_FOUND", "field": None}, error.status_code)
 
 
 def _answering(handle: Callable[[Request], Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
-            return _Answer(await handle(request))
+            return JsonAnswer(await handle(request))
         except ConfigurationError as error:
             refused = _Refused(422, INVALID_PARAMETERS, shorten(error.plain(), 1000), error.field)
         except _Refused as error:
             refused = error
         except asyncio.CancelledError:  # the server ends, and waits no longer for agents
             refused = _Refused(503, LLM_TIMEOUT, "the arena has ended")
-        return _Answer(refused.answer, refused.status)
+        return JsonAnswer(refused.answer, refused.status)
 
     return answer
 
