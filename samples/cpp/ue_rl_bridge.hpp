@@ -6,7 +6,7 @@
 //     #include "ue_rl_bridge.hpp"
 //
 // The first part below declares what a game uses, and includes no header of the system; the second is the
-// implementation. The text is docs/protocol.md (version 1.1), shared memory docs/shared-memory.md. Derive from
+// implementation. The text is docs/protocol.md (version 1.2), shared memory docs/shared-memory.md. Derive from
 // MultiEnvBridge (one env at a time) or VectorBridge (whole arrays), give it to a Server, and call tick() once a frame
 // or run() once:
 //

@@ -62,7 +62,7 @@ def test_copy_false_gives_the_segments_arrays(copy: bool) -> None:
 
 
 def test_two_engines_without_tokens_are_two_engines() -> None:
-    """By name the token is unused, and may be zero in every segment (docs/shared-memory.md, section 7)."""
+    """By name the token is unused, and may be zero in every segment (samples/c/README.md)."""
     with run_shm_in_thread(Sum()) as one, run_shm_in_thread(Sum()) as other:
         for host in (one, other):
             with contextlib.closing(Segment.open(host.name)) as mapped:
