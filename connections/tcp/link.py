@@ -280,7 +280,7 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
                 return sock
             sock.close()
             error: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
-        except socket.gaierror as unknown:
+        except (socket.gaierror, UnicodeError) as unknown:  # UnicodeError: it cannot be any host's name
             raise EngineUnreachable(
                 f"the host name {host!r} is unknown",
                 fault="caller",

@@ -217,6 +217,8 @@ def test_wrappers_that_change_what_is_seen_are_refused(tmp_path: Path) -> None:
         ({"play_against_latest_model_ratio": 2}, "0 to 1"),
         ({"initial_elo": "high"}, "must be a number"),
         ({"sides": "red"}, "two groups"),
+        ({"sides": 5}, "two groups"),
+        ({"sides": {"red": 1, "blue": 2}}, "two groups"),
     ],
 )
 def test_wrong_options_are_named(section: dict[str, Any], message: str) -> None:

@@ -56,6 +56,8 @@ def test_a_choice_is_its_own_nearest(scene: Any) -> None:
         assert scene.choose(nearest_choice(scene, mine, seen), seen) == mine
     north = AgentDecision("move_to", {"target_position": [seen.position[0] + 1, 0, seen.position[2] + 90], "speed": 1})
     assert scene.choices[nearest_choice(scene, north, seen)] == "north"
+    written = {"target_position": [str(part) for part in north.params["target_position"]]}  # as tools take it
+    assert scene.choices[nearest_choice(scene, AgentDecision("move_to", written), seen)] == "north"
     assert scene.choices[nearest_choice(scene, AgentDecision("unknown"), seen)] == "idle"
 
 

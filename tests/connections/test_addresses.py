@@ -60,6 +60,8 @@ def test_what_it_says_are_arguments_of_connect() -> None:
         ("tcp://x:0", "port must be a number from 1 to 65535, not '0'"),
         ("tcp://x:99999", "port must be"),
         ("tcp://x:y", "port must be"),
+        ("tcp://x:" + 5000 * "9", "port must be"),
+        ("grpc://x?num-envs=" + 5000 * "9", "num-envs must be a whole number"),
         ("tcp://x:", "port must be"),
         ("tcp://x:\u0661", "port must be"),
         ("tcp://[::1", "IPv6 address ends with"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import socket
 import sys
@@ -93,9 +94,10 @@ def test_nobody_listens(slack: float) -> None:
     assert isinstance(caught.value, ConnectionError)
 
 
-def test_unknown_host() -> None:
-    with pytest.raises(errors.EngineUnreachable, match=r"host name 'no-such-host\.invalid' is unknown"):
-        ue_rl.connect("tcp://no-such-host.invalid:7777", timeout=5)
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "two..dots", "x" * 64 + ".invalid"])
+def test_unknown_host(host: str) -> None:
+    with pytest.raises(errors.EngineUnreachable, match=rf"host name '{re.escape(host)}' is unknown"):
+        ue_rl.connect(f"tcp://{host}:7777", timeout=5)
 
 
 def test_waits_for_an_engine_that_starts_late() -> None:

@@ -224,6 +224,8 @@ def test_client_side_time_limit_equals_gymnasiums(opened: Any) -> None:
     assert assert_same_steps(env, reference, steps=30) == 12
     env.set_attr("max_episode_steps", 3)
     assert env.get_attr("max_episode_steps") == [3] * N
+    with pytest.raises(errors.ConfigurationError, match="at least one step"):
+        env.set_attr("max_episode_steps", 0)
 
 
 def test_episode_statistics(opened: Any) -> None:

@@ -47,7 +47,10 @@ class SelfPlayOptions:
             )
         if not isinstance(elo, (int, float)) or not math.isfinite(elo):
             raise ConfigurationError("must be a number", field="self_play.initial_elo", got=elo)
-        if self.sides is not None and (isinstance(self.sides, str) or len(self.sides) != 2):
+        sides = self.sides
+        if sides is not None and not (
+            isinstance(sides, (tuple, list)) and len(sides) == 2 and all(isinstance(side, str) for side in sides)
+        ):
             raise ConfigurationError("must be the names of two groups", field="self_play.sides", got=self.sides)
 
     @classmethod

@@ -40,7 +40,8 @@ class Trajectory:
 
 
 def nearest_choice(scene: type[World], decision: AgentDecision, seen: Observation) -> int:
-    """The choice of a policy that comes nearest to a call: the same call; the same tool; for a walk the same direction.
+    """The choice of a policy that comes nearest to a call: the same call; the same tool; for a walk to the
+    same point, or else in the most like direction.
 
     A call that no choice has is idle.
     """
@@ -51,8 +52,9 @@ def nearest_choice(scene: type[World], decision: AgentDecision, seen: Observatio
     target = decision.params.get("target_position")
     if target is None:
         return next((n for n in same if calls[n].params == decision.params), same[0])
-    reached = [n for n in same if calls[n].params["target_position"] == list(target)]
-    return reached[0] if reached else max(same, key=lambda n: _likeness(calls[n], target, seen))
+    target = [float(part) for part in target]  # a tool takes "1" for 1, as language models write it
+    exact = [n for n in same if calls[n].params["target_position"] == target]
+    return exact[0] if exact else max(same, key=lambda n: _likeness(calls[n], target, seen))
 
 
 def _likeness(call: AgentDecision, target: Any, seen: Observation) -> float:

@@ -116,7 +116,7 @@ def split_place(place: str, lowest: int = 1) -> tuple[str, int]:
         raise WrongPart(f"{host} is a port, and the host is missing")
     if not _HOST.fullmatch(host):
         raise WrongPart(f"its host cannot be {host!r}" if host else "its host is missing")
-    number = DEFAULT_PORT if port is None else int(port) if port.isdecimal() and port.isascii() else -1
+    number = DEFAULT_PORT if port is None else _whole(port)
     if not lowest <= number < 65_536:
         raise WrongPart(f"its port must be a number from {lowest} to 65535, not {port!r}")
     return host, number
@@ -150,10 +150,16 @@ def _duration(value: str) -> float:
         raise WrongPart(FORM) from None
 
 
+def _whole(text: str) -> int:
+    """-1 for what is no number of up to 18 digits, which no option needs."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= 18 else -1
+
+
 def _count(value: str) -> int:
-    if not value.isdecimal() or not value.isascii() or not int(value):
+    number = _whole(value)
+    if number < 1:
         raise WrongPart("a whole number from 1 on")
-    return int(value)
+    return number
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
