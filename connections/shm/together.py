@@ -41,7 +41,7 @@ class MemoryTogether:
     def ask(self, actions: NDArray[np.float32], again: bool) -> list[bytes] | None:
         """See Together.ask."""
         if not again:
-            if not all([connection.ready_for_all() for connection in self._connections]):
+            if not all(connection.ready_for_all() for connection in self._connections):
                 return None
             self._positions = [ring.write_pos for ring in self._rings]
         try:

@@ -201,6 +201,32 @@ class Verifier:
         self, kind: str, got: list[NDArray[Any]], want: list[NDArray[Any]], exactly: Exactly, tolerance: float
     ) -> None:
         """Compare the outputs one by one: actions, states, scores; `exactly` gives what _exactly does."""
+        self._check_outputs(got, want)
+        allowance = np.zeros(len(got[0]), np.bool_)  # rows that are only accepted because float32 rounds
+        chosen = self.chosen
+        if chosen.any():
+            counted = self.starts[chosen]
+            allowance |= self._judge_choices(kind, got[0][:, chosen] - counted, want[0][:, chosen] - counted, exactly)
+            self.found.max_relative_difference.setdefault(kind, 0.0)
+        first = 1 if self.discrete else 0  # of the outputs that hold numbers: no choice is one
+        for index, pair in enumerate(zip(self._numbers(got)[first:], self._numbers(want)[first:], strict=True), first):
+            ours, theirs = (np.asarray(array, np.float64) for array in pair)
+            scale = self._scale(kind, index, theirs)
+            relative = np.abs(ours - theirs) / scale
+            if index == 0:
+                found, worst = self.found, self.found.max_relative_difference
+                found.max_abs_difference = max(found.max_abs_difference, float(np.abs(ours - theirs).max(initial=0.0)))
+                worst[kind] = max(worst.get(kind, 0.0), float(relative.max(initial=0.0)))
+            largest = relative.max(axis=1, initial=0.0)
+            beyond = np.flatnonzero(largest > tolerance)
+            if len(beyond):
+                self._judge_rounding(kind, index, ours, theirs, scale, beyond, exactly, tolerance)
+            allowance |= largest > max(tolerance, ORDINARY)
+        self.tried[kind] += len(allowance)
+        self.needed[kind] += int(allowance.sum())
+
+    def _check_outputs(self, got: list[NDArray[Any]], want: list[NDArray[Any]]) -> None:
+        """Refuse other shapes, NaN and infinity."""
         if [array.shape for array in got] != [array.shape for array in want]:
             raise ExportError(
                 f"the exported file gives another shape than {self.reference}", fault="model",
@@ -214,28 +240,6 @@ class Verifier:
                 if not np.isfinite(array).all():
                     bad = array[~np.isfinite(array.reshape(len(array), -1)).all(axis=1)][:1]
                     raise ExportError(f"{who} gives NaN or infinity", fault="policy", got=bad, cure=cure)
-        needed = np.zeros(len(got[0]), np.bool_)
-        chosen = self.chosen
-        if chosen.any():
-            counted = self.starts[chosen]
-            needed |= self._judge_choices(kind, got[0][:, chosen] - counted, want[0][:, chosen] - counted, exactly)
-            self.found.max_relative_difference.setdefault(kind, 0.0)
-        got, want = self._numbers(got), self._numbers(want)
-        for index in range(int(self.discrete), len(got)):
-            ours, theirs = (np.asarray(array[index], np.float64) for array in (got, want))
-            scale = self._scale(kind, index, theirs)
-            relative = np.abs(ours - theirs) / scale
-            if index == 0:
-                found, worst = self.found, self.found.max_relative_difference
-                found.max_abs_difference = max(found.max_abs_difference, float(np.abs(ours - theirs).max(initial=0.0)))
-                worst[kind] = max(worst.get(kind, 0.0), float(relative.max(initial=0.0)))
-            largest = relative.max(axis=1, initial=0.0)
-            beyond = np.flatnonzero(largest > tolerance)
-            if len(beyond):
-                self._judge_rounding(kind, index, ours, theirs, scale, beyond, exactly, tolerance)
-            needed |= largest > max(tolerance, ORDINARY)
-        self.tried[kind] += len(needed)
-        self.needed[kind] += int(needed.sum())
 
     def _judge_rounding(
         self,

@@ -97,7 +97,7 @@ class Bench:
         self.shared: dict[str, Any] = {} if shared is None else shared
         self.failed: set[str] = self.shared.setdefault("failed", set())
         self._tape: Tape | None = None
-        self._begun: set[int] = set()  # envs whose last answer was to a reset
+        self._just_reset: set[int] = set()  # envs whose last answer was to a reset
         self._paces: deque[float] = deque(maxlen=21)
 
     # -- the session
@@ -182,7 +182,7 @@ class Bench:
             self.note_unknown()
             self._peer.close()
         self._peer = self.states = None
-        self._begun.clear()
+        self._just_reset.clear()
         if self._tape is not None:
             self._tape.cut()
 
@@ -229,7 +229,7 @@ class Bench:
         peer = self.peer()
         self.states = peer.reset(envs, seeds, options)
         ids = range(peer.spec.num_envs) if envs is None else envs
-        self._begun.update(ids)
+        self._just_reset.update(ids)
         self._forget_flags()
         self.tape.add(self.states, self.over(), (), ids, seeded=seeds is not None)
         return self.states
@@ -241,8 +241,8 @@ class Bench:
         peer, began = self.peer(), time.perf_counter()
         self.states = peer.step(actions, envs, resets)
         ids = [env for env in range(peer.spec.num_envs) if env not in set(resets)] if envs is None else envs
-        self._begun.difference_update(ids)
-        self._begun.update(resets)
+        self._just_reset.difference_update(ids)
+        self._just_reset.update(resets)
         self._forget_flags()
         self.tape.add(self.states, self.over(), ids, resets, actions)
         self._paces.append(time.perf_counter() - began)
@@ -275,7 +275,7 @@ class Bench:
         """REW and DONE in the answer to a reset mean nothing."""
         assert self.states is not None
         per_env = self.peer().spec.agents_per_env
-        rows = (np.array(sorted(self._begun), np.intp)[:, None] * per_env + np.arange(per_env)).ravel()
+        rows = (np.array(sorted(self._just_reset), np.intp)[:, None] * per_env + np.arange(per_env)).ravel()
         self.states.rewards[rows] = 0
         self.states.dones[rows] = self.states.truncated[rows] = 0
 

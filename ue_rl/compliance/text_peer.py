@@ -153,11 +153,13 @@ class TextPeer(Peer):
     def stray(self, seconds: float) -> bytes:
         """See Peer."""
         deadline = time.perf_counter() + seconds
+        # Then it may have ended because of an empty line, or of sockets for each env: something to be named.
+        only_greeted = not self._sent and (self._per_env or "ERROR" in self.spec.features)
         for wire in self.wires:
             try:
                 came = wire.quiet(max(deadline - time.perf_counter(), 0.0))
             except Ended as error:
-                if not self._sent and (self._per_env or "ERROR" in self.spec.features):
+                if only_greeted:
                     raise self._closed_unasked() from None
                 text = "the engine closed the connection between two requests"
                 raise Wrong("ends-session", text, error.unread) from None

@@ -155,7 +155,7 @@ class Codec:
         stepping[np.asarray(resets.not_stepping, np.intp)] = False
         groups = self.spec.groups
         asked = live_rows(buffers, self.spec, stepping) if groups else np.flatnonzero(stepping).astype(np.int32)
-        if len(line) == 1:  # nobody is reset
+        if len(line) == 1:  # a line feed alone: nobody is reset, some rest
             return self.encode_actions(actions, asked, number)
         if number:
             line = end_line(line[:-1], number)
