@@ -73,7 +73,7 @@ def info_text(seen: Observation) -> str:
 def rows(seen: Sequence[Observation]) -> messages.StepAllResponse:
     """K observations as packed rows."""
     answer = messages.StepAllResponse(
-        observations=np.array([one.observation for one in seen], FLOAT).tobytes(),
+        observations=np.concatenate([one.observation for one in seen]).astype(FLOAT, copy=False).tobytes(),
         rewards=np.array([one.reward for one in seen], FLOAT).tobytes(),
         terminated=bytes([one.terminated for one in seen]),
         truncated=bytes([one.truncated for one in seen]),

@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
@@ -103,8 +103,7 @@ class SessionPool:
         self._ids = itertools.count(1)
         self._name = secrets.token_hex(4)
         self._closed = False
-        self._places = threading.Condition()
-        self._free = count * 4 + (max_sessions if source.shared is not None else 0)
+        self._places = threading.Semaphore(count * 4 + (max_sessions if source.shared is not None else 0))
         self._threads = Workers(count)
         self._record, self._kwargs = record, dict(kwargs or {})
         self._world_options = {"hold": hold, "max_ticks": max_ticks, "catch_up": catch_up}
@@ -179,6 +178,12 @@ class SessionPool:
                 )  # fmt: skip
         raise SessionNotFound("there is no such session", field="session_id", got=session_id, cure="create it first")
 
+    def get_all(self, session_ids: Iterable[str]) -> list[Session]:
+        """As `get`, of several."""
+        with self._lock:
+            found = [*map(self._sessions.get, session_ids)]
+        return [self.get(name) if each is None else each for name, each in zip(session_ids, found, strict=True)]
+
     def sessions(self) -> list[Session]:
         """All that live."""
         with self._lock:
@@ -240,18 +245,16 @@ class SessionPool:
             self.checks.seed(seed)
             self.checks.options(option)
         batch = Batch(sessions, ticks, rows, wanted, self.take_place(wait))
-        worlds: dict[World, list[Session]] = {}
         for place, session in enumerate(sessions):
             request: Request = batch
             if (number := which.get(place)) is not None:
                 seed = None if seeds is None else seeds[number]
                 option = None if options is None else options[number]
                 request = Request(batch.part(place), 0, (), 0, True, seed, option)
-            session.touch()
             session.wait_with(request)
-            worlds.setdefault(session.world, []).append(session)
-        for world, asked in worlds.items():
-            world.post(partial(world.next_all, batch, asked))
+        asked = [(each.world, (each,)) for each in sessions] if self._shared is None else [(self._shared, sessions)]
+        for world, those in asked:
+            world.post(partial(world.next_all, batch, those))
         return batch.future
 
     def advance_all(self, *args: Any, timeout: float | None = None, **options: Any) -> list[Observation]:
@@ -266,20 +269,13 @@ class SessionPool:
         Raises:
             ResourceExhausted: none was free within `wait` seconds; None: `queue_wait`.
         """
-        with self._places:
-            if not self._places.wait_for(lambda: self._free > 0, self.queue_wait if wait is None else wait):
-                self.counters.add("requests_refused")
-                raise ResourceExhausted(
-                    "too many requests wait for a worker", cure="try again later, or serve with more --workers"
-                )
-            self._free -= 1
+        if not self._places.acquire(timeout=self.queue_wait if wait is None else wait):
+            self.counters.add("requests_refused")
+            raise ResourceExhausted(
+                "too many requests wait for a worker", cure="try again later, or serve with more --workers"
+            )
         self.counters.add("requests")
-        return self._leave_place
-
-    def _leave_place(self) -> None:
-        with self._places:
-            self._free += 1
-            self._places.notify()
+        return self._places.release
 
     def is_worker(self) -> bool:
         """Is this one of the threads that tick?"""

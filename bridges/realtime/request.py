@@ -103,9 +103,13 @@ class Batch(Request):
 
     def begin(self, session: Session) -> bool:
         """See Request."""
+        self.taken_up()
+        return self._answers[self.places[session]] is None
+
+    def taken_up(self) -> None:
+        """Its place in the queue is free."""
         with self._lock:
             self._leave()
-            return self._answers[self.places[session]] is None
 
     def answered(self, session: Session, observation: Observation) -> None:
         """See Request."""
@@ -118,7 +122,8 @@ class Batch(Request):
     def put(self, place: int, answer: Observation | BaseException | None) -> None:
         """The answer of one of them; the first counts."""
         with self._lock:
-            self._leave()
+            if self.leave is not None:
+                self._leave()
             if self._answers[place] is not None:
                 return
             self._answers[place] = answer

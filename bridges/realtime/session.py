@@ -40,7 +40,8 @@ class Session:
         attached: an agent has said that it is there. kept: it may be idle for as long as it likes.
         recorder: writes its replay; None: nobody wants one.
         For its world alone: row, current (the request that is being done), waiting (those behind it), resetting,
-        untouched (as it was created), seed and options (of its first episode), tool_answers.
+        untouched (as it was created), seed and options (of its first episode), tool_answers, plain (no clock moves it,
+        and nobody records it).
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Session:
         self.queue: ActionQueue[Action] = ActionQueue()
         self.mailbox = Mailbox()
         self.attached = self.kept = False
+        self.plain = tick_rate is None and recorder is None
         self.row = -1
         self.current: Request | None = None
         self.waiting: deque[Request] = deque()
@@ -122,7 +124,8 @@ class Session:
                 what was asked is wrong; nothing was done. The future also raises GameFailed, SessionEnded, and
                 ConfigurationError where the episode is over and no reset was asked for.
         """
-        self._use()
+        if not self.life.live:
+            raise self.ended()
         checks = self.pool.checks
         answer: Future[Observation] = Future()
         request = Request(
@@ -137,6 +140,7 @@ class Session:
 
     def wait_with(self, request: Request) -> None:
         """Behind what was asked before; whoever calls this posts `next` to the world."""
+        self._used = time.monotonic()
         self.waiting.append(request)
         if not self.life.live:
             self.fail_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +44,9 @@ class Stage:
         rows = bridge.num_envs
         self.bridge, self._hold, self._max_ticks = bridge, hold, max_ticks
         self._lockstep, self._together = bridge.lockstep, bridge.together
-        counts = np.zeros((4, rows), np.int64)
-        self.late, self.ticks, self._since, self.left = counts
-        self._counted = counts[1:]  # by each tick
+        self._counts = np.zeros((4, rows), np.int64)
+        self.late, self.ticks, self._since, self.left = self._counts
+        self._counted = self._counts[1:]  # by each tick
         self.wanted = np.zeros(rows, np.uint64)
         self.answered = True
         self._rewards = np.zeros(rows)
@@ -103,13 +104,12 @@ class Stage:
         """
         bridge, step = self.bridge, self._lockstep
         out = bridge.outbox
-        every = len(rows) == len(self.ticks)
-        at: Any = slice(None) if every else rows
+        at = _at(rows)
         if self._interrupts is not None:
             self._interrupts.bits[at] = 0
         if self._together:
             with step.lock:
-                step.step_all(0.0, None if every else rows)
+                step.step_all(0.0, None if len(rows) == len(self.ticks) else rows)
         else:
             bridge.inbox.command[at] = _STEP
             step.update_rl(0.0)
@@ -139,41 +139,43 @@ class Stage:
         Raises:
             NonFiniteValue: a number is not finite; `env_id` says whose.
         """
-        out = self.bridge.outbox
-        seen, rewards = out.obs[rows], self._rewards[rows]  # copies
-        if not np.isfinite(np.vdot(seen, seen) + rewards.sum()):
-            for name, numbers in (("observation", seen), ("reward", rewards[:, None])):
+        out, at, count = self.bridge.outbox, _at(rows), len(rows)
+        seen, rewards = out.obs[at].copy(), self._rewards[at].tolist()
+        if not math.isfinite(np.vdot(seen, seen) + sum(rewards)):
+            for name, numbers in (("observation", seen), ("reward", self._rewards[at][:, None])):
                 for bad in np.flatnonzero(~np.isfinite(numbers).all(axis=1)).tolist():
                     raise NonFiniteValue(
                         f"the game's {name} is not finite", fault="engine", env_id=rows[bad], field=name,
                         got=numbers[bad].tolist(),
                     )  # fmt: skip
-        ticks, dones, cuts = self.ticks[rows], out.dones[rows] != 0, out.truncated[rows] != 0
-        if not (moved and self.answered):
-            dones[:] = cuts[:] = False
-        if self._max_ticks and moved:
-            cuts |= ~dones & (ticks >= self._max_ticks)
-            dones |= cuts
-        bits = wanted = [0] * len(rows)
-        if self._interrupts is not None and moved:
-            bits, wanted = self._interrupts.bits[rows].tolist(), self.wanted[rows].tolist()
-        masks: Any = out.masks[rows] if out.masks.shape[1] else [None] * len(rows)
-        columns = (ticks, rewards, dones, cuts, self._since[rows], self.late[rows])
-        every = zip(rows, seen, bits, wanted, masks, *(column.tolist() for column in columns), strict=True)
-        self._rewards[rows] = 0.0
-        self._since[rows] = 0
+        late, ticks, since, _ = self._counts[:, at].tolist()
+        nothing: list[Any] = [0] * count
+        dones = cuts = bits = wanted = nothing
+        if moved and self.answered:
+            dones, cuts = out.dones[at].tolist(), out.truncated[at].tolist()
+        if moved and self._interrupts is not None:
+            bits, wanted = self._interrupts.bits[at].tolist(), self.wanted[at].tolist()
+        masks: Any = out.masks[at].copy() if out.masks.shape[1] else [None] * count
+        self._rewards[at] = self._since[at] = 0
         found = []
-        for row, obs, raised, asked, mask, tick, reward, done, cut, since, late in every:
-            session = sessions[row]
-            assert session is not None
+        every = zip(rows, seen, bits, wanted, masks, ticks, rewards, dones, cuts, since, late, strict=True)
+        for row, obs, raised, asked, mask, tick, reward, done, cut, ticked, lateness in every:
+            session: Session = sessions[row]  # type: ignore[assignment]
+            cut = bool(cut or (moved and not done and 0 < self._max_ticks <= tick))
             info = json_items(out.infos.pop(row, {})) if out.infos else {}
             if session.tool_answers:
                 info, session.tool_answers = {**info, "tools": session.tool_answers}, []
-            interrupt = GAME_OVER if done else self._names.first(raised & asked or raised) if raised else ""
-            result = self._results.result(row) if done and self._results is not None else ""
-            dropped = session.mailbox.dropped, session.queue.dropped
-            end = done and not cut, cut, result
-            found.append(Observation(session.id, tick, obs, reward, *end, info, since, *dropped, late, interrupt, mask))
+            interrupt = result = ""
+            if done or cut:
+                interrupt, result = GAME_OVER, self._results.result(row) if self._results is not None else ""
+            elif raised:
+                interrupt = self._names.first(raised & asked or raised)
+            found.append(
+                Observation(
+                    session.id, tick, obs, reward, bool(done and not cut), cut, result, info, ticked,
+                    session.mailbox.dropped, session.queue.dropped, lateness, interrupt, mask,
+                )
+            )  # fmt: skip
         return found
 
     def forget(self) -> None:
@@ -181,3 +183,9 @@ class Stage:
         self.bridge.inbox.clear()
         self.bridge.answered[:] = 0
         self._acted.clear()
+
+
+def _at(rows: Rows | Sequence[int]) -> Any:
+    """`rows`, ascending, as an index; a slice, with which NumPy is quicker, where they stand side by side."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows

@@ -185,25 +185,23 @@ class World:
 
     def next_all(self, batch: Batch, sessions: Sequence[Session]) -> None:
         """As `next` of each; those that have nothing else to do begin in one go."""
-        stage, ready = self._stage, []
+        stage, ready, ordered, batch_alone = self._stage, [], self.orders.waiting, deque([batch])
+        batch.taken_up()
         for session in sessions:
-            idle = session.life.phase is Phase.PLAYING and session.current is None and not session.resetting
-            plain = session.tick_rate is None and session.recorder is None and session not in self.orders.waiting
-            first = session.next_request() if idle and plain else None
-            if first is batch and batch.begin(session):
+            idle = session.life.phase is Phase.PLAYING and session.current is None and session.plain
+            if idle and session.waiting == batch_alone and session not in ordered and session.next_request():
                 session.current = batch
                 ready.append(session)
-                continue
-            if first is not None and first is not batch:
-                session.waiting.appendleft(first)
-            self.next(session)
+            else:
+                self.next(session)
         if not ready or stage is None:
             return
         rows = [session.row for session in ready]
         stage.left[rows], stage.wanted[rows], self._told[rows] = batch.ticks, batch.wanted, True
         self._told_rows = None
         if batch.rows is not None:
-            stage.act_all(rows, batch.rows[[batch.places[session] for session in ready]])
+            every = len(ready) == len(batch.places)
+            stage.act_all(rows, batch.rows if every else batch.rows[[batch.places[each] for each in ready]])
 
     def _proceed(self, session: Session, request: Request) -> None:
         """The episode is there: the actions, and the ticks."""
@@ -317,7 +315,7 @@ class World:
         if self.paces.moving and (moving := self.paces.due()) is not None:
             return np.flatnonzero(moving | self._told)
         if self._told_rows is None:
-            self._told_rows = np.flatnonzero(self._told)
+            self._told_rows = self._told.nonzero()[0]
         return self._told_rows
 
     def _count_late(self, rows: NDArray[np.bool_]) -> None:
@@ -335,27 +333,27 @@ class World:
         except Exception as error:  # noqa: BLE001 - logged, and it ends the sessions
             self._failed(rows.tolist(), error)
             return
-        if self.paces.moving:
-            stops |= ~self._told[rows]
-        if np.count_nonzero(stops):
-            self._publish(stage, rows[stops].tolist())
+        told = stops | ~self._told[rows] if self.paces.moving else stops
+        if np.count_nonzero(told):
+            self._publish(stage, rows[told].tolist(), stops[told].tolist())
 
-    def _publish(self, stage: Stage, rows: list[int]) -> None:
+    def _publish(self, stage: Stage, rows: list[int], stops: list[bool]) -> None:
         """After a tick that somebody waits for, or that has ended the episode."""
         try:
             seen = stage.observe(rows, self._sessions, True)
         except Exception as error:  # noqa: BLE001 - logged, and it ends the session
             self._failed(rows, error)
-            self._publish(stage, [row for row in rows if self._sessions[row] is not None])
+            left = [number for number, row in enumerate(rows) if self._sessions[row] is not None]
+            if left:
+                self._publish(stage, [rows[number] for number in left], [stops[number] for number in left])
             return
-        left, wanted = stage.left[rows].tolist(), stage.wanted[rows].tolist()
-        for row, observation, more, interrupts in zip(rows, seen, left, wanted, strict=True):
-            session = self._sessions[row]
-            assert session is not None
-            self._give(session, observation, more > 0 and not (observation.interrupt and interrupts))
+        self._told[[row for row, stop in zip(rows, stops, strict=True) if stop]] = False
+        self._told_rows = None
+        for row, observation, stop in zip(rows, seen, stops, strict=True):
+            self._give(self._sessions[row], observation, stop)  # type: ignore[arg-type]
 
-    def _give(self, session: Session, observation: Observation, more: bool) -> None:
-        """To the session, and to who waits for it; `more`: the ticks that were asked for are not over."""
+    def _give(self, session: Session, observation: Observation, stops: bool) -> None:
+        """To the session, and to who waits for it; `stops`: what was asked for is done."""
         request, over = session.current, observation.done
         if session.recorder is not None:
             session.recorder.reached(observation)
@@ -366,11 +364,10 @@ class World:
         if over:  # only now: who sees that it is over finds what was seen last
             session.life.may(Event.OVER)
             self._stop(session.row)
-        if request is not None and (over or not more):
+        if request is not None and (stops or over):
             if session.tick_rate is not None:
                 observation = session.mailbox.take() or observation
             session.current = None
-            self._told[session.row], self._told_rows = False, None
             request.answered(session, observation)
         session.tell()
         if session.waiting:
