@@ -213,7 +213,7 @@ class SessionPool:
         self, sessions: Sequence[Session], ticks: int = 1, actions: NDArray[np.float32] | None = None,
         interrupts: Sequence[str] = (), resets: Sequence[int] = (), seeds: Sequence[int | None] | None = None,
         options: Sequence[Mapping[str, Any] | None] | None = None, wait: float | None = None,
-    ) -> Future[list[Observation]]:  # fmt: skip
+    ) -> Future[Sequence[Observation]]:  # fmt: skip
         """One request to several sessions; they need one place in the queue.
 
         Args:
@@ -225,18 +225,17 @@ class SessionPool:
             as Session.submit. The future raises the first error, once all have answered.
         """
         count, which = len(sessions), {place: number for number, place in enumerate(resets)}
-        stepping = [place for place in range(count) if place not in which]
         if not count or len(set(sessions)) < count:
             raise ConfigurationError("one session or more, each once", field="sessions", got=count)
         rows: Any = None
-        if actions is not None and stepping:
+        if actions is not None and len(which) < count:
             rows = np.asarray(actions)
             if rows.shape != (count, self.spec.act_size):
                 raise ActionError(
                     "there is one action for each session", fault="caller", field="ACT",
                     expected=(count, self.spec.act_size), got=rows.shape,
                 )  # fmt: skip
-            self.checks.rows(rows[stepping] if which else rows)
+            self.checks.rows(np.delete(rows, resets, 0) if which else rows)
             rows = np.ascontiguousarray(rows, np.float32)
         if any(values is not None and len(values) != len(which) for values in (seeds, options)):
             raise ConfigurationError("seeds and options align with resets", field="resets", expected=len(which))
@@ -257,7 +256,7 @@ class SessionPool:
             world.post(partial(world.next_all, batch, those))
         return batch.future
 
-    def advance_all(self, *args: Any, timeout: float | None = None, **options: Any) -> list[Observation]:
+    def advance_all(self, *args: Any, timeout: float | None = None, **options: Any) -> Sequence[Observation]:
         """As `submit_all`, and waits."""
         return self.submit_all(*args, **options).result(timeout)
 

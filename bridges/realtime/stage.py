@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import AppliesActions, KnowsResults, NamesInterrupts
 from ue_rl.bridges.realtime.interrupts import GAME_OVER, Interrupts
-from ue_rl.bridges.realtime.observation import Observation
+from ue_rl.bridges.realtime.observation import Seen
 from ue_rl.bridges.realtime.source import no_op_of
 from ue_rl.buffers import ActionBatch
 from ue_rl.errors import NonFiniteValue
@@ -130,7 +130,7 @@ class Stage:
             stops |= (self._interrupts.bits[at] & self.wanted[at]) != 0
         return stops
 
-    def observe(self, rows: Sequence[int], sessions: Sequence[Session | None], moved: bool) -> list[Observation]:
+    def observe(self, rows: Sequence[int], sessions: Sequence[Session | None], moved: bool) -> Seen:
         """What the sessions in these rows see, and what has come since they were asked last.
 
         Args:
@@ -149,34 +149,38 @@ class Stage:
                         got=numbers[bad].tolist(),
                     )  # fmt: skip
         late, ticks, since, _ = self._counts[:, at].tolist()
-        nothing: list[Any] = [0] * count
-        dones = cuts = bits = wanted = nothing
+        zeros, empty = [0] * count, [""] * count
+        dones, cuts, bits, interrupts, results = zeros, zeros, zeros, empty, empty
         if moved and self.answered:
             dones, cuts = out.dones[at].tolist(), out.truncated[at].tolist()
+        if moved and self._max_ticks:
+            cuts = [cut or (not done and tick >= self._max_ticks) for cut, done, tick in zip(cuts, dones, ticks, strict=True)]
         if moved and self._interrupts is not None:
-            bits, wanted = self._interrupts.bits[at].tolist(), self.wanted[at].tolist()
+            bits = self._interrupts.bits[at].tolist()
+            if any(bits):
+                asked = self.wanted[at].tolist()
+                interrupts = [self._names.first(bit & which or bit) for bit, which in zip(bits, asked, strict=True)]
+        terminated = [done != 0 and not cut for done, cut in zip(dones, cuts, strict=True)]
+        truncated = [cut != 0 for cut in cuts]
+        there: list[Any] = [sessions[row] for row in rows]
+        infos: list[dict[str, Any]] = [{}] * count
+        if any(dones) or any(cuts):
+            over = [done or cut for done, cut in zip(dones, cuts, strict=True)]
+            interrupts = [GAME_OVER if end else interrupt for end, interrupt in zip(over, interrupts, strict=True)]
+            if self._results is not None:
+                results = [self._results.result(row) if end else "" for end, row in zip(over, rows, strict=True)]
+        for number, session in enumerate(there):
+            if out.infos or session.tool_answers:
+                infos[number] = dict(json_items(out.infos.pop(rows[number], {})))
+                if session.tool_answers:
+                    infos[number]["tools"], session.tool_answers = session.tool_answers, []
         masks: Any = out.masks[at].copy() if out.masks.shape[1] else [None] * count
         self._rewards[at] = self._since[at] = 0
-        found = []
-        every = zip(rows, seen, bits, wanted, masks, ticks, rewards, dones, cuts, since, late, strict=True)
-        for row, obs, raised, asked, mask, tick, reward, done, cut, ticked, lateness in every:
-            session: Session = sessions[row]  # type: ignore[assignment]
-            cut = bool(cut or (moved and not done and 0 < self._max_ticks <= tick))
-            info = json_items(out.infos.pop(row, {})) if out.infos else {}
-            if session.tool_answers:
-                info, session.tool_answers = {**info, "tools": session.tool_answers}, []
-            interrupt = result = ""
-            if done or cut:
-                interrupt, result = GAME_OVER, self._results.result(row) if self._results is not None else ""
-            elif raised:
-                interrupt = self._names.first(raised & asked or raised)
-            found.append(
-                Observation(
-                    session.id, tick, obs, reward, bool(done and not cut), cut, result, info, ticked,
-                    session.mailbox.dropped, session.queue.dropped, lateness, interrupt, mask,
-                )
-            )  # fmt: skip
-        return found
+        return Seen(
+            [session.id for session in there], ticks, seen, rewards, terminated, truncated, results, infos, since,
+            [session.mailbox.dropped for session in there], [session.queue.dropped for session in there], late,
+            interrupts, masks,
+        )  # fmt: skip
 
     def forget(self) -> None:
         """What was asked of the game is void: it has failed."""

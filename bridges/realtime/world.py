@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.realtime.lifecycle import Event, Phase
-from ue_rl.bridges.realtime.observation import Observation
+from ue_rl.bridges.realtime.observation import Seen
 from ue_rl.bridges.realtime.orders import Orders
 from ue_rl.bridges.realtime.paces import Paces
 from ue_rl.bridges.realtime.source import close_bridge
@@ -201,7 +201,7 @@ class World:
         self._told_rows = None
         if batch.rows is not None:
             every = len(ready) == len(batch.places)
-            stage.act_all(rows, batch.rows if every else batch.rows[[batch.places[each] for each in ready]])
+            stage.act_all(rows, batch.rows if every else batch.rows[[batch.places[each.id] for each in ready]])
 
     def _proceed(self, session: Session, request: Request) -> None:
         """The episode is there: the actions, and the ticks."""
@@ -232,7 +232,7 @@ class World:
         session.current = None
         if request.reset:
             session.mailbox.forget()  # its first observation is the answer
-        request.answered(session, stage.observe([row], self._sessions, over)[0])
+        request.answered(stage.observe([row], self._sessions, over), [0])
 
     def start(self, session: Session) -> None:
         """The world of this session moves from now on, by its clock where it has one."""
@@ -349,29 +349,32 @@ class World:
             return
         self._told[[row for row, stop in zip(rows, stops, strict=True) if stop]] = False
         self._told_rows = None
-        for row, observation, stop in zip(rows, seen, stops, strict=True):
-            self._give(self._sessions[row], observation, stop)  # type: ignore[arg-type]
-
-    def _give(self, session: Session, observation: Observation, stops: bool) -> None:
-        """To the session, and to who waits for it; `stops`: what was asked for is done."""
-        request, over = session.current, observation.done
-        if session.recorder is not None:
-            session.recorder.reached(observation)
-        if session.tick_rate is None:
-            session.mailbox.give(observation)
-        else:
-            session.mailbox.put(observation, wanted=request is None)
-        if over:  # only now: who sees that it is over finds what was seen last
-            session.life.may(Event.OVER)
-            self._stop(session.row)
-        if request is not None and (stops or over):
-            if session.tick_rate is not None:
-                observation = session.mailbox.take() or observation
-            session.current = None
-            request.answered(session, observation)
-        session.tell()
-        if session.waiting:
-            self.next(session)
+        answered: dict[Request, list[int]] = {}
+        sessions: list[Any] = [self._sessions[row] for row in rows]
+        every = zip(sessions, stops, seen.columns.terminated, seen.columns.truncated, strict=True)  # type: ignore[call-overload]
+        for number, (session, stop, terminated, truncated) in enumerate(every):
+            request, over = session.current, terminated or truncated
+            if session.recorder is not None:
+                session.recorder.reached(seen[number])
+            if session.tick_rate is None:
+                session.mailbox.give(seen, number)
+            else:
+                session.mailbox.put(seen[number], wanted=request is None)
+            if over:  # only now: who sees that it is over finds what was seen last
+                session.life.may(Event.OVER)
+                self._stop(session.row)
+            if request is not None and (over or stop):
+                session.current = None
+                if session.tick_rate is None:
+                    answered.setdefault(request, []).append(number)
+                else:
+                    request.answered(Seen.of([session.mailbox.take() or seen[number]]), [0])
+        for request, numbers in answered.items():
+            request.answered(seen, numbers)
+        for session in sessions:
+            session.tell()
+            if session.waiting:
+                self.next(session)
 
     def _failed(self, rows: list[int], error: Exception) -> None:
         """The game raised: ends the session that the error names by its env id, else all that were in the call."""
