@@ -73,7 +73,7 @@ def info_text(info: Mapping[str, Any]) -> str:
 
 def rows(observations: Sequence[Observation]) -> messages.StepAllResponse:
     """K observations as packed rows."""
-    seen: Any = Seen.of(observations).columns
+    seen = Seen.of(observations).columns
     return messages.StepAllResponse(
         observations=np.asarray(seen.observation, FLOAT).tobytes(),
         rewards=np.asarray(seen.reward, FLOAT).tobytes(),

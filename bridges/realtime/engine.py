@@ -93,7 +93,7 @@ class SessionsBridge(VectorBridge):
         if not observations:
             return
         out, every = self.outbox, Seen.of(observations)
-        seen: Any = every.columns
+        seen = every.columns
         out.obs[env_ids], out.rewards[env_ids], out.truncated[env_ids] = seen.observation, seen.reward, seen.truncated
         out.dones[env_ids] = np.logical_or(seen.terminated, seen.truncated)
         if out.masks.shape[1]:

@@ -75,7 +75,7 @@ class Seen(Sequence[Observation]):
     """
 
     def __init__(self, *columns: Any) -> None:
-        self.columns = Observation(*columns)
+        self.columns: Any = Observation(*columns)
 
     @classmethod
     def of(cls, observations: Iterable[Observation]) -> Seen:
@@ -83,13 +83,13 @@ class Seen(Sequence[Observation]):
         return observations if isinstance(observations, Seen) else cls(*zip(*observations, strict=True))
 
     def __len__(self) -> int:
-        return len(self.columns.tick)  # type: ignore[arg-type]
+        return len(self.columns.tick)
 
     def __getitem__(self, number: Any) -> Any:
-        return Observation(*[column[number] for column in self.columns])  # type: ignore[index]
+        return Observation(*[column[number] for column in self.columns])
 
     def __iter__(self) -> Iterator[Observation]:
-        return map(Observation, *self.columns)  # type: ignore[arg-type]
+        return iter([*map(Observation, *self.columns)])
 
 
 class SessionState(NamedTuple):

@@ -149,29 +149,26 @@ class Stage:
                         got=numbers[bad].tolist(),
                     )  # fmt: skip
         late, ticks, since, _ = self._counts[:, at].tolist()
-        zeros, empty = [0] * count, [""] * count
-        dones, cuts, bits, interrupts, results = zeros, zeros, zeros, empty, empty
-        if moved and self.answered:
-            dones, cuts = out.dones[at].tolist(), out.truncated[at].tolist()
-        if moved and self._max_ticks:
-            cuts = [cut or (not done and tick >= self._max_ticks) for cut, done, tick in zip(cuts, dones, ticks, strict=True)]
-        if moved and self._interrupts is not None:
-            bits = self._interrupts.bits[at].tolist()
-            if any(bits):
-                asked = self.wanted[at].tolist()
-                interrupts = [self._names.first(bit & which or bit) for bit, which in zip(bits, asked, strict=True)]
-        terminated = [done != 0 and not cut for done, cut in zip(dones, cuts, strict=True)]
-        truncated = [cut != 0 for cut in cuts]
         there: list[Any] = [sessions[row] for row in rows]
         infos: list[dict[str, Any]] = [{}] * count
-        if any(dones) or any(cuts):
-            over = [done or cut for done, cut in zip(dones, cuts, strict=True)]
-            interrupts = [GAME_OVER if end else interrupt for end, interrupt in zip(over, interrupts, strict=True)]
+        interrupts = results = [""] * count
+        terminated = truncated = [False] * count
+        if moved and self.answered:
+            dones, cuts = out.dones[at] != 0, out.truncated[at] != 0
+            if self._max_ticks:
+                cuts |= ~dones & (self.ticks[at] >= self._max_ticks)
+            terminated, truncated = (dones & ~cuts).tolist(), cuts.tolist()
+        if moved and self._interrupts is not None:
+            bits, asked = self._interrupts.bits[at].tolist(), self.wanted[at].tolist()
+            interrupts = [self._names.first(bit & some or bit) for bit, some in zip(bits, asked, strict=True)]
+        if True in terminated or True in truncated:
+            over = [ended or cut for ended, cut in zip(terminated, truncated, strict=True)]
+            interrupts = [GAME_OVER if end else name for end, name in zip(over, interrupts, strict=True)]
             if self._results is not None:
                 results = [self._results.result(row) if end else "" for end, row in zip(over, rows, strict=True)]
         for number, session in enumerate(there):
             if out.infos or session.tool_answers:
-                infos[number] = dict(json_items(out.infos.pop(rows[number], {})))
+                infos[number] = {**json_items(out.infos.pop(rows[number], {}))}
                 if session.tool_answers:
                     infos[number]["tools"], session.tool_answers = session.tool_answers, []
         masks: Any = out.masks[at].copy() if out.masks.shape[1] else [None] * count

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
+from queue import SimpleQueue
 from typing import Protocol
 
 _log = logging.getLogger("ue_rl.bridges.realtime")
@@ -44,7 +45,8 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self._lock = threading.Lock()
-        self._work, self._time = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._work: SimpleQueue[None] = SimpleQueue()  # a token for each job that waits, and one to end each thread
+        self._time = threading.Condition(self._lock)
         self._waiting: deque[Job] = deque()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -82,7 +84,8 @@ class Workers:
         """Ends the threads; waits `within` seconds for those that run a job."""
         with self._lock:
             self._closed = True
-            self._work.notify_all()
+            for _ in self.threads:
+                self._work.put(None)
             self._time.notify_all()
         deadline = time.monotonic() + within
         for thread in self.threads:
@@ -95,15 +98,16 @@ class Workers:
             self._waiting.appendleft(job)
         else:
             self._waiting.append(job)
-        self._work.notify()
+        self._work.put(None)
 
     def _run(self) -> None:
         while True:
+            self._work.get()
             with self._lock:
-                while not self._waiting and not self._closed:
-                    self._work.wait()
                 if self._closed:
                     return
+                if not self._waiting:
+                    continue
                 job = self._waiting.popleft()
                 job.turn = Turn.RUNNING
             try:

@@ -333,9 +333,13 @@ class World:
         except Exception as error:  # noqa: BLE001 - logged, and it ends the sessions
             self._failed(rows.tolist(), error)
             return
-        told = stops | ~self._told[rows] if self.paces.moving else stops
-        if np.count_nonzero(told):
-            self._publish(stage, rows[told].tolist(), stops[told].tolist())
+        shown = stops | ~self._told[rows] if self.paces.moving else stops
+        if count := np.count_nonzero(shown):
+            if count < len(rows):
+                rows, stops = rows[shown], stops[shown]
+            self._told[rows] &= ~stops
+            self._told_rows = None
+            self._publish(stage, rows.tolist(), stops.tolist())
 
     def _publish(self, stage: Stage, rows: list[int], stops: list[bool]) -> None:
         """After a tick that somebody waits for, or that has ended the episode."""
@@ -347,11 +351,9 @@ class World:
             if left:
                 self._publish(stage, [rows[number] for number in left], [stops[number] for number in left])
             return
-        self._told[[row for row, stop in zip(rows, stops, strict=True) if stop]] = False
-        self._told_rows = None
         answered: dict[Request, list[int]] = {}
         sessions: list[Any] = [self._sessions[row] for row in rows]
-        every = zip(sessions, stops, seen.columns.terminated, seen.columns.truncated, strict=True)  # type: ignore[call-overload]
+        every = zip(sessions, stops, seen.columns.terminated, seen.columns.truncated, strict=True)
         for number, (session, stop, terminated, truncated) in enumerate(every):
             request, over = session.current, terminated or truncated
             if session.recorder is not None:

@@ -140,7 +140,9 @@ class GrpcConnection(BaseTransport):
         self._answer = self._step_all(request, timeout=self.timeout)
 
     def _collect(self) -> None:
-        answer: messages.StepAllResponse = self._result(lambda: list(self._answer)[0])
+        answer: messages.StepAllResponse = self._result(lambda: next(self._answer, None))
+        if answer is None or self._result(lambda: next(self._answer, None)) is not None:
+            raise MalformedMessage("the server did not give one answer", fault="engine", expected="one StepAllResponse")
         spec, buffers, rows = self.spec, self.buffers, self._rows
         envs = range(len(self._ids)) if isinstance(rows, slice) else rows.tolist()
         count = len(envs)
@@ -201,7 +203,7 @@ def _resets(resets: Resets, rows: Any) -> list[messages.SessionReset]:
     return told
 
 
-def _array(name: str, data: bytes, dtype: str, rows: int, size: int | None = None) -> NDArray[Any]:
+def _array(name: str, data: bytes, dtype: str | np.dtype[Any], rows: int, size: int | None = None) -> NDArray[Any]:
     """[rows, size], or [rows] without a size."""
     found = np.frombuffer(data, dtype) if len(data) % np.dtype(dtype).itemsize == 0 else np.zeros(0, dtype)
     if len(found) != rows * (size or 1):
