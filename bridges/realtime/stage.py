@@ -116,17 +116,17 @@ class Stage:
             self.answered = bool(bridge.answered[0])
             bridge.answered[:] = 0
         self._counted[:, at] += _A_TICK
-        stops = self.left[at] == 0
+        stops: Any = self.left[at] == 0
         if self.answered:
             self._rewards[at] += out.rewards[at]
-            stops |= out.dones[at] != 0
+            np.logical_or(stops, out.dones[at], stops)
             if self._acted:
                 if not self._hold:
                     bridge.inbox.actions[self._acted] = self._no_op
                 self._acted.clear()
         if self._max_ticks:
             stops |= self.ticks[at] >= self._max_ticks
-        if self._interrupts is not None:
+        if self._interrupts is not None and np.count_nonzero(self._interrupts.bits[at]):
             stops |= (self._interrupts.bits[at] & self.wanted[at]) != 0
         return stops
 

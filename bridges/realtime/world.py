@@ -110,7 +110,8 @@ class World:
         ticks = 0
         try:
             while True:
-                self.drain()
+                if self._inbox:
+                    self.drain()
                 if self._resets:
                     resets, self._resets = self._resets, []
                     self._reset([each for each in resets if each[0].row >= 0])
