@@ -35,6 +35,7 @@ from ue_rl.errors import (
     SessionEnded,
     SessionNotFound,
 )
+from ue_rl.system.json_text import whole_text
 from ue_rl.tools import ToolRegistry
 from ue_rl.wire.handshake import encode_handshake
 
@@ -92,7 +93,7 @@ class SessionPool:
         self.name, self.spec, self.example = source.name, source.spec, source.example
         self.handshake = encode_handshake(self.spec).decode().rstrip("\n")
         self.tools = ToolRegistry.of(self.example)
-        self.rules = str(getattr(self.example, "rules", "") or type(self.example).__doc__ or "")
+        self.rules = whole_text(getattr(self.example, "rules", "") or type(self.example).__doc__ or "")
         self.counters = Counters()
         self.checks = Checks(self.spec, self.tools, self.example)
         self.tick_rate = self.checks.tick_rate(tick_rate)

@@ -19,7 +19,7 @@ from ue_rl.bridges.realtime.observation import Action, Observation, SessionState
 from ue_rl.bridges.realtime.queues import ActionQueue, Mailbox
 from ue_rl.bridges.realtime.request import Request
 from ue_rl.errors import SessionEnded, SessionError, UnsupportedByEngine
-from ue_rl.system.json_text import json_items
+from ue_rl.system.json_text import json_items, whole_text
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.pool import SessionPool
@@ -271,7 +271,9 @@ class Session:
         """The same, asked between two ticks; None where nothing is said. The future raises as `render`."""
         if not isinstance(self.pool.example, Describes) or self.row < 0:
             return None
-        return self.world.ask(self, lambda game, row: game.describe(row) if isinstance(game, Describes) else "")
+        return self.world.ask(
+            self, lambda game, row: whole_text(game.describe(row) if isinstance(game, Describes) else "")
+        )
 
     def map_info(self) -> Future[dict[str, Any]]:
         """The game's map, as JSON can carry it, asked between two ticks. The future raises as `render`.

@@ -16,7 +16,7 @@ from ue_rl.bridges.realtime.observation import Seen
 from ue_rl.bridges.realtime.source import no_op_of
 from ue_rl.buffers import ActionBatch
 from ue_rl.errors import NonFiniteValue
-from ue_rl.system.json_text import json_items
+from ue_rl.system.json_text import json_items, whole_text
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.session import Session
@@ -165,7 +165,9 @@ class Stage:
             over = [ended or cut for ended, cut in zip(terminated, truncated, strict=True)]
             interrupts = [GAME_OVER if end else name for end, name in zip(over, interrupts, strict=True)]
             if self._results is not None:
-                results = [self._results.result(row) if end else "" for end, row in zip(over, rows, strict=True)]
+                results = [
+                    whole_text(self._results.result(row)) if end else "" for end, row in zip(over, rows, strict=True)
+                ]
         for number, session in enumerate(there):
             if out.infos or session.tool_answers:
                 infos[number] = {**json_items(out.infos.pop(rows[number], {}))}

@@ -113,7 +113,7 @@ class Workers:
     def _run(self) -> None:
         while not self._closed:
             self._work.get()
-            while self._running and self._begun + _STUCK > (now := time.perf_counter()) < self._one_until:
+            while self._running and self._begun + _STUCK > time.perf_counter() < self._one_until:
                 time.sleep(_STUCK)
             while self._run_next() and time.perf_counter() < self._one_until:
                 pass  # also what others wait to run

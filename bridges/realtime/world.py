@@ -187,7 +187,6 @@ class World:
     def next_all(self, batch: Batch, sessions: Sequence[Session]) -> None:
         """As `next` of each; those that have nothing else to do begin in one go."""
         stage, ready, ordered, batch_alone = self._stage, [], self.orders.waiting, deque([batch])
-        batch.taken_up()
         for session in sessions:
             idle = session.life.phase is Phase.PLAYING and session.current is None and session.plain
             if idle and session.waiting == batch_alone and session not in ordered and session.next_request():
@@ -197,6 +196,7 @@ class World:
                 self.next(session)
         if not ready or stage is None:
             return
+        batch.taken_up()
         rows = [session.row for session in ready]
         stage.left[rows], stage.wanted[rows], self._told[rows] = batch.ticks, batch.wanted, True
         self._told_rows = None
