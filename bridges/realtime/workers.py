@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 _log = logging.getLogger("ue_rl.bridges.realtime")
+RAISED = (Exception, SystemExit)  # a game that calls sys.exit() has failed: the worker goes on
 _SLICE = 0.005  # seconds after which a job lets the others go on
 _STUCK = 0.02  # seconds after which others do not wait for the job that runs
 _TRIED, _KEPT = 0.1, 10.0  # seconds of work side by side that are judged, and for which one works at a time then
@@ -130,7 +131,7 @@ class Workers:
         computed = time.thread_time()
         try:
             left = job.run(begun + _SLICE)
-        except Exception:  # noqa: BLE001 - logged
+        except RAISED:
             _log.exception("a worker's job failed; the worker goes on")
             left = False
         with self._lock:

@@ -24,7 +24,7 @@ from ue_rl.bridges.realtime.orders import Orders
 from ue_rl.bridges.realtime.paces import Paces
 from ue_rl.bridges.realtime.source import close_bridge
 from ue_rl.bridges.realtime.stage import Rows, Stage
-from ue_rl.bridges.realtime.workers import Turn, Workers
+from ue_rl.bridges.realtime.workers import RAISED, Turn, Workers
 from ue_rl.errors import ConfigurationError, GameFailed, ProtocolError, SessionEnded, UeRlError
 from ue_rl.tools import ToolRegistry
 
@@ -94,7 +94,7 @@ class World:
                 answer.set_result(what(self._stage.bridge, session.row))
             except SessionEnded as error:
                 answer.set_exception(error)
-            except Exception as error:  # noqa: BLE001 - logged, and raised at who asked
+            except RAISED as error:
                 answer.set_exception(_game_failed(session, error))
 
         self.post(call)
@@ -141,7 +141,7 @@ class World:
                 bridge = self._make()
                 self.orders.tools = ToolRegistry.of(bridge)
                 self._stage = Stage(bridge, self._hold, self._max_ticks)
-        except Exception as error:  # noqa: BLE001 - logged
+        except RAISED as error:
             self._end_failed(session, error)
             return
         self._stage.late[row] = 0
@@ -258,7 +258,7 @@ class World:
         ]
         try:
             stage.reset([session.row for session, _ in resets], told)
-        except Exception as error:  # noqa: BLE001 - logged, or raised at who asked
+        except RAISED as error:
             asked_wrong = isinstance(error, ProtocolError) and error.fault == "trainer"
             if not asked_wrong:
                 self._failed([session.row for session, _ in resets], error)
@@ -272,7 +272,7 @@ class World:
         for session, asked in resets:
             self._begun(stage, session, asked)
 
-    def _refuse(self, session: Session, asked: Request | None, error: Exception) -> None:
+    def _refuse(self, session: Session, asked: Request | None, error: BaseException) -> None:
         """The game cannot use the options of a reset."""
         assert self._stage is not None
         self._stage.forget()
@@ -290,7 +290,7 @@ class World:
         session.mailbox.forget()
         try:
             first = stage.observe([session.row], self._sessions, False)[0]
-        except Exception as error:  # noqa: BLE001 - logged
+        except RAISED as error:
             self._end_failed(session, error)
             return
         session.mailbox.put(first)
@@ -331,7 +331,7 @@ class World:
             if self.orders.waiting:
                 self.orders.apply(stage, rows)
             stops = stage.tick(rows)
-        except Exception as error:  # noqa: BLE001 - logged, and it ends the sessions
+        except RAISED as error:
             self._failed(rows.tolist(), error)
             return
         shown = stops | ~self._told[rows] if self.paces.moving else stops
@@ -346,7 +346,7 @@ class World:
         """After a tick that somebody waits for, or that has ended the episode."""
         try:
             seen = stage.observe(rows, self._sessions, True)
-        except Exception as error:  # noqa: BLE001 - logged, and it ends the session
+        except RAISED as error:
             self._failed(rows, error)
             left = [number for number, row in enumerate(rows) if self._sessions[row] is not None]
             if left:
@@ -379,7 +379,7 @@ class World:
             if session.waiting:
                 self.next(session)
 
-    def _failed(self, rows: list[int], error: Exception) -> None:
+    def _failed(self, rows: list[int], error: BaseException) -> None:
         """The game raised: ends the session that the error names by its env id, else all that were in the call."""
         assert self._stage is not None
         self._stage.forget()
@@ -389,14 +389,14 @@ class World:
             if session is not None:
                 self._end_failed(session, error)
 
-    def _end_failed(self, session: Session, error: Exception) -> None:
+    def _end_failed(self, session: Session, error: BaseException) -> None:
         failed = _game_failed(session, error)
         self._counters.add("sessions_failed")
         session.leave(Event.LOSE, failed.message, failed)
         self.end(session)
 
 
-def _game_failed(session: Session, error: Exception) -> GameFailed:
+def _game_failed(session: Session, error: BaseException) -> GameFailed:
     """For who waits; the traceback is logged."""
     reason = f"the game failed: {error.plain() if isinstance(error, UeRlError) else repr(error)}"
     _log.error("session %s: %s", session.id, reason, exc_info=error)
