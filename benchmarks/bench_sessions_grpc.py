@@ -2,8 +2,9 @@
 
     python benchmarks/bench_sessions_grpc.py [--calls 2000] [--rounds 5]
 
-The server is a process of its own: a pool of a game that does nothing, and two echoes of as many bytes, on grpc.aio as
-the pool's server is, and on gRPC's server with threads. All take turns, so that what else the machine does meets each.
+A pool of a game that does nothing has a process of its own, as have two echoes of as many bytes, on grpc.aio as the
+pool's server is, and on gRPC's server with threads: event loops of one process would wake each other. All take turns,
+so that what else the machine does meets each.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import functools
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import grpc
@@ -56,10 +57,18 @@ def echo() -> Any:
     return grpc.method_handlers_generic_handler("bench.Echo", {"Echo": grpc.unary_unary_rpc_method_handler(same)})
 
 
-def serve() -> None:
-    """Both echoes and the pool; says their addresses, and ends with its standard input."""
-    from ue_rl.bridges.grpc import serve as serve_sessions
+def serve_pool() -> None:
+    """Says its address, and ends with its standard input."""
+    from ue_rl.bridges.grpc import serve
     from ue_rl.bridges.realtime import SessionPool
+
+    with SessionPool(Still, max_sessions=ENVS + 1, workers=1) as pool, serve(pool) as server:
+        print(server.url, flush=True)
+        sys.stdin.read()
+
+
+def serve_echoes() -> None:
+    """Likewise, of both."""
     from ue_rl.bridges.serving.thread import LoopServer
 
     worker = ThreadPoolExecutor(1)
@@ -87,9 +96,8 @@ def serve() -> None:
     threads.add_generic_rpc_handlers((echo(),))
     port = threads.add_insecure_port("127.0.0.1:0")
     threads.start()
-    pool = SessionPool(Still, max_sessions=ENVS + 1, workers=1)
-    with pool, serve_sessions(pool) as server, LoopServer(echoing, "echo") as aio:
-        print(server.url, aio.url, f"127.0.0.1:{port}", flush=True)
+    with LoopServer(echoing, "echo") as aio:
+        print(aio.url, f"127.0.0.1:{port}", flush=True)
         sys.stdin.read()
 
 
@@ -108,19 +116,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=("pool", "echoes"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
-        serve()
+        serve_pool() if given.serve == "pool" else serve_echoes()
         return
-    command = [sys.executable, __file__, "--serve"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        url, aio, threads = server.stdout.readline().split()
+    with server("pool") as (url,), server("echoes") as (aio, threads):
+        measure(url, {"echo, grpc.aio": aio, "echo, threads": threads}, given.calls, given.rounds)
+
+
+@contextmanager
+def server(what: str) -> Iterator[list[str]]:
+    """A process that serves; its addresses."""
+    command = [sys.executable, __file__, "--serve", what]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         try:
-            measure(url, {"echo, grpc.aio": aio, "echo, threads": threads}, given.calls, given.rounds)
+            yield process.stdout.readline().split()
         finally:
-            server.communicate("")
+            process.communicate("")
 
 
 def measure(url: str, echoes: dict[str, str], calls: int, rounds: int) -> None:

@@ -81,9 +81,8 @@ class ActionCheck:
         if self.has_choices and fits.all():
             problem, expected_row = "the model's action is not a choice of its space", ""
             fits = self._are_choices(actions, np.asarray(env_ids, np.intp) if self._per_row else None)
-        rows = fits.all(axis=1)
-        if not rows.all():
-            row = int(rows.argmin())
+        if not fits.all():
+            row = int(fits.all(axis=1).argmin())
             raise ModelOutputError(
                 problem,
                 env_id=int(env_ids[row]) // len(self._actions),

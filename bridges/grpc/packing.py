@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.realtime import Observation, ToolCall
+from ue_rl.bridges.realtime.observation import Seen
 from ue_rl.errors import ActionError, ToolError
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import FLOAT
@@ -62,27 +63,24 @@ def observation(seen: Observation) -> messages.Observation:
     del told["info"]
     told["observation"] = seen.observation.astype(FLOAT, copy=False).tobytes()
     told["mask"] = None if seen.mask is None else seen.mask.tobytes()
-    return messages.Observation(info_json=info_text(seen), **told)
+    return messages.Observation(info_json=info_text(seen.info), **told)
 
 
-def info_text(seen: Observation) -> str:
+def info_text(info: Mapping[str, Any]) -> str:
     """The infos as JSON; "" where there are none."""
-    return json_text(seen.info, "INFO") if seen.info else ""
+    return json_text(info, "INFO") if info else ""
 
 
-def rows(seen: Sequence[Observation]) -> messages.StepAllResponse:
+def rows(observations: Sequence[Observation]) -> messages.StepAllResponse:
     """K observations as packed rows."""
-    answer = messages.StepAllResponse(
-        observations=np.array([one.observation for one in seen], FLOAT).tobytes(),
-        rewards=np.array([one.reward for one in seen], FLOAT).tobytes(),
-        terminated=bytes([one.terminated for one in seen]),
-        truncated=bytes([one.truncated for one in seen]),
-        masks=b"".join(one.mask.tobytes() for one in seen if one.mask is not None),
-        ticks=[one.tick for one in seen],
+    seen = Seen.of(observations).columns
+    return messages.StepAllResponse(
+        observations=np.asarray(seen.observation, FLOAT).tobytes(),
+        rewards=np.asarray(seen.reward, FLOAT).tobytes(),
+        terminated=bytes(seen.terminated),
+        truncated=bytes(seen.truncated),
+        masks=b"" if seen.mask[0] is None else np.asarray(seen.mask, np.uint8).tobytes(),
+        ticks=seen.tick,
+        infos_json={row: info_text(info) for row, info in enumerate(seen.info) if info},
+        results={row: result for row, result in enumerate(seen.result) if result},
     )
-    for row, one in enumerate(seen):
-        if one.info:
-            answer.infos_json[row] = info_text(one)
-        if one.result:
-            answer.results[row] = one.result
-    return answer

@@ -94,7 +94,7 @@ class SessionService(SessionsServicer):
     async def StepAll(self, request: messages.StepAllRequest, context: Any) -> messages.StepAllResponse:
         """K sessions in one message."""
         pool, count = self._pool, len(request.session_ids)
-        sessions = [pool.get(name) for name in request.session_ids]
+        sessions = pool.get_all(request.session_ids)
         given = {each.row: each for each in request.resets}
         if len(given) < len(request.resets) or max(given, default=0) >= count:
             raise ConfigurationError("rows that are reset, each once", field="resets", expected=f"0 to {count - 1}")

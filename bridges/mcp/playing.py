@@ -48,8 +48,10 @@ class Players:
         except Exception as error:  # noqa: BLE001 - told to the client, and logged
             _log.exception("a tool failed: %s", name[:80])
             wrong, answer = True, {"code": "INTERNAL", "message": f"{type(error).__name__}: {error}"}
+        told = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")  # MCP carries no half characters
+        answer = json.loads(told)
         return {
-            "content": [{"type": "text", "text": answer["message"] if wrong else json.dumps(answer)}],
+            "content": [{"type": "text", "text": answer["message"] if wrong else told.decode()}],
             "structuredContent": answer,
             "isError": wrong,
         }

@@ -17,7 +17,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from ue_rl.bridges.openenv import jsonrpc
-from ue_rl.bridges.openenv.messages import Action, Observation, Reset, State, Step
+from ue_rl.bridges.openenv.messages import Action, Observation, Reset, State, Step, faults
 from ue_rl.bridges.openenv.playing import RESERVED, Player
 from ue_rl.bridges.openenv.socket import Socket
 from ue_rl.bridges.realtime import SessionPool
@@ -145,5 +145,4 @@ async def _read(request: Request) -> bytes | None:
 
 
 def _invalid(error: ValidationError, place: list[str] | None = None) -> JsonAnswer:
-    found = error.errors(include_url=False, include_context=False)
-    return JsonAnswer({"detail": [{**each, "loc": [*(place or []), *each["loc"]]} for each in found]}, 422)
+    return JsonAnswer({"detail": [{**each, "loc": [*(place or []), *each["loc"]]} for each in faults(error)]}, 422)

@@ -7,9 +7,17 @@ by itself, where those of one pool may come over several carriers.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+
+def faults(error: ValidationError) -> list[dict[str, Any]]:
+    """What is wrong in a message, as JSON: of NaN and infinity, which it cannot carry, the names."""
+    found = json.dumps(error.errors(include_url=False, include_context=False))
+    listed: list[dict[str, Any]] = json.loads(found, parse_constant=str)
+    return listed
 
 
 class Message(BaseModel):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ue_rl.bridges.openenv import jsonrpc
-from ue_rl.bridges.openenv.messages import MESSAGES
+from ue_rl.bridges.openenv.messages import MESSAGES, faults
 from ue_rl.bridges.openenv.playing import Player
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.tools import SessionTools, submitted
@@ -92,8 +92,7 @@ class Socket:
             ask = player.reset if kind == "reset" else player.step
             return {"type": "observation", "data": await ask(told.get("data", {}))}
         except ValidationError as error:
-            errors = error.errors(include_url=False, include_context=False)
-            return _error("VALIDATION_ERROR", "Invalid message", errors=errors)
+            return _error("VALIDATION_ERROR", "Invalid message", errors=faults(error))
         except SessionError as error:
             if isinstance(error, ResourceExhausted):
                 return _error("EXECUTION_ERROR", str(error))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.game import EnvIds
 from ue_rl.bridges.realtime.lifecycle import Phase
-from ue_rl.bridges.realtime.observation import Observation
+from ue_rl.bridges.realtime.observation import Observation, Seen
 from ue_rl.bridges.realtime.pool import SessionPool
 from ue_rl.bridges.realtime.session import Session
 from ue_rl.bridges.runners import ThreadHandle, over_tcp
@@ -89,21 +89,20 @@ class SessionsBridge(VectorBridge):
             raise GameFailed(f"no tick came within {_NEWS_WITHIN:g} s", field="session_id", got=session.id)
         return seen
 
-    def _write(self, env_ids: EnvIds, seen: Sequence[Observation]) -> None:
-        if not seen:
+    def _write(self, env_ids: EnvIds, observations: Sequence[Observation]) -> None:
+        if not observations:
             return
-        out = self.outbox
-        out.obs[env_ids] = [each.observation for each in seen]
-        out.rewards[env_ids] = [each.reward for each in seen]
-        out.truncated[env_ids] = [each.truncated for each in seen]
-        out.dones[env_ids] = [each.done for each in seen]
+        out, every = self.outbox, Seen.of(observations)
+        seen = every.columns
+        out.obs[env_ids], out.rewards[env_ids], out.truncated[env_ids] = seen.observation, seen.reward, seen.truncated
+        out.dones[env_ids] = np.logical_or(seen.terminated, seen.truncated)
         if out.masks.shape[1]:
-            out.masks[env_ids] = np.array([each.mask for each in seen])
-        for env, each in zip(env_ids.tolist(), seen, strict=True):
+            out.masks[env_ids] = seen.mask
+        for number, env in enumerate(env_ids.tolist()):
             if self.real_time:
-                self.write_info(env, {**each.info, **_timing(each)})
-            elif each.info:
-                self.write_info(env, each.info)
+                self.write_info(env, {**seen.info[number], **_timing(every[number])})
+            elif seen.info[number]:
+                self.write_info(env, seen.info[number])
 
     def close(self) -> None:
         """Ends its sessions."""

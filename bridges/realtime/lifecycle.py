@@ -75,19 +75,14 @@ class LifeCycle:
     """Where one session stands; safe to use from several threads.
 
     Attributes:
-        phase: only this class sets it. since: when that was, time.monotonic(). reason: why the session ends; "" while
-            it lives.
+        phase: only this class sets it. since: when that was, time.monotonic(). live: can it still be used?
+        reason: why the session ends; "" while it lives.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.phase, self.since = Phase.IDLE, time.monotonic()
-        self.reason = ""
-
-    @property
-    def live(self) -> bool:
-        """Can it still be used?"""
-        return self.phase in _LIVE
+        self.live, self.reason = False, ""
 
     def on(self, event: Event, reason: str = "") -> None:
         """Takes an event; the first `reason` is kept.
@@ -108,6 +103,6 @@ class LifeCycle:
         with self._lock:
             following = TABLE.get((self.phase, event))
             if following is not None:
-                self.phase, self.since = following, time.monotonic()
+                self.phase, self.since, self.live = following, time.monotonic(), following in _LIVE
                 self.reason = self.reason or reason
             return following is not None

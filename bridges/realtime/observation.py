@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +65,31 @@ class Observation(NamedTuple):
         plain["observation"] = self.observation.tolist()
         plain["mask"] = None if self.mask is None else self.mask.tolist()
         return plain
+
+
+class Seen(Sequence[Observation]):
+    """What several sessions are told, in columns: `[n]` makes the Observation of one.
+
+    Attributes:
+        columns: each field of an Observation as a sequence; of numbers also an array with a row for each.
+    """
+
+    def __init__(self, *columns: Any) -> None:
+        self.columns: Any = Observation(*columns)
+
+    @classmethod
+    def of(cls, observations: Iterable[Observation]) -> Seen:
+        """Those, one or more, as columns."""
+        return observations if isinstance(observations, Seen) else cls(*zip(*observations, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.columns.tick)
+
+    def __getitem__(self, number: Any) -> Any:
+        return Observation(*[column[number] for column in self.columns])
+
+    def __iter__(self) -> Iterator[Observation]:
+        return iter([*map(Observation, *self.columns)])
 
 
 class SessionState(NamedTuple):

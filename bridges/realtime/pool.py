@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
@@ -35,6 +35,7 @@ from ue_rl.errors import (
     SessionEnded,
     SessionNotFound,
 )
+from ue_rl.system.json_text import whole_text
 from ue_rl.tools import ToolRegistry
 from ue_rl.wire.handshake import encode_handshake
 
@@ -92,7 +93,7 @@ class SessionPool:
         self.name, self.spec, self.example = source.name, source.spec, source.example
         self.handshake = encode_handshake(self.spec).decode().rstrip("\n")
         self.tools = ToolRegistry.of(self.example)
-        self.rules = str(getattr(self.example, "rules", "") or type(self.example).__doc__ or "")
+        self.rules = whole_text(getattr(self.example, "rules", "") or type(self.example).__doc__ or "")
         self.counters = Counters()
         self.checks = Checks(self.spec, self.tools, self.example)
         self.tick_rate = self.checks.tick_rate(tick_rate)
@@ -103,8 +104,7 @@ class SessionPool:
         self._ids = itertools.count(1)
         self._name = secrets.token_hex(4)
         self._closed = False
-        self._places = threading.Condition()
-        self._free = count * 4 + (max_sessions if source.shared is not None else 0)
+        self._places = threading.Semaphore(count * 4 + (max_sessions if source.shared is not None else 0))
         self._threads = Workers(count)
         self._record, self._kwargs = record, dict(kwargs or {})
         self._world_options = {"hold": hold, "max_ticks": max_ticks, "catch_up": catch_up}
@@ -179,6 +179,12 @@ class SessionPool:
                 )  # fmt: skip
         raise SessionNotFound("there is no such session", field="session_id", got=session_id, cure="create it first")
 
+    def get_all(self, session_ids: Iterable[str]) -> list[Session]:
+        """As `get`, of several."""
+        with self._lock:
+            found = [*map(self._sessions.get, session_ids)]
+        return [self.get(name) if each is None else each for name, each in zip(session_ids, found, strict=True)]
+
     def sessions(self) -> list[Session]:
         """All that live."""
         with self._lock:
@@ -208,7 +214,7 @@ class SessionPool:
         self, sessions: Sequence[Session], ticks: int = 1, actions: NDArray[np.float32] | None = None,
         interrupts: Sequence[str] = (), resets: Sequence[int] = (), seeds: Sequence[int | None] | None = None,
         options: Sequence[Mapping[str, Any] | None] | None = None, wait: float | None = None,
-    ) -> Future[list[Observation]]:  # fmt: skip
+    ) -> Future[Sequence[Observation]]:  # fmt: skip
         """One request to several sessions; they need one place in the queue.
 
         Args:
@@ -220,18 +226,17 @@ class SessionPool:
             as Session.submit. The future raises the first error, once all have answered.
         """
         count, which = len(sessions), {place: number for number, place in enumerate(resets)}
-        stepping = [place for place in range(count) if place not in which]
         if not count or len(set(sessions)) < count:
             raise ConfigurationError("one session or more, each once", field="sessions", got=count)
         rows: Any = None
-        if actions is not None and stepping:
+        if actions is not None and len(which) < count:
             rows = np.asarray(actions)
             if rows.shape != (count, self.spec.act_size):
                 raise ActionError(
                     "there is one action for each session", fault="caller", field="ACT",
                     expected=(count, self.spec.act_size), got=rows.shape,
                 )  # fmt: skip
-            self.checks.rows(rows[stepping] if which else rows)
+            self.checks.rows(np.delete(rows, resets, 0) if which else rows)
             rows = np.ascontiguousarray(rows, np.float32)
         if any(values is not None and len(values) != len(which) for values in (seeds, options)):
             raise ConfigurationError("seeds and options align with resets", field="resets", expected=len(which))
@@ -240,21 +245,19 @@ class SessionPool:
             self.checks.seed(seed)
             self.checks.options(option)
         batch = Batch(sessions, ticks, rows, wanted, self.take_place(wait))
-        worlds: dict[World, list[Session]] = {}
         for place, session in enumerate(sessions):
             request: Request = batch
             if (number := which.get(place)) is not None:
                 seed = None if seeds is None else seeds[number]
                 option = None if options is None else options[number]
                 request = Request(batch.part(place), 0, (), 0, True, seed, option)
-            session.touch()
             session.wait_with(request)
-            worlds.setdefault(session.world, []).append(session)
-        for world, asked in worlds.items():
-            world.post(partial(world.next_all, batch, asked))
+        asked = [(each.world, (each,)) for each in sessions] if self._shared is None else [(self._shared, sessions)]
+        for world, those in asked:
+            world.post(partial(world.next_all, batch, those))
         return batch.future
 
-    def advance_all(self, *args: Any, timeout: float | None = None, **options: Any) -> list[Observation]:
+    def advance_all(self, *args: Any, timeout: float | None = None, **options: Any) -> Sequence[Observation]:
         """As `submit_all`, and waits."""
         return self.submit_all(*args, **options).result(timeout)
 
@@ -266,20 +269,13 @@ class SessionPool:
         Raises:
             ResourceExhausted: none was free within `wait` seconds; None: `queue_wait`.
         """
-        with self._places:
-            if not self._places.wait_for(lambda: self._free > 0, self.queue_wait if wait is None else wait):
-                self.counters.add("requests_refused")
-                raise ResourceExhausted(
-                    "too many requests wait for a worker", cure="try again later, or serve with more --workers"
-                )
-            self._free -= 1
+        if not self._places.acquire(timeout=self.queue_wait if wait is None else wait):
+            self.counters.add("requests_refused")
+            raise ResourceExhausted(
+                "too many requests wait for a worker", cure="try again later, or serve with more --workers"
+            )
         self.counters.add("requests")
-        return self._leave_place
-
-    def _leave_place(self) -> None:
-        with self._places:
-            self._free += 1
-            self._places.notify()
+        return self._places.release
 
     def is_worker(self) -> bool:
         """Is this one of the threads that tick?"""

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import Generic, TypeVar
 
-from ue_rl.bridges.realtime.observation import Observation
+from ue_rl.bridges.realtime.observation import Observation, Seen
 
 _T = TypeVar("_T")
 ACTIONS = 16
@@ -22,7 +22,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._newest: Observation | None = None
+        self._newest: Observation | tuple[Seen, int] | None = None
         self.unread = self._closed = False
         self.dropped = 0
 
@@ -33,7 +33,7 @@ class Mailbox:
             wanted: what is overwritten counts as dropped. False: the reader has asked for a later one.
         """
         with self._changed:
-            old = self._newest
+            old = self.newest
             if self.unread and old is not None:
                 self.dropped += wanted
                 tools = [*old.info.get("tools", ()), *observation.info.get("tools", ())]
@@ -46,9 +46,9 @@ class Mailbox:
             self._newest, self.unread = observation, True
             self._changed.notify_all()
 
-    def give(self, observation: Observation) -> None:
-        """As `put`, of one that its reader gets at once, by another way."""
-        self._newest, self.unread = observation, False
+    def give(self, seen: Seen, number: int) -> None:
+        """As `put`, of one of several that its reader gets at once, by another way."""
+        self._newest, self.unread = (seen, number), False
 
     def forget(self) -> None:
         """What is unread is of an episode that nobody plays any more."""
@@ -57,7 +57,8 @@ class Mailbox:
     @property
     def newest(self) -> Observation | None:
         """The last one, read or not; None before the first."""
-        return self._newest
+        newest = self._newest
+        return newest if newest is None or isinstance(newest, Observation) else newest[0][newest[1]]
 
     def take(self, timeout: float | None = 0.0) -> Observation | None:
         """The newest, once; waits `timeout` seconds for it (None: for ever). None: there is none, or it was closed."""
@@ -66,7 +67,7 @@ class Mailbox:
             if not self.unread:
                 return None
             self.unread = False
-            return self._newest
+            return self.newest
 
     def wait(self) -> None:
         """Until there is an observation, or it was closed."""

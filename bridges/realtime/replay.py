@@ -8,10 +8,13 @@ packed, continued from the checksum before. Ticks are those of the episode that 
     1  an action in numbers, in the tick after `tick`: a = float32, little endian
     2  a tool call, likewise: a = name, b = arguments
     3  so many ticks have been made: a = checksum of the observation
+
+Options and arguments that MessagePack cannot carry are JSON, as text.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
@@ -39,6 +42,18 @@ def checksum(observation: Observation) -> int:
     return zlib.crc32(observation.observation.astype("<f4").tobytes())
 
 
+def _packable(values: Mapping[str, Any]) -> Any:
+    try:
+        packb(dict(values))
+    except (ValueError, TypeError, OverflowError):  # half a character, a number beyond 64 bits, nested too deeply
+        return json.dumps(dict(values), default=repr)
+    return dict(values)
+
+
+def _unpacked(values: Any) -> Any:
+    return json.loads(values) if isinstance(values, str) else values
+
+
 class Recorder:
     """Writes one session's file. Called by the session's world alone; what cannot be written is said once.
 
@@ -57,12 +72,12 @@ class Recorder:
 
     def began(self, seed: int | None, options: Mapping[str, Any] | None, seen: Observation) -> None:
         """An episode."""
-        self._record(_RESET, 0, seed, [None if options is None else dict(options), checksum(seen)])
+        self._record(_RESET, 0, seed, [None if options is None else _packable(options), checksum(seen)])
 
     def acted(self, tick: int, action: Action) -> None:
         """An action was applied, after so many ticks."""
         if isinstance(action, ToolCall):
-            self._record(_TOOL, tick, action.tool, dict(action.arguments))
+            self._record(_TOOL, tick, action.tool, _packable(action.arguments))
         else:
             self._record(_NUMBERS, tick, np.asarray(action, "<f4").tobytes(), None)
 
@@ -172,11 +187,13 @@ class Replay:
             last = at
             kind, tick, a, b, _ = record
             if kind == _RESET:
-                episodes.append(Episode(a, b[0], sums={0: b[1]}))
+                episodes.append(Episode(a, _unpacked(b[0]), sums={0: b[1]}))
             elif kind == _REACHED:
                 episodes[-1].sums[tick] = a
             else:
-                action: Action = ToolCall(a, b) if kind == _TOOL else np.frombuffer(a, "<f4").astype(np.float32)
+                action: Action = (
+                    ToolCall(a, _unpacked(b)) if kind == _TOOL else np.frombuffer(a, "<f4").astype(np.float32)
+                )
                 episodes[-1].actions.setdefault(tick, []).append(action)
         return cls(header, episodes, last == len(data))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.bridges.realtime.observation import Action, Observation
+from ue_rl.bridges.realtime.observation import Action, Observation, Seen
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.session import Session
@@ -46,10 +46,10 @@ class Request:
             self._begun = not self._over and self.answer.set_running_or_notify_cancel()
             return self._begun
 
-    def answered(self, session: Session, observation: Observation) -> None:
-        """It has been done."""
+    def answered(self, seen: Seen, numbers: Sequence[int]) -> None:
+        """It has been done; `numbers`: of what is seen, that is its own."""
         if self._ends():
-            self.answer.set_result(observation)
+            self.answer.set_result(seen[numbers[0]])
 
     def fail(self, session: Session, error: Exception) -> None:
         """It cannot be done, or not any more; from any thread."""
@@ -76,17 +76,17 @@ class Batch(Request):
 
     Attributes:
         future: the observations in order; the first error, once all have been answered.
-        places: of the sessions.
+        places: of the sessions, by id.
     """
 
     def __init__(
         self, sessions: Sequence[Session], ticks: int, rows: NDArray[np.float32] | None, wanted: int,
         leave: Callable[[], None],
     ) -> None:  # fmt: skip
-        self.future: Future[list[Observation]] = Future()
+        self.future: Future[Sequence[Observation]] = Future()
         self.future.set_running_or_notify_cancel()
         super().__init__(Future(), ticks, (), wanted, leave=leave)
-        self.places = {session: place for place, session in enumerate(sessions)}
+        self.places = {session.id: place for place, session in enumerate(sessions)}
         self.rows = rows
         self._answers: list[Any] = [None] * len(sessions)
         self._open = len(sessions)
@@ -99,26 +99,39 @@ class Batch(Request):
 
     def of(self, session: Session) -> Sequence[Action]:
         """See Request."""
-        return () if self.rows is None else (self.rows[self.places[session]],)
+        return () if self.rows is None else (self.rows[self.places[session.id]],)
 
     def begin(self, session: Session) -> bool:
         """See Request."""
+        self.taken_up()
+        return self._answers[self.places[session.id]] is None
+
+    def taken_up(self) -> None:
+        """Its place in the queue is free."""
         with self._lock:
             self._leave()
-            return self._answers[self.places[session]] is None
 
-    def answered(self, session: Session, observation: Observation) -> None:
+    def answered(self, seen: Seen, numbers: Sequence[int]) -> None:
         """See Request."""
-        self.put(self.places[session], observation)
+        ids = [*seen.columns.session_id]
+        with self._lock:
+            whole = self._open == len(self.places) and ids == [*self.places]
+            self._open -= whole * len(ids)
+        if whole:  # the usual case: nothing is taken apart
+            self.future.set_result(seen)
+            return
+        for number in numbers:
+            self.put(self.places[ids[number]], seen[number])
 
     def fail(self, session: Session, error: Exception) -> None:
         """See Request."""
-        self.put(self.places[session], error)
+        self.put(self.places[session.id], error)
 
     def put(self, place: int, answer: Observation | BaseException | None) -> None:
         """The answer of one of them; the first counts."""
         with self._lock:
-            self._leave()
+            if self.leave is not None:
+                self._leave()
             if self._answers[place] is not None:
                 return
             self._answers[place] = answer

@@ -19,7 +19,7 @@ from ue_rl.bridges.realtime.observation import Action, Observation, SessionState
 from ue_rl.bridges.realtime.queues import ActionQueue, Mailbox
 from ue_rl.bridges.realtime.request import Request
 from ue_rl.errors import SessionEnded, SessionError, UnsupportedByEngine
-from ue_rl.system.json_text import json_items
+from ue_rl.system.json_text import json_items, whole_text
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.pool import SessionPool
@@ -40,7 +40,8 @@ class Session:
         attached: an agent has said that it is there. kept: it may be idle for as long as it likes.
         recorder: writes its replay; None: nobody wants one.
         For its world alone: row, current (the request that is being done), waiting (those behind it), resetting,
-        untouched (as it was created), seed and options (of its first episode), tool_answers.
+        untouched (as it was created), seed and options (of its first episode), tool_answers, plain (no clock moves it,
+        and nobody records it).
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Session:
         self.queue: ActionQueue[Action] = ActionQueue()
         self.mailbox = Mailbox()
         self.attached = self.kept = False
+        self.plain = tick_rate is None and recorder is None
         self.row = -1
         self.current: Request | None = None
         self.waiting: deque[Request] = deque()
@@ -122,7 +124,8 @@ class Session:
                 what was asked is wrong; nothing was done. The future also raises GameFailed, SessionEnded, and
                 ConfigurationError where the episode is over and no reset was asked for.
         """
-        self._use()
+        if not self.life.live:
+            raise self.ended()
         checks = self.pool.checks
         answer: Future[Observation] = Future()
         request = Request(
@@ -137,6 +140,7 @@ class Session:
 
     def wait_with(self, request: Request) -> None:
         """Behind what was asked before; whoever calls this posts `next` to the world."""
+        self._used = time.monotonic()
         self.waiting.append(request)
         if not self.life.live:
             self.fail_all()
@@ -267,7 +271,9 @@ class Session:
         """The same, asked between two ticks; None where nothing is said. The future raises as `render`."""
         if not isinstance(self.pool.example, Describes) or self.row < 0:
             return None
-        return self.world.ask(self, lambda game, row: game.describe(row) if isinstance(game, Describes) else "")
+        return self.world.ask(
+            self, lambda game, row: whole_text(game.describe(row) if isinstance(game, Describes) else "")
+        )
 
     def map_info(self) -> Future[dict[str, Any]]:
         """The game's map, as JSON can carry it, asked between two ticks. The future raises as `render`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,11 @@ from numpy.typing import NDArray
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import AppliesActions, KnowsResults, NamesInterrupts
 from ue_rl.bridges.realtime.interrupts import GAME_OVER, Interrupts
-from ue_rl.bridges.realtime.observation import Observation
+from ue_rl.bridges.realtime.observation import Seen
 from ue_rl.bridges.realtime.source import no_op_of
 from ue_rl.buffers import ActionBatch
 from ue_rl.errors import NonFiniteValue
-from ue_rl.system.json_text import json_items
+from ue_rl.system.json_text import json_items, whole_text
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.session import Session
@@ -43,9 +44,9 @@ class Stage:
         rows = bridge.num_envs
         self.bridge, self._hold, self._max_ticks = bridge, hold, max_ticks
         self._lockstep, self._together = bridge.lockstep, bridge.together
-        counts = np.zeros((4, rows), np.int64)
-        self.late, self.ticks, self._since, self.left = counts
-        self._counted = counts[1:]  # by each tick
+        self._counts = np.zeros((4, rows), np.int64)
+        self.late, self.ticks, self._since, self.left = self._counts
+        self._counted = self._counts[1:]  # by each tick
         self.wanted = np.zeros(rows, np.uint64)
         self.answered = True
         self._rewards = np.zeros(rows)
@@ -103,34 +104,33 @@ class Stage:
         """
         bridge, step = self.bridge, self._lockstep
         out = bridge.outbox
-        every = len(rows) == len(self.ticks)
-        at: Any = slice(None) if every else rows
+        at = _at(rows)
         if self._interrupts is not None:
             self._interrupts.bits[at] = 0
         if self._together:
             with step.lock:
-                step.step_all(0.0, None if every else rows)
+                step.step_all(0.0, None if len(rows) == len(self.ticks) else rows)
         else:
             bridge.inbox.command[at] = _STEP
             step.update_rl(0.0)
             self.answered = bool(bridge.answered[0])
             bridge.answered[:] = 0
         self._counted[:, at] += _A_TICK
-        stops = self.left[at] == 0
+        stops: Any = self.left[at] == 0
         if self.answered:
             self._rewards[at] += out.rewards[at]
-            stops |= out.dones[at] != 0
+            np.logical_or(stops, out.dones[at], stops)
             if self._acted:
                 if not self._hold:
                     bridge.inbox.actions[self._acted] = self._no_op
                 self._acted.clear()
         if self._max_ticks:
             stops |= self.ticks[at] >= self._max_ticks
-        if self._interrupts is not None:
+        if self._interrupts is not None and np.count_nonzero(self._interrupts.bits[at]):
             stops |= (self._interrupts.bits[at] & self.wanted[at]) != 0
         return stops
 
-    def observe(self, rows: Sequence[int], sessions: Sequence[Session | None], moved: bool) -> list[Observation]:
+    def observe(self, rows: Sequence[int], sessions: Sequence[Session | None], moved: bool) -> Seen:
         """What the sessions in these rows see, and what has come since they were asked last.
 
         Args:
@@ -139,45 +139,56 @@ class Stage:
         Raises:
             NonFiniteValue: a number is not finite; `env_id` says whose.
         """
-        out = self.bridge.outbox
-        seen, rewards = out.obs[rows], self._rewards[rows]  # copies
-        if not np.isfinite(np.vdot(seen, seen) + rewards.sum()):
-            for name, numbers in (("observation", seen), ("reward", rewards[:, None])):
+        out, at, count = self.bridge.outbox, _at(rows), len(rows)
+        seen, rewards = out.obs[at].copy(), self._rewards[at].tolist()
+        if not math.isfinite(np.vdot(seen, seen) + sum(rewards)):
+            for name, numbers in (("observation", seen), ("reward", self._rewards[at][:, None])):
                 for bad in np.flatnonzero(~np.isfinite(numbers).all(axis=1)).tolist():
                     raise NonFiniteValue(
                         f"the game's {name} is not finite", fault="engine", env_id=rows[bad], field=name,
                         got=numbers[bad].tolist(),
                     )  # fmt: skip
-        ticks, dones, cuts = self.ticks[rows], out.dones[rows] != 0, out.truncated[rows] != 0
-        if not (moved and self.answered):
-            dones[:] = cuts[:] = False
-        if self._max_ticks and moved:
-            cuts |= ~dones & (ticks >= self._max_ticks)
-            dones |= cuts
-        bits = wanted = [0] * len(rows)
-        if self._interrupts is not None and moved:
-            bits, wanted = self._interrupts.bits[rows].tolist(), self.wanted[rows].tolist()
-        masks: Any = out.masks[rows] if out.masks.shape[1] else [None] * len(rows)
-        columns = (ticks, rewards, dones, cuts, self._since[rows], self.late[rows])
-        every = zip(rows, seen, bits, wanted, masks, *(column.tolist() for column in columns), strict=True)
-        self._rewards[rows] = 0.0
-        self._since[rows] = 0
-        found = []
-        for row, obs, raised, asked, mask, tick, reward, done, cut, since, late in every:
-            session = sessions[row]
-            assert session is not None
-            info = json_items(out.infos.pop(row, {})) if out.infos else {}
-            if session.tool_answers:
-                info, session.tool_answers = {**info, "tools": session.tool_answers}, []
-            interrupt = GAME_OVER if done else self._names.first(raised & asked or raised) if raised else ""
-            result = self._results.result(row) if done and self._results is not None else ""
-            dropped = session.mailbox.dropped, session.queue.dropped
-            end = done and not cut, cut, result
-            found.append(Observation(session.id, tick, obs, reward, *end, info, since, *dropped, late, interrupt, mask))
-        return found
+        late, ticks, since, _ = self._counts[:, at].tolist()
+        there: list[Any] = [sessions[row] for row in rows]
+        infos: list[dict[str, Any]] = [{}] * count
+        interrupts = results = [""] * count
+        terminated = truncated = [False] * count
+        if moved and self.answered:
+            dones, cuts = out.dones[at] != 0, out.truncated[at] != 0
+            if self._max_ticks:
+                cuts |= ~dones & (self.ticks[at] >= self._max_ticks)
+            terminated, truncated = (dones & ~cuts).tolist(), cuts.tolist()
+        if moved and self._interrupts is not None:
+            bits, asked = self._interrupts.bits[at].tolist(), self.wanted[at].tolist()
+            interrupts = [self._names.first(bit & some or bit) for bit, some in zip(bits, asked, strict=True)]
+        if True in terminated or True in truncated:
+            over = [ended or cut for ended, cut in zip(terminated, truncated, strict=True)]
+            interrupts = [GAME_OVER if end else name for end, name in zip(over, interrupts, strict=True)]
+            if self._results is not None:
+                results = [
+                    whole_text(self._results.result(row)) if end else "" for end, row in zip(over, rows, strict=True)
+                ]
+        for number, session in enumerate(there):
+            if out.infos or session.tool_answers:
+                infos[number] = {**json_items(out.infos.pop(rows[number], {}))}
+                if session.tool_answers:
+                    infos[number]["tools"], session.tool_answers = session.tool_answers, []
+        masks: Any = out.masks[at].copy() if out.masks.shape[1] else [None] * count
+        self._rewards[at] = self._since[at] = 0
+        return Seen(
+            [session.id for session in there], ticks, seen, rewards, terminated, truncated, results, infos, since,
+            [session.mailbox.dropped for session in there], [session.queue.dropped for session in there], late,
+            interrupts, masks,
+        )  # fmt: skip
 
     def forget(self) -> None:
         """What was asked of the game is void: it has failed."""
         self.bridge.inbox.clear()
         self.bridge.answered[:] = 0
         self._acted.clear()
+
+
+def _at(rows: Rows | Sequence[int]) -> Any:
+    """`rows`, ascending, as an index; a slice, with which NumPy is quicker, where they stand side by side."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows

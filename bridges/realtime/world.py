@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.realtime.lifecycle import Event, Phase
-from ue_rl.bridges.realtime.observation import Observation
+from ue_rl.bridges.realtime.observation import Seen
 from ue_rl.bridges.realtime.orders import Orders
 from ue_rl.bridges.realtime.paces import Paces
 from ue_rl.bridges.realtime.source import close_bridge
 from ue_rl.bridges.realtime.stage import Rows, Stage
-from ue_rl.bridges.realtime.workers import Turn, Workers
+from ue_rl.bridges.realtime.workers import RAISED, Turn, Workers
 from ue_rl.errors import ConfigurationError, GameFailed, ProtocolError, SessionEnded, UeRlError
 from ue_rl.tools import ToolRegistry
 
@@ -94,7 +94,7 @@ class World:
                 answer.set_result(what(self._stage.bridge, session.row))
             except SessionEnded as error:
                 answer.set_exception(error)
-            except Exception as error:  # noqa: BLE001 - logged, and raised at who asked
+            except RAISED as error:
                 answer.set_exception(_game_failed(session, error))
 
         self.post(call)
@@ -110,7 +110,8 @@ class World:
         ticks = 0
         try:
             while True:
-                self.drain()
+                if self._inbox:
+                    self.drain()
                 if self._resets:
                     resets, self._resets = self._resets, []
                     self._reset([each for each in resets if each[0].row >= 0])
@@ -140,7 +141,7 @@ class World:
                 bridge = self._make()
                 self.orders.tools = ToolRegistry.of(bridge)
                 self._stage = Stage(bridge, self._hold, self._max_ticks)
-        except Exception as error:  # noqa: BLE001 - logged
+        except RAISED as error:
             self._end_failed(session, error)
             return
         self._stage.late[row] = 0
@@ -185,25 +186,23 @@ class World:
 
     def next_all(self, batch: Batch, sessions: Sequence[Session]) -> None:
         """As `next` of each; those that have nothing else to do begin in one go."""
-        stage, ready = self._stage, []
+        stage, ready, ordered, batch_alone = self._stage, [], self.orders.waiting, deque([batch])
         for session in sessions:
-            idle = session.life.phase is Phase.PLAYING and session.current is None and not session.resetting
-            plain = session.tick_rate is None and session.recorder is None and session not in self.orders.waiting
-            first = session.next_request() if idle and plain else None
-            if first is batch and batch.begin(session):
+            idle = session.life.phase is Phase.PLAYING and session.current is None and session.plain
+            if idle and session.waiting == batch_alone and session not in ordered and session.next_request():
                 session.current = batch
                 ready.append(session)
-                continue
-            if first is not None and first is not batch:
-                session.waiting.appendleft(first)
-            self.next(session)
+            else:
+                self.next(session)
         if not ready or stage is None:
             return
+        batch.taken_up()
         rows = [session.row for session in ready]
         stage.left[rows], stage.wanted[rows], self._told[rows] = batch.ticks, batch.wanted, True
         self._told_rows = None
         if batch.rows is not None:
-            stage.act_all(rows, batch.rows[[batch.places[session] for session in ready]])
+            every = len(ready) == len(batch.places)
+            stage.act_all(rows, batch.rows if every else batch.rows[[batch.places[each.id] for each in ready]])
 
     def _proceed(self, session: Session, request: Request) -> None:
         """The episode is there: the actions, and the ticks."""
@@ -234,7 +233,7 @@ class World:
         session.current = None
         if request.reset:
             session.mailbox.forget()  # its first observation is the answer
-        request.answered(session, stage.observe([row], self._sessions, over)[0])
+        request.answered(stage.observe([row], self._sessions, over), [0])
 
     def start(self, session: Session) -> None:
         """The world of this session moves from now on, by its clock where it has one."""
@@ -259,7 +258,7 @@ class World:
         ]
         try:
             stage.reset([session.row for session, _ in resets], told)
-        except Exception as error:  # noqa: BLE001 - logged, or raised at who asked
+        except RAISED as error:
             asked_wrong = isinstance(error, ProtocolError) and error.fault == "trainer"
             if not asked_wrong:
                 self._failed([session.row for session, _ in resets], error)
@@ -273,7 +272,7 @@ class World:
         for session, asked in resets:
             self._begun(stage, session, asked)
 
-    def _refuse(self, session: Session, asked: Request | None, error: Exception) -> None:
+    def _refuse(self, session: Session, asked: Request | None, error: BaseException) -> None:
         """The game cannot use the options of a reset."""
         assert self._stage is not None
         self._stage.forget()
@@ -291,7 +290,7 @@ class World:
         session.mailbox.forget()
         try:
             first = stage.observe([session.row], self._sessions, False)[0]
-        except Exception as error:  # noqa: BLE001 - logged
+        except RAISED as error:
             self._end_failed(session, error)
             return
         session.mailbox.put(first)
@@ -317,7 +316,7 @@ class World:
         if self.paces.moving and (moving := self.paces.due()) is not None:
             return np.flatnonzero(moving | self._told)
         if self._told_rows is None:
-            self._told_rows = np.flatnonzero(self._told)
+            self._told_rows = self._told.nonzero()[0]
         return self._told_rows
 
     def _count_late(self, rows: NDArray[np.bool_]) -> None:
@@ -332,51 +331,55 @@ class World:
             if self.orders.waiting:
                 self.orders.apply(stage, rows)
             stops = stage.tick(rows)
-        except Exception as error:  # noqa: BLE001 - logged, and it ends the sessions
+        except RAISED as error:
             self._failed(rows.tolist(), error)
             return
-        if self.paces.moving:
-            stops |= ~self._told[rows]
-        if np.count_nonzero(stops):
-            self._publish(stage, rows[stops].tolist())
+        shown = stops | ~self._told[rows] if self.paces.moving else stops
+        if count := np.count_nonzero(shown):
+            if count < len(rows):
+                rows, stops = rows[shown], stops[shown]
+            self._told[rows] &= ~stops
+            self._told_rows = None
+            self._publish(stage, rows.tolist(), stops.tolist())
 
-    def _publish(self, stage: Stage, rows: list[int]) -> None:
+    def _publish(self, stage: Stage, rows: list[int], stops: list[bool]) -> None:
         """After a tick that somebody waits for, or that has ended the episode."""
         try:
             seen = stage.observe(rows, self._sessions, True)
-        except Exception as error:  # noqa: BLE001 - logged, and it ends the session
+        except RAISED as error:
             self._failed(rows, error)
-            self._publish(stage, [row for row in rows if self._sessions[row] is not None])
+            left = [number for number, row in enumerate(rows) if self._sessions[row] is not None]
+            if left:
+                self._publish(stage, [rows[number] for number in left], [stops[number] for number in left])
             return
-        left, wanted = stage.left[rows].tolist(), stage.wanted[rows].tolist()
-        for row, observation, more, interrupts in zip(rows, seen, left, wanted, strict=True):
-            session = self._sessions[row]
-            assert session is not None
-            self._give(session, observation, more > 0 and not (observation.interrupt and interrupts))
+        answered: dict[Request, list[int]] = {}
+        sessions: list[Any] = [self._sessions[row] for row in rows]
+        every = zip(sessions, stops, seen.columns.terminated, seen.columns.truncated, strict=True)
+        for number, (session, stop, terminated, truncated) in enumerate(every):
+            request, over = session.current, terminated or truncated
+            if session.recorder is not None:
+                session.recorder.reached(seen[number])
+            if session.tick_rate is None:
+                session.mailbox.give(seen, number)
+            else:
+                session.mailbox.put(seen[number], wanted=request is None)
+            if over:  # only now: who sees that it is over finds what was seen last
+                session.life.may(Event.OVER)
+                self._stop(session.row)
+            if request is not None and (over or stop):
+                session.current = None
+                if session.tick_rate is None:
+                    answered.setdefault(request, []).append(number)
+                else:
+                    request.answered(Seen.of([session.mailbox.take() or seen[number]]), [0])
+        for request, numbers in answered.items():
+            request.answered(seen, numbers)
+        for session in sessions:
+            session.tell()
+            if session.waiting:
+                self.next(session)
 
-    def _give(self, session: Session, observation: Observation, more: bool) -> None:
-        """To the session, and to who waits for it; `more`: the ticks that were asked for are not over."""
-        request, over = session.current, observation.done
-        if session.recorder is not None:
-            session.recorder.reached(observation)
-        if session.tick_rate is None:
-            session.mailbox.give(observation)
-        else:
-            session.mailbox.put(observation, wanted=request is None)
-        if over:  # only now: who sees that it is over finds what was seen last
-            session.life.may(Event.OVER)
-            self._stop(session.row)
-        if request is not None and (over or not more):
-            if session.tick_rate is not None:
-                observation = session.mailbox.take() or observation
-            session.current = None
-            self._told[session.row], self._told_rows = False, None
-            request.answered(session, observation)
-        session.tell()
-        if session.waiting:
-            self.next(session)
-
-    def _failed(self, rows: list[int], error: Exception) -> None:
+    def _failed(self, rows: list[int], error: BaseException) -> None:
         """The game raised: ends the session that the error names by its env id, else all that were in the call."""
         assert self._stage is not None
         self._stage.forget()
@@ -386,14 +389,14 @@ class World:
             if session is not None:
                 self._end_failed(session, error)
 
-    def _end_failed(self, session: Session, error: Exception) -> None:
+    def _end_failed(self, session: Session, error: BaseException) -> None:
         failed = _game_failed(session, error)
         self._counters.add("sessions_failed")
         session.leave(Event.LOSE, failed.message, failed)
         self.end(session)
 
 
-def _game_failed(session: Session, error: Exception) -> GameFailed:
+def _game_failed(session: Session, error: BaseException) -> GameFailed:
     """For who waits; the traceback is logged."""
     reason = f"the game failed: {error.plain() if isinstance(error, UeRlError) else repr(error)}"
     _log.error("session %s: %s", session.id, reason, exc_info=error)

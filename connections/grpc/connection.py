@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import grpc
 import numpy as np
+from grpc.experimental import ChannelOptions
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
@@ -17,13 +19,14 @@ from ue_rl.carriers.base import BaseTransport
 from ue_rl.connections.grpc.errors import named, of_a_run
 from ue_rl.errors import ConfigurationError, MalformedMessage, NonFiniteValue, UeRlError, WrongCount
 from ue_rl.sessions import sessions_pb2 as messages
-from ue_rl.sessions.limits import FLOAT, MAX_TICKS, client_options
+from ue_rl.sessions.limits import FLOAT, MAX_TICKS, SERVICE, client_options
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
 from ue_rl.spec import MAX_ENVS, EnvSpec, EnvType
 from ue_rl.system.json_text import json_object, json_text
 from ue_rl.wire import decode_handshake
 
 _CARRIED = frozenset({"TRUNC", "SEED", "OPTIONS", "INFO", "MASK"})  # FEATURES that these messages have words for
+_SINGLE = ChannelOptions.SingleThreadedUnaryStream
 _FAREWELL = 2.0  # seconds for the server to hear that the sessions are given back
 
 
@@ -66,17 +69,21 @@ class GrpcConnection(BaseTransport):
     # -- opening
 
     def _open(self) -> EnvSpec:
-        self._channel = grpc.insecure_channel(self.target, client_options())
+        self._channel = grpc.insecure_channel(self.target, [*client_options(), (_SINGLE, 1)])
         self._stub = SessionsStub(self._channel)
+        # On the wire one answer and a stream of one are the same. For such a stream gRPC needs no thread of its own.
+        self._step_all = self._channel.unary_stream(
+            f"/{SERVICE}/StepAll", messages.StepAllRequest.SerializeToString, messages.StepAllResponse.FromString
+        )
         first = self._create(self.wait > 0, self.wait + self.connect_timeout)
-        info = self._result(first)
+        info = self._result(first.result)
         self._ids.append(info.session_id)
         self.handshake = info.handshake
         others = [self._create(False, self.connect_timeout) for _ in range(self.num_envs - 1)]
         failed: UeRlError | None = None
         for other in others:  # also behind one that has failed: what was created is to be given back
             try:
-                self._ids.append(self._result(other).session_id)
+                self._ids.append(self._result(other.result).session_id)
             except UeRlError as error:
                 failed = failed or error
         if failed is not None:
@@ -93,9 +100,9 @@ class GrpcConnection(BaseTransport):
         request = messages.CreateSessionRequest(game=self.game)
         return self._stub.CreateSession.future(request, timeout=seconds, wait_for_ready=patient)
 
-    def _result(self, call: Any) -> Any:
+    def _result(self, answer: Callable[[], Any]) -> Any:
         try:
-            return call.result()
+            return answer()
         except grpc.RpcError as error:
             found = named(error, self.target)
             raise found if self._spec is None else of_a_run(found) from error
@@ -130,10 +137,12 @@ class GrpcConnection(BaseTransport):
 
     def _send(self, request: messages.StepAllRequest, resets: Resets | None, steps: bool) -> None:
         self._expect(resets, steps)
-        self._answer = self._stub.StepAll.future(request, timeout=self.timeout)
+        self._answer = self._step_all(request, timeout=self.timeout)
 
     def _collect(self) -> None:
-        answer: messages.StepAllResponse = self._result(self._answer)
+        answer: messages.StepAllResponse = self._result(lambda: next(self._answer, None))
+        if answer is None or self._result(lambda: next(self._answer, None)) is not None:
+            raise MalformedMessage("the server did not give one answer", fault="engine", expected="one StepAllResponse")
         spec, buffers, rows = self.spec, self.buffers, self._rows
         envs = range(len(self._ids)) if isinstance(rows, slice) else rows.tolist()
         count = len(envs)
@@ -194,7 +203,7 @@ def _resets(resets: Resets, rows: Any) -> list[messages.SessionReset]:
     return told
 
 
-def _array(name: str, data: bytes, dtype: str, rows: int, size: int | None = None) -> NDArray[Any]:
+def _array(name: str, data: bytes, dtype: str | np.dtype[Any], rows: int, size: int | None = None) -> NDArray[Any]:
     """[rows, size], or [rows] without a size."""
     found = np.frombuffer(data, dtype) if len(data) % np.dtype(dtype).itemsize == 0 else np.zeros(0, dtype)
     if len(found) != rows * (size or 1):

@@ -139,6 +139,7 @@ def test_a_request_in_real_time_waits_for_the_clock() -> None:
         after = session.advance(20)
         assert after.tick >= first.tick + 20
         assert session.advance(50, reset=True, interrupts=["ten"]).tick == 10
+        assert session.advance(50, reset=True, interrupts=["eleven"]).tick == 11
         assert pool.create(tick_rate=None).advance(7).tick == 7
 
 

@@ -86,6 +86,20 @@ def test_tools_several_orders_and_real_time_are_recorded(tmp_path: Path) -> None
     assert seen[last.tick] == last.observation.tobytes()
 
 
+def test_what_messagepack_cannot_carry_is_recorded_too_and_ends_nobody(tmp_path: Path) -> None:
+    odd = [{"start": 3, "name": "\ud800", "size": 2**70}, {"start": 4, "list": [2**64]}]
+
+    def play(session: Session) -> list[Any]:
+        seen = [session.reset(seed=1, options=each) for each in odd]
+        return [*seen, session.advance(1, [ToolCall("add", {"amount": 10**30})])]
+
+    file, seen = recorded(tmp_path, SUMS, play)
+    assert seen[0].observation[1] == 3
+    assert [each.options for each in Replay.load(file).episodes][-2:] == odd
+    with Player(Replay.load(file)) as player:
+        assert [*player.play()][-1].observation.tobytes() == seen[-1].observation.tobytes()
+
+
 def test_a_file_that_was_cut_off_plays_to_its_last_whole_tick(tmp_path: Path) -> None:
     file, _ = recorded(tmp_path, SUMS, lambda session: [session.advance(2, [[1.0]]) for _ in range(10)])
     data = file.read_bytes()

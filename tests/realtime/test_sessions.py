@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ue_rl.errors import (
     ToolError,
     UnsupportedByEngine,
 )
+from ue_rl.tools import tool
 
 GAMES = pytest.mark.parametrize("game", [Sums, OneByOne])
 
@@ -150,6 +152,56 @@ def test_a_game_that_raises_ends_its_session_alone(game: Any, caplog: pytest.Log
         assert good.advance(1).tick == 2
         assert pool.create().advance(1).tick == 1
         assert pool.counters.snapshot()["sessions_failed"] == 1
+
+
+class Quits(Sums):
+    """From the second one on it calls sys.exit() in one place, as a game does whose window was closed."""
+
+    def __init__(self, num_envs: int, made: list[str]) -> None:
+        super().__init__(num_envs, length=5)
+        made.append(made[0])
+        self.place = made[0] if len(made) > 2 else ""
+        self.leave("making")
+
+    def leave(self, place: str) -> None:
+        if self.place == place:
+            sys.exit("the window was closed")
+
+    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        self.leave("reset")
+        super().reset_envs(env_ids, seeds, options)
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        self.leave("step")
+        super().step_envs(actions, env_ids)
+
+    def result(self, env_id: int) -> str:
+        self.leave("result")
+        return ""
+
+    def describe(self, env_id: int) -> str:
+        self.leave("text")
+        return "words"
+
+    @tool
+    def quit(self) -> None:
+        """Leaves."""
+        self.leave("tool")
+
+
+@pytest.mark.parametrize("place", ["making", "reset", "step", "result", "text", "tool"])
+def test_a_game_that_exits_takes_no_worker_with_it(place: str) -> None:
+    with SessionPool(Quits, workers=1, max_sessions=2, together=False, kwargs={"made": [place]}) as pool:
+        good, bad = pool.create(), pool.create()
+        good.advance(1)
+        if place in ("text", "tool"):
+            seen = bad.advance(1, [ToolCall("quit")], timeout=10)
+            assert ("code" in seen.info["tools"][0]) is (place == "tool")
+            assert bad.describe() == ("" if place == "text" else "words")
+        else:
+            with pytest.raises((GameFailed, SessionEnded), match="SystemExit"):
+                bad.advance(5, timeout=10)
+        assert good.advance(1, timeout=10).tick == 2
 
 
 def test_options_that_the_game_cannot_use_are_the_callers_mistake() -> None:

@@ -82,3 +82,18 @@ class Drift(VectorBridge):
     def break_down(self, env_id: int) -> None:
         """Fails."""
         raise ValueError("it broke")
+
+
+class Half(Drift):
+    """Says half a character wherever it may."""
+
+    rules = "half \ud800"
+
+    def result(self, env_id: int) -> str:
+        return f"{super().result(env_id)} \ud800"
+
+    def describe(self, env_id: int) -> str:
+        return "half \ud800"
+
+    def map_info(self, env_id: int) -> dict[str, Any]:
+        return {"name": "half \ud800"}

@@ -20,7 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import ue_rl
-from tests.sessions.game import LIMIT, Drift
+from tests.sessions.game import LIMIT, Drift, Half
 from tests.support.waiting import eventually
 from ue_rl import errors
 from ue_rl.connecting import open_transport
@@ -176,6 +176,14 @@ def test_a_game_that_raises_ends_its_session_alone(dialled: Any) -> None:
     assert "a bug of the game" in details
     assert refused(lambda: advanced(stub, one))[0] is Status.ABORTED
     assert advanced(stub, other).tick == 2
+
+
+def test_half_a_character_of_the_game_holds_up_nobody(dialled: Any) -> None:
+    _, stub = dialled(game=Half)
+    name = created(stub, seed=1)
+    assert advanced(stub, name, ticks=LIMIT).result == "draw \\ud800"
+    assert stub.GetState(messages.SessionRequest(session_id=name)).text == "half \\ud800"
+    assert len(stub.ListSessions(messages.ListSessionsRequest()).sessions) == 1
 
 
 def test_a_full_queue_is_refused_and_the_client_gets_through_later(served: Any) -> None:

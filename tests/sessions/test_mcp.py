@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.sessions.game import Drift
+from tests.sessions.game import Drift, Half
 from tests.sessions.talking import mcp_client, mcp_session, plain
 from tests.support.waiting import eventually
 from ue_rl.bridges.mcp.playing import Players
@@ -84,6 +84,14 @@ async def test_a_session_too_many_and_one_that_has_ended(served: Any) -> None:
         assert (wrong, answer["code"]) == (True, "ABORTED")
         assert "the dog ate it" in answer["message"]
         assert (await called(one, "reset"))[1] is False, "another one begins"
+
+
+async def test_half_a_character_of_the_game_breaks_no_answer(served: Any) -> None:
+    _, server = served("mcp", Half)
+    async with mcp_session(server.url) as session:
+        assert (await called(session, "get_map_info"))[0] == {"name": "half ?"}
+        assert (await called(session, "get_game_state"))[0]["text"] == "half \\ud800"
+        assert (await session.read_resource("ue-rl://rules")).contents[0].text == "half \\ud800"
 
 
 async def test_clients_that_have_gone_without_a_word_are_forgotten(make_pool: Any, monkeypatch: Any) -> None:

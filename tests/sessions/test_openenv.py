@@ -109,6 +109,8 @@ def test_a_wrong_request_is_unprocessable(opened: Any, path: str, body: Any, loc
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == loc
     assert client.post(path, content=b"{no json").status_code == 422
+    no_number = client.post(path, content=b'{"seed": NaN, "timeout_s": NaN, "action": {"action": [0, 0]}}')
+    assert no_number.status_code == 422, "NaN, which the answer must not repeat as it is"
     half_a_character = client.post(path, content=b'{"\\ud83d": [[]]}')  # which the answer repeats
     assert half_a_character.status_code == 422
     assert "\\ud83d" in half_a_character.text or path == "/step"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+
 SERVICE = "ue_rl.v1.Sessions"
 SESSION_ID = "session-id"  # metadata of Play
 MAX_TICKS = 5000  # of one FastAdvance
-FLOAT = "<f4"  # numbers of actions, observations and rewards
+FLOAT = np.dtype("<f4")  # numbers of actions, observations and rewards
 
 _MiB = 2**20
 _RECEIVE, _SEND = 64 * _MiB, 16 * _MiB

@@ -70,6 +70,11 @@ def json_items(values: Mapping[Any, Any]) -> dict[str, Any]:
     return kept
 
 
+def whole_text(text: object) -> str:
+    """`text` as every carrier can carry it: half a character, which UTF-8 has no bytes for, as JSON's escape of it."""
+    return str(text).encode("utf-8", "backslashreplace").decode()
+
+
 def _plain(value: object) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()

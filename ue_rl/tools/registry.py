@@ -167,7 +167,7 @@ class ToolRegistry:
             return tool.function(**values, **{key: context[key] for key in tool.hidden})
         except ToolError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ToolError(
                 f"the tool {name!r} failed: {type(error).__name__}: {error}",
                 tool=name,
