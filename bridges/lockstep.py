@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -251,6 +251,36 @@ class LockStep:
             command[rows] = _NOTHING
             self._marks[rows] = self.states.present[rows] if self._agents else 1
 
+    def begin_ahead(
+        self, envs: Sequence[int], following: Sequence[tuple[int | None, Mapping[str, float] | None]]
+    ) -> None:
+        """Begins the next episodes of envs whose episode has ended and whose reset was asked ahead; the lock is held.
+
+        Args:
+            envs: ascending; not with agents. following: the seed and parameters of each.
+
+        Raises:
+            MalformedMessage: a parameter does not exist or is out of range; nothing was begun.
+        """
+        self.caller = threading.get_ident()
+        try:
+            given: dict[int, Mapping[str, float]] = {}
+            for env, following_one in zip(envs, following, strict=True):
+                if following_one != (None, None):  # which holds for all further episodes
+                    self.inbox.ahead.pop(env, None)
+                if following_one[1]:
+                    given[env] = following_one[1]
+            if given:
+                apply_with_resets(self._game, given, 1)
+            nothing: Told = [None] * len(envs)
+            if self._together:
+                self._begin(np.array(envs), [seed for seed, _ in following], nothing)
+            else:
+                for env, (seed, _) in zip(envs, following, strict=True):
+                    self._begin(env, [seed], [None])
+        finally:
+            self.caller = None
+
     def tick_inference(self) -> None:
         """State -> policy -> action for every env whose action has ended."""
         out, agents, together = self.outbox, self._shape[1], self._together
@@ -290,6 +320,9 @@ class LockStep:
         inbox, rows = self.inbox, envs * self._shape[1]
         seeds = [None if seed < 0 else seed for seed in inbox.seeds[rows].tolist()]
         inbox.seeds[rows] = -1
+        if inbox.ahead:
+            for row in rows.tolist():
+                inbox.ahead.pop(row, None)
         return seeds, [inbox.options.pop(row, None) for row in rows.tolist()]
 
     def _begin(self, envs: Envs, seeds: Told, options: Told) -> None:

@@ -28,6 +28,7 @@ from ue_rl.errors import LineTooLong, NonFiniteValue, UnexpectedMessage
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
 from ue_rl.wire.calls import CALL_LIMIT, is_call
+from ue_rl.wire.codec import AHEAD
 from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.lines import LineBuffer
 from ue_rl.wire.notices import error_line
@@ -87,6 +88,8 @@ class EngineSession:
         self.env_sockets = 0 if one_socket else spec.num_envs
         self._agents = spec.agents_per_env
         self._hears_calls = spec.version > 0 and not self._queues
+        self._hears_ahead = "AUTORESET" in spec.features
+        self._ended: list[int] = []  # envs whose next episode begins when all that is asked has been answered
 
     @property
     def shared(self) -> bool:
@@ -273,6 +276,9 @@ class EngineSession:
                 if self._hears_calls and not place and is_call(line):
                     self._answer_call(line)
                     continue
+                if self._hears_ahead and not place and AHEAD.match(line):
+                    codec.decode_ahead(line, inbox.ahead)
+                    continue
             before = inbox.command.copy() if not place and self._order.state is State.ASKED else None
             self._order.on(Event.ASK)
             number = self._numbers.next[place]
@@ -305,19 +311,38 @@ class EngineSession:
         infos = out.infos or None
         if len(self._writers) == 1:
             ids = None if count == len(answered) else np.flatnonzero(answered).astype(np.int32)
-            for rows, number in self._numbers.lines(ids):
-                self._writers[0].write(self._states(rows, infos, number))
+            if bridge.inbox.ahead and 1 in out.dones.tobytes():
+                self._writers[0].write(b"".join(self._answer_and_begin(ids)))
+            else:
+                for rows, number in self._numbers.lines(ids):
+                    self._writers[0].write(self._states(rows, infos, number))
         else:
             envs = np.flatnonzero(answered).tolist()
             for env, line in [(env, self._states((env,), infos, self._numbers.of(env + 1))) for env in envs]:
                 self._writers[env + 1].write(line)
         answered[:] = 0
-        if infos:
+        if out.infos:
             out.infos.clear()
         if not self.finished and not bridge.lockstep.busy:
             self._order.on(Event.ANSWERED)
             if self._queues:
                 self._take_lines(0)
+
+    def _answer_and_begin(self, ids: NDArray[np.int32] | None) -> list[bytes]:
+        """The lines of these envs' states, and, behind the last of a request, of the episodes that were asked ahead."""
+        bridge, out, ahead = self.bridge, self.bridge.outbox, self.bridge.inbox.ahead
+        lines = [self._states(rows, out.infos or None, number) for rows, number in self._numbers.lines(ids)]
+        ended, mine = out.dones.tobytes(), None if ids is None else ids.tolist()
+        self._ended += [env for env in ahead if ended[env] and (mine is None or env in mine)]
+        if not bridge.lockstep.busy:
+            begun = sorted(env for env in self._ended if env in ahead)
+            self._ended.clear()
+            if begun:
+                out.infos.clear()
+                bridge.lockstep.begin_ahead(begun, [ahead[env] for env in begun])
+                envs: NDArray[np.int32] = np.array(begun, np.int32)
+                lines += [self._states(rows, out.infos or None, number) for rows, number in self._numbers.lines(envs)]
+        return lines
 
     def _answer_agents(self) -> None:
         bridge, out = self.bridge, self.bridge.outbox

@@ -9,6 +9,7 @@ A row is an env's or, where the engine has agents, an agent's: ue_rl.spec.EnvSpe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
@@ -29,6 +30,8 @@ from ue_rl.wire.refusals import nonfinite_action, nonfinite_state, refusal
 from ue_rl.wire.settings import check_parameter, read_known, settings_text
 
 _FORMS = {EnvType.MULTI: k.FORM_MULTI, EnvType.SINGLE: k.FORM_SINGLE, EnvType.RLBASE: k.FORM_RLBASE}
+AHEAD = re.compile(rb"(\A|\|\|)[ \t]*NEXT[ \t]*=", re.IGNORECASE)  # before a reset that is asked ahead
+_AHEAD_OF_ONE = re.compile(rb"NEXT=RESET;ENV=([0-9]{1,9})(?:;SEED=([0-9]{1,18}))?")
 _FIRST = np.zeros(1, np.intp)  # the env ids of a line of one env
 _FIRST.flags.writeable = False
 
@@ -124,6 +127,36 @@ class Codec:
             for n, env in enumerate(ids)
         ]
         return b"||".join(rows) + b"\n"
+
+    def encode_ahead(self, following: Mapping[int, tuple[int | None, Mapping[str, float] | None]]) -> bytes:
+        """One line that asks ahead (FEATURES=AUTORESET) for these envs' resets, with these seeds and parameters.
+
+        Raises:
+            ConfigurationError, UnsupportedByEngine: as encode_resets.
+        """
+        rows = [self._reset_row(env, seed, None, given) for env, (seed, given) in following.items()]
+        return b"||".join(rows).replace(b"ACT=RESET", b"NEXT=RESET") + b"\n"
+
+    def decode_ahead(self, line: bytes, into: dict[int, tuple[int | None, Mapping[str, float] | None]]) -> None:
+        """Reads a line for which `AHEAD` matches: env -> seed and parameters of the reset that is asked ahead.
+
+        Raises:
+            ProtocolError: the subclass says what is wrong.
+        """
+        usual = _AHEAD_OF_ONE.fullmatch(line)
+        if usual is not None and (env := int(usual[1])) < self.spec.num_envs:
+            into[env] = None if usual[2] is None else int(usual[2]), None
+            return
+        batch = ActionBatch.of(self.spec)
+        self.decode_requests(AHEAD.sub(rb"\1ACT=", line), batch)
+        envs = np.flatnonzero(batch.command == batch.RESET).tolist()
+        if not envs or len(envs) != np.count_nonzero(batch.command):
+            raise MalformedMessage(
+                "only a reset can be asked ahead", fault="trainer", field="NEXT", expected="RESET", got=line[:80]
+            )
+        for env in envs:
+            seed = int(batch.seeds[env])
+            into[env] = None if seed < 0 else seed, batch.parameters.get(env)
 
     def encode_reset_line(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None, env_id: int | None = None,

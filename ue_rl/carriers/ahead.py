@@ -1,0 +1,101 @@
+"""Ahead: the next episodes that a trainer asks for before the present ones have ended (FEATURES=AUTORESET).
+
+An engine that was asked so begins them by itself, behind the step in which an episode ends, and its answer brings the
+first observations too. The reset that its caller asks for then costs no round trip. It is the caller's word that
+counts: where the reset is another one than was asked ahead, it is asked again, as if nothing had been.
+
+A call is in most steps, and as a rule about one env: NumPy would cost more than these loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ue_rl.buffers import Resets, StepBuffers
+
+Next = tuple["int | None", "Mapping[str, float] | None"]  # seed and parameters of an episode
+ANY: Next = (None, None)  # asked once, it holds for all further episodes of the env, until a reset is asked
+
+
+class Ahead:
+    """What one connection has asked ahead.
+
+    Attributes:
+        asked: env -> its next episode; the engine begins it when the present one ends.
+        begun: env -> the episode that it has begun. Its first observation waits to be taken in.
+        standing: envs that take no step in the present request; None: nobody does.
+        kept: envs that were asked for and have begun already; None: there are none.
+    """
+
+    def __init__(self) -> None:
+        self.asked: dict[int, Next] = {}
+        self.begun: dict[int, Next] = {}
+        self.standing: Sequence[int] | None = None
+        self.kept: list[int] | None = None
+        self._rows: list[tuple[Any, Any, dict[str, Any] | None]] = []  # of these, where others are asked
+
+    def note_ended(self, buffers: StepBuffers) -> None:
+        """After an answer: where it ends an episode, the next one has begun."""
+        ended = buffers.dones.tobytes()
+        env = ended.find(1)
+        if env < 0 or self.standing is None:
+            return
+        self.begun = begun = {}
+        while env >= 0:
+            following = self.asked.get(env)
+            if following is not None and env not in self.standing:
+                begun[env] = following
+                if following != ANY:
+                    del self.asked[env]
+            env = ended.find(1, env + 1)
+
+    def less_begun(self, resets: Resets, buffers: StepBuffers, take: Callable[[list[int]], None]) -> Resets | None:
+        """What of `resets` is still to be asked; None: nothing, all of these episodes have begun.
+
+        Args:
+            take: takes the first observations of these envs into `buffers`.
+        """
+        begun, self.begun = self.begun, {}
+        if begun:
+            take(list(begun))
+        if resets.env_ids is None:
+            self.asked.clear()
+            return resets
+        seeds, options, parameters = resets.seeds, resets.options, resets.parameters
+        ready, rest = [], []
+        for place, env in enumerate(resets.env_ids):
+            wanted = (None if seeds is None else seeds[place], (parameters and parameters[place]) or None)
+            if begun.get(env) == wanted and not (options and options[place] is not None):
+                ready.append(env)
+            else:
+                rest.append(place)
+                self.asked.pop(env, None)
+        if not ready:
+            return resets
+        self.kept = ready
+        if rest:  # with their answer a carrier may take in all rows, those of envs too that were not asked
+            self._rows = [(buffers.obs[env].copy(), buffers.masks[env].copy(), buffers.infos.get(env)) for env in ready]
+        if not rest:
+            return None
+        return replace(
+            resets, env_ids=[resets.env_ids[place] for place in rest],
+            seeds=_some(seeds, rest), options=_some(options, rest), parameters=_some(parameters, rest),
+        )  # fmt: skip
+
+    def collect(self, buffers: StepBuffers, collect: Callable[[], None]) -> None:
+        """Instead of `collect`, where `less_begun` has kept something."""
+        kept, rows, self.kept, self._rows = self.kept or [], self._rows, None, []
+        if rows:
+            collect()
+        for env, (obs, mask, info) in zip(kept, rows, strict=False):
+            buffers.obs[env], buffers.masks[env] = obs, mask
+            if info is not None:
+                buffers.infos[env] = info
+        for env in kept:
+            buffers.rewards[env] = buffers.dones[env] = buffers.truncated[env] = 0  # of a reset they mean nothing
+
+
+def _some(values: Sequence[Any] | None, places: list[int]) -> list[Any] | None:
+    return None if values is None else [values[place] for place in places]
