@@ -71,7 +71,7 @@ def play(
             command |= used(words, num_envs=options.num_envs, seed=seed or 0)
     from stable_baselines3.common.evaluation import evaluate_policy
 
-    from ue_rl.cli.gif import GifFile
+    from ue_rl.training.gif import GifFile
 
     if gif is not None and env is None:
         raise WrongCommandLine("only a hosted env can be filmed", field="gif", cure="add --env ID")

@@ -153,6 +153,8 @@ def train(
         given["url"] = _urls(url, port)
         given["hyperparameters"] = _hyperparameters(given, settings)
         given["params"] = dict(parse_param(text) for text in given["params"])
+        for name in ("env_wrapper", "callback"):
+            given[name] = list(given[name]) or None
         if given["env_kwargs"] is not None:
             given["env_kwargs"] = json_object(given["env_kwargs"], "env_kwargs")
         options, run = resolve(given, config, resumed=resume), None

@@ -1,6 +1,6 @@
 """The hyperparameters of a run: what is known to be good for a task, in the words of each backend, under the user's.
 
-No Ray and no torch.
+No Ray, and no torch but for classes that are named.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ue_rl.errors import ConfigurationError
+from ue_rl.training.expressions import policy_arguments
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 
 # Hyperparameters that are known to solve a task; what the user gives wins.
@@ -98,7 +99,8 @@ def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:
     caller's: SB3 writes into it (A2C puts its optimizer into policy_kwargs).
 
     Args:
-        resolved: schedules as functions, as SB3 takes them; False: as they are written ("lin_0.001").
+        resolved: schedules as functions and classes of policy_kwargs as such, as SB3 takes them; False: as they are
+            written ("lin_0.001", "nn.Tanh").
     """
     if options.backend == "rllib":
         hosted = (options.env or DEFAULT_ENV) if options.embedded else ""
@@ -114,6 +116,8 @@ def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:
         return given
     if isinstance(given.get("train_freq"), list):  # [4, "episode"] in YAML
         given["train_freq"] = tuple(given["train_freq"])
+    if "policy_kwargs" in given:
+        given["policy_kwargs"] = policy_arguments(given["policy_kwargs"], "hyperparameters.policy_kwargs")
     return {key: schedule(value) for key, value in given.items()}
 
 

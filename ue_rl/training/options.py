@@ -21,7 +21,10 @@ from ue_rl.training.kinds import (
     DEADLINE,
     LESSONS,
     MAPPING,
+    NAMED,
+    NORMALIZE,
     NUMBER,
+    NUMBER_OF_ANY_SIGN,
     POSITIVE,
     RESTARTS,
     SCALE,
@@ -63,6 +66,8 @@ GROUPS = (
     GAME := "The game",
     LEARNING := "Learning",
     FOLDER := "The run's folder",
+    EVALUATION := "Evaluation and films, while it learns",
+    SEVERAL := "The same run with several seeds",
     RAY := "Ray RLlib",
     SHOWN := "What you see",
 )
@@ -215,9 +220,18 @@ class TrainOptions:
         group=LEARNING,
     )
     hyperparameters: dict[str, Any] = option({}, MAPPING, resume=UNSAID, group=LEARNING)
-    normalize: bool = option(
+    hyperparams: str | None = option(
+        None,
+        TEXT,
+        "RL Zoo's YAML file of hyperparameters: its section of this task.",
+        metavar="FILE",
+        resume=UNSAID,
+        rllib=_LEAVE,
+        group=LEARNING,
+    )
+    normalize: bool | dict[str, Any] = option(
         False,
-        SWITCH,
+        NORMALIZE,
         "Normalise observations and rewards (VecNormalize); saved with the model.",
         resume=NEW_RUN,
         rllib=_LEAVE,
@@ -229,6 +243,33 @@ class TrainOptions:
         "Act or learn while the engine ticks: the envs step in two halves (ppo, a2c ..), or gradient steps are taken "
         "meanwhile (sac, dqn ..).",
         resume=NEW_RUN,
+        rllib=_LEAVE,
+        group=LEARNING,
+    )
+    frame_stack: int | None = option(
+        None,
+        POSITIVE,
+        "Let the policy see the last so many observations (VecFrameStack).",
+        resume=NEW_RUN,
+        rllib=_LEAVE,
+        group=LEARNING,
+    )
+    env_wrapper: Any = option(
+        None,
+        NAMED,
+        "Put this around the env: a gymnasium.Wrapper around each of --env, a VecEnvWrapper around all.",
+        metavar="MODULE:CLASS",
+        multiple=True,
+        resume=NEW_RUN,
+        rllib=_LEAVE,
+        group=LEARNING,
+    )
+    callback: Any = option(
+        None,
+        NAMED,
+        "A callback of Stable-Baselines3's.",
+        metavar="MODULE:CLASS",
+        multiple=True,
         rllib=_LEAVE,
         group=LEARNING,
     )
@@ -301,11 +342,57 @@ class TrainOptions:
     )
     keep: int = option(3, POSITIVE, "How many checkpoints are kept.", group=FOLDER)
     save_replay_buffer: bool = option(True, SWITCH, "Keep the replay buffer in the newest checkpoint.", group=FOLDER)
+    eval_freq: int = option(
+        0,
+        COUNT,
+        "env-steps between two evaluations, in an engine of their own; best_model.zip is the best. 0: none.",
+        rllib=_LEAVE,
+        group=EVALUATION,
+    )
     eval_episodes: int | None = option(
         None,
         COUNT,
-        "Episodes of the evaluation at the end.  [default: 20 with --env, else 0]",
-        group=FOLDER,
+        "Episodes of each evaluation, and of the one at the end.  [default: 20 with --env or --eval-freq, else 0]",
+        group=EVALUATION,
+    )
+    eval_url: str | list[str] | None = option(
+        None,
+        URLS,
+        "The engine for --eval-freq that runs already.  [default: one is started, as those that learn are]",
+        metavar="URL",
+        rllib=_LEAVE,
+        group=EVALUATION,
+    )
+    stop_at_return: float | None = option(
+        None,
+        NUMBER_OF_ANY_SIGN,
+        "End when an evaluation reaches this mean return, or the last 100 episodes where none is made.",
+        metavar="RETURN",
+        rllib=_LEAVE,
+        group=EVALUATION,
+    )
+    video_freq: int = option(
+        0,
+        COUNT,
+        "env-steps between two films of env 0, in videos/ (FEATURES=RENDER); 0: none. Needs Pillow.",
+        rllib=_LEAVE,
+        group=EVALUATION,
+    )
+    seeds: int | None = option(
+        None,
+        POSITIVE,
+        "Train so many times, each with another seed from --seed on, in one folder with a table and a plot.",
+        resume=UNSAID,
+        rllib=_LEAVE,
+        group=SEVERAL,
+    )
+    jobs: int | None = option(
+        None,
+        POSITIVE,
+        "How many of --seeds run side by side.  [default: half the cores]",
+        resume=UNSAID,
+        rllib=_LEAVE,
+        group=SEVERAL,
     )
     export: bool = option(True, SWITCH, "Write model.onnx at the end and with each checkpoint.", group=FOLDER)
     verbose: int = option(
@@ -331,6 +418,13 @@ class TrainOptions:
     def embedded(self) -> bool:
         """Does the run host a Gymnasium env in engines of its own?"""
         return self.url is None and self.engine is None
+
+    @property
+    def evaluated(self) -> int:
+        """Episodes of an evaluation; 0: there is none."""
+        if self.eval_episodes is not None:
+            return self.eval_episodes
+        return 20 if self.embedded or self.eval_freq else 0
 
     @property
     def urls(self) -> list[str]:
