@@ -91,7 +91,9 @@ def _check_engine(o: TrainOptions) -> None:
 def _check_evaluation(o: TrainOptions) -> None:
     """Evaluation, films and several seeds: what they need of the other options."""
     if o.eval_url is not None and not o.eval_freq:
-        raise ConfigurationError("an engine for evaluations that are not made", field="eval_url", cure="add --eval-freq")
+        raise ConfigurationError(
+            "an engine for evaluations that are not made", field="eval_url", cure="add --eval-freq"
+        )
     if o.eval_freq:
         if not o.evaluated:
             what, cure = "an evaluation has at least one episode", "leave --eval-episodes or --eval-freq out"
@@ -100,7 +102,9 @@ def _check_evaluation(o: TrainOptions) -> None:
             what, cure = "agents are not evaluated while they learn", "leave it out: self_play.csv has their ratings"
             raise ConfigurationError(what, field="eval_freq", got=o.eval_freq, cure=cure)
         if o.urls and o.eval_url is None:
-            what = "an evaluation needs an engine of its own: in the one that learns it would end the episodes under way"
+            what = (
+                "an evaluation needs an engine of its own: in the one that learns it would end the episodes under way"
+            )
             cure = "start another one, and give its address with --eval-url; or let --engine start them"
             raise ConfigurationError(what, field="eval_freq", got=o.eval_freq, cure=cure)
         places = [o.eval_url] if isinstance(o.eval_url, str) else o.eval_url or []

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -34,35 +34,10 @@ from ue_rl.training.models import evaluation_of
 from ue_rl.training.named import wrapped
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
-from ue_rl.training.tables import STEPS
-from ue_rl.training.writing import Episodes, Guard
+from ue_rl.training.writing import EVALUATIONS, Episodes, Evaluated, Guard, evaluations
 
-TABLE = "evaluations.csv"
-COLUMNS = ("env_steps", "mean_return", "std_return", "mean_length", "episodes")
 _HELD_OUT = 1_000_000  # above the run's seed: the first episodes of each evaluation
-assert TABLE in STEPS
 _log = logging.getLogger(__name__)
-
-
-class Evaluated(NamedTuple):
-    """One row of evaluations.csv."""
-
-    env_steps: int
-    mean_return: float
-    std_return: float
-    mean_length: float
-    episodes: int
-
-
-def evaluations(folder: Path) -> list[Evaluated]:
-    """Those of a run, in their order; lines that were cut off are left out."""
-    rows = []
-    with suppress(OSError), (folder / TABLE).open(newline="", encoding="utf-8", errors="replace") as file:
-        for row in csv.DictReader(file):
-            with suppress(KeyError, TypeError, ValueError):
-                numbers = [float(row[name]) for name in COLUMNS]
-                rows.append(Evaluated(int(numbers[0]), *numbers[1:4], int(numbers[4])))
-    return rows
 
 
 class Evaluation(BaseCallback):
@@ -91,7 +66,7 @@ class Evaluation(BaseCallback):
         self.best: tuple[int, float] | None = None
         self._env: VecEnv | None = None
         self._seed = _HELD_OUT + (options.seed or 0)
-        self._guard = Guard(run.path / TABLE, report.warned)
+        self._guard = Guard(run.path / EVALUATIONS, report.warned)
         self._reached = False
 
     # -- its engine
@@ -228,10 +203,10 @@ class Evaluation(BaseCallback):
     def _note(self, row: Evaluated) -> None:
         """Into the tables, beside what learning writes there: its own rows stay as they are."""
         with self._guard:
-            path = self.run.path / TABLE
+            path = self.run.path / EVALUATIONS
             new = not path.exists() or not path.stat().st_size
             with path.open("a", newline="", encoding="utf-8") as file:
-                csv.writer(file, lineterminator="\n").writerows([COLUMNS, row] if new else [row])
+                csv.writer(file, lineterminator="\n").writerows([Evaluated._fields, row] if new else [row])
         values = {"eval/mean_reward": row.mean_return, "eval/mean_ep_length": row.mean_length}
         for table in self.logger.output_formats:
             table.write(values, dict.fromkeys(values, ("csv",)), row.env_steps)
@@ -253,5 +228,7 @@ class StopAtReturn(BaseCallback):
         mean = self._episodes.mean_return
         if mean is None or self._episodes.count < 100 or mean < self._stop:
             return True
-        self._tell(f"the last 100 episodes have a mean return of {mean:.1f}, which reaches {self._stop:g}: learning ends")
+        self._tell(
+            f"the last 100 episodes have a mean return of {mean:.1f}, which reaches {self._stop:g}: learning ends"
+        )
         return False

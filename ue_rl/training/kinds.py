@@ -103,7 +103,8 @@ NORMALIZE = Kind(
     "true or false, or arguments of VecNormalize", lambda value: isinstance(value, (bool, Mapping)), flag=bool
 )
 NUMBER_OF_ANY_SIGN = Kind(
-    "a number", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value),
+    "a number",
+    lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value),
     float,
 )
 NAMED = Kind("module:Class, {module:Class: {ARGUMENT: VALUE}}, or a list of these", _named)
