@@ -127,7 +127,7 @@ def summary(outcome: Outcome) -> None:
     if outcome.evaluation is not None:
         table.add_row("evaluation", "mean return {:.1f} +/- {:.1f}, without exploration".format(*outcome.evaluation))
     if outcome.best is not None:
-        table.add_row("best model", "{0}, of env-step {1:,}, mean return {2:.1f}".format(run.best, *outcome.best))
+        table.add_row("best model", "{}, of env-step {:,}, mean return {:.1f}".format(run.best, *outcome.best))
     if outcome.restarts:
         times = "once" if outcome.restarts == 1 else f"{outcome.restarts} times"
         back = "" if isinstance(reason, RestartsSpent) else " and back"

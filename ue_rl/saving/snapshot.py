@@ -160,7 +160,7 @@ def rows_ahead(live: State, state: State) -> int:
 
 @contextmanager
 def kept_random(model: BaseAlgorithm) -> Iterator[None]:
-    """What is drawn in this block changes nothing that is drawn after it: generators of Python, NumPy, torch, spaces."""
+    """What is drawn in this block changes nothing that is drawn after it: Python, NumPy, torch and spaces."""
     state = _random(model)
     try:
         yield

@@ -88,7 +88,7 @@ class Evaluation(BaseCallback):
             spec = vec_env.engine_spec
             if spec.groups:
                 what = "agents are not evaluated while they learn"
-                raise ConfigurationError(what, field="eval_freq", got=", ".join(spec.groups), cure="leave it out")
+                raise ConfigurationError(what, field="eval_freq", got=spec.groups, cure="leave it out")
             set_game(transport, spec, {}, None, o.time_scale, lambda _: None)
             self._env = wrapped(o, vec_env)
         except BaseException:

@@ -1,4 +1,4 @@
-"""The tables of a run: progress.csv, episodes.csv, evaluations.csv, self_play.csv and TensorBoard, continued from a checkpoint.
+"""The tables of a run, progress.csv, episodes.csv and so on, and TensorBoard, continued from a checkpoint.
 
 What was written after that checkpoint happens again, so its rows are cut off: an axis never goes backwards.
 """

@@ -1,4 +1,7 @@
-"""run.log, episodes.csv and rows of evaluations.csv. Writing them must not end a run: a full disk costs rows of a table, and one warning."""
+"""run.log, episodes.csv and the rows of evaluations.csv.
+
+Writing them must not end a run: a full disk costs rows of a table, and one warning.
+"""
 
 from __future__ import annotations
 
@@ -156,5 +159,5 @@ def evaluations(folder: Path) -> list[Evaluated]:
         for row in csv.DictReader(file):
             with suppress(KeyError, TypeError, ValueError):
                 numbers = [float(row[name]) for name in Evaluated._fields]
-                rows.append(Evaluated(int(numbers[0]), *numbers[1:4], int(numbers[4])))
+                rows.append(Evaluated(int(numbers[0]), numbers[1], numbers[2], numbers[3], int(numbers[4])))
     return rows
