@@ -53,8 +53,8 @@ def play(
     """Let MODEL (.onnx or .zip), the model of a RUN, or --actor play in an engine, and report returns and lengths.
 
     Without URL, --engine and --env a RUN, or a model in its folder, plays where it was trained: at its first URL, in an
-    engine that its command starts, or in its Gymnasium env. Actions are deterministic, except those of a file that was exported with
-    --stochastic. It sets no parameters, and takes no engine with agents.
+    engine that its command starts, or in its Gymnasium env. Actions are deterministic, except those of a file that was
+    exported with --stochastic. It sets no parameters, and takes no engine with agents.
     """
     if actor is not None and model is not None and connection["url"] is None:
         model, connection["url"] = None, model  # the first argument is the URL

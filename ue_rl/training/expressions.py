@@ -52,6 +52,8 @@ def read(text: str, field: str) -> Any:
     """
     try:
         return _value(ast.parse(text.strip(), mode="eval").body, field)
+    except ConfigurationError:
+        raise
     except (SyntaxError, MemoryError, RecursionError, ValueError, TypeError) as error:
         raise ConfigurationError("not a Python expression", field=field, got=text, cure=str(error)) from error
 
