@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from stable_baselines3 import PPO, SAC
+from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -25,13 +25,20 @@ from ue_rl.inference import OnnxInference
 from ue_rl.training import Outcome, Report, RunDirectory, TrainOptions, train
 from ue_rl.training.config import resolve
 from ue_rl.training.evaluation import Evaluation
+from ue_rl.training.models import known_algorithm
 from ue_rl.training.writing import evaluations
 
 ME = __name__
 N = 2
 SMALL: dict[str, dict[str, Any]] = {
     "ppo": {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "policy_kwargs": {"net_arch": [8]}},
-    "sac": {"learning_starts": 20, "batch_size": 16, "buffer_size": 1000, "policy_kwargs": {"net_arch": [8]}},
+    "a2c": {"n_steps": 16, "use_sde": True, "policy_kwargs": {"net_arch": [8]}},
+    "recurrentppo": {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "policy_kwargs": {"lstm_hidden_size": 8}},
+    "maskable_ppo": {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "policy_kwargs": {"net_arch": [8]}},
+    **{
+        name: {"learning_starts": 20, "batch_size": 16, "buffer_size": 1000, "policy_kwargs": {"net_arch": [8]}}
+        for name in ("sac", "td3", "dqn")
+    },
 }
 
 
@@ -118,7 +125,7 @@ def run(folder: Path, name: str, report: Report | None = None, **options: Any) -
 
 
 def weights(folder: Path, algo: str, file: str = "model.zip") -> list[bytes]:
-    model = (PPO if algo == "ppo" else SAC).load(folder / file)
+    model = known_algorithm(algo).load(folder / file)
     state = [*model.policy.state_dict().values()]
     state += (
         [v for s in model.policy.optimizer.state_dict()["state"].values() for v in s.values()] if algo == "ppo" else []
@@ -128,7 +135,8 @@ def weights(folder: Path, algo: str, file: str = "model.zip") -> list[bytes]:
 
 def statistics(folder: Path) -> list[Any]:
     kept = pickle.loads((folder / "vecnormalize.pkl").read_bytes())
-    return [kept.obs_rms.mean.tolist(), kept.obs_rms.count, kept.ret_rms.mean, kept.ret_rms.count]
+    all_of = kept.obs_rms.values() if isinstance(kept.obs_rms, dict) else [kept.obs_rms]
+    return [(each.mean.tolist(), each.var.tolist(), each.count) for each in (*all_of, kept.ret_rms)]
 
 
 def test_the_best_model_of_a_run_that_collapses_late(tmp_path: Path, serve: Callable[..., str]) -> None:
@@ -159,12 +167,30 @@ def test_the_best_model_of_a_run_that_collapses_late(tmp_path: Path, serve: Call
     assert "eval/" not in (folder / "progress.csv").read_text()
 
 
-@pytest.mark.parametrize(("algo", "kind"), [("ppo", "discrete"), ("sac", "box")])
+@pytest.mark.parametrize(
+    ("algo", "kind", "more"),
+    [
+        ("ppo", "discrete", {}),
+        ("sac", "box", {}),
+        *(
+            pytest.param(algo, kind, more, marks=pytest.mark.exhaustive)
+            for algo, kind, more in (
+                ("a2c", "box", {}),
+                ("td3", "box", {}),
+                ("dqn", "discrete", {}),
+                ("recurrentppo", "box", {}),
+                ("maskable_ppo", "masked", {}),
+                ("ppo", "box", {"overlap": True}),
+                ("sac", "dict", {"frame_stack": 2}),
+            )
+        ),
+    ],
+)
 def test_evaluation_changes_no_bit_of_the_run(
-    tmp_path: Path, serve: Callable[..., str], algo: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, serve: Callable[..., str], algo: str, kind: str, more: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run without one, the run with one that draws from every generator, and one that is broken off and goes on."""
-    common: dict[str, Any] = {"algo": algo, "timesteps": 192, "normalize": True, "callback": f"{ME}:Breaks"}
+    common: dict[str, Any] = {"algo": algo, "timesteps": 192, "normalize": True, "callback": f"{ME}:Breaks", **more}
 
     def make() -> Drift:
         return Drift(kind)

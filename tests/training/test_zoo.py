@@ -136,7 +136,8 @@ def test_a_task_without_a_section_is_named(ppo: Path) -> None:
     "text",
     [
         "__import__('os').system('true')", "dict(**{})", "[x for x in (1,)]", "nn.Module", "(lambda: 1)()",
-        "1 if 1 else 2", "torch.load", "dict(a=1)['a']", "f'{1}'", "nn.Tanh()", "{**{}}", "10 ** 10 ** 10", "b'x'", "(" * 300,
+        "1 if 1 else 2", "torch.load", "dict(a=1)['a']", "f'{1}'", "nn.Tanh()", "{**{}}", "10 ** 10 ** 10",
+        "b'x'", "(" * 300,
     ],
 )  # fmt: skip
 def test_an_expression_is_never_run(text: str) -> None:
