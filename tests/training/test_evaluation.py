@@ -25,7 +25,7 @@ from ue_rl.inference import OnnxInference
 from ue_rl.training import Outcome, Report, RunDirectory, TrainOptions, train
 from ue_rl.training.config import resolve
 from ue_rl.training.evaluation import Evaluation
-from ue_rl.training.models import known_algorithm
+from ue_rl.training.hyperparameters import known_algorithm
 from ue_rl.training.writing import evaluations
 
 ME = __name__

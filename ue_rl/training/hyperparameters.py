@@ -1,18 +1,19 @@
 """The hyperparameters of a run: what is known to be good for a task, in the words of each backend, under the user's.
 
-No Ray, and no torch but for classes that are named.
+No Ray; torch only for classes that are named.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training.expressions import policy_arguments
-from ue_rl.training.options import DEFAULT_ENV, TrainOptions
+from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, DEFAULT_ENV, TrainOptions
 
 # Hyperparameters that are known to solve a task; what the user gives wins.
 # "lin_x" falls linearly from x to 0 over the run.
@@ -92,6 +93,22 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
         "model_config": {"fcnet_hiddens": [64, 64], "vf_share_layers": False},
     },
 }  # fmt: skip
+
+
+def known_algorithm(name: str) -> Any:
+    """SB3's class of that name; imports torch.
+
+    Raises:
+        ConfigurationError: there is none, or sb3-contrib is missing.
+    """
+    if name not in ALGORITHMS:
+        names, cure = ", ".join(ALGORITHMS), nearest(name, ALGORITHMS)
+        raise ConfigurationError("no such algorithm", field="algo", expected=names, got=name, cure=cure)
+    try:
+        module = importlib.import_module(ALGORITHMS[name])
+    except ImportError as error:
+        raise ConfigurationError(f"{name} needs sb3-contrib", field="algo", cure="pip install sb3-contrib") from error
+    return getattr(module, CLASS_NAMES.get(name, name.upper()))
 
 
 def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:

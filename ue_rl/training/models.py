@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,29 +15,20 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training import agents
-from ue_rl.training.hyperparameters import tuned_for
+from ue_rl.training.hyperparameters import known_algorithm, tuned_for
 from ue_rl.training.loading import (
     find_start,
     init_arguments,
     load_model,
     load_statistics,
 )
-from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, OFF_POLICY, TrainOptions
+from ue_rl.training.options import ALGORITHMS, OFF_POLICY, TrainOptions
 from ue_rl.training.overlap import overlap
 
 _ACTION_SPACES: dict[str, type[spaces.Space[Any]]] = {
     **dict.fromkeys(("sac", "td3", "ddpg", "tqc"), spaces.Box),
     **dict.fromkeys(("dqn", "qrdqn"), spaces.Discrete),
 }  # where an algorithm does not take any
-
-
-def known_algorithm(name: str) -> Any:
-    """SB3's class of that name."""
-    try:
-        module = importlib.import_module(ALGORITHMS[name])
-    except ImportError as error:
-        raise ConfigurationError(f"{name} needs sb3-contrib", field="algo", cure="pip install sb3-contrib") from error
-    return getattr(module, CLASS_NAMES.get(name, name.upper()))
 
 
 def algorithm(options: TrainOptions, env: VecEnv) -> Any:

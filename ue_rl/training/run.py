@@ -16,7 +16,7 @@ from ue_rl.saving.stopping import Stopping
 from ue_rl.training.comparison import Comparison, check_unfinished, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
-from ue_rl.training.hyperparameters import tuned_for
+from ue_rl.training.hyperparameters import known_algorithm, tuned_for
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.writing import LogFile
@@ -116,7 +116,6 @@ def _prepared(
     from ue_rl.training.evaluation import Evaluation
     from ue_rl.training.learner import Sb3Learner
     from ue_rl.training.loading import check_arguments, init_arguments
-    from ue_rl.training.models import known_algorithm
     from ue_rl.training.named import callbacks_of, wrapped
 
     arguments = (load if goes_on else init_arguments(o) if o.init_from else tuned_for(o)) or {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training import expressions
+from ue_rl.training.hyperparameters import known_algorithm
 from ue_rl.training.options import ALGORITHMS, DEFAULT_ENV, program_of
 from ue_rl.training.yaml_files import read_mapping
 
@@ -85,11 +86,6 @@ def _section(content: Mapping[Any, Any], path: Path, given: Mapping[str, Any]) -
 
 
 def _arguments_of(algo: str) -> list[str]:
-    from ue_rl.training.models import known_algorithm  # imports torch
-
-    if algo not in ALGORITHMS:
-        what, names = "no such algorithm", ", ".join(ALGORITHMS)
-        raise ConfigurationError(what, field="algo", expected=names, got=algo, cure=nearest(algo, ALGORITHMS))
     not_here = ("self", "policy", "env", "seed", "device", "verbose", "_init_setup_model", "tensorboard_log")
     return [name for name in inspect.signature(known_algorithm(algo).__init__).parameters if name not in not_here]
 
