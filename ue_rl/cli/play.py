@@ -43,7 +43,7 @@ from ue_rl.training.found import config_near, is_of_rllib, statistics_of
 @click.option(
     "--gif",
     type=click.Path(path_type=Path),
-    help="Film env 0, where the engine sends pictures: 500 steps, or 128 MiB of pixels, at most. Needs Pillow.",
+    help="Film one env, where the engine sends pictures: 500 steps, or 128 MiB of pixels, at most. Needs Pillow.",
 )
 def play(
     model: str | None, vecnormalize: Path | None, actor: str | None, engine: str | None, env: str | None,
@@ -109,9 +109,11 @@ def play(
             if seed is not None:
                 vec_env.seed(seed)
 
+            last = vec_env.num_envs - 1  # it plays, however few episodes there are
+
             def film(local: dict[str, Any], _: Any) -> None:
-                if local["i"] == 0 and not film_file.full:
-                    picture = engine_env.env_method("render", indices=[0])[0]
+                if local["i"] == last and not film_file.full:
+                    picture = engine_env.env_method("render", indices=[last])[0]
                     if picture is not None:
                         film_file.add(picture)
 
