@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
-from ue_rl.cli.common import WrongCommandLine, command_line
+from ue_rl.cli.common import command_line
+from ue_rl.errors import ConfigurationError
 from ue_rl.system.loading import loaded
 
 
 def actor_of(text: str, vec_env: Any, seed: int | None) -> Any:
-    """Something with SB3's predict(): "random", or what module:function names: observations of all envs -> actions.
-
-    A class is made without arguments; an object with predict(observations) is asked by that.
+    """Something with SB3's predict(): "random", or the module:function that gives actions for the observations of all
+    envs, both as SB3's predict() has them.
 
     Raises:
-        WrongCommandLine: it cannot be loaded, or called.
+        WrongCommandLine: it cannot be loaded, or is no function.
     """
     if text == "random":
         return _Random(vec_env, seed)
     with command_line():
-        found = loaded(text, "actor")
-    made = found() if inspect.isclass(found) else found
-    act = getattr(made, "predict", made)
-    if not callable(act):
-        expected = "a function of the observations of all envs"
-        raise WrongCommandLine("nothing that acts", field="actor", expected=expected, got=text)
-    return _Scripted(act, act is not made)
+        act = loaded(text, "actor")
+        if not callable(act):
+            raise ConfigurationError("not a function", field="actor", expected="observations -> actions", got=text)
+    return _Scripted(act)
 
 
 class _Random:
@@ -52,10 +48,9 @@ class _Random:
 
 
 class _Scripted:
-    def __init__(self, act: Any, gives_states: bool) -> None:
-        self._act, self._gives_states = act, gives_states
+    def __init__(self, act: Any) -> None:
+        self._act = act
 
     def predict(self, observation: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-        """What the function gives; a predict() gives a state beside it."""
-        given = self._act(observation)
-        return (given[0] if self._gives_states else given), None
+        """What the function gives."""
+        return self._act(observation), None

@@ -87,6 +87,7 @@ def play(
     from stable_baselines3.common.evaluation import evaluate_policy
 
     from ue_rl.training.gif import GifFile
+    from ue_rl.training.videos import check_films
 
     if gif is not None:  # drawn into an array: SDL would look for a screen and a sound card, and complain without
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -96,9 +97,8 @@ def play(
     with film_file:
         with _engine(command, connection) as engine_env:
             spec = engine_env.engine_spec
-            if gif is not None and "RENDER" not in spec.features:
-                cure = "leave it out, or teach the engine to answer RENDER (docs/protocol.md, section 8)"
-                raise WrongCommandLine("this engine sends no pictures", field="gif", cure=cure)
+            if gif is not None:
+                check_films(spec, "gif")
             vec_env = engine_env if options is None else _wrapped(options, engine_env)
             if policy is None:
                 player = actor_of(str(actor), vec_env, seed)

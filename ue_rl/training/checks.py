@@ -108,11 +108,9 @@ def _check_evaluation(o: TrainOptions) -> None:
             cure = "start another one, and give its address with --eval-url; or let --engine start them"
             raise ConfigurationError(what, field="eval_freq", got=o.eval_freq, cure=cure)
         places = [o.eval_url] if isinstance(o.eval_url, str) else o.eval_url or []
-        learning = {address_of(url).url for url in o.urls}
-        for url in places:
-            if address_of(url).url in learning:
-                what, cure = "this engine learns", "give that of another one"
-                raise ConfigurationError(what, field="eval_url", got=url, cure=cure)
+        if {address_of(url).url for url in o.urls} & {address_of(url).url for url in places}:
+            what, cure = "the policy learns in this engine", "give the address of another one"
+            raise ConfigurationError(what, field="eval_url", got=o.eval_url, cure=cure)
     if o.video_freq and o.overlap:
         what, cure = "no picture can be asked for while half of the envs are on their way", "leave one of the two out"
         raise ConfigurationError(what, field="video_freq", got=o.video_freq, cure=cure)

@@ -107,6 +107,8 @@ class Evaluation(BaseCallback):
     def _on_training_start(self) -> None:
         rows = evaluations(self.run.path)
         self.last = rows[-1] if rows else None
+        if not self.model.num_timesteps:  # it begins anew in the folder of one that had saved nothing
+            return
         with suppress(OSError, ValueError, KeyError, TypeError):
             best = json.loads(self._best(".json").read_text("utf-8"))
             self.best = int(best["env_steps"]), float(best["mean_return"])
@@ -143,8 +145,6 @@ class Evaluation(BaseCallback):
             text = f"not evaluated at {self.model.num_timesteps:,} env-steps: {error}"
             _log.warning("%s", text)
             self.report.warned(text)
-            return
-        if not row.episodes:
             return
         self.last = row
         self._note(row)

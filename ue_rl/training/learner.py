@@ -69,7 +69,7 @@ class Sb3Learner(Learner):
         self._callbacks, self._evaluation = callbacks, evaluation
         self._fleet = Fleet(vec_env.unwrapped.transport)  # type: ignore[attr-defined]
         if options.video_freq:
-            check_films(vec_env.unwrapped)
+            check_films(vec_env.unwrapped.engine_spec, "video_freq")  # type: ignore[attr-defined]
         self.curriculum = self._prepared(vec_env, None if load is None else run.curriculum)
         if evaluation is not None:
             evaluation.curriculum = self.curriculum

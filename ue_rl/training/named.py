@@ -104,10 +104,6 @@ def _is_of_all(kind: Any) -> bool:
 
 
 def _made(kind: Any, name: str, given: dict[str, Any], field: str, *first: Any) -> Any:
-    if not callable(kind):
-        if given:
-            raise ConfigurationError("an object takes no arguments", field=field, got=name, cure="name its class")
-        return kind
     try:
         return kind(*first, **given)
     except TypeError as error:

@@ -7,6 +7,7 @@ a YAML file, the checks before a run begins, its config.yaml, and what a resumed
 # ruff: noqa: RUF009 - `option` makes a dataclass field
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -101,6 +102,12 @@ def option(default: Any, kind: Kind, help: str = "", **more: Any) -> Any:
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+# Of rows that RLlib does not have.
+_sb3 = functools.partial(option, rllib=_LEAVE, group=LEARNING)
+_named = functools.partial(_sb3, None, NAMED, metavar="MODULE:CLASS", multiple=True)
+_several = functools.partial(_sb3, None, POSITIVE, resume=UNSAID, group=SEVERAL)
 
 
 @dataclass
@@ -220,14 +227,8 @@ class TrainOptions:
         group=LEARNING,
     )
     hyperparameters: dict[str, Any] = option({}, MAPPING, resume=UNSAID, group=LEARNING)
-    hyperparams: str | None = option(
-        None,
-        TEXT,
-        "RL Zoo's YAML file of hyperparameters: its section of this task.",
-        metavar="FILE",
-        resume=UNSAID,
-        rllib=_LEAVE,
-        group=LEARNING,
+    hyperparams: str | None = _sb3(
+        None, TEXT, "RL Zoo's YAML file of hyperparameters: its section of this task.", metavar="FILE", resume=UNSAID
     )
     normalize: bool | dict[str, Any] = option(
         False,
@@ -246,33 +247,13 @@ class TrainOptions:
         rllib=_LEAVE,
         group=LEARNING,
     )
-    frame_stack: int | None = option(
-        None,
-        POSITIVE,
-        "Let the policy see the last so many observations (VecFrameStack).",
-        resume=NEW_RUN,
-        rllib=_LEAVE,
-        group=LEARNING,
+    frame_stack: int | None = _sb3(
+        None, POSITIVE, "Let the policy see the last so many observations (VecFrameStack).", resume=NEW_RUN
     )
-    env_wrapper: Any = option(
-        None,
-        NAMED,
-        "Put this around the env: a gymnasium.Wrapper around each of --env, a VecEnvWrapper around all.",
-        metavar="MODULE:CLASS",
-        multiple=True,
-        resume=NEW_RUN,
-        rllib=_LEAVE,
-        group=LEARNING,
+    env_wrapper: Any = _named(
+        "Put this around the env: a gymnasium.Wrapper around each of --env, a VecEnvWrapper around all.", resume=NEW_RUN
     )
-    callback: Any = option(
-        None,
-        NAMED,
-        "A callback of Stable-Baselines3's.",
-        metavar="MODULE:CLASS",
-        multiple=True,
-        rllib=_LEAVE,
-        group=LEARNING,
-    )
+    callback: Any = _named("A callback of Stable-Baselines3's.")
     max_episode_steps: int | None = option(
         None,
         POSITIVE,
@@ -342,11 +323,10 @@ class TrainOptions:
     )
     keep: int = option(3, POSITIVE, "How many checkpoints are kept.", group=FOLDER)
     save_replay_buffer: bool = option(True, SWITCH, "Keep the replay buffer in the newest checkpoint.", group=FOLDER)
-    eval_freq: int = option(
+    eval_freq: int = _sb3(
         0,
         COUNT,
         "env-steps between two evaluations, in an engine of their own; best_model.zip is the best. 0: none.",
-        rllib=_LEAVE,
         group=EVALUATION,
     )
     eval_episodes: int | None = option(
@@ -355,45 +335,30 @@ class TrainOptions:
         "Episodes of each evaluation, and of the one at the end.  [default: 20 with --env or --eval-freq, else 0]",
         group=EVALUATION,
     )
-    eval_url: str | list[str] | None = option(
+    eval_url: str | list[str] | None = _sb3(
         None,
         URLS,
         "The engine for --eval-freq that runs already.  [default: one is started, as those that learn are]",
         metavar="URL",
-        rllib=_LEAVE,
         group=EVALUATION,
     )
-    stop_at_return: float | None = option(
+    stop_at_return: float | None = _sb3(
         None,
         NUMBER_OF_ANY_SIGN,
         "End when an evaluation reaches this mean return, or the last 100 episodes where none is made.",
         metavar="RETURN",
-        rllib=_LEAVE,
         group=EVALUATION,
     )
-    video_freq: int = option(
+    video_freq: int = _sb3(
         0,
         COUNT,
         "env-steps between two films of env 0, in videos/ (FEATURES=RENDER); 0: none. Needs Pillow.",
-        rllib=_LEAVE,
         group=EVALUATION,
     )
-    seeds: int | None = option(
-        None,
-        POSITIVE,
-        "Train so many times, each with another seed from --seed on, in one folder with a table and a plot.",
-        resume=UNSAID,
-        rllib=_LEAVE,
-        group=SEVERAL,
+    seeds: int | None = _several(
+        "Train so many times, each with another seed from --seed on, in one folder with a table and a plot."
     )
-    jobs: int | None = option(
-        None,
-        POSITIVE,
-        "How many of --seeds run side by side.  [default: half the cores]",
-        resume=UNSAID,
-        rllib=_LEAVE,
-        group=SEVERAL,
-    )
+    jobs: int | None = _several("How many of --seeds run side by side.  [default: half the cores]")
     export: bool = option(True, SWITCH, "Write model.onnx at the end and with each checkpoint.", group=FOLDER)
     verbose: int = option(
         0,

@@ -10,6 +10,7 @@ those that have ended are left as they are, and the others go on.
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import os
 import sys
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from ue_rl.errors import ConfigurationError
 from ue_rl.launching.process import EngineProcess, Output, exit_words
 from ue_rl.saving.checkpoints import OVER
-from ue_rl.saving.stopping import Stopping, write_to_stderr
+from ue_rl.saving.stopping import Stopping
 from ue_rl.system.durable import write_whole
 from ue_rl.training.directory import RunDirectory, checked_id
 from ue_rl.training.options import TrainOptions
@@ -65,13 +66,12 @@ def train_seeds(
     resume: bool = False,
     force: bool = False,
     tell: Callable[[str], object] = print,
-    signalled: Callable[[str], object] = write_to_stderr,
 ) -> tuple[Path, list[SeedRun], BaseException | None]:
     """Trains with seeds `options.seed` (or 0), and the following `options.seeds` - 1.
 
     Args:
         resume: go on with those that have not ended. force: begin anew where the folder exists.
-        tell: shows a sentence. signalled: the same within a signal's handler.
+        tell: shows a sentence.
 
     Returns:
         (their folder, the runs, what stopped it: None, or a Stopped).
@@ -90,7 +90,7 @@ def train_seeds(
     tell(f"runs: {folder}, {len(seeds)} seeds, {jobs} at a time; watch: tensorboard --logdir {folder}")
     stopped: BaseException | None = None
     processes = _Processes(folder, jobs, force and not resume, tell)
-    with Stopping(signalled) as stopping:
+    with Stopping() as stopping:
         try:
             with stopping.interruptible():
                 processes.run([seed for seed in seeds if not _has_ended(folder, seed, o)])
@@ -135,17 +135,10 @@ def group_of(options: TrainOptions) -> Path | None:
 
 def _created(o: TrainOptions, force: bool) -> Path:
     log_dir = Path(o.log_dir)
-    if o.run_id is None:
-        number = 1
-        while (log_dir / f"{o.run_name}-seeds-{number}").exists():
-            number += 1
-        folder = log_dir / f"{o.run_name}-seeds-{number}"
-    else:
-        folder = log_dir / checked_id(o.run_id)
+    names = (log_dir / f"{o.run_name}-seeds-{number}" for number in itertools.count(1))
+    folder = next(path for path in names if not path.exists()) if o.run_id is None else log_dir / checked_id(o.run_id)
     if folder.exists() and not (force and (folder / FILE).is_file()):
         cure = "go on with --resume, begin anew with --force, or choose another --run-id"
-        if not (folder / FILE).is_file():
-            cure = "it holds something else: choose another --run-id"
         raise ConfigurationError(f"{folder} exists already", field="run_id", cure=cure)
     try:
         folder.mkdir(parents=True, exist_ok=True)

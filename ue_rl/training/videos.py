@@ -9,8 +9,8 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
+from ue_rl.spec import EnvSpec
 from ue_rl.training.gif import GifFile
 from ue_rl.training.writing import Guard
 
@@ -37,7 +37,6 @@ class Films(BaseCallback):
         self._films = 0  # that were due
 
     def _on_training_start(self) -> None:
-        check_films(self.training_env.unwrapped)
         self._films = self.model.num_timesteps // self._freq
 
     def _on_step(self) -> bool:
@@ -73,13 +72,10 @@ class Films(BaseCallback):
             _log.info("filmed: %s", self._path)
 
 
-def check_films(env: Any) -> None:
-    """Raises ConfigurationError: this engine's envs cannot be filmed, or Pillow is missing."""
-    if not isinstance(env, UnrealVecEnv) or "RENDER" not in env.engine_spec.features:
-        raise ConfigurationError(
-            "this engine sends no pictures",
-            field="video_freq",
-            expected="FEATURES=RENDER in the handshake",
-            cure="leave it out, or teach the engine to answer RENDER (docs/protocol.md, section 8)",
-        )
+def check_films(spec: EnvSpec, field: str) -> None:
+    """Raises ConfigurationError, which names `field`: this engine sends no pictures, or Pillow is missing."""
+    if "RENDER" not in spec.features:
+        cure = "leave it out, or teach the engine to answer RENDER (docs/protocol.md, section 8)"
+        expected = "FEATURES=RENDER in the handshake"
+        raise ConfigurationError("this engine sends no pictures", field=field, expected=expected, cure=cure)
     GifFile(Path("x.gif"))  # raises without Pillow
