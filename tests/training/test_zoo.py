@@ -235,7 +235,7 @@ def test_callbacks_wrappers_and_stacked_frames(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"env_wrapper": f"{ME}:Other"}, "Other changes the spaces"),
+        ({"env_wrapper": f"{ME}:Other"}, "Other changes the spaces, and is not in model.onnx"),
         ({"env_wrapper": f"{ME}:Nothing"}, "cannot be loaded"),
         ({"env_wrapper": "gymnasium.wrappers:TimeLimit"}, "a game's"),
         ({"env_wrapper": {f"{ME}:Twice": {"by": 1}}}, "does not take these arguments"),

@@ -87,6 +87,7 @@ def play(
     from stable_baselines3.common.evaluation import evaluate_policy
 
     from ue_rl.training.gif import GifFile
+    from ue_rl.training.named import wrapped
     from ue_rl.training.videos import check_films
 
     if gif is not None:  # drawn into an array: SDL would look for a screen and a sound card, and complain without
@@ -99,7 +100,7 @@ def play(
             spec = engine_env.engine_spec
             if gif is not None:
                 check_films(spec, "gif")
-            vec_env = engine_env if options is None else _wrapped(options, engine_env)
+            vec_env = engine_env if options is None else wrapped(options, engine_env)
             if policy is None:
                 player = actor_of(str(actor), vec_env, seed)
             else:
@@ -142,15 +143,6 @@ def _options_near(path: Path) -> Any:
 
     config = config_near(path / "model.zip" if path.is_dir() else path)
     return TrainOptions(**config) if config else None
-
-
-def _wrapped(options: Any, vec_env: Any) -> Any:
-    """`vec_env` as the run's policy saw it."""
-    if options.frame_stack is None and options.env_wrapper is None:
-        return vec_env
-    from ue_rl.training.named import wrapped
-
-    return wrapped(options, vec_env)
 
 
 def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None = None) -> Any:

@@ -29,7 +29,6 @@ from ue_rl.training.evaluation import Evaluation, StopAtReturn
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.learning import Learner
 from ue_rl.training.models import algorithm, evaluation_of, new_model, normalized
-from ue_rl.training.named import check_wrapped
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.tables import columns
@@ -97,7 +96,7 @@ class Sb3Learner(Learner):
         self._is_resumed = saved is not None
         self.env: VecEnv = self.model.get_env() or vec_env
         if options.export:
-            self._check_export(vec_env)
+            self._check_export()
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
         self.model.set_logger(self._open(self.model.num_timesteps, spec))
 
@@ -190,12 +189,9 @@ class Sb3Learner(Learner):
         self.autosave.rescue(stopped)
         return self.autosave.last
 
-    def _check_export(self, vec_env: VecEnv) -> None:
+    def _check_export(self) -> None:
         from ue_rl.inference import check_exportable
 
-        missing = check_wrapped(self.options, vec_env)
-        if missing is not None:
-            self.report.said(missing)
         try:
             check_exportable(self.model, self.model.get_vec_normalize_env())
         except ExportError as error:

@@ -55,12 +55,17 @@ def wrapped(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
     """`vec_env` in those of `env_wrapper` that stand around all envs, and with `frame_stack`.
 
     Raises:
-        ConfigurationError: a wrapper cannot be made, or these observations cannot be stacked.
+        ConfigurationError: a wrapper cannot be made, these observations cannot be stacked, or a wrapper changes the
+            spaces, where a model.onnx is wanted.
     """
     for name, given in _given(options.env_wrapper):
-        kind = loaded(name, "env_wrapper")
+        kind, inner = loaded(name, "env_wrapper"), vec_env
         if _is_of_all(kind):
-            vec_env = _made(kind, name, given, "env_wrapper", vec_env)
+            vec_env = _made(kind, name, given, "env_wrapper", inner)
+        if options.export and _spaces_of(vec_env) != _spaces_of(inner):
+            what = f"{name} changes the spaces, and is not in model.onnx, which would take what the wrapper gives"
+            cure = "do in the game what it does, or train with --no-export"
+            raise ConfigurationError(what, field="env_wrapper", cure=cure)
     if options.frame_stack is None:
         return vec_env
     space = vec_env.observation_space
@@ -71,32 +76,12 @@ def wrapped(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
     return VecFrameStack(vec_env, options.frame_stack)
 
 
-def check_wrapped(options: TrainOptions, vec_env: VecEnv) -> str | None:
-    """What a model.onnx lacks of `vec_env`'s wrappers, as a sentence; None: nothing.
-
-    Raises:
-        ConfigurationError: a wrapper changes the spaces: a file would take what the wrapper gives, not the engine.
-    """
-    around: list[VecEnvWrapper] = []
-    env = vec_env
-    while isinstance(env, VecEnvWrapper):
-        around.append(env)
-        env = env.venv
-    names = [name for name, _ in _given(options.env_wrapper)]
-    others = [each for each in around if type(each) is not VecFrameStack]
-    for each in others:
-        if (each.observation_space, each.action_space) != (each.venv.observation_space, each.venv.action_space):
-            raise ConfigurationError(
-                f"{type(each).__name__} changes the spaces, and it would be in no model.onnx",
-                field="env_wrapper",
-                got=", ".join(names),
-                cure="do in the game what it does, or train with --no-export",
-            )
-    return f"{', '.join(type(each).__name__ for each in others)}: not in model.onnx" if others else None
-
-
 def _given(value: Any) -> list[tuple[str, dict[str, Any]]]:
     return [] if value is None else named_of(value)
+
+
+def _spaces_of(env: VecEnv) -> Any:
+    return env.observation_space, env.action_space
 
 
 def _is_of_all(kind: Any) -> bool:
