@@ -36,7 +36,7 @@ LIBRARIES = {
     "onnx": "inference/export/ ue_rl/cli/ ue_rl/rllink/",
     "openai": "ue_rl/arena/",
     "pettingzoo": "bridges/ ue_rl/agents/",
-    "PIL": "ue_rl/cli/",
+    "PIL": "ue_rl/training/",
     "psutil": "ue_rl/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/testing/",
     "pydantic": "bridges/openenv/ ue_rl/arena/ ue_rl/tools/",
     "pytest": "ue_rl/testing/",

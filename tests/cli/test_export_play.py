@@ -221,7 +221,6 @@ def test_play_films(
         (["nothing.onnx", "--env", "CartPole-v1"], "nothing.onnx"),
         (["policy.txt", "--env", "CartPole-v1"], "there is no such run or file"),
         ([__file__, "--env", "CartPole-v1"], "not a policy"),
-        (["MODEL", "--gif", "x.gif"], "only a hosted env can be filmed"),
         (["MODEL", "--env", "Pendulum-v1"], "3 observation numbers"),
         (["x.onnx", "--vecnormalize", "y.pkl", "--env", "CartPole-v1"], "normalisation inside"),
         (["MODEL", "--port", "1"], "nothing listens"),

@@ -101,6 +101,7 @@ RUN_BY = {
     ("docs/training.md", "yaml file"): "tests/docs/test_training.py",
     ("docs/training.md", "yaml her"): "tests/docs/test_training.py",
     ("docs/training.md", "yaml params"): "tests/docs/test_training.py",
+    ("docs/training.md", "yaml wrappers"): "tests/docs/test_training.py",
     ("samples/unreal/UeRlBridge/README.md", "cpp CartBridge.cpp"): "tests/samples/test_unreal.py",
     ("samples/unreal/UeRlBridge/README.md", "cpp CartBridge.h"): "tests/samples/test_unreal.py",
 }

@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from ue_rl.training.config import resolve
+from ue_rl.training.hyperparameters import tuned_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "training.md").read_text("utf-8")
@@ -28,6 +30,12 @@ def options(kind: str, tmp_path: Path) -> Any:
 def test_the_yaml_of_the_page_is_understood(tmp_path: Path) -> None:
     read = options("file", tmp_path)
     assert (read.num_envs, read.hyperparameters["n_steps"]) == (16, 256)
+    read = options("wrappers", tmp_path)
+    assert (read.normalize, read.frame_stack, tuned_for(read)["policy_kwargs"]) == (
+        {"norm_reward": False},
+        4,
+        {"activation_fn": torch.nn.ReLU},
+    )
     read = options("params", tmp_path)
     assert (read.params, read.time_scale) == ({"gravity": 3.7, "wind": [0, 2]}, 4)
     assert options("her", tmp_path).her == {"n_sampled_goal": 4, "goal_selection_strategy": "future"}

@@ -32,7 +32,14 @@ def compared(before: dict[str, Any], **flags: Any) -> comparison.Comparison:
 
 def test_every_option_is_decided() -> None:
     assert set(APPLIED) == set(ALGORITHMS)
-    assert {name for name, row in ROWS.items() if row.resume == UNSAID} == {"log_dir", "run_id", "hyperparameters"}
+    assert {name for name, row in ROWS.items() if row.resume == UNSAID} == {
+        "log_dir",
+        "run_id",
+        "hyperparameters",
+        "hyperparams",  # is read into the others
+        "seeds",  # of a folder of runs
+        "jobs",
+    }
     assert {name for name, row in ROWS.items() if row.resume not in (MAY_CHANGE, UNSAID)} == {
         "backend",
         "algo",
@@ -41,6 +48,8 @@ def test_every_option_is_decided() -> None:
         "init_from",
         "seed",
         "env",
+        "env_wrapper",
+        "frame_stack",
         "normalize",
         "her",
         "group",

@@ -45,6 +45,7 @@ def test_files_have_the_names_that_the_docs_give(tmp_path: Path) -> None:
         "config": "config.yaml",
         "model": "model.zip",
         "onnx": "model.onnx",
+        "best": "best_model.zip",
         "normalize": "vecnormalize.pkl",
         "replay": "replay_buffer.pkl",
         "checkpoints": "checkpoints",

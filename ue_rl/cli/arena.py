@@ -181,7 +181,7 @@ def _film(stack: ExitStack, path: Path | None) -> Any:
     if path is None:
         return None
     from ue_rl.arena.scenes.bridge import picture
-    from ue_rl.cli.gif import GifFile
+    from ue_rl.training.gif import GifFile
 
     film = stack.enter_context(GifFile(path))
     return lambda world, _: None if film.full else film.add(picture(world))

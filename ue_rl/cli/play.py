@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import csv
-import functools
 import json
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ue_rl.cli import completion
+from ue_rl.cli.actors import actor_of
 from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option
 from ue_rl.cli.export import model_in
 from ue_rl.errors import nearest
@@ -21,12 +21,18 @@ from ue_rl.training.found import config_near, is_of_rllib, statistics_of
 
 
 @click.command(short_help="Let a policy act.")
-@click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path), shell_complete=completion.run_or_file)
+@click.argument("model", metavar="MODEL|RUN", required=False, shell_complete=completion.run_or_file)
 @click.option("--vecnormalize", type=click.Path(path_type=Path), help="VecNormalize's statistics for a model.zip.")
 @engine_argument
 @timeout_option(30.0, "How long a step may take.")
+@click.option(
+    "--actor", metavar="random|MODULE:FUNCTION", help="Who acts instead of MODEL: chance, or observations -> actions."
+)
+@click.option("--engine", metavar="COMMAND", shell_complete=completion.engine, help="Start the engine, as train does.")
 @click.option("--env", metavar="ID", help="Play in this Gymnasium env instead of an engine.")
-@click.option("--num-envs", type=click.IntRange(1), default=1, show_default=True, help="How many envs --env has.")
+@click.option(
+    "--num-envs", type=click.IntRange(1), default=1, show_default=True, help="How many envs --env or --engine has."
+)
 @click.option("--episodes", type=click.IntRange(1), default=10, show_default=True, help="How many episodes to play.")
 @click.option("--max-episode-steps", type=click.IntRange(1), help="Cut episodes after this many steps.")
 @click.option(
@@ -37,60 +43,78 @@ from ue_rl.training.found import config_near, is_of_rllib, statistics_of
 @click.option(
     "--gif",
     type=click.Path(path_type=Path),
-    help="Film env 0 of --env: 500 steps, or 128 MiB of pixels, at most. Needs Pillow.",
+    help="Film one env, where the engine sends pictures: 500 steps, or 128 MiB of pixels, at most. Needs Pillow.",
 )
 def play(
-    model: Path, vecnormalize: Path | None, env: str | None, episodes: int, seed: int | None, json_file: Path | None,
-    csv_file: Path | None, gif: Path | None, **connection: Any,
+    model: str | None, vecnormalize: Path | None, actor: str | None, engine: str | None, env: str | None,
+    num_envs: int, episodes: int, seed: int | None, json_file: Path | None, csv_file: Path | None, gif: Path | None,
+    **connection: Any,
 ) -> None:  # fmt: skip
-    """Let MODEL (.onnx or .zip) or the model of a RUN play in an engine, and report returns and lengths.
+    """Let MODEL (.onnx or .zip), the model of a RUN, or --actor play in an engine, and report returns and lengths.
 
-    Without URL and --env a RUN plays where it was trained: at its first URL, in an engine that its command starts, or
-    in its Gymnasium env. Actions are deterministic, except those of a file that was exported with --stochastic. It
-    sets no parameters, and takes no engine with agents.
+    Without URL, --engine and --env a RUN, or a model in its folder, plays where it was trained: at its first URL, in an
+    engine that its command starts, or in its Gymnasium env. Actions are deterministic, except those of a file that was
+    exported with --stochastic. It sets no parameters, and takes no engine with agents.
     """
+    if actor is not None and model is not None and connection["url"] is None:
+        model, connection["url"] = None, model  # the first argument is the URL
+    if (model is None) == (actor is None):
+        raise click.UsageError("give MODEL or RUN, or --actor: one of them acts")
     given = connection["url"], connection["port"]
     if env is not None and given != (None, None):
         raise click.UsageError("--env is played here, URL is an engine that runs already: give one of them")
+    if engine is not None and (env is not None or given != (None, None)):
+        raise click.UsageError("--engine starts an engine: leave --env and URL out")
+    path = None if model is None else Path(model)
+    options = None if path is None else _options_near(path)
     command: dict[str, Any] | None = None
-    kwargs: dict[str, Any] = {}
-    trained = config_near(model / "model.zip") if model.is_dir() and env is None and given == (None, None) else {}
-    if trained:
-        from ue_rl.launching.template import used
-        from ue_rl.training.engine import command_of
-        from ue_rl.training.options import DEFAULT_ENV, TrainOptions
+    from ue_rl.launching.template import used
+    from ue_rl.training.engine import command_of
+    from ue_rl.training.options import TrainOptions
 
-        options = TrainOptions(**trained)
+    asked = TrainOptions(engine=engine, env=env, num_envs=num_envs) if engine or env else None
+    if asked is not None and options is not None and asked.embedded:
+        asked.env_wrapper = options.env_wrapper
+    if options is not None and asked is None and given == (None, None):
         if options.urls:
             connection["url"] = options.urls[0]
-        elif options.embedded and gif is not None:
-            env, kwargs = options.env or DEFAULT_ENV, options.env_kwargs
         else:
-            words = command_of(options)
-            command = {"command": words, "start_timeout": options.start_timeout}
-            command |= used(words, num_envs=options.num_envs, seed=seed or 0)
+            asked = options
+    if asked is not None:
+        words = command_of(asked, filmed=gif is not None)
+        command = {"command": words, "start_timeout": asked.start_timeout}
+        command |= used(words, num_envs=asked.num_envs, seed=seed or 0)
     from stable_baselines3.common.evaluation import evaluate_policy
 
-    from ue_rl.cli.gif import GifFile
+    from ue_rl.training.gif import GifFile
+    from ue_rl.training.named import wrapped
+    from ue_rl.training.videos import check_films
 
-    if gif is not None and env is None:
-        raise WrongCommandLine("only a hosted env can be filmed", field="gif", cure="add --env ID")
     if gif is not None:  # drawn into an array: SDL would look for a screen and a sound card, and complain without
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    policy = load_policy(model, vecnormalize, seed)
+    policy = None if path is None else load_policy(path, vecnormalize, seed)
     film_file: Any = nullcontext() if gif is None else GifFile(gif)
     with film_file:
-        with _engine(env, kwargs, command, gif is not None, connection) as (vec_env, bridge):
-            spec = vec_env.engine_spec
-            policy.require_spaces(spec, as_trainer=True)
-            player = Player(policy, vec_env)
+        with _engine(command, connection) as engine_env:
+            spec = engine_env.engine_spec
+            if gif is not None:
+                check_films(spec, "gif")
+            vec_env = engine_env if options is None else wrapped(options, engine_env)
+            if policy is None:
+                player = actor_of(str(actor), vec_env, seed)
+            else:
+                if vec_env is engine_env:
+                    policy.require_spaces(spec, as_trainer=True)
+                player = Player(policy, vec_env)
             if seed is not None:
                 vec_env.seed(seed)
 
+            last = vec_env.num_envs - 1  # it plays, however few episodes there are
+
             def film(local: dict[str, Any], _: Any) -> None:
-                if bridge is not None and local["i"] == 0 and not film_file.full:
-                    picture = bridge.render(0)
+                if local["i"] == last and not film_file.full:
+                    picture = engine_env.env_method("render", indices=[last])[0]
                     if picture is not None:
                         film_file.add(picture)
 
@@ -102,14 +126,23 @@ def play(
             {"episode": number, "return": float(value), "length": int(length)}
             for number, (value, length) in enumerate(zip(*played, strict=True))
         ]
-        _show(model, rows)
+        who = str(path or actor)
+        _show(who, rows)
         if json_file is not None:
-            json_file.write_text(json.dumps({"model": str(model), "seed": seed, "episodes": rows}, indent=2), "utf-8")
+            json_file.write_text(json.dumps({"model": who, "seed": seed, "episodes": rows}, indent=2), "utf-8")
         if csv_file is not None:
             with csv_file.open("w", newline="") as file:
                 writer = csv.DictWriter(file, ["episode", "return", "length"])
                 writer.writeheader()
                 writer.writerows(rows)
+
+
+def _options_near(path: Path) -> Any:
+    """The options of the run that a model belongs to; None for one that stands alone."""
+    from ue_rl.training.options import TrainOptions
+
+    config = config_near(path / "model.zip" if path.is_dir() else path)
+    return TrainOptions(**config) if config else None
 
 
 def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None = None) -> Any:
@@ -203,44 +236,24 @@ def as_trained(rows: Any, space: Any) -> Any:
 
 
 @contextmanager
-def _engine(
-    env: str | None,
-    kwargs: dict[str, Any],
-    command: dict[str, Any] | None,
-    filmed: bool,
-    connection: dict[str, Any],
-) -> Iterator[tuple[Any, Any]]:
-    """(vec_env, the bridge where it runs in this process for filming); `command`: what ue_rl.launch takes."""
+def _engine(command: dict[str, Any] | None, connection: dict[str, Any]) -> Iterator[Any]:
+    """Its VecEnv; `command`: what ue_rl.launch takes, None: it runs already."""
     import ue_rl
-    from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_process, run_in_thread
 
-    num_envs, url, port = (connection.pop(name) for name in ("num_envs", "url", "port"))
-    bridge = None
-    with ExitStack() as stack:
-        if command is not None:
-            vec_env = ue_rl.launch(**command, **connection)
-            stack.callback(vec_env.close)
-            yield vec_env, None
-            return
-        if env is None:
-            url = engine_url(url, port)
-        elif filmed:
-            bridge = GymnasiumBridge(env, num_envs, render_mode="rgb_array", **kwargs)
-            url = stack.enter_context(run_in_thread(bridge)).url
-            connection = {"max_episode_steps": connection["max_episode_steps"]}
-        else:
-            factory = functools.partial(GymnasiumBridge, env, num_envs)
-            url = stack.enter_context(run_in_process(factory, upgrader=ShmUpgrader())).url
-        vec_env = ue_rl.connect(url, **connection)
-        stack.callback(vec_env.close)
-        yield vec_env, bridge
+    url, port = (connection.pop(name) for name in ("url", "port"))
+    if command is None:
+        vec_env = ue_rl.connect(engine_url(url, port), **connection)
+    else:
+        vec_env = ue_rl.launch(**command, **connection)
+    with closing(vec_env):
+        yield vec_env
 
 
-def _show(model: Path, rows: list[dict[str, Any]]) -> None:
+def _show(model: str, rows: list[dict[str, Any]]) -> None:
     import numpy as np
     from rich.table import Table
 
-    table = Table(title=str(model), title_justify="left")
+    table = Table(title=model, title_justify="left")
     for column in ("episode", "return", "length"):
         table.add_column(column, justify="right")
     for row in rows[:20]:

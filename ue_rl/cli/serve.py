@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -36,6 +38,12 @@ from ue_rl.system.loading import loaded
 @click.option(
     "--kwargs", default="{}", metavar="JSON", help="Arguments for the env or the bridge class, as a JSON object."
 )
+@click.option(
+    "--env-wrapper",
+    multiple=True,
+    metavar="MODULE:CLASS",
+    help="A gymnasium.Wrapper around each env of --env; with arguments as JSON: {MODULE:CLASS: {..}}.",
+)
 def serve(
     env: str | None,
     pettingzoo: str | None,
@@ -50,6 +58,7 @@ def serve(
     images: bool,
     send_info: bool,
     kwargs: str,
+    env_wrapper: tuple[str, ...],
 ) -> None:
     """Host an env, a MuJoCo model or a bridge class as an engine, until Ctrl-C, SIGTERM or SIGHUP.
 
@@ -66,6 +75,8 @@ def serve(
         raise click.UsageError("give one of --env, --pettingzoo, --mujoco and --bridge")
     if task is not None and mujoco is None:
         raise click.UsageError("--task is for --mujoco")
+    if env_wrapper and env is None:
+        raise click.UsageError("--env-wrapper is for --env")
     arguments = json_object(kwargs, "kwargs")
     from ue_rl import bridges
     from ue_rl.bridges.runners import ends_in_order, signal_of
@@ -83,7 +94,8 @@ def serve(
 
     hosted: Any
     if env is not None:
-        hosted = bridges.GymnasiumBridge(env, num_envs, send_info=send_info, images=images, **arguments)
+        made = _wrapped(env, env_wrapper) if env_wrapper else env
+        hosted = bridges.GymnasiumBridge(made, num_envs, send_info=send_info, images=images, **arguments)
     elif pettingzoo is not None:
         hosted = bridges.PettingZooBridge(pettingzoo, num_envs, send_info=send_info, **arguments)
     elif mujoco is not None:
@@ -132,6 +144,20 @@ def _close(hosted: Any) -> None:
 
     if isinstance(hosted, Closes):
         hosted.close()
+
+
+def _wrapped(env: str, wrappers: tuple[str, ...]) -> Callable[..., Any]:
+    """What makes the env in its wrappers."""
+    from ue_rl.bridges.gymnasium_envs import make_gymnasium
+    from ue_rl.training.kinds import named_of
+    from ue_rl.training.named import wrap_hosted
+
+    with command_line():
+        try:
+            named = named_of([json.loads(each) if each.startswith("{") else each for each in wrappers])
+        except ValueError as error:
+            raise ConfigurationError("not a wrapper", field="env_wrapper", got=", ".join(wrappers)) from error
+    return lambda **arguments: wrap_hosted(make_gymnasium(env, arguments), named)
 
 
 def _mujoco(model: str, task: str | None, num_envs: int, arguments: dict[str, Any]) -> Any:

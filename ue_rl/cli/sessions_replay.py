@@ -43,7 +43,7 @@ def replay(file: Path, gif: Path | None, tcp: int | None, host: str, kwargs: str
             return
         film: Any = None
         if gif is not None:
-            from ue_rl.cli.gif import GifFile
+            from ue_rl.training.gif import GifFile
 
             film = stack.enter_context(GifFile(gif))
         ticks, total = 0, 0.0

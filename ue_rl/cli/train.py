@@ -23,14 +23,16 @@ from ue_rl.cli.common import (
     lasting_console,
     port_option,
 )
-from ue_rl.cli.train_report import lines, summary
+from ue_rl.cli.train_report import lines, seeds_summary, summary
 from ue_rl.engines.lifecycle import Change
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.config import parse_param, parse_setting, resolve
+from ue_rl.training.config import parse_param, parse_setting, read_config, resolve
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.options import BACKENDS, DEFAULTS, EVERYDAY, FOLDER, GROUPS, LEARNING, ROWS, SHOWN
+from ue_rl.training.options import BACKENDS, DEFAULTS, EVERYDAY, FOLDER, GROUPS, LEARNING, ROWS, SHOWN, TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.run import train as run_training
+from ue_rl.training.seeds import FILE as SEEDS
+from ue_rl.training.seeds import group_of, train_seeds
 
 Flag = Callable[[Any], Any]
 # How a shell completes the value of an option, where its type does not say it.
@@ -153,19 +155,40 @@ def train(
         given["url"] = _urls(url, port)
         given["hyperparameters"] = _hyperparameters(given, settings)
         given["params"] = dict(parse_param(text) for text in given["params"])
+        for name in ("env_wrapper", "callback"):
+            given[name] = list(given[name]) or None
         if given["env_kwargs"] is not None:
             given["env_kwargs"] = json_object(given["env_kwargs"], "env_kwargs")
         options, run = resolve(given, config, resumed=resume), None
+    group = group_of(options) if resume else None
+    if group is not None:
+        options = resolve(given, config, base=read_config(group / SEEDS))
+        options.run_id = group.name
+    use_json() if log_format == "json" else use_text()
+    if options.seeds is not None:
+        _train_seeds(options, resume, force)
+        return
     if resume:
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
         options = resolve(given, config, base=run.read_config())
-    use_json() if log_format == "json" else use_text()
     outcome = run_training(options, resume=run, force=force, report=_report(ui))
     summary(outcome)
-    reason = outcome.stopped_by
-    if reason is not None:
-        code = getattr(reason, "exit_code", 130 if isinstance(reason, KeyboardInterrupt) else 1)
-        click.get_current_context().exit(code)
+    if outcome.stopped_by is not None:
+        click.get_current_context().exit(_exit_code(outcome.stopped_by))
+
+
+def _exit_code(reason: BaseException) -> int:
+    return getattr(reason, "exit_code", 130 if isinstance(reason, KeyboardInterrupt) else 1)
+
+
+def _train_seeds(options: TrainOptions, resume: bool, force: bool) -> None:
+    screen = lasting_console()
+    folder, runs, stopped = train_seeds(
+        options, resume=resume, force=force, tell=lambda text: screen.print(text, soft_wrap=True)
+    )
+    seeds_summary(folder, runs, stopped)
+    if stopped is not None or any(run.state != "done" for run in runs):
+        click.get_current_context().exit(1 if stopped is None else _exit_code(stopped))
 
 
 def _urls(urls: tuple[str, ...], port: int | None) -> str | list[str] | None:

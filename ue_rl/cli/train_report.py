@@ -7,6 +7,7 @@ import shlex
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.box import SIMPLE
 from rich.console import Group, RenderableType
@@ -24,6 +25,7 @@ from ue_rl.errors import RestartsSpent, printable
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Outcome, Report
+from ue_rl.training.seeds import SeedRun, interval
 
 _REFRESH = 4  # times a second
 _LINES = 8  # of the log
@@ -124,6 +126,8 @@ def summary(outcome: Outcome) -> None:
         table.add_row("last 100 episodes", f"mean return {outcome.mean_return:.1f} ({outcome.episodes:,} in all)")
     if outcome.evaluation is not None:
         table.add_row("evaluation", "mean return {:.1f} +/- {:.1f}, without exploration".format(*outcome.evaluation))
+    if outcome.best is not None:
+        table.add_row("best model", "{}, of env-step {:,}, mean return {:.1f}".format(run.best, *outcome.best))
     if outcome.restarts:
         times = "once" if outcome.restarts == 1 else f"{outcome.restarts} times"
         back = "" if isinstance(reason, RestartsSpent) else " and back"
@@ -156,6 +160,37 @@ def advice(outcome: Outcome) -> str:
         return f"Nothing could be saved; continue from what was there before: {shlex.join(again)}"
     what = "The model is saved" if saved >= outcome.env_steps else f"The model of env-step {saved:,} is saved"
     return f"{what}; continue with: {shlex.join(again)}"
+
+
+def seeds_summary(folder: Path, runs: Sequence[SeedRun], stopped: BaseException | None) -> None:
+    """The table of several seeds, with the mean and its confidence interval over those that are done."""
+    table = Table(title=str(folder), title_justify="left")
+    for name in ("seed", "state", "env-steps", "mean return", "best evaluation"):
+        table.add_column(name, justify="left" if name == "state" else "right")
+
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:.1f}"
+
+    for run in runs:
+        table.add_row(str(run.seed), run.state, f"{run.env_steps:,}", number(run.mean), number(run.best))
+    done = [run for run in runs if run.state == "done"]
+    both = [[value for run in done if (value := getattr(run, name)) is not None] for name in ("mean", "best")]
+    table.add_section()
+    table.add_row(
+        "mean",
+        f"of {len(done)}",
+        "",
+        *("-" if not each else "{:.1f} +/- {:.1f}".format(*interval(each)) for each in both),
+    )
+    screen = console()
+    screen.print(table)
+    screen.print("+/-: 95 % confidence interval of the mean over seeds", soft_wrap=True)
+    screen.print(f"table: {folder / 'seeds.csv'}, plot: {folder / 'seeds.png'}", soft_wrap=True)
+    if stopped is not None or len(done) < len(runs):
+        if stopped is not None:
+            screen.print(str(stopped), style="bold red", soft_wrap=True)
+        again = ["ue-rl", "train", "--resume", "--log-dir", str(folder.parent), "--run-id", folder.name]
+        screen.print(f"continue with: {shlex.join(again)}", soft_wrap=True)
 
 
 def live_view() -> Report:

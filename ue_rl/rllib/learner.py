@@ -35,7 +35,7 @@ from ue_rl.rllib.engines import register
 from ue_rl.rllib.inbox import Inbox, RunnersFleet
 from ue_rl.rllib.log import into_run_log
 from ue_rl.saving.callbacks import LEARNING
-from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
+from ue_rl.saving.checkpoints import OVER, Checkpoint, CheckpointStore
 from ue_rl.saving.periodic import Periodic
 from ue_rl.saving.stopping import Stopping
 from ue_rl.spec import EnvSpec
@@ -167,7 +167,7 @@ class RllibLearner(Learner):
 
     def _save_rest(self, stopped: BaseException | None) -> Checkpoint | None:
         if self._periodic.last is None or self._periodic.last.env_steps < self.env_steps:
-            self._save("learning is over" if stopped is None else sentence(stopped))
+            self._save(OVER if stopped is None else sentence(stopped))
         return self._periodic.last
 
     def _after(self, result: Any) -> None:

@@ -31,7 +31,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.saving import snapshot
 from ue_rl.saving.callbacks import LEARNING, WAITING, guarded, leaves
-from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
+from ue_rl.saving.checkpoints import OVER, Checkpoint, CheckpointStore
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.periodic import Periodic
 from ue_rl.saving.resuming import FORMAT, REPLAY, STATE, Part, Resumed, resume, write_model
@@ -248,7 +248,7 @@ class AutoSave(BaseCallback):
     def _on_training_end(self) -> None:
         self._stoppable.close()  # nothing interrupts what follows
         if self._unsaved:
-            self.save("learning is over")
+            self.save(OVER)
         self._leave()
         if self._stops.requested is not None and self._signals:  # came while it was saved
             raise as_python_does(self._stops.requested)
@@ -327,7 +327,7 @@ class AutoSave(BaseCallback):
     def _write(self, reason: str, folder: Path) -> dict[str, object]:
         """The model and its envs as they were at the rollout's start, and as they are now again afterwards."""
         model, env = self.model, self._env
-        exact = self._collecting or reason == "learning is over"
+        exact = self._collecting or reason == OVER
         live = snapshot.take(model)
         if not self._collecting:  # an update is under way or done: as it is
             self._take_snapshot()

@@ -30,6 +30,7 @@ from ue_rl.system.files import require_file
 
 MANIFEST = "manifest.json"
 LAST = "last"
+OVER = "learning is over"  # the reason of a run's last checkpoint, where nothing has stopped it
 _MOST_BYTES = 16 << 20  # of a manifest
 _NAME = re.compile(r"(\d{4,})_(\d+)_steps")
 _LIBRARIES = ("ue_rl", "numpy", "torch", "stable_baselines3", "sb3_contrib", "gymnasium")

@@ -10,6 +10,7 @@ import ctypes
 import random
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,16 @@ def rows_ahead(live: State, state: State) -> int:
 
 
 # -- random generators
+
+
+@contextmanager
+def kept_random(model: BaseAlgorithm) -> Iterator[None]:
+    """What is drawn in this block changes nothing that is drawn after it: Python, NumPy, torch and spaces."""
+    state = _random(model)
+    try:
+        yield
+    finally:
+        _put_random(model, state)
 
 
 def _random(model: BaseAlgorithm) -> tuple[Any, ...]:

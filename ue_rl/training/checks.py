@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.calls.parameters import as_ranges
 from ue_rl.connecting import address_of
@@ -11,6 +13,9 @@ from ue_rl.training.lessons import parse_curriculum
 from ue_rl.training.options import BACKENDS, BOTH, DEFAULTS, OFF_POLICY, ONLY, ROWS, TrainOptions
 
 _HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
+_NORMALIZE = (
+    "training", "norm_obs", "norm_reward", "clip_obs", "clip_reward", "gamma", "epsilon", "norm_obs_keys",
+)  # fmt: skip
 _STRATEGIES = ("future", "final", "episode")
 
 
@@ -32,6 +37,7 @@ def check_options(options: TrainOptions, *, resumed: bool = False) -> None:
     _check_engine(options)
     tuned_for(options)  # its schedules can be read
     _check_sections(options)
+    _check_evaluation(options)
 
 
 def _check_backend(o: TrainOptions) -> None:
@@ -82,9 +88,51 @@ def _check_engine(o: TrainOptions) -> None:
         raise ConfigurationError("the same engine twice", field="url", got=", ".join(named))
 
 
+def _check_evaluation(o: TrainOptions) -> None:
+    """Evaluation, films and several seeds: what they need of the other options."""
+    if o.eval_url is not None and not o.eval_freq:
+        raise ConfigurationError(
+            "an engine for evaluations that are not made", field="eval_url", cure="add --eval-freq"
+        )
+    if o.eval_freq:
+        if not o.evaluated:
+            what, cure = "an evaluation has at least one episode", "leave --eval-episodes or --eval-freq out"
+            raise ConfigurationError(what, field="eval_episodes", got=0, cure=cure)
+        if o.self_play is not None or o.group is not None:
+            what, cure = "agents are not evaluated while they learn", "leave it out: self_play.csv has their ratings"
+            raise ConfigurationError(what, field="eval_freq", got=o.eval_freq, cure=cure)
+        if o.urls and o.eval_url is None:
+            what = (
+                "an evaluation needs an engine of its own: in the one that learns it would end the episodes under way"
+            )
+            cure = "start another one, and give its address with --eval-url; or let --engine start them"
+            raise ConfigurationError(what, field="eval_freq", got=o.eval_freq, cure=cure)
+        places = [o.eval_url] if isinstance(o.eval_url, str) else o.eval_url or []
+        if {address_of(url).url for url in o.urls} & {address_of(url).url for url in places}:
+            what, cure = "the policy learns in this engine", "give the address of another one"
+            raise ConfigurationError(what, field="eval_url", got=o.eval_url, cure=cure)
+    if o.video_freq and o.overlap:
+        what, cure = "no picture can be asked for while half of the envs are on their way", "leave one of the two out"
+        raise ConfigurationError(what, field="video_freq", got=o.video_freq, cure=cure)
+    if o.jobs is not None and o.seeds is None:
+        raise ConfigurationError("how many of --seeds run side by side", field="jobs", got=o.jobs, cure="add --seeds")
+    if o.seeds is not None and o.urls:
+        what = "each seed needs engines of its own"
+        raise ConfigurationError(what, field="seeds", got=o.seeds, cure="let --engine or --env start them")
+
+
 def _check_sections(options: TrainOptions) -> None:
     """What can be said of parameters, curriculum and HER before an engine is there."""
     as_ranges(options.params, "params")
+    if isinstance(options.normalize, Mapping):
+        for key in options.normalize:
+            if key not in _NORMALIZE:
+                raise ConfigurationError(
+                    "VecNormalize has no such argument",
+                    field=f"normalize.{key}",
+                    expected=", ".join(_NORMALIZE),
+                    cure=nearest(str(key), _NORMALIZE),
+                )
     if options.curriculum is not None:
         parse_curriculum(options.curriculum)
     if options.self_play is not None:

@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 
 from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.system.files import require_file
 from ue_rl.training.checks import check_options
 from ue_rl.training.options import ALGORITHMS, OFF_POLICY, REPLACED, ROWS, TrainOptions
+from ue_rl.training.yaml_files import in_one_line, read_mapping
+from ue_rl.training.zoo import read_zoo
 
 FORMAT = 1  # of config.yaml
 
@@ -25,6 +26,8 @@ def resolve(
     flags: Mapping[str, Any], config: Path | None, base: Mapping[str, Any] | None = None, *, resumed: bool = False
 ) -> TrainOptions:
     """Puts `flags` (None: not given) over the YAML file over `base` over the defaults.
+
+    What a file of RL Zoo's (`hyperparams`) says stands under the YAML file, in its place: it is read here and now.
 
     Args:
         resumed: True only to find the run that is resumed: its config, which is the `base` then, is not known yet, so
@@ -37,6 +40,9 @@ def resolve(
     layers = [dict(base or {}), read_config(config) if config is not None else {}]
     layers.append({key: value for key, value in flags.items() if value is not None})
     _one_kind_of_engine(layers)
+    file = next((layer.pop("hyperparams") for layer in reversed(layers) if layer.get("hyperparams")), None)
+    if file is not None:
+        layers.insert(1, read_zoo(file, {key: value for layer in layers for key, value in layer.items()}))
     merged = {name: _merged(layers, name) for name in ("hyperparameters", "params", "others")}
     values = {key: value for layer in layers for key, value in layer.items()}
     options = TrainOptions(**{**values, **merged})
@@ -86,17 +92,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def read_whole_config(path: Path) -> dict[str, Any]:
     """As `read_config`, with the `format` that a run has written into it."""
-    try:
-        require_file(path)
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read", field="config", got=str(error)) from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is not text in UTF-8", field="config", got=str(error)) from error
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path} is not YAML", field="config", got=in_one_line(error)) from error
-    if not isinstance(content, dict):
-        raise ConfigurationError(f"{path} is not a YAML mapping", field="config", got=type(content).__name__)
+    content = read_mapping(path, "config")
     if "model" in content or "common_parameters" in content:
         return _from_plugin(content, path)
     if content.get("format", FORMAT) != FORMAT:
@@ -159,11 +155,6 @@ def _refuse_unknown(section: str, given: dict[str, Any], allowed: list[str], pat
                 expected=", ".join(allowed),
                 cure=REPLACED.get(str(key)) or nearest(str(key), allowed),
             )
-
-
-def in_one_line(error: yaml.YAMLError) -> str:
-    """What YAML says is wrong."""
-    return " ".join(str(error).split())
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

@@ -1,6 +1,7 @@
 """One directory per run: its paths, and how a run is created, found and written.
 
 config.yaml  model.zip  model.onnx  vecnormalize.pkl  replay_buffer.pkl  curriculum.json  handshake.txt
+best_model.zip, .onnx, .json  best_model_vecnormalize.pkl  evaluations.csv  videos/
 checkpoints/  engines/  opponents/  self_play.csv  episodes.csv  progress.csv  curves.png  run.log  run.lock
 events.out.tfevents.* (TensorBoard)
 """
@@ -53,6 +54,7 @@ class RunDirectory:
         self.config = path / "config.yaml"
         self.model = path / "model.zip"
         self.onnx = path / "model.onnx"
+        self.best = path / "best_model.zip"
         self.normalize = path / "vecnormalize.pkl"
         self.replay = path / "replay_buffer.pkl"
         self.curriculum = path / "curriculum.json"

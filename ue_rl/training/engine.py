@@ -83,20 +83,32 @@ def engines_of(options: TrainOptions, output: Path, on_change: Listener | None =
     )
 
 
-def command_of(options: TrainOptions) -> str | list[str]:
+def command_of(options: TrainOptions, filmed: bool = False) -> str | list[str]:
     """What starts the engines of a run.
+
+    Args:
+        filmed: a hosted env draws, whatever the run's films are.
 
     Raises:
         ConfigurationError: it cannot be read, or Gymnasium does not know the env.
     """
     if options.engine is None:
-        return serve_command(options.env or DEFAULT_ENV, options.env_kwargs)
+        drawn = {"render_mode": "rgb_array"} if options.video_freq or filmed else {}
+        wrappers: list[tuple[str, dict[str, Any]]] = []
+        if options.env_wrapper is not None:
+            from ue_rl.training.named import hosted_wrappers  # imports torch
+
+            wrappers = hosted_wrappers(options)
+        return serve_command(options.env or DEFAULT_ENV, {**drawn, **options.env_kwargs}, wrappers)
     template(options.engine)
     return options.engine
 
 
-def serve_command(env: str, kwargs: dict[str, Any]) -> list[str]:
+def serve_command(env: str, kwargs: dict[str, Any], wrappers: Sequence[tuple[str, dict[str, Any]]] = ()) -> list[str]:
     """What hosts a Gymnasium env in a process of its own, as LaunchedEngine takes it.
+
+    Args:
+        wrappers: that stand around it, the first one innermost: module:Class and its arguments.
 
     Raises:
         ConfigurationError: Gymnasium does not know the env.
@@ -115,6 +127,8 @@ def serve_command(env: str, kwargs: dict[str, Any]) -> list[str]:
         ) from error
     words = [sys.executable, "-m", "ue_rl", "serve", "--env", _as_text(env), "--num-envs", "{num_envs}"]
     given = ["--kwargs", _as_text(json.dumps(kwargs))] if kwargs else []
+    for name, arguments in wrappers:
+        given += ["--env-wrapper", _as_text(json.dumps({name: arguments}) if arguments else name)]
     return [*words, "--port", "{port}", "--shm", *given]
 
 

@@ -1,17 +1,19 @@
 """The hyperparameters of a run: what is known to be good for a task, in the words of each backend, under the user's.
 
-No Ray and no torch.
+No Ray; torch only for classes that are named.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from ue_rl.errors import ConfigurationError
-from ue_rl.training.options import DEFAULT_ENV, TrainOptions
+from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.training.expressions import policy_arguments
+from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, DEFAULT_ENV, TrainOptions
 
 # Hyperparameters that are known to solve a task; what the user gives wins.
 # "lin_x" falls linearly from x to 0 over the run.
@@ -93,12 +95,29 @@ _TUNED: dict[tuple[str, str], dict[str, Any]] = {
 }  # fmt: skip
 
 
+def known_algorithm(name: str) -> Any:
+    """SB3's class of that name; imports torch.
+
+    Raises:
+        ConfigurationError: there is none, or sb3-contrib is missing.
+    """
+    if name not in ALGORITHMS:
+        names, cure = ", ".join(ALGORITHMS), nearest(name, ALGORITHMS)
+        raise ConfigurationError("no such algorithm", field="algo", expected=names, got=name, cure=cure)
+    try:
+        module = importlib.import_module(ALGORITHMS[name])
+    except ImportError as error:
+        raise ConfigurationError(f"{name} needs sb3-contrib", field="algo", cure="pip install sb3-contrib") from error
+    return getattr(module, CLASS_NAMES.get(name, name.upper()))
+
+
 def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:
     """The hyperparameters to use: known good ones for the task, under what the user gave. What is given out is the
     caller's: SB3 writes into it (A2C puts its optimizer into policy_kwargs).
 
     Args:
-        resolved: schedules as functions, as SB3 takes them; False: as they are written ("lin_0.001").
+        resolved: schedules as functions and classes of policy_kwargs as such, as SB3 takes them; False: as they are
+            written ("lin_0.001", "nn.Tanh").
     """
     if options.backend == "rllib":
         hosted = (options.env or DEFAULT_ENV) if options.embedded else ""
@@ -114,6 +133,8 @@ def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:
         return given
     if isinstance(given.get("train_freq"), list):  # [4, "episode"] in YAML
         given["train_freq"] = tuple(given["train_freq"])
+    if "policy_kwargs" in given:
+        given["policy_kwargs"] = policy_arguments(given["policy_kwargs"], "hyperparameters.policy_kwargs")
     return {key: schedule(value) for key, value in given.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -60,6 +61,31 @@ def _read_urls(value: Any) -> Any:
     return str(address_of(value)) if isinstance(value, str) else [str(address_of(url)) for url in value]
 
 
+def named_of(value: Any) -> list[tuple[str, dict[str, Any]]]:
+    """What "module:Class", {"module:Class": {ARGUMENT: VALUE}} or a list of these names, each with its arguments.
+
+    module.Class means the same, as RL Zoo writes it.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if isinstance(value, str) and re.fullmatch(r"[^\W\d]\w*(\.\w+)*[.:][\w.]+", value.strip()):
+        module, _, name = value.strip().partition(":")
+        return [(value.strip() if name else ":".join(module.rpartition(".")[::2]), {})]
+    if isinstance(value, Mapping) and value and all(isinstance(given, Mapping | None) for given in value.values()):
+        return [(named_of(name)[0][0], dict(given or {})) for name, given in value.items()]
+    if isinstance(value, (list, tuple)) and value:
+        return [each for part in value for each in named_of(part)]
+    raise ValueError(value)
+
+
+def _named(value: Any) -> bool:
+    try:
+        return bool(named_of(value))
+    except ValueError:
+        return False
+
+
 def _one_of(*words: str) -> Kind:
     return Kind(", ".join(words), lambda value: value in words, words)
 
@@ -73,6 +99,15 @@ DEADLINE = Kind("a duration above 0, such as 30s", lambda value: _number(value) 
 SECONDS = Kind("a duration from 0, such as 30s", _number, **_DURATION)
 RESTARTS = Kind(RESTARTS_FORM, _restarts, read=restarts_text)
 SWITCH = Kind("true or false", lambda value: isinstance(value, bool), bool)
+NORMALIZE = Kind(
+    "true or false, or arguments of VecNormalize", lambda value: isinstance(value, (bool, Mapping)), flag=bool
+)
+NUMBER_OF_ANY_SIGN = Kind(
+    "a number",
+    lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value),
+    float,
+)
+NAMED = Kind("module:Class, {module:Class: {ARGUMENT: VALUE}}, or a list of these", _named)
 TRANSPORT = _one_of("auto", "tcp", "shm")
 CHANNEL = Kind(
     "auto, shared, per-env",

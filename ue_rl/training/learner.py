@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import CallbackList
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.vec_env import VecEnv
 
 from ue_rl.agents.selfplay import SelfPlay
@@ -25,12 +25,14 @@ from ue_rl.training.comparison import check_engine, check_unfinished
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.engine import set_game
+from ue_rl.training.evaluation import Evaluation, StopAtReturn
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.learning import Learner
 from ue_rl.training.models import algorithm, evaluation_of, new_model, normalized
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.tables import columns
+from ue_rl.training.videos import Films, check_films
 from ue_rl.training.watching import Watching
 
 
@@ -39,6 +41,7 @@ class Sb3Learner(Learner):
 
     Args:
         vec_env: the connected engine; wrapped, but not closed, here.
+        callbacks: the user's. evaluation: in an engine that is ready; None: none while it learns.
         load: go on with what the directory holds, if anything was saved there, with these arguments of the
             algorithm's load(); None: a new model.
 
@@ -58,10 +61,18 @@ class Sb3Learner(Learner):
         *,
         report: Report,
         load: dict[str, Any] | None = None,
+        callbacks: Sequence[BaseCallback] = (),
+        evaluation: Evaluation | None = None,
     ) -> None:
         super().__init__(options, run, report)
+        self._callbacks, self._evaluation = callbacks, evaluation
         self._fleet = Fleet(vec_env.unwrapped.transport)  # type: ignore[attr-defined]
+        if options.video_freq:
+            check_films(vec_env.unwrapped.engine_spec, "video_freq")  # type: ignore[attr-defined]
         self.curriculum = self._prepared(vec_env, None if load is None else run.curriculum)
+        if evaluation is not None:
+            evaluation.curriculum = self.curriculum
+            evaluation.export = self._export_best if options.export else None
         self.autosave = AutoSave(
             run.path,
             save_freq=options.save_freq,
@@ -146,7 +157,7 @@ class Sb3Learner(Learner):
         o, run, model = self.options, self.run, self.model
         of_agents = agents.callbacks(o, run.path, self.env)
         self.closing += [each for each in of_agents if isinstance(each, SelfPlay)]
-        callbacks = [
+        callbacks: list[BaseCallback] = [
             self.autosave,
             StopCallback(stopping),
             EpisodeLog(self.episodes),
@@ -154,7 +165,13 @@ class Sb3Learner(Learner):
             Watching(self.report.warned),
             *([] if self.curriculum is None else [self.curriculum]),
             *of_agents,
+            *([Films(run.path / "videos", o.video_freq, self.report.warned)] if o.video_freq else []),
+            *self._callbacks,
         ]
+        if self._evaluation is not None:
+            callbacks.append(self._evaluation)
+        elif o.stop_at_return is not None:
+            callbacks.append(StopAtReturn(self.episodes, o.stop_at_return, self.report.said))
         left = o.timesteps - model.num_timesteps
         try:
             with stopping.interruptible():
@@ -185,6 +202,22 @@ class Sb3Learner(Learner):
         from ue_rl.inference import export_onnx
 
         self._export_by(lambda: export_onnx(model, path, statistics))
+
+    def _export_best(self, model: BaseAlgorithm, path: Path, statistics: Any) -> None:
+        from ue_rl.inference import export_onnx
+
+        self._export_by(lambda: export_onnx(model, path, statistics), newest=False)
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """See Learner."""
+        return None if self._evaluation is None else self._evaluation.best
+
+    def _evaluate(self, stopping: Stopping) -> tuple[float, float] | None:
+        if self._evaluation is None:
+            return super()._evaluate(stopping)
+        last = self._evaluation.last
+        return None if last is None else (last.mean_return, last.std_return)
 
     def _returns(self, episodes: int) -> Sequence[float]:
         stats = self.model.get_vec_normalize_env()

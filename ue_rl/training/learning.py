@@ -102,6 +102,7 @@ class Learner(ABC):
             stopped_by=stopped,
             crash=crash,
             evaluation=self._evaluate(stopping) if stopped is None else None,
+            best=self.best,
             exported=self._exported,
             saved=None if newest is None else newest.env_steps,
             restarts=self.restarts,
@@ -119,6 +120,11 @@ class Learner(ABC):
     @abstractmethod
     def restarts(self) -> int:
         """How often engines were lost and came back."""
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """(env-steps, mean return) of the best evaluation while it learnt; None where there was none."""
+        return None
 
     @abstractmethod
     def _learn(self, stopping: Stopping) -> None:
@@ -159,24 +165,23 @@ class Learner(ABC):
         if checkpoint.env_steps > 0:
             self.run.remove_replaced()
 
-    def _export_by(self, export: Callable[[], ExportReport]) -> None:
-        """Writes a checkpoint's ONNX file; the summary speaks of the one in the run's folder."""
+    def _export_by(self, export: Callable[[], ExportReport], newest: bool = True) -> None:
+        """Writes an ONNX file; the summary speaks of the `newest` one, that of a checkpoint in the run's folder."""
         try:
             report = export()
+            said = f"{self.run.onnx} ({_said_of(report)})"
         except Exception as error:  # noqa: BLE001 - torch's own; a checkpoint does not need the file
             _log.error("no ONNX file: %s", error, exc_info=None if isinstance(error, ExportError) else error)
-            self._exported = f"not exported: {error}"
-            return
-        self._exported = f"{self.run.onnx} ({_said_of(report)})"
+            said = f"not exported: {error}"
+        self._exported = said if newest else self._exported
 
     def _evaluate(self, stopping: Stopping) -> tuple[float, float] | None:
         o = self.options
-        count = o.eval_episodes if o.eval_episodes is not None else (20 if o.embedded else 0)
-        if count < 1:
+        if not o.evaluated:
             return None
         try:
             with stopping.interruptible():
-                returns = self._returns(count)
+                returns = self._returns(o.evaluated)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the model is learnt, whatever this was
             text = f"not evaluated: {sentence(error)}; the model is saved"
             _log.error("%s", text, exc_info=None if isinstance(error, (UeRlError, KeyboardInterrupt)) else error)

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training import agents
-from ue_rl.training.hyperparameters import tuned_for
+from ue_rl.training.hyperparameters import known_algorithm, tuned_for
 from ue_rl.training.loading import (
     find_start,
     init_arguments,
     load_model,
     load_statistics,
 )
-from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, OFF_POLICY, TrainOptions
+from ue_rl.training.options import ALGORITHMS, OFF_POLICY, TrainOptions
 from ue_rl.training.overlap import overlap
 
 _ACTION_SPACES: dict[str, type[spaces.Space[Any]]] = {
     **dict.fromkeys(("sac", "td3", "ddpg", "tqc"), spaces.Box),
     **dict.fromkeys(("dqn", "qrdqn"), spaces.Discrete),
 }  # where an algorithm does not take any
-
-
-def known_algorithm(name: str) -> Any:
-    """SB3's class of that name."""
-    try:
-        module = importlib.import_module(ALGORITHMS[name])
-    except ImportError as error:
-        raise ConfigurationError(f"{name} needs sb3-contrib", field="algo", cure="pip install sb3-contrib") from error
-    return getattr(module, CLASS_NAMES.get(name, name.upper()))
 
 
 def algorithm(options: TrainOptions, env: VecEnv) -> Any:
@@ -66,8 +58,20 @@ def algorithm(options: TrainOptions, env: VecEnv) -> Any:
 
 
 def normalized(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
-    """`vec_env` in a new VecNormalize, where one is wanted."""
-    return VecNormalize(vec_env, gamma=tuned_for(options).get("gamma", 0.99)) if options.normalize else vec_env
+    """`vec_env` in a new VecNormalize, where one is wanted.
+
+    Raises:
+        ConfigurationError: VecNormalize does not take its arguments.
+    """
+    given = options.normalize
+    if not given:
+        return vec_env
+    arguments = {"gamma": tuned_for(options).get("gamma", 0.99), **({} if given is True else given)}
+    try:
+        return VecNormalize(vec_env, **arguments)
+    except (TypeError, ValueError) as error:
+        what = "VecNormalize does not take these arguments"
+        raise ConfigurationError(what, field="normalize", got=str(error)) from error
 
 
 def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], object]) -> BaseAlgorithm:
@@ -83,6 +87,8 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
     arguments = {**agents.buffers(o, env), **(tuned_for(o) if start is None else init_arguments(o))}
     if o.her is not None:
         arguments |= _hindsight(o.her, env.observation_space)
+    if isinstance(arguments.get("action_noise"), str):
+        arguments["action_noise"] = _noise(arguments["action_noise"], env.action_space)
     if start is not None:
         for text in start.said:
             tell(text)
@@ -96,6 +102,20 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
         what = f"{o.algo} does not take these arguments"
         cure = f"see the parameters of {kind.__name__} in the documentation of {ALGORITHMS[o.algo]}"
         raise ConfigurationError(what, field="hyperparameters", got=str(error), cure=cure) from error
+
+
+def _noise(text: str, space: spaces.Space[Any]) -> ActionNoise:
+    """SB3's noise of "normal 0.1" or "ornstein-uhlenbeck 0.1"."""
+    name, _, size = text.partition(" ")
+    kinds: dict[str, Any] = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise}
+    try:
+        zeros = np.zeros(space.shape or ())
+        return kinds[name](zeros, zeros + float(size))  # type: ignore[no-any-return]
+    except (KeyError, ValueError):
+        raise ConfigurationError(
+            "no such noise", field="hyperparameters.action_noise", expected=" or ".join(f"{k} 0.1" for k in kinds),
+            got=text, cure=nearest(name, kinds),
+        ) from None  # fmt: skip
 
 
 def _policy_for(algo: str, space: spaces.Space[Any]) -> str:

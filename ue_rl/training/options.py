@@ -7,6 +7,7 @@ a YAML file, the checks before a run begins, its config.yaml, and what a resumed
 # ruff: noqa: RUF009 - `option` makes a dataclass field
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -21,7 +22,10 @@ from ue_rl.training.kinds import (
     DEADLINE,
     LESSONS,
     MAPPING,
+    NAMED,
+    NORMALIZE,
     NUMBER,
+    NUMBER_OF_ANY_SIGN,
     POSITIVE,
     RESTARTS,
     SCALE,
@@ -63,6 +67,8 @@ GROUPS = (
     GAME := "The game",
     LEARNING := "Learning",
     FOLDER := "The run's folder",
+    EVALUATION := "Evaluation and films, while it learns",
+    SEVERAL := "The same run with several seeds",
     RAY := "Ray RLlib",
     SHOWN := "What you see",
 )
@@ -96,6 +102,12 @@ def option(default: Any, kind: Kind, help: str = "", **more: Any) -> Any:
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+# Of rows that RLlib does not have.
+_sb3 = functools.partial(option, rllib=_LEAVE, group=LEARNING)
+_named = functools.partial(_sb3, None, NAMED, metavar="MODULE:CLASS", multiple=True)
+_several = functools.partial(_sb3, None, POSITIVE, resume=UNSAID, group=SEVERAL)
 
 
 @dataclass
@@ -215,9 +227,12 @@ class TrainOptions:
         group=LEARNING,
     )
     hyperparameters: dict[str, Any] = option({}, MAPPING, resume=UNSAID, group=LEARNING)
-    normalize: bool = option(
+    hyperparams: str | None = _sb3(
+        None, TEXT, "RL Zoo's YAML file of hyperparameters: its section of this task.", metavar="FILE", resume=UNSAID
+    )
+    normalize: bool | dict[str, Any] = option(
         False,
-        SWITCH,
+        NORMALIZE,
         "Normalise observations and rewards (VecNormalize); saved with the model.",
         resume=NEW_RUN,
         rllib=_LEAVE,
@@ -232,6 +247,13 @@ class TrainOptions:
         rllib=_LEAVE,
         group=LEARNING,
     )
+    frame_stack: int | None = _sb3(
+        None, POSITIVE, "Let the policy see the last so many observations (VecFrameStack).", resume=NEW_RUN
+    )
+    env_wrapper: Any = _named(
+        "Put this around the env: a gymnasium.Wrapper around each of --env, a VecEnvWrapper around all.", resume=NEW_RUN
+    )
+    callback: Any = _named("A callback of Stable-Baselines3's.")
     max_episode_steps: int | None = option(
         None,
         POSITIVE,
@@ -301,12 +323,42 @@ class TrainOptions:
     )
     keep: int = option(3, POSITIVE, "How many checkpoints are kept.", group=FOLDER)
     save_replay_buffer: bool = option(True, SWITCH, "Keep the replay buffer in the newest checkpoint.", group=FOLDER)
+    eval_freq: int = _sb3(
+        0,
+        COUNT,
+        "env-steps between two evaluations, in an engine of their own; best_model.zip is the best. 0: none.",
+        group=EVALUATION,
+    )
     eval_episodes: int | None = option(
         None,
         COUNT,
-        "Episodes of the evaluation at the end.  [default: 20 with --env, else 0]",
-        group=FOLDER,
+        "Episodes of each evaluation, and of the one at the end.  [default: 20 with --env or --eval-freq, else 0]",
+        group=EVALUATION,
     )
+    eval_url: str | list[str] | None = _sb3(
+        None,
+        URLS,
+        "The engine for --eval-freq that runs already.  [default: one is started, as those that learn are]",
+        metavar="URL",
+        group=EVALUATION,
+    )
+    stop_at_return: float | None = _sb3(
+        None,
+        NUMBER_OF_ANY_SIGN,
+        "End when an evaluation reaches this mean return, or the last 100 episodes where none is made.",
+        metavar="RETURN",
+        group=EVALUATION,
+    )
+    video_freq: int = _sb3(
+        0,
+        COUNT,
+        "env-steps between two films of env 0, in videos/ (FEATURES=RENDER); 0: none. Needs Pillow.",
+        group=EVALUATION,
+    )
+    seeds: int | None = _several(
+        "Train so many times, each with another seed from --seed on, in one folder with a table and a plot."
+    )
+    jobs: int | None = _several("How many of --seeds run side by side.  [default: half the cores]")
     export: bool = option(True, SWITCH, "Write model.onnx at the end and with each checkpoint.", group=FOLDER)
     verbose: int = option(
         0,
@@ -331,6 +383,13 @@ class TrainOptions:
     def embedded(self) -> bool:
         """Does the run host a Gymnasium env in engines of its own?"""
         return self.url is None and self.engine is None
+
+    @property
+    def evaluated(self) -> int:
+        """Episodes of an evaluation; 0: there is none."""
+        if self.eval_episodes is not None:
+            return self.eval_episodes
+        return 20 if self.embedded or self.eval_freq else 0
 
     @property
     def urls(self) -> list[str]:

@@ -68,6 +68,7 @@ class Outcome:
         seconds: of learning, without what was before.
         mean_return: of the last 100 training episodes, None without any.
         evaluation: (mean, standard deviation) of the returns without exploration, None where it was not evaluated.
+        best: (env-steps, mean return) of best_model.zip, None where nothing was evaluated while it learnt.
         exported: the ONNX file and its difference from predict(), or why there is none; None where none was wanted.
         stopped_by: None when it ran to its end; KeyboardInterrupt (a Stopped) or what broke it otherwise.
         saved: env-steps of the newest checkpoint, None without any: fewer than env_steps where saving failed.
@@ -82,6 +83,7 @@ class Outcome:
     seconds: float
     mean_return: float | None
     evaluation: tuple[float, float] | None = None
+    best: tuple[int, float] | None = None
     exported: str | None = None
     stopped_by: BaseException | None = None
     before: int = 0

@@ -16,7 +16,7 @@ from ue_rl.saving.stopping import Stopping
 from ue_rl.training.comparison import Comparison, check_unfinished, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
-from ue_rl.training.hyperparameters import tuned_for
+from ue_rl.training.hyperparameters import known_algorithm, tuned_for
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.writing import LogFile
@@ -113,17 +113,26 @@ def _prepared(
     stack.callback(transport.close)
     # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.
     from ue_rl.training.agents import env_of
+    from ue_rl.training.evaluation import Evaluation
     from ue_rl.training.learner import Sb3Learner
     from ue_rl.training.loading import check_arguments, init_arguments
-    from ue_rl.training.models import known_algorithm
+    from ue_rl.training.named import callbacks_of, wrapped
 
     arguments = (load if goes_on else init_arguments(o) if o.init_from else tuned_for(o)) or {}
     check_arguments(known_algorithm(o.algo), arguments)
-    vec_env = env_of(o, transport)
-    facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}
-    report.connected(vec_env.num_envs, facts)
-    report.engines(Fleet(vec_env.transport))
-    return Sb3Learner(options, run, vec_env, load=load, report=report)
+    callbacks = callbacks_of(o)
+    engine = env_of(o, transport)
+    facts = {key: printable(value) for key, value in engine.transport.describe().items()}
+    report.connected(engine.num_envs, facts)
+    report.engines(Fleet(engine.transport))
+    evaluation = None
+    if o.eval_freq:
+        evaluation = Evaluation(o, run, report)
+        stack.callback(evaluation.close)
+        evaluation.open()
+    return Sb3Learner(
+        options, run, wrapped(o, engine), load=load, report=report, callbacks=callbacks, evaluation=evaluation
+    )
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The tables of a run: progress.csv, episodes.csv, self_play.csv and TensorBoard, continued from a checkpoint.
+"""The tables of a run, progress.csv, episodes.csv and so on, and TensorBoard, continued from a checkpoint.
 
 What was written after that checkpoint happens again, so its rows are cut off: an axis never goes backwards.
 """
@@ -31,7 +31,10 @@ from torch.utils.tensorboard import SummaryWriter
 from ue_rl.system.durable import write_whole
 from ue_rl.training.writing import Guard
 
-STEPS = {"progress.csv": "time/total_timesteps", "episodes.csv": "env_steps", "self_play.csv": "env_steps"}
+STEPS = {
+    "progress.csv": "time/total_timesteps",
+    **dict.fromkeys(("episodes.csv", "evaluations.csv", "self_play.csv"), "env_steps"),
+}
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +93,8 @@ class ProgressTable(KVWriter):
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """Appends a row of what is not excluded from "csv"."""
         values = filter_excluded_keys(key_values, key_excluded, "csv")
+        if not values:
+            return
         for key, value in values.items():
             for kind in (Video, Figure, Image, HParam):
                 if isinstance(value, kind):

@@ -1,4 +1,7 @@
-"""run.log and episodes.csv. Writing them must not end a run: a full disk costs rows of a table, and one warning."""
+"""run.log, episodes.csv and the rows of evaluations.csv.
+
+Writing them must not end a run: a full disk costs rows of a table, and one warning.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from ue_rl.training.report import Report
 
 _log = logging.getLogger(__name__)
+EVALUATIONS = "evaluations.csv"
 _EVERY = 0.2  # seconds between two reports of progress
 
 
@@ -135,3 +140,24 @@ class Episodes:
     def _tell(self) -> None:
         self._told = time.monotonic()
         self._report.progress(self.env_steps, self._total, self.mean_return)
+
+
+class Evaluated(NamedTuple):
+    """One row of evaluations.csv."""
+
+    env_steps: int
+    mean_return: float
+    std_return: float
+    mean_length: float
+    episodes: int
+
+
+def evaluations(folder: Path) -> list[Evaluated]:
+    """Those of a run, in their order; lines that were cut off are left out."""
+    rows = []
+    with suppress(OSError), (folder / EVALUATIONS).open(newline="", encoding="utf-8", errors="replace") as file:
+        for row in csv.DictReader(file):
+            with suppress(KeyError, TypeError, ValueError):
+                numbers = [float(row[name]) for name in Evaluated._fields]
+                rows.append(Evaluated(int(numbers[0]), numbers[1], numbers[2], numbers[3], int(numbers[4])))
+    return rows

@@ -1,4 +1,4 @@
-"""`ue_rl.cli.gif`: a film shows what was drawn up to its cap, takes bounded memory, and leaves no half files."""
+"""`ue_rl.training.gif`: a film shows what was drawn up to its cap, takes bounded memory, and leaves no half files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from ue_rl.cli import cli, gif
-from ue_rl.cli.gif import GifFile
+from ue_rl.cli import cli
 from ue_rl.errors import ConfigurationError
+from ue_rl.training import gif
+from ue_rl.training.gif import GifFile
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
