@@ -135,6 +135,19 @@ def engine_argument(command: Any) -> Any:
     return click.argument("url", required=False, metavar="[URL]", shell_complete=completion.url)(port_option()(command))
 
 
+def trust_option(**more: Any) -> Callable[[Any], Any]:
+    """--trust: files of unknown origin may run what they hold, for as long as the command runs."""
+
+    def trust(context: click.Context, _: click.Parameter, given: bool) -> None:
+        if given:
+            from ue_rl.security.trust import trusting
+
+            context.with_resource(trusting())
+
+    text = "Let files that were not made here run what they hold, as programs would (docs/security.md)."
+    return click.option("--trust", is_flag=True, expose_value=False, callback=trust, help=text, **more)
+
+
 def port_url(port: int) -> str:
     """What --port is short for."""
     return f"tcp://127.0.0.1:{port}"

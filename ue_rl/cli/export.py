@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ue_rl.cli import completion
-from ue_rl.cli.common import WrongCommandLine, console, engine_url, two_columns
+from ue_rl.cli.common import WrongCommandLine, console, engine_url, trust_option, two_columns
 from ue_rl.errors import ExportError, printable
 from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, statistics_of
 
@@ -38,6 +38,7 @@ from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, stati
     type=float,
     help="Largest difference from predict() that is accepted, as a share of the action range.",
 )
+@trust_option()
 def export(
     model: Path,
     vecnormalize: Path | None,
@@ -51,8 +52,8 @@ def export(
 ) -> None:
     """Write a trained policy as an ONNX file that acts as the policy does, or refuse.
 
-    MODEL is a model.zip. RUN is the folder of a run, of a checkpoint, or of RLlib's Algorithm.save_to_path. A model.zip
-    and a checkpoint can run code: only give those that you trust.
+    MODEL is a model.zip. RUN is the folder of a run, of a checkpoint, or of RLlib's Algorithm.save_to_path. One that
+    would run code is refused, unless it was made here: see --trust.
     """
     options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
     options |= {"flat_input": flat}

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from ue_rl.cli import completion
-from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option
+from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option, trust_option
 from ue_rl.cli.export import model_in
 from ue_rl.errors import nearest
 from ue_rl.training.found import config_near, is_of_rllib, statistics_of
@@ -39,6 +39,7 @@ from ue_rl.training.found import config_near, is_of_rllib, statistics_of
     type=click.Path(path_type=Path),
     help="Film env 0 of --env: 500 steps, or 128 MiB of pixels, at most. Needs Pillow.",
 )
+@trust_option()
 def play(
     model: Path, vecnormalize: Path | None, env: str | None, episodes: int, seed: int | None, json_file: Path | None,
     csv_file: Path | None, gif: Path | None, **connection: Any,
@@ -57,10 +58,12 @@ def play(
     trained = config_near(model / "model.zip") if model.is_dir() and env is None and given == (None, None) else {}
     if trained:
         from ue_rl.launching.template import used
+        from ue_rl.training.config import require_origin
         from ue_rl.training.engine import command_of
         from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 
         options = TrainOptions(**trained)
+        require_origin(model, trained, options)
         if options.urls:
             connection["url"] = options.urls[0]
         elif options.embedded and gif is not None:

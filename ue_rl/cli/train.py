@@ -22,11 +22,12 @@ from ue_rl.cli.common import (
     json_object,
     lasting_console,
     port_option,
+    trust_option,
 )
 from ue_rl.cli.train_report import lines, summary
 from ue_rl.engines.lifecycle import Change
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.config import parse_param, parse_setting, resolve
+from ue_rl.training.config import parse_param, parse_setting, require_origin, resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import BACKENDS, DEFAULTS, EVERYDAY, FOLDER, GROUPS, LEARNING, ROWS, SHOWN
 from ue_rl.training.report import Report
@@ -67,6 +68,7 @@ _MORE: dict[str, list[Flag]] = {
             help="Any further argument of the algorithm.",
         ),
     ],
+    "init_from": [trust_option(cls=GroupedOption, group=LEARNING)],
     "log_dir": [
         _option(
             "--config",
@@ -158,7 +160,10 @@ def train(
         options, run = resolve(given, config, resumed=resume), None
     if resume:
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
-        options = resolve(given, config, base=run.read_config())
+        before = run.read_config()
+        options = resolve(given, config, base=before)
+        if given["engine"] is None and given["env"] is None:
+            require_origin(run.path, before, options)
     use_json() if log_format == "json" else use_text()
     outcome = run_training(options, resume=run, force=force, report=_report(ui))
     summary(outcome)

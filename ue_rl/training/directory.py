@@ -25,7 +25,7 @@ from ue_rl.saving.lock import HOLDER, LOCK, RunLock
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import HALF, sync_folder, write_whole
 from ue_rl.system.files import require_file
-from ue_rl.training.config import FORMAT, read_config, read_whole_config
+from ue_rl.training.config import FORMAT, ORIGIN, origin_of, read_config, read_whole_config
 from ue_rl.training.options import ROWS, TrainOptions
 from ue_rl.wire.handshake import decode_handshake
 
@@ -280,12 +280,14 @@ class RunDirectory:
                     return read_config(copy)
             if error is not None:
                 raise error
-        config.pop("format", None)
+        for key in ("format", ORIGIN):
+            config.pop(key, None)
         return config
 
     def write_config(self, options: TrainOptions) -> None:
         """Replaces config.yaml: what is in it is what the run does. Its format is last: one that was cut has none."""
-        text = f"{options.as_yaml()}format: {FORMAT}\n"
+        origin = origin_of(options)
+        text = options.as_yaml() + (f"{ORIGIN}: {origin}\n" if origin else "") + f"format: {FORMAT}\n"
         write_whole(self.config, lambda path: path.write_text(text, "utf-8"))
 
 
