@@ -9,7 +9,16 @@ import click
 
 from ue_rl.carriers.address import split_place
 from ue_rl.cli import completion
-from ue_rl.cli.common import WrongCommandLine, cannot_listen, command_line, json_object, listening_url, show_log
+from ue_rl.cli.common import (
+    WrongCommandLine,
+    cannot_listen,
+    command_line,
+    doorway_of,
+    doorway_options,
+    json_object,
+    listening_url,
+    show_log,
+)
 from ue_rl.errors import ConfigurationError, printable
 from ue_rl.spec import ActionSpec
 from ue_rl.system.loading import loaded
@@ -36,6 +45,7 @@ from ue_rl.system.loading import loaded
 @click.option(
     "--kwargs", default="{}", metavar="JSON", help="Arguments for the env or the bridge class, as a JSON object."
 )
+@doorway_options
 def serve(
     env: str | None,
     pettingzoo: str | None,
@@ -50,6 +60,7 @@ def serve(
     images: bool,
     send_info: bool,
     kwargs: str,
+    **guarded: Any,
 ) -> None:
     """Host an env, a MuJoCo model or a bridge class as an engine, until Ctrl-C, SIGTERM or SIGHUP.
 
@@ -67,6 +78,9 @@ def serve(
     if task is not None and mujoco is None:
         raise click.UsageError("--task is for --mujoco")
     arguments = json_object(kwargs, "kwargs")
+    doorway = doorway_of(guarded)
+    if doorway is not None and shm_name is not None:
+        raise click.UsageError("a token and TLS are for TCP; shm://NAME is guarded by its file's permissions")
     from ue_rl import bridges
     from ue_rl.bridges.runners import ends_in_order, signal_of
     from ue_rl.cli.inspect_spaces import rows
@@ -114,7 +128,8 @@ def serve(
                 bridges.serve_shm(hosted, ready=say, name=shm_name, tick_rate=tick_rate)
             else:
                 upgrader = bridges.ShmUpgrader() if shm else None
-                bridges.serve(hosted, *split_place(address.place, 0), ready=say, tick_rate=tick_rate, upgrader=upgrader)
+                more: dict[str, Any] = {"tick_rate": tick_rate, "upgrader": upgrader, "doorway": doorway}
+                bridges.serve(hosted, *split_place(address.place, 0), ready=say, **more)
         except OSError as error:
             if shm_name is not None:
                 raise

@@ -12,7 +12,7 @@ import pickle
 import re
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from ue_rl.errors import UntrustedFile, shorten
 
@@ -97,7 +97,7 @@ class DataUnpickler(pickle._Unpickler):
             raise EOFError("the pickle is cut off")
         self.append(data)  # type: ignore[attr-defined]
 
-    dispatch = {  # noqa: RUF012
+    dispatch: ClassVar[dict[int, Any]] = {
         **pickle._Unpickler.dispatch,
         pickle.BUILD[0]: load_build,
         pickle.BYTEARRAY8[0]: load_bytearray8,
