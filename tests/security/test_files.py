@@ -219,3 +219,31 @@ def test_a_pickle_takes_no_more_memory_than_it_has_bytes() -> None:
 def test_log_folders_in_a_model_are_left_out(tmp_path: Path) -> None:
     make(PPO, tensorboard_log=str(tmp_path / "logs")).save(tmp_path / "model.zip")
     assert trust.load_model(PPO, tmp_path / "model.zip").tensorboard_log is None
+
+
+def test_weights_alone(tmp_path: Path) -> None:
+    model = make(PPO, normalize={"clip_obs": 5.0})
+    model.save(tmp_path / "model.zip")
+    model.get_vec_normalize_env().save(str(tmp_path / "model_vecnormalize.pkl"))
+    words = [str(tmp_path / "model.zip"), "--format", "safetensors"]
+    CliRunner().invoke(export, words, catch_exceptions=False)
+    content = (tmp_path / "model.safetensors").read_bytes()
+    size = int.from_bytes(content[:8], "little")  # read here as the format's description says
+    header, data = json.loads(content[8 : 8 + size]), content[8 + size :]
+    assert size % 8 == 0
+    assert header.pop("__metadata__")["clip_obs"] == "5.0"
+    kinds = {"F32": np.float32, "F64": np.float64}
+    read = {
+        name: np.frombuffer(data[slice(*one["data_offsets"])], kinds[one["dtype"]]).reshape(one["shape"])
+        for name, one in header.items()
+    }
+    np.testing.assert_array_equal(read.pop("normalize.mean"), model.get_vec_normalize_env().obs_rms.mean)  # type: ignore[union-attr]
+    read.pop("normalize.var")
+    other = make(PPO)
+    other.policy.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in read.items()})
+    seen = model.observation_space.sample()
+    np.testing.assert_array_equal(
+        other.predict(seen, deterministic=True)[0], model.predict(seen, deterministic=True)[0]
+    )
+    refused = CliRunner().invoke(export, [*words, "--flat"])
+    assert "not for safetensors" in str(refused.exception)
