@@ -65,8 +65,8 @@ def export(
     would run code is refused, unless it was made here: see --trust.
     """
     if written == "safetensors":
-        given = {"url": url, "policy": policy, "stochastic": stochastic, "flat": flat, "tolerance": tolerance}
-        if name := next((name for name, value in given.items() if value), None):
+        others = {"url": url, "policy": policy, "stochastic": stochastic, "flat": flat, "tolerance": tolerance}
+        if name := next((name for name, value in others.items() if value), None):
             raise WrongCommandLine("not for safetensors, which hold weights alone", field=name, cure="leave it out")
         _weights(model_in(model), vecnormalize, output, algo)
         return
