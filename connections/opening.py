@@ -14,6 +14,7 @@ from ue_rl.connections.shm.upgrade import UpgradeRefused
 from ue_rl.connections.tcp.connection import MultiTcpConnection, SingleTcpConnection, go_on, open_tcp
 from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.errors import ConfigurationError
+from ue_rl.security.guard import Guard
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -29,6 +30,7 @@ def open_engine(
     spin_us: float | None = None,
     compiled: bool | None = None,
     nul_terminated: bool | None = None,
+    guard: Guard | None = None,
     **options: Any,
 ) -> MultiTcpConnection | SingleTcpConnection | SharedMemoryConnection:
     """A connected transport to the engine that listens on host:port.
@@ -39,6 +41,7 @@ def open_engine(
         channel: see TcpConnection. Naming one means TCP where `transport` is "auto".
         spin_us: see SharedMemoryConnection. compiled: see ue_rl.wire.Codec; for text only.
         nul_terminated: see TcpConnection; for text only.
+        guard: TLS and token of this side. With TLS it is text.
         options: timeout, connect_timeout, wait.
 
     Raises:
@@ -49,19 +52,24 @@ def open_engine(
         raise ConfigurationError(
             "no such transport", field="transport", expected=" or ".join(TRANSPORTS), got=transport
         )
+    if guard is not None and guard.tls is not None:
+        if transport == "shm":
+            what = "shared memory needs no TLS, and its sockets have none"
+            raise ConfigurationError(what, field="transport", expected="'auto' or 'tcp' with tls://", got=transport)
+        transport = "tcp"
     if transport == "shm":
         if channel != "auto":
             raise ConfigurationError(
                 "a channel is a wiring of TCP", field="channel", expected="'auto' with transport='shm'", got=channel
             )
-        connection = SharedMemoryConnection(engine=(host, port), spin_us=spin_us, **options)
+        connection = SharedMemoryConnection(engine=(host, port), guard=guard, spin_us=spin_us, **options)
         connection.connect()
         return connection
-    text = {**options, "channel": channel, "compiled": compiled, "nul_terminated": nul_terminated}
+    text = {**options, "channel": channel, "compiled": compiled, "nul_terminated": nul_terminated, "guard": guard}
     if transport == "tcp" or channel != "auto":
         return open_tcp(host, port, **text)
     probe = MultiTcpConnection(host, port, **text)  # checks the options before anything is dialled
-    link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait)
+    link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait, guard)
     refused = ""
     if spec.shm is not None:
         try:

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS.parent), os.e
 # into a folder of its own (PYTHONPYCACHEPREFIX): Python would look there for torch's bytecode, too, and compile it.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), "ue_rl-tests-config")  # nobody's own key
 os.environ.setdefault("RAY_ADDRESS", "local")  # else ray.init() would join the cluster of another worker's test
 os.environ["MONO_DISABLE_SHARED_AREA"] = "1"  # a mono that is killed would leave its counters in /dev/shm
 

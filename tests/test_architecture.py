@@ -45,7 +45,7 @@ LIBRARIES = {
     "sb3_contrib": "ue_rl/agents/ ue_rl/training/",
     "stable_baselines3": "inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/envs/ ue_rl/saving/ ue_rl/training/",
     "starlette": "bridges/mcp/ bridges/openenv/ bridges/serving/ ue_rl/arena/",
-    "torch": "inference/export/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ ue_rl/training/",
+    "torch": "inference/export/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ ue_rl/security/ ue_rl/training/",
     "uvicorn": "bridges/serving/",
     "yaml": "ue_rl/arena/ ue_rl/training/",
 }  # fmt: skip

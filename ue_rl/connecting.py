@@ -1,6 +1,7 @@
 """`connect(url)`: from an address to a VecEnv. Beside the command line the one place where core and rooms meet.
 
 tcp://HOST:PORT    the engine's text protocol; upgraded to shared memory where both sides can (transport="auto")
+tls://HOST:PORT    the same text within TLS
 shm://NAME         an engine's shared memory, by name or by the path of a file; shm:// alone: $LUCKY_SHM_NAME
 grpc://HOST:PORT   sessions of a game (`ue-rl sessions`), as many as num_envs says
 
@@ -10,6 +11,7 @@ Behind a "?" stand options of the connection: tcp://HOST:PORT?channel=per-env (u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +20,7 @@ from ue_rl.carriers.base import BaseTransport
 from ue_rl.connections import SharedMemoryConnection, open_engine
 from ue_rl.engines.url_engine import UrlEngine
 from ue_rl.errors import ConfigurationError
+from ue_rl.security.guard import Guard
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.transport import closed_if_it_fails
 
@@ -32,9 +35,17 @@ if TYPE_CHECKING:
     from ue_rl.launching.engine import LaunchedEngine
 
 
-def _dial_tcp(place: str, transport: str, **options: Any) -> BaseTransport:
+_GUARDED = ("token_file", "ca", "cert", "key")  # what a Guard is made of
+
+
+def _dial_tcp(place: str, transport: str, tls: bool = False, **options: Any) -> BaseTransport:
     host, port = split_place(place)
-    return open_engine(host, port, transport=transport, **options)
+    files = {name: options.pop(name) for name in _GUARDED if name in options}
+    if not tls and any(files.get(name) for name in _GUARDED[1:]):
+        raise ConfigurationError(
+            "certificates are for TLS", field="ca, cert, key", got=f"tcp://{place}", cure=f"dial tls://{place}"
+        )
+    return open_engine(host, port, transport=transport, guard=Guard.of(tls=tls, **files), **options)
 
 
 def _dial_shm(place: str, transport: str, **options: Any) -> BaseTransport:
@@ -42,7 +53,7 @@ def _dial_shm(place: str, transport: str, **options: Any) -> BaseTransport:
         raise ConfigurationError(
             "this address is shared memory", field="transport", expected="transport='auto' or 'shm'", got=transport
         )
-    for name in ("compiled", "nul_terminated"):  # of text only
+    for name in ("compiled", "nul_terminated", *_GUARDED):  # of text only; here the file's permissions guard
         options.pop(name, None)
     return SharedMemoryConnection.attach(place or None, **options)
 
@@ -50,6 +61,9 @@ def _dial_shm(place: str, transport: str, **options: Any) -> BaseTransport:
 def _dial_grpc(place: str, transport: str, **options: Any) -> BaseTransport:
     if transport != "auto" or options.pop("channel", "auto") != "auto":
         raise ConfigurationError("this address is gRPC", field="transport", expected="'auto'", got=transport)
+    if any(options.pop(name, None) for name in _GUARDED):
+        what = "sessions over gRPC have neither tokens nor TLS of their own"
+        raise ConfigurationError(what, field=", ".join(_GUARDED), cure="put them behind a proxy that has")
     for name in ("compiled", "nul_terminated"):  # of text only
         options.pop(name, None)
     with named_if_missing("grpc://"):
@@ -73,10 +87,14 @@ class Carrier(NamedTuple):
 
 
 _DEADLINES = ("timeout", "connect_timeout", "wait")
-_TCP = ("transport", "channel", "nul_terminated", *_DEADLINES)
+_TCP = ("transport", "channel", "nul_terminated", "token_file", *_DEADLINES)
+_TLS = ("channel", "nul_terminated", *_GUARDED, *_DEADLINES)
 _GRPC = ("num_envs", "ticks", *_DEADLINES)
 CARRIERS = {
     "tcp": Carrier(Scheme("tcp://HOST:PORT", "tcp://127.0.0.1:7777", host_and_port, _TCP), _dial_tcp),
+    "tls": Carrier(
+        Scheme("tls://HOST:PORT", "tls://10.0.0.5:7777?ca=ours.pem", host_and_port, _TLS), partial(_dial_tcp, tls=True)
+    ),
     "shm": Carrier(Scheme("shm://NAME", "shm://arena", str, _DEADLINES), _dial_shm),
     "grpc": Carrier(Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, _GRPC), _dial_grpc),
 }
@@ -167,6 +185,8 @@ def connect(
             engine listens. connect_timeout=None: seconds that the handshake may take. channel="auto": one socket for
             all envs ("shared") or one for each ("per_env"). nul_terminated=None: send a NUL byte after each line; None:
             only to the Unreal plugin's SINGLE and RLBASE. compiled=None: use the compiled codec where it is there.
+            token_file=None: a secret of both sides (docs/security.md). Of tls://: ca=None, cert=None, key=None: PEM
+            files: whom to trust instead of the system's list, and what this side shows.
             Of gRPC: num_envs=1: sessions, each an env. game=None: the one that is served. ticks=1: of each step.
             Of engines that are lost (docs/engines.md): reconnect=0.0: seconds to dial a lost engine again; 0: its loss
             is raised. restarts="10/60s": how often within how long, for each engine. on_change=None: called with each

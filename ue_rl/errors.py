@@ -2,6 +2,7 @@
 
     UeRlError
     ├── ConfigurationError          a wrong argument or option           (also a ValueError)
+    │   └── UntrustedFile           a file of unknown origin would run something, or is built to do harm
     ├── MissingPackage              what was asked for needs a package that is not installed  (also an ImportError)
     ├── TransportError              the way to the engine is broken
     │   ├── EngineUnreachable       nobody listens, or the host is unknown   (also a ConnectionError)
@@ -17,6 +18,7 @@
     │   └── ConnectionUnusable      used after close() or after a failure
     ├── ProtocolError               the peer sent something that docs/protocol.md does not allow
     │   ├── HandshakeError          the CONFIG line is missing or malformed, or its values are not allowed
+    │   │   └── AccessRefused       no token, a wrong one, or no TLS that both sides accept
     │   ├── MalformedMessage        an unparsable number, a missing or repeated field, a broken row
     │   ├── LineTooLong             no newline within the limit
     │   ├── WrongCount              a vector with too few or too many numbers
@@ -162,6 +164,10 @@ class ConfigurationError(UeRlError, ValueError):
     _fault = "caller"
 
 
+class UntrustedFile(ConfigurationError):
+    """A file of unknown origin would run something, or is built to do harm (docs/security.md)."""
+
+
 class MissingPackage(UeRlError, ModuleNotFoundError):
     """What was asked for needs a package that is not installed."""
 
@@ -236,6 +242,12 @@ class HandshakeError(ProtocolError):
     """The CONFIG line is missing or malformed, or its values are not allowed together or by this library."""
 
     _fault = "engine"
+
+
+class AccessRefused(HandshakeError):
+    """One side does not let the other in: no token or a wrong one, or no TLS that both accept (docs/security.md)."""
+
+    _fault = "caller"
 
 
 class MalformedMessage(ProtocolError):

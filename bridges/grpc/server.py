@@ -14,7 +14,8 @@ from grpc_reflection.v1alpha import reflection
 from ue_rl.bridges.grpc.service import SessionService
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.thread import LoopServer
-from ue_rl.sessions.limits import SERVICE, server_options
+from ue_rl.security.doors import warn_if_open
+from ue_rl.sessions.limits import MAX_CALLS, SERVICE, server_options
 from ue_rl.sessions.sessions_pb2_grpc import add_SessionsServicer_to_server
 
 _GRACE = 1.0  # seconds that requests under way have when the server closes
@@ -36,7 +37,8 @@ def serve(pool: SessionPool, host: str = "127.0.0.1", port: int = 0, *, stalled_
 async def _serve(
     pool: SessionPool, host: str, port: int, stalled_after: float, ready: Callable[[str], None], stop: asyncio.Event
 ) -> None:
-    server = aio.server(options=server_options())
+    warn_if_open(host)
+    server = aio.server(options=server_options(), maximum_concurrent_rpcs=MAX_CALLS)
     add_SessionsServicer_to_server(SessionService(pool, stalled_after), server)
     healthy = health.aio.HealthServicer()  # type: ignore[attr-defined]
     add_HealthServicer_to_server(healthy, server)

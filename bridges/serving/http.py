@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from ue_rl.bridges.serving.thread import LoopServer
+from ue_rl.security.doors import warn_if_open
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
+MOST_CONNECTIONS = 4096
 _MESSAGE = 16 * 2**20  # bytes of one WebSocket message
 _PING = (
     10.0  # seconds between signs of life, and for the answer: a client that is gone without a word loses its session
@@ -22,17 +24,18 @@ _PING = (
 
 
 def serve_app(
-    app: Starlette, host: str, port: int, name: str, path: str = "", connections: int | None = None
+    app: Starlette, host: str, port: int, name: str, path: str = "", connections: int = MOST_CONNECTIONS
 ) -> LoopServer:
     """Serves `app`; returns when it listens.
 
     Args:
         port: 0 takes a free one. name: of the thread. path: behind the address in `url`.
-        connections: how many at once; more are answered 503. None: any number.
+        connections: how many at once; more are answered 503.
 
     Raises:
         OSError: the address cannot be listened on.
     """
+    warn_if_open(host)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=128)
     # what it accepts inherits this; asyncio sets it itself only where a socket says that its protocol is TCP
@@ -48,7 +51,7 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(
-    app: Any, listener: socket.socket, url: str, connections: int | None, ready: Callable[[str], None],
+    app: Any, listener: socket.socket, url: str, connections: int, ready: Callable[[str], None],
     stop: asyncio.Event,
 ) -> None:  # fmt: skip
     config = uvicorn.Config(

@@ -40,6 +40,8 @@ class Attendance:
 
     def add(self, connection: Connection) -> None:
         """One more to read."""
+        if connection.encrypted:
+            self._poller = None
         if self._poller is not None:
             self._by_fd[connection.fd] = connection
             self._poller.register(connection.fd, select.POLLIN)

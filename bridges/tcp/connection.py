@@ -37,6 +37,7 @@ class Connection(asyncio.Protocol):
         gone: closed. heard: something came.
         clogged: the other side does not read what it was sent. detached: the socket was given away.
         since: when it was accepted, time.monotonic() seconds. fd: its descriptor.
+        encrypted: it speaks TLS: what is on its descriptor is not what was said.
         told: it came while somebody else was served: the first connection of a trainer that waits.
     """
 
@@ -58,6 +59,7 @@ class Connection(asyncio.Protocol):
         self.told = False
         self.since = time.monotonic()
         self.fd = -1
+        self.encrypted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
@@ -67,6 +69,7 @@ class Connection(asyncio.Protocol):
         if peer:
             self.host, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
         sock = transport.get_extra_info("socket")
+        self.encrypted = transport.get_extra_info("ssl_object") is not None
         if sock is not None:
             self.fd = sock.fileno()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

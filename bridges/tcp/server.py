@@ -23,7 +23,7 @@ from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.bridges.turns import Host
 from ue_rl.errors import ConfigurationError
-from ue_rl.system.listening import listen
+from ue_rl.security.doors import Doorway, listen
 from ue_rl.wire.limits import require_lines
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class BridgeServer(Host):
         port: 0 takes a free one, see `.port`.
         tick_rate: ticks per second, in real time, in inference mode too; None: as fast as requests come, and none in
             inference mode, where the game calls the bridge's `update_rl`.
-        upgrader: offers every trainer another carrier (bridges/tcp/session.py); None: text only.
+        upgrader: offers every trainer another carrier (bridges/tcp/session.py); None: text only, as with TLS.
+        doorway: asks for a token, and speaks TLS; None: neither.
 
     Raises:
         ConfigurationError: an invalid tick rate or port. OSError from `start`: the address cannot be listened on.
@@ -61,13 +62,15 @@ class BridgeServer(Host):
         *,
         tick_rate: float | None = None,
         upgrader: Upgrader | None = None,
+        doorway: Doorway | None = None,
     ) -> None:
         if not 0 <= port <= 65535:
             raise ConfigurationError("no such port", field="port", expected="0 to 65535", got=port)
         super().__init__(bridge, tick_rate, _log)
         self.host = host
         self._asked_port = port
-        self._upgrader = upgrader
+        self._doorway = doorway
+        self._upgrader = None if doorway is not None and doorway.tls is not None else upgrader
         self._server: asyncio.Server | None = None
         self._port: int | None = None
         self._session: EngineSession | None = None
@@ -93,7 +96,8 @@ class BridgeServer(Host):
     def url(self) -> str:
         """What a trainer connects to."""
         host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"tcp://[{host}]:{self.port}" if ":" in host else f"tcp://{host}:{self.port}"
+        scheme = "tls" if self._doorway is not None and self._doorway.tls is not None else "tcp"
+        return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
 
     async def start(self) -> None:
         """Listens."""
@@ -113,7 +117,8 @@ class BridgeServer(Host):
         try:
             told = self.connection_made, self.data_received, self.connection_lost, self.clogging_changed
             backlog = max(128, self.bridge.num_envs + 8)
-            self._server, self._port = await listen(lambda: Connection(*told), self.host, self._asked_port, backlog)
+            address = self.host, self._asked_port
+            self._server, self._port = await listen(lambda: Connection(*told), *address, backlog, self._doorway)
             self.bridge.start_training()
         except BaseException:
             await self.close()

@@ -39,6 +39,7 @@ from ue_rl.connections.shm.waiting import EngineWatch, bad_state, unasked
 from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.connections.tcp.link import Link
 from ue_rl.errors import UeRlError, UnsupportedByEngine
+from ue_rl.security.guard import Guard
 from ue_rl.shm.bell import ASKED, NOT_OURS, Bell
 from ue_rl.shm.header import ANSWERED_SEQ, CLIENT_PID
 from ue_rl.shm.memory import StepMemory
@@ -58,7 +59,7 @@ class SharedMemoryConnection(BaseTransport):
     Args:
         name: of the segment, or the path of a file; None: the environment variable LUCKY_SHM_NAME.
         engine: (host, port) where an engine listens that offers shared memory in its handshake; then no `name`.
-        timeout, connect_timeout, wait: see BaseTransport.
+        guard: token of this side, for `engine`. timeout, connect_timeout, wait: see BaseTransport.
         spin_us: microseconds to spin before blocking while waiting for an answer; None: see ue_rl/system/spin.py.
 
     Attributes:
@@ -82,13 +83,14 @@ class SharedMemoryConnection(BaseTransport):
         name: str | None = None,
         *,
         engine: tuple[str, int] | None = None,
+        guard: Guard | None = None,
         timeout: float = 30.0,
         connect_timeout: float | None = None,
         wait: float = 0.0,
         spin_us: float | None = None,
     ) -> None:
         super().__init__(timeout, connect_timeout, wait)
-        self._engine, self.name = engine, name
+        self._engine, self._guard, self.name = engine, guard, name
         self._spin_us = spin_us
         self._held = Held(weakref.WeakMethod(self.fail))
         weakref.finalize(self, self._held.let_go)  # where nobody calls close()
@@ -360,7 +362,7 @@ class SharedMemoryConnection(BaseTransport):
             wait_until = time.monotonic() + self.wait
             memory = self._map(attach.open_segment(self.name, self.wait), wait_until=wait_until)
             return self._begin(attach.spec_of(memory), None)
-        link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait)
+        link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait, self._guard)
         try:
             return self._take_offer(link, spec)
         except BaseException as error:

@@ -36,6 +36,7 @@ from ue_rl.errors import (
     UnexpectedMessage,
     UnsupportedByEngine,
 )
+from ue_rl.security.guard import Guard
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
 from ue_rl.wire.calls import PICTURE_LIMIT
@@ -59,6 +60,7 @@ class TcpConnection(BaseTransport):
             RLBASE: the deployed plugin reads those into memory that it does not clear (docs/unreal.md). None: where the
             handshake may be the plugin's, which names no CHANNEL. Others, whose readers are right, get none.
         timeout, connect_timeout, wait: see BaseTransport. compiled: see ue_rl.wire.Codec.
+        guard: TLS and token of this side; None: neither.
 
     Attributes:
         in_use: a call uses the sockets, and closes them itself where the connection is `dropped` meanwhile; see `used`.
@@ -82,8 +84,10 @@ class TcpConnection(BaseTransport):
         wait: float = 0.0,
         compiled: bool | None = None,
         nul_terminated: bool | None = None,
+        guard: Guard | None = None,
     ) -> None:
         super().__init__(timeout, connect_timeout, wait)
+        self._guard = guard
         if channel not in CHANNELS:
             raise ConfigurationError("no such channel", field="channel", expected=" or ".join(CHANNELS), got=channel)
         if not 0 < port < 65_536:
@@ -102,7 +106,7 @@ class TcpConnection(BaseTransport):
     # -- opening
 
     def _open(self) -> EnvSpec:
-        self._admin, spec = self._greeted or shake_hands(self.host, self.port, self.connect_timeout, self.wait)
+        self._admin, spec = self._greeted or self._shake_hands()
         self.handshake = self._admin.greeting
         if spec.env_type not in self._types:
             raise HandshakeError(
@@ -128,6 +132,9 @@ class TcpConnection(BaseTransport):
         self._wiring = self._choose(self._admin, spec)
         return spec
 
+    def _shake_hands(self) -> tuple[Link, EnvSpec]:
+        return shake_hands(self.host, self.port, self.connect_timeout, self.wait, self._guard)
+
     def _choose(self, admin: Link, spec: EnvSpec) -> Wiring:
         """The caller's channel wins, else the handshake's, else env sockets with a fall-back to the shared channel."""
         wanted = self.channel
@@ -145,8 +152,9 @@ class TcpConnection(BaseTransport):
         links = []
         if wanted != "shared":
             links = open_env_links(
-                self.host, self.port, spec, self._codec.max_line, self.connect_timeout, fall_back=wanted == "auto"
-            )
+                self.host, self.port, spec, self._codec.max_line, self.connect_timeout, fall_back=wanted == "auto",
+                guard=self._guard,
+            )  # fmt: skip
         if links:
             if "ERROR" in spec.features:  # of version 1.1: these are env sockets, and no port probes
                 for link in links:
@@ -161,6 +169,8 @@ class TcpConnection(BaseTransport):
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
         facts = {"address": f"{self.host}:{self.port}", "transport": "tcp"}
+        if self._guard is not None and self._guard.tls is not None:
+            facts["transport"] = "tcp with tls"
         if self._spec is not None and self._wiring is not None:
             facts["protocol"] = f"version {self._spec.version}" if self._spec.version else "deployed plugin (version 0)"
             facts |= {"kernels": self._codec.kernels, "wiring": self._wiring.name}
@@ -242,6 +252,7 @@ class TcpConnection(BaseTransport):
         mine = [each for each in transports if isinstance(each, TcpConnection)]
         wirings = [each._wiring for each in mine if isinstance(each._wiring, SharedWiring) and not each._nuls]
         plain = all(each.codec.kernels == "compiled" and not each.spec.groups for each in mine)
+        plain = plain and not any(link.encrypted for each in mine for link in each._links())
         if os.name != "posix" or not plain or buffers.masks.size or len(wirings) != len(transports):
             return None
         return TextTogether(mine, wirings, buffers)
@@ -446,7 +457,7 @@ def open_tcp(host: str, port: int, **options: Any) -> MultiTcpConnection | Singl
         ConfigurationError: an invalid argument. Also what Transport.connect raises.
     """
     probe = MultiTcpConnection(host, port, **options)  # checks the options before anything is dialled
-    return go_on(*shake_hands(host, port, probe.connect_timeout, probe.wait), host, port, **options)
+    return go_on(*probe._shake_hands(), host, port, **options)
 
 
 def go_on(link: Link, spec: EnvSpec, host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:

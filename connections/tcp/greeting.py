@@ -6,7 +6,16 @@ import contextlib
 import time
 
 from ue_rl.connections.tcp.link import UNFINISHED, Link, dial
-from ue_rl.errors import EngineBusy, EngineDisconnected, EngineTimeout, EngineUnreachable, HandshakeError, UeRlError
+from ue_rl.errors import (
+    AccessRefused,
+    EngineBusy,
+    EngineDisconnected,
+    EngineTimeout,
+    EngineUnreachable,
+    HandshakeError,
+    UeRlError,
+)
+from ue_rl.security.guard import Guard
 from ue_rl.spec import EnvSpec
 from ue_rl.wire import MAX_HANDSHAKE, decode_handshake
 from ue_rl.wire.notices import ended_by, notice_of
@@ -22,20 +31,26 @@ _REDIAL = 30.0
 _ACCEPT_SECONDS = 0.1  # the deployed plugin takes one connection in so many, and answers none before all are there
 
 
-def shake_hands(host: str, port: int, timeout: float, wait: float = 0.0) -> tuple[Link, EnvSpec]:
+def shake_hands(
+    host: str, port: int, timeout: float, wait: float = 0.0, guard: Guard | None = None
+) -> tuple[Link, EnvSpec]:
     """The first connection and what the engine said on it.
 
     Args:
         timeout: seconds for connecting and, again, for the CONFIG line. wait: keep trying this many seconds while
             nobody listens or the engine says nothing, and wait this long for a turn where another trainer is served.
+        guard: TLS and token of this side.
 
     Raises:
-        EngineUnreachable, EngineBusy, EngineTimeout, EngineDisconnected, HandshakeError.
+        AccessRefused, EngineUnreachable, EngineBusy, EngineTimeout, EngineDisconnected, HandshakeError.
     """
     wait_until = time.monotonic() + wait
     while True:
         now = time.monotonic()
-        link = Link(dial(host, port, now + timeout, wait=max(wait_until - now, 0.0)), MAX_HANDSHAKE)
+        sock = dial(host, port, now + timeout, wait=max(wait_until - now, 0.0))
+        if guard is not None:
+            sock = guard(sock, host, port, time.monotonic() + timeout)
+        link = Link(sock, MAX_HANDSHAKE)
         patience = max(timeout, min(wait_until - now, _REDIAL))
         try:
             return link, _handshake(link, patience, wait_until)
@@ -61,10 +76,19 @@ def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
         except (EngineTimeout, EngineDisconnected) as error:
             if busy is not None and error.field != "ERROR":
                 raise busy from None
+            if link.encrypted and isinstance(error, EngineDisconnected) and error.field != "ERROR":
+                raise AccessRefused(
+                    "the engine ended TLS before it said anything", got=error.got,
+                    cure="it may ask for a certificate: tls://HOST:PORT?cert=FILE&key=FILE; its log says why",
+                ) from error  # fmt: skip
             raise
         line = bytes(link.lines.data[start:end])
         notice = notice_of(line)
         if notice is None:
+            if line[:5] == b"AUTH=":
+                raise AccessRefused(
+                    "the engine asks for a token", field="token_file", cure="give its file: --token-file, token_file="
+                )
             spec = decode_handshake(line)
             link.greeting = line.decode("ascii").strip()
             return spec
@@ -111,7 +135,7 @@ def accept_seconds(spec: EnvSpec) -> float:
 
 
 def open_env_links(
-    host: str, port: int, spec: EnvSpec, max_line: int, timeout: float, *, fall_back: bool
+    host: str, port: int, spec: EnvSpec, max_line: int, timeout: float, *, fall_back: bool, guard: Guard | None = None
 ) -> list[Link]:
     """Opens the env sockets in order; none where the listener refuses the first and `fall_back`."""
     links: list[Link] = []
@@ -119,7 +143,8 @@ def open_env_links(
     deadline = time.monotonic() + timeout + accept_seconds(spec)
     try:
         for env in range(count):
-            links.append(Link(dial(host, port, deadline), max_line))
+            sock = dial(host, port, deadline)
+            links.append(Link(sock if guard is None else guard(sock, host, port, deadline), max_line))
             if env % 4 == 3:
                 # Engines let about 8 connections wait to be accepted; one too many is tried again a second later.
                 time.sleep(1e-4)

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable, LineTooLong, printable, shorten
+from ue_rl.security.tls import why
 from ue_rl.system.compiled import load
 from ue_rl.system.keepalive import notice_dead_peer
 from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
@@ -42,6 +43,7 @@ class Link:
     Attributes:
         greeting: the handshake as the engine sent it, where it came here.
         number: that of the last request sent here (FEATURES=SEQ); 0: none had one.
+        encrypted: it speaks TLS.
     """
 
     def __init__(self, sock: socket.socket, max_line: int) -> None:
@@ -58,7 +60,10 @@ class Link:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, _timeval(TCP_SLICE_MS / 1000))
 
-        fast = getattr(load("kernels"), "receive", None) if os.name == "posix" else None
+        self.encrypted = hasattr(sock, "pending")  # by Python's ssl: its descriptor holds what only that can read
+        if self.encrypted:
+            sock.settimeout(TCP_SLICE_MS / 1000)  # with the options above a read would begin again, and block for ever
+        fast = getattr(load("kernels"), "receive", None) if os.name == "posix" and not self.encrypted else None
         if fast is None:
             self._receive: Callable[[memoryview], int] = sock.recv_into
         else:
@@ -129,15 +134,19 @@ class Link:
         """Has the peer sent more than was read? Looks without waiting."""
         if len(self.lines):
             return True
+        before = self.sock.gettimeout()
         self.sock.setblocking(False)
         try:
+            if self.encrypted:  # what is on the socket may be TLS's own: it is read
+                self.lines.received(self.sock.recv_into(self.lines.space()))
+                return bool(len(self.lines))
             return bool(self.sock.recv(1, socket.MSG_PEEK))
         except OSError as error:
             if not _would_block(error):  # the next send or receive fails, too
                 self.failed(error.errno or 0)
             return False
         finally:
-            self.sock.setblocking(True)
+            self.sock.settimeout(before)
 
     def failed(self, number: int) -> None:
         """Its socket failed so where others received from it: the system says it only once."""
@@ -186,6 +195,8 @@ class Link:
         if ended is not None:
             return ended
         error = self._broken or error
+        if error is not None and self.encrypted and hasattr(error, "reason"):
+            return EngineDisconnected(f"TLS ended: {why(error)}", got=str(error))
         if error is not None and error.errno in _NO_WAY:
             return EngineDisconnected(
                 "the engine's machine does not answer any more",
@@ -236,6 +247,8 @@ def engine_late(waiting: list[int], total: int, timeout: float, got: str, why: s
 
 def readable(links: Sequence[Link]) -> Callable[[], bool]:
     """A function that says, without waiting and in one system call, whether any of `links` has something to read."""
+    if any(link.encrypted for link in links):
+        return lambda: any([link.has_stray_data() for link in links])
     fds = [link.sock.fileno() for link in links]
     if hasattr(select, "poll"):
         poller = select.poll()
@@ -249,7 +262,7 @@ def _would_block(error: OSError) -> bool:
     """Nothing came, or went, within a slice. ETIMEDOUT says so on Windows alone: elsewhere the peer was given up."""
     if isinstance(error, TimeoutError):
         return error.errno != errno.ETIMEDOUT or sys.platform == "win32"
-    return isinstance(error, BlockingIOError)
+    return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
 def _timeval(seconds: float) -> bytes | int:

@@ -121,7 +121,8 @@ class PerEnvWiring:
         self._readable = readable(links)
         self._codec, self._buffers = codec, buffers
         self._fields = UnknownFields(codec.spec)
-        self._fast = load("kernels") if codec.kernels == "compiled" and os.name == "posix" else None
+        by_descriptor = codec.kernels == "compiled" and os.name == "posix" and not any(link.encrypted for link in links)
+        self._fast = load("kernels") if by_descriptor else None
         self._fds = np.array([link.sock.fileno() for link in links], np.int32)
         self._fill = np.zeros(len(links), np.int32)
         self._stride = min(64 + 16 * (codec.spec.obs_size + 3), codec.max_env_line)

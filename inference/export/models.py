@@ -1,7 +1,6 @@
 """Models and statistics from their files: model.zip and the pickle of VecNormalize.
 
-Both hold pickled objects, as Stable-Baselines3 writes them: load only files that you trust, as with SB3 itself.
-Nothing that comes over a wire ever gets here.
+Both hold pickled objects, as Stable-Baselines3 writes them: ue_rl/security/trust.py loads those of strangers as data.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import pickle
 import zipfile
 from collections.abc import Iterator
 from importlib import import_module
@@ -21,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
-from ue_rl.errors import ExportError
+from ue_rl.errors import ExportError, UntrustedFile
 from ue_rl.inference.export.observations import Leaf
 from ue_rl.inference.export.policies import ALGORITHMS
+from ue_rl.security.trust import load_model, load_pickle
 from ue_rl.system.files import require_file
 
 logger = logging.getLogger(__name__)
@@ -67,7 +66,9 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
     except ImportError as error:
         raise ExportError(f"{name} needs sb3-contrib", cure="install it with: pip install sb3-contrib") from error
     try:
-        return getattr(library, name).load(path, device="cpu")
+        return load_model(getattr(library, name), path, device="cpu")
+    except UntrustedFile:
+        raise
     except Exception as error:  # unpickling can raise anything
         raise ExportError(
             f"{path} could not be loaded as {name}",
@@ -121,8 +122,9 @@ def load_vec_normalize(source: VecNormalize | str | PathLike[str] | None) -> Vec
         return source
     try:
         require_file(source)
-        with Path(source).open("rb") as file:
-            found = pickle.load(file)
+        found = load_pickle(Path(source))
+    except UntrustedFile:
+        raise
     except Exception as error:  # unpickling can raise anything
         raise ExportError(
             f"{source} cannot be read as VecNormalize statistics",

@@ -24,7 +24,7 @@ from ue_rl.errors import ConfigurationError, InferenceError, UeRlError
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.engine import PARTING, Ask, Engine
-from ue_rl.system.listening import listen
+from ue_rl.security.doors import Doorway, listen
 
 _log = logging.getLogger("ue_rl.inference.server.server")
 _SAY_AGAIN = 60.0  # seconds after which a lasting lack of descriptors is said again
@@ -44,6 +44,7 @@ class PolicyServer:
         hello_timeout: seconds until the first line must have come.
         write_timeout: seconds that an engine may leave its answers unread, once they fill the way to it.
         reload_interval: seconds between two checks of the model's file.
+        doorway: asks for a token, and speaks TLS; None: neither.
 
     Attributes:
         engines: connected now. requests: observations answered so far, in `batches` calls. dropped: connections closed
@@ -65,7 +66,9 @@ class PolicyServer:
         hello_timeout: float = 10.0,
         write_timeout: float = 10.0,
         reload_interval: float = 1.0,
+        doorway: Doorway | None = None,
     ) -> None:
+        self._doorway = doorway
         for name, value, low in (
             ("max_batch", max_batch, 1), ("max_wait", max_wait, 0), ("max_engines", max_engines, 1),
             ("hello_timeout", hello_timeout, 1e-3), ("write_timeout", write_timeout, 1e-3),
@@ -103,7 +106,7 @@ class PolicyServer:
         self.loop = asyncio.get_running_loop()
         self.closing = False
         self._said_full = -_SAY_AGAIN
-        self._server, _ = await listen(lambda: Engine(self), self.host, self._asked_port, backlog=512)
+        self._server, _ = await listen(lambda: Engine(self), self.host, self._asked_port, 512, self._doorway)
         self._handler_before = self.loop.get_exception_handler()
         self.loop.set_exception_handler(self._on_error)
         self._follower = self.loop.create_task(self._follow())

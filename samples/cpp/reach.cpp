@@ -1,7 +1,7 @@
 // reach: an engine to train on and to measure with; the game is reach_game.hpp.
 //
 //   reach [--port 7777] [--num-envs 8] [--obs-size 6] [--cost-us 0] [--max-steps 60] [--seed 0]
-//         [--shm] [--shm-name NAME] [--per-env] [--heuristic EPISODES]
+//         [--shm] [--shm-name NAME] [--token-file FILE] [--per-env] [--heuristic EPISODES]
 //
 // --shm offers shared memory over TCP, --shm-name serves shm://NAME instead. --per-env takes the callbacks for single
 // envs, to compare. --cost-us: microseconds that a step of all envs costs besides.
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #define UE_RL_BRIDGE_IMPLEMENTATION
@@ -22,7 +23,7 @@ namespace {
 struct Settings : reach::Settings {
     int port = 7777, heuristic = 0;
     bool shm = false, per_env = false;
-    std::string shm_name;
+    std::string shm_name, token;
 };
 
 ue_rl::Server* running = nullptr;
@@ -39,6 +40,9 @@ bool read_settings(int count, char** arguments, Settings& settings) {
             settings.per_env = true;
         } else if (name == "--shm-name" && i + 1 < count) {
             settings.shm_name = arguments[++i];
+        } else if (name == "--token-file" && i + 1 < count) {
+            std::ifstream file(arguments[++i]);
+            if (!(file >> settings.token)) return false;
         } else if (i + 1 < count) {
             const char *text = arguments[++i], *end = text + std::strlen(text);
             std::int64_t value = 0;
@@ -65,6 +69,7 @@ int serve(ue_rl::Bridge& bridge, const Settings& settings) {
     options.port = settings.port;
     options.shared_memory = settings.shm;
     options.shm_name = settings.shm_name;
+    options.token = settings.token;
     int left = settings.heuristic;
     if (left) {
         options.heuristic = [](const ue_rl::AgentView& view, float* action) {  // towards the target, and not too fast
@@ -96,7 +101,7 @@ int main(int count, char** arguments) {
         std::fprintf(
             stderr,
             "usage: reach [--port N] [--num-envs N] [--obs-size N] [--cost-us N] [--max-steps N] [--seed N] [--shm] "
-            "[--shm-name NAME] [--per-env] [--heuristic EPISODES]\n");
+            "[--shm-name NAME] [--token-file FILE] [--per-env] [--heuristic EPISODES]\n");
         return 2;
     }
     if (settings.per_env) {

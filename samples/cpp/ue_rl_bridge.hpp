@@ -289,6 +289,7 @@ struct Options {
     int port = 7777;                   // 0: a free one, see Server::port()
     bool shared_memory = true;         // offered to each trainer over TCP
     std::string shm_name;              // serves shm://NAME instead of TCP
+    std::string token;                 // a secret, 16 bytes or more: who does not know it is not served over TCP
     std::uint32_t ring_size = 524288;  // bytes of a command ring, a multiple of 8; used where the Spec needs one
     std::function<void(const std::string&)> log;  // gets each line of the log; without one they go to stderr
     // Heuristic mode: a person or a script plays, nobody is listened to. It writes act_size numbers for each agent.
@@ -1500,6 +1501,78 @@ inline double seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// -- tokens: docs/protocol.md, section 3
+
+inline std::string sha256(std::string text) {
+    static constexpr std::uint32_t k[64] = {
+        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+        0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+        0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+        0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+        0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+        0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+        0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+    };
+    std::uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    const std::uint64_t bits = text.size() * 8;
+    text += '\x80';
+    text.resize((text.size() + 8 + 63) / 64 * 64 - 8);
+    for (int shift = 56; shift >= 0; shift -= 8) text += static_cast<char>(bits >> shift);
+    const auto turn = [](std::uint32_t x, int by) { return x >> by | x << (32 - by); };
+    for (std::size_t at = 0; at < text.size(); at += 64) {
+        std::uint32_t w[64], s[8];
+        for (int i = 0; i < 16; i++) {
+            w[i] = 0;
+            for (int j = 0; j < 4; j++) w[i] = w[i] << 8 | static_cast<std::uint8_t>(text[at + 4 * i + j]);
+        }
+        for (int i = 16; i < 64; i++)
+            w[i] = w[i - 16] + (turn(w[i - 15], 7) ^ turn(w[i - 15], 18) ^ w[i - 15] >> 3) + w[i - 7] +
+                   (turn(w[i - 2], 17) ^ turn(w[i - 2], 19) ^ w[i - 2] >> 10);
+        std::copy(h, h + 8, s);
+        for (int i = 0; i < 64; i++) {
+            const std::uint32_t a = s[0], e = s[4];
+            const std::uint32_t one =
+                s[7] + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & s[5]) ^ (~e & s[6])) + k[i] + w[i];
+            const std::uint32_t two =
+                (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & s[1]) ^ (a & s[2]) ^ (s[1] & s[2]));
+            std::copy_backward(s, s + 7, s + 8);
+            s[4] += one, s[0] = one + two;
+        }
+        for (int i = 0; i < 8; i++) h[i] += s[i];
+    }
+    std::string out;
+    for (const std::uint32_t word : h)
+        for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(word >> shift);
+    return out;
+}
+
+inline std::string hex(View bytes) {
+    std::string out;
+    for (const char c : bytes)
+        for (const int digit : {static_cast<std::uint8_t>(c) >> 4, c & 15}) out += "0123456789abcdef"[digit];
+    return out;
+}
+
+inline std::string hmac_sha256(const std::string& key, const std::string& text) {
+    std::string inner = key.size() > 64 ? sha256(key) : key;
+    inner.resize(64);
+    std::string outer = inner;
+    for (char& c : inner) c ^= 0x36;
+    for (char& c : outer) c ^= 0x5c;
+    return sha256(outer + sha256(inner + text));
+}
+
+// The engine's proof for a trainer whose line answers the nonce rightly; "" for any other line.
+inline std::string proof_for(const std::string& token, const std::string& nonce, View line) {
+    if (line.size() != 5 + 64 + 1 + 64 || line.substr(0, 5) != "AUTH=" || line[69] != ',') return {};
+    const std::string said = nonce + ":" + std::string(line.substr(5, 64));
+    const std::string right = hex(hmac_sha256(token, "trainer:" + said));
+    int differs = 0;
+    for (std::size_t i = 0; i < 64; i++) differs |= right[i] ^ line[70 + i];
+    return differs ? std::string() : "AUTH=" + hex(hmac_sha256(token, "engine:" + said)) + "\n";
+}
+
 // One accepted socket. What is written is kept until the other side reads it.
 class Connection {
 public:
@@ -1520,7 +1593,7 @@ public:
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
-    std::string host, peer;
+    std::string host, peer, nonce;
     bool heard = false, told = false, gone = false;
     const double since = seconds();
 
@@ -2100,6 +2173,7 @@ public:
         if (options_.heuristic) return true;
         if (options_.ring_size < 4096 || options_.ring_size % 8)
             return fail("ring_size: a multiple of 8, 4096 or more, was expected");
+        if (!options_.token.empty() && options_.token.size() < 16) return fail("token: 16 bytes or more were expected");
         if (options_.shm_name.empty()) return listen();
         named_ = make_segment(options_.shm_name, error_);
         if (named_) named_->bind(states_, bridge_.layout);
@@ -2136,6 +2210,7 @@ private:
     detail::Socket listener_ = detail::no_socket;
     int port_ = 0;
     std::vector<std::unique_ptr<Connection>> session_, waiting_;  // session_[0]: the first, [i + 1]: env i's own
+    std::vector<std::unique_ptr<Connection>> outside_;            // they have not proved yet that they know the token
     Wiring wiring_ = Wiring::Unknown;
     bool means_shared_ = false, complete_ = false, paused_ = false, given_up_ = false;
     double since_ = 0, env_since_ = 0, next_look_ = 0;
@@ -2544,6 +2619,7 @@ private:
         add(listener_, false);
         for (const auto& c : session_) add(c->socket(), c->clogged());
         for (const auto& c : waiting_) add(c->socket(), c->clogged());
+        for (const auto& c : outside_) add(c->socket(), c->clogged());
         if (detail::poll_sockets(items, wait_ms) <= 0) return;
         std::size_t i = 1;
         const auto serve = [&](Connection& c, std::size_t most) {
@@ -2553,13 +2629,39 @@ private:
         };
         for (const auto& c : session_) serve(*c, std::max(bridge_.layout.max_line, detail::call_limit));
         for (const auto& c : waiting_) serve(*c, detail::call_limit);
+        for (const auto& c : outside_) serve(*c, 160);
         if (wiring_ == Wiring::Memory && !session_.empty()) session_[0]->discard();  // doorbells
         for (int more = 256; items[0].revents && more; more--) {
             sockaddr_storage address{};
             socklen_t length = sizeof address;
             const detail::Socket socket = ::accept(listener_, reinterpret_cast<sockaddr*>(&address), &length);
             if (socket == detail::no_socket) break;
-            waiting_.push_back(std::make_unique<Connection>(socket, address, length));
+            auto& crowd = options_.token.empty() ? waiting_ : outside_;
+            crowd.push_back(std::make_unique<Connection>(socket, address, length));
+            if (options_.token.empty()) continue;
+            std::uint8_t random[32];
+            detail::random_bytes(random, sizeof random);
+            crowd.back()->nonce = detail::hex(View(reinterpret_cast<const char*>(random), sizeof random));
+            crowd.back()->send("AUTH=" + crowd.back()->nonce + "\n");
+        }
+    }
+
+    // Who has proved that it knows the token waits for its turn like any other.
+    void let_in() {
+        for (std::size_t i = 0; i < outside_.size();) {
+            Connection& c = *outside_[i];
+            View line;
+            std::string proof, why;
+            if (c.next_line(line)) {
+                proof = detail::proof_for(options_.token, c.nonce, detail::trim(line));
+                if (proof.empty()) why = "its token is wrong, or it has given none";
+            } else if (c.unread().size() > 160 || detail::seconds() - c.since > 5 || i >= 64) {
+                why = "it did not prove that it knows the token";
+            }
+            if (!proof.empty()) c.send(proof), c.heard = !c.unread().empty(), waiting_.push_back(std::move(outside_[i]));
+            if (!why.empty()) c.send(detail::error_line(why)), log("a connection from " + c.peer + " was refused: " + why);
+            if (!proof.empty() || !why.empty() || c.gone) outside_.erase(outside_.begin() + static_cast<long>(i));
+            else i++;
         }
     }
 
@@ -2567,6 +2669,7 @@ private:
     void manage() {
         for (const auto& c : session_)
             if (c->gone) return end("");
+        let_in();
         drop_strangers();
         if (session_.empty() && !waiting_.empty()) begin();
         if (session_.empty()) return;

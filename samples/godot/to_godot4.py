@@ -36,6 +36,11 @@ RULES = (
     ),
     (r"\bstepify\(", "snapped("),
     (r"\bord\((\w+)\)", r"\1.unicode_at(0)"),
+    (r"\.ord_at\(", ".unicode_at("),
+    (
+        r"var file = File\.new\(\)\n.*\n\t\t\t_token = .*",
+        "_token = FileAccess.get_file_as_string(secret).strip_edges().to_utf8_buffer()",
+    ),
     (r"\bTCP_Server\b", "TCPServer"),
     (r"^\treturn peer\.get_status\(\)", "\tpeer.poll()\n\treturn peer.get_status()"),
     (r"\bOS\.get_ticks_usec\b", "Time.get_ticks_usec"),

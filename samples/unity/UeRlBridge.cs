@@ -11,6 +11,7 @@ using System.Diagnostics;
 using System.Globalization;
 using System.Net;
 using System.Net.Sockets;
+using System.Security.Cryptography;
 using System.Runtime.InteropServices;
 using System.Text;
 
@@ -1703,6 +1704,48 @@ namespace UeRl
         }
     }
 
+    /// <summary>A secret that trainers prove to know: docs/protocol.md, section 3.</summary>
+    public static class UeRlToken
+    {
+        internal const int Longest = 160; // bytes of a line
+        internal const double Seconds = 5.0;
+
+        /// <summary>The token in a file, without blanks around it. ArgumentException: it is no secret.</summary>
+        public static byte[] Read(string path)
+        {
+            string text = System.IO.File.ReadAllText(path).Trim();
+            if (text.Length < 16) throw new ArgumentException("a token has 16 bytes or more: " + path);
+            return Encoding.UTF8.GetBytes(text);
+        }
+
+        internal static string Nonce()
+        {
+            var bytes = new byte[32];
+            using (RandomNumberGenerator random = RandomNumberGenerator.Create()) random.GetBytes(bytes);
+            return Hex(bytes);
+        }
+
+        /// <summary>The engine's proof for a trainer whose line answers the nonce rightly; null for any other.</summary>
+        internal static string ProofFor(byte[] token, string nonce, string line)
+        {
+            if (line.Length != 134 || !line.StartsWith("AUTH=", StringComparison.Ordinal) || line[69] != ',') return null;
+            string said = nonce + ":" + line.Substring(5, 64), right = Proof(token, "trainer:" + said);
+            int differs = 0;
+            for (int i = 0; i < right.Length; i++) differs |= right[i] ^ line[70 + i];
+            return differs == 0 ? Proof(token, "engine:" + said) : null;
+        }
+
+        private static string Proof(byte[] token, string text)
+        {
+            using (var hmac = new HMACSHA256(token)) return Hex(hmac.ComputeHash(Encoding.ASCII.GetBytes(text)));
+        }
+
+        private static string Hex(byte[] bytes)
+        {
+            return BitConverter.ToString(bytes).Replace("-", "").ToLowerInvariant();
+        }
+    }
+
     /// <summary>A socket that was accepted, what has come on it and what could not be sent yet.</summary>
     internal sealed class UeRlConnection
     {
@@ -1714,6 +1757,7 @@ namespace UeRl
         internal int Head, Tail, LeftCount;
         internal int Searched; // bytes behind Head that hold no line feed
         internal bool Heard, Told, Gone;
+        internal string Nonce; // while it has not proved that it knows the token
 
         internal UeRlConnection(Socket socket, double now)
         {
@@ -1835,6 +1879,8 @@ namespace UeRl
         private const int MostWaiting = 16, EarlyBytes = 65536, AtOnce = 64;
 
         public readonly UeRlSpec Spec;
+        /// <summary>A secret: who does not know it is not served. Null: everybody is. See UeRlToken.Read.</summary>
+        public byte[] Token;
         /// <summary>One line for people, now and then. Unless it is set: standard error.</summary>
         public Action<string> Log = line => Console.Error.WriteLine("ue_rl: " + line);
         private readonly UeRlGame _game;
@@ -1842,7 +1888,7 @@ namespace UeRl
         private readonly string _handshake;
         private readonly Stopwatch _clock = Stopwatch.StartNew();
         private readonly List<UeRlConnection> _members = new List<UeRlConnection>(); // of the session; the first one first
-        private readonly List<UeRlConnection> _waiting = new List<UeRlConnection>(),
+        private readonly List<UeRlConnection> _waiting = new List<UeRlConnection>(), _outside = new List<UeRlConnection>(),
             _leaving = new List<UeRlConnection>();
         private Socket _listener;
         private bool _shared, _perEnv; // the wiring, once it is known
@@ -1997,6 +2043,8 @@ namespace UeRl
             End("the engine was stopped");
             foreach (UeRlConnection one in _waiting) Leave(one, "the engine was stopped");
             _waiting.Clear();
+            foreach (UeRlConnection one in _outside) one.Close();
+            _outside.Clear();
             foreach (UeRlConnection one in _leaving) one.Close();
             _leaving.Clear();
             if (_listener != null) _listener.Close();
@@ -2041,6 +2089,8 @@ namespace UeRl
                 one.Close();
                 _leaving.RemoveAt(i);
             }
+            for (int i = 0; i < _outside.Count;)
+                if (!LookOutside(i, now)) i++;
             for (int i = _waiting.Count - 1; i >= 0; i--) LookAtWaiting(i, now);
             if (_members.Count > 0 && _waiting.Count > 0)
             {
@@ -2062,12 +2112,43 @@ namespace UeRl
         {
             try
             {
-                _waiting.Add(new UeRlConnection(_listener.Accept(), now));
+                var one = new UeRlConnection(_listener.Accept(), now);
+                (Token == null ? _waiting : _outside).Add(one);
+                if (Token == null) return;
+                one.Nonce = UeRlToken.Nonce();
+                one.Send("AUTH=" + one.Nonce);
             }
             catch (SocketException)
             {
                 // it has gone again; so have its address and its options
             }
+        }
+
+        /// <summary>At one that has to prove that it knows the token; true: it is no longer in that list.</summary>
+        private bool LookOutside(int index, double now)
+        {
+            UeRlConnection one = _outside[index];
+            int start, end;
+            string why = null, proof = null;
+            one.Read(UeRlToken.Longest);
+            if (one.NextLine(out start, out end))
+            {
+                proof = UeRlToken.ProofFor(Token, one.Nonce, Encoding.ASCII.GetString(one.In, start, end - start).Trim());
+                if (proof == null) why = "its token is wrong, or it has given none";
+            }
+            else if (one.Tail - one.Head >= UeRlToken.Longest || now - one.Since > UeRlToken.Seconds || index >= AtOnce)
+                why = "it did not prove that it knows the token";
+            if (why == null && proof == null && !one.Gone) return false;
+            _outside.RemoveAt(index);
+            if (proof != null)
+            {
+                one.Send("AUTH=" + proof);
+                one.Heard = one.Tail > one.Head;
+                _waiting.Add(one);
+            }
+            else if (why != null) Leave(one, why);
+            else one.Close();
+            return true;
         }
 
         private void LookAtWaiting(int index, double now)

@@ -25,6 +25,8 @@ from ue_rl.cli.play import load_policy
 from ue_rl.inference import OnnxInference, Sb3Inference
 from ue_rl.inference.export.verify import Verifier
 from ue_rl.saving.checkpoints import CheckpointStore
+from ue_rl.training.directory import RunDirectory
+from ue_rl.training.options import TrainOptions
 
 
 def run(*arguments: Any) -> Any:
@@ -189,7 +191,7 @@ def test_a_run_plays_where_it_was_trained(models: Path, tmp_path: Path, config: 
     with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
         values = {"COMMAND": command, "URL": engine.url}
         written = {"num_envs": 2, **{key: values.get(value, value) for key, value in config.items()}}
-        (tmp_path / "config.yaml").write_text(json.dumps(written), "utf-8")
+        RunDirectory(tmp_path).write_config(TrainOptions(**written))  # type: ignore[arg-type]
         result = run("play", tmp_path, "--episodes", 2, "--seed", 3)
         assert result.exit_code == 0, (result.output, result.exception)
         assert "2 episodes" in result.output

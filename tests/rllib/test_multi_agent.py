@@ -27,6 +27,7 @@ from ray.tune.registry import register_env
 import ue_rl.rllib
 from tests.rllib.walkers import Walkers
 from ue_rl.errors import ConfigurationError
+from ue_rl.security.trust import trusting
 
 torch.set_num_threads(1)
 
@@ -144,7 +145,8 @@ def test_ppo_learns_a_policy_for_each_group(cluster: None, tmp_path: Path) -> No
         assert not np.array_equal(before, algorithm.get_weights()["walker"]["pi.net.mlp.0.weight"])
         algorithm.save_to_path(tmp_path / "saved")
         if importlib.util.find_spec("onnxruntime"):
-            report = ue_rl.rllib.load_and_export_rl_module(tmp_path / "saved", policy="judge")
+            with trusting():
+                report = ue_rl.rllib.load_and_export_rl_module(tmp_path / "saved", policy="judge")
             assert (report.path, report.metadata.obs_size) == (tmp_path / "saved.onnx", 4)
             assert report.metadata.action_space == {"type": "Discrete", "n": 2, "start": 0}
     finally:

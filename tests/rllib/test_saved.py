@@ -24,6 +24,7 @@ from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.utils.spaces.space_utils import clip_action
 
 from ue_rl.cli import cli
+from ue_rl.errors import UntrustedFile
 from ue_rl.inference import OnnxInference
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.spaces.actions import ActionSpec
@@ -109,10 +110,12 @@ def test_what_rllib_wrote_by_itself(tmp_path: Path) -> None:
     config = PPOConfig().environment(normalize_actions=False, clip_actions=True)
     module = saved(tmp_path / "mine", "red", "blue", config=config)
     refused = run("export", tmp_path / "mine")
+    assert isinstance(refused.exception, UntrustedFile)  # pickles throughout
+    refused = run("export", tmp_path / "mine", "--trust")
     assert refused.exit_code != 0
     assert "blue, red" in str(refused.exception)
     assert "--policy" in str(refused.exception)
-    assert run("export", tmp_path / "mine", "--policy", "blue").exit_code == 0
+    assert run("export", tmp_path / "mine", "--policy", "blue", "--trust").exit_code == 0
     obs = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     with torch.no_grad():
         mean = module["blue"].forward_inference({"obs": torch.from_numpy(obs)})["action_dist_inputs"][:, :1].numpy()
@@ -135,7 +138,7 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
         ("weights", ("--stochastic",), "not for a checkpoint of RLlib's"),
         ("empty", (), "no model in this folder"),
     ):
-        refused = run("export", tmp_path / name, *words)
+        refused = run("export", tmp_path / name, "--trust", *words)
         assert refused.exit_code != 0
         assert said in str(refused.exception), name
     assert not list(tmp_path.glob("*.onnx"))

@@ -12,7 +12,7 @@ import pytest
 from samples.godot import to_godot4
 
 OF_GODOT_3 = r"\bPool\w+Array|\bTCP_Server|\.empty\(|OS\.get_ticks|to_ascii\(|percent_(en|de)code|iterations_per_second"
-OF_GODOT_3 += r"|extends Reference|\bTransform\(|BoxShape\b|extents|\.intersect_ray\(from"
+OF_GODOT_3 += r"|File\.new|ord_at|extends Reference|\bTransform\(|BoxShape\b|extents|\.intersect_ray\(from"
 
 
 def test_no_name_of_godot_3_is_left(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.agents.players import NormalizedPolicy
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, UntrustedFile
+from ue_rl.security.trust import load_pickle, load_policy
 from ue_rl.system.durable import write_whole
 
 K = 16.0  # how far one game moves a rating, at most
@@ -94,11 +95,13 @@ class Pool:
         if past.name not in self._loaded:
             path = self.folder / f"{past.name}.zip"
             try:
-                policy = kind.load(str(path), device="cpu")
+                policy = load_policy(kind, path)
                 policy.set_training_mode(False)
                 beside = path.with_suffix(".pkl")
                 if beside.exists():
-                    policy = NormalizedPolicy(policy, pickle.loads(beside.read_bytes()))
+                    policy = NormalizedPolicy(policy, load_pickle(beside))
+            except UntrustedFile:
+                raise
             except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
                 raise ConfigurationError(
                     f"{path} cannot be read as a policy",

@@ -2,6 +2,7 @@
 
 tcp://127.0.0.1:7777                       HOST, HOST:PORT and [IPv6]:PORT mean the same without "tcp://"
 tcp://10.0.0.5:7777?channel=per-env&timeout=2min
+tls://10.0.0.5:7777?ca=ours.pem&token-file=token
 shm://arena
 grpc://127.0.0.1:9999?num-envs=64
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ue_rl.errors import ConfigurationError, nearest
@@ -162,6 +164,12 @@ def _count(value: str) -> int:
     return number
 
 
+def _file(value: str) -> Path:
+    if not value:
+        raise WrongPart("the name of a file")
+    return Path(value)
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "transport": _one_of("auto", "tcp", "shm"),
     "channel": _one_of("auto", "shared", "per_env"),
@@ -171,7 +179,12 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "timeout": _duration,
     "connect_timeout": _duration,
     "wait": _duration,
+    "token_file": _file,
+    "ca": _file,
+    "cert": _file,
+    "key": _file,
 }
+_WORDS = ("transport", "channel")  # "-" and "_" are the same in them
 
 
 def _options(query: str, keys: tuple[str, ...]) -> dict[str, Any]:
@@ -187,7 +200,7 @@ def _options(query: str, keys: tuple[str, ...]) -> dict[str, Any]:
         if key in found:
             raise WrongPart(f"{word} is there twice")
         try:
-            found[key] = _READERS[key](value if key.endswith(("timeout", "wait")) else value.replace("-", "_"))
+            found[key] = _READERS[key](value.replace("-", "_") if key in _WORDS else value)
         except WrongPart as wanted:
             raise WrongPart(f"{word} must be {wanted}, not {value!r}" if equals else f"{word} has no value") from None
     return found
@@ -196,6 +209,6 @@ def _options(query: str, keys: tuple[str, ...]) -> dict[str, Any]:
 def _written(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
+    if isinstance(value, (int, Path)):
         return str(value)
     return value.replace("_", "-") if isinstance(value, str) else duration_text(value)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ue_rl.carriers.address import Address
+    from ue_rl.security.doors import Doorway
 
 
 class WrongCommandLine(ConfigurationError):
@@ -133,6 +135,41 @@ def engine_argument(command: Any) -> Any:
     """The argument URL of an engine, what it may be, and --port; `engine_url` reads both."""
     command.__doc__ = f"{inspect.cleandoc(command.__doc__)}\n\n{URL_HELP}"
     return click.argument("url", required=False, metavar="[URL]", shell_complete=completion.url)(port_option()(command))
+
+
+def doorway_options(command: Any) -> Any:
+    """--token-file and the files of TLS, of a command that listens; `doorway_of` reads them."""
+    file = click.Path(path_type=Path)
+    return flags(
+        click.option("--token-file", type=file, help="Serve who knows this token alone (docs/security.md)."),
+        click.option("--tls-cert", type=file, help="Speak TLS, with this certificate (PEM)."),
+        click.option("--tls-key", type=file, help="Its key.  [default: in the same file]"),
+        click.option("--tls-client-ca", type=file, help="Serve who shows a certificate of these alone."),
+    )(command)
+
+
+def doorway_of(options: dict[str, Any]) -> Doorway | None:
+    """Takes out of `options` what `doorway_options` has put there; None: nobody is asked."""
+    names = ("token_file", "tls_cert", "tls_key", "tls_client_ca")
+    files = {name: options.pop(name) for name in names}
+    if not any(files.values()):
+        return None
+    from ue_rl.security.doors import Doorway
+
+    return Doorway(**files)
+
+
+def trust_option(**more: Any) -> Callable[[Any], Any]:
+    """--trust: files of unknown origin may run what they hold, for as long as the command runs."""
+
+    def trust(context: click.Context, _: click.Parameter, given: bool) -> None:
+        if given:
+            from ue_rl.security.trust import trusting
+
+            context.with_resource(trusting())
+
+    text = "Let files that were not made here run what they hold, as programs would (docs/security.md)."
+    return click.option("--trust", is_flag=True, expose_value=False, callback=trust, help=text, **more)
 
 
 def port_url(port: int) -> str:

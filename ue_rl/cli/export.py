@@ -1,4 +1,4 @@
-"""`ue-rl export`: a trained model as a verified ONNX file."""
+"""`ue-rl export`: a trained model as a verified ONNX file, or its weights alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ue_rl.cli import completion
-from ue_rl.cli.common import WrongCommandLine, console, engine_url, two_columns
+from ue_rl.cli.common import WrongCommandLine, console, engine_url, trust_option, two_columns
 from ue_rl.errors import ExportError, printable
 from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, statistics_of
 
@@ -38,6 +38,15 @@ from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, stati
     type=float,
     help="Largest difference from predict() that is accepted, as a share of the action range.",
 )
+@click.option(
+    "--format",
+    "written",
+    type=click.Choice(["onnx", "safetensors"]),
+    default="onnx",
+    show_default=True,
+    help="safetensors: the weights alone, for programs that have the network.",
+)
+@trust_option()
 def export(
     model: Path,
     vecnormalize: Path | None,
@@ -48,12 +57,19 @@ def export(
     tolerance: float | None,
     url: str | None,
     policy: str | None,
+    written: str,
 ) -> None:
     """Write a trained policy as an ONNX file that acts as the policy does, or refuse.
 
-    MODEL is a model.zip. RUN is the folder of a run, of a checkpoint, or of RLlib's Algorithm.save_to_path. A model.zip
-    and a checkpoint can run code: only give those that you trust.
+    MODEL is a model.zip. RUN is the folder of a run, of a checkpoint, or of RLlib's Algorithm.save_to_path. One that
+    would run code is refused, unless it was made here: see --trust.
     """
+    if written == "safetensors":
+        others = {"url": url, "policy": policy, "stochastic": stochastic, "flat": flat, "tolerance": tolerance}
+        if name := next((name for name, value in others.items() if value), None):
+            raise WrongCommandLine("not for safetensors, which hold weights alone", field=name, cure="leave it out")
+        _weights(model_in(model), vecnormalize, output, algo)
+        return
     options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
     options |= {"flat_input": flat}
     stats = vecnormalize
@@ -91,6 +107,19 @@ def export(
             errors = f"file {report.file_error:.3g}, {report.reference} {report.predict_error:.3g}"
             text += f"; from exact: {errors} of the range"
         table.add_row("equal but for rounding", text)
+    console().print(table)
+
+
+def _weights(found: Found, vecnormalize: Path | None, output: Path | None, algo: str | None) -> None:
+    from ue_rl.inference.export.models import load_sb3_model
+    from ue_rl.inference.export.safetensors import export_safetensors
+
+    path = output or found.onnx.with_suffix(".safetensors")
+    model = load_sb3_model(found.path, algo)
+    shapes = export_safetensors(model, path, vecnormalize or statistics_of(found.path) or False)
+    table = two_columns(str(path))
+    for name, shape in shapes.items():
+        table.add_row(name, str([*shape]))
     console().print(table)
 
 

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import click
 
 from ue_rl.cli import completion
 from ue_rl.cli.actors import actor_of
-from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option
+from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option, trust_option
 from ue_rl.cli.export import model_in
 from ue_rl.errors import nearest
 from ue_rl.training.found import config_near, is_of_rllib, statistics_of
@@ -45,6 +46,7 @@ from ue_rl.training.found import config_near, is_of_rllib, statistics_of
     type=click.Path(path_type=Path),
     help="Film one env, where the engine sends pictures: 500 steps, or 128 MiB of pixels, at most. Needs Pillow.",
 )
+@trust_option()
 def play(
     model: str | None, vecnormalize: Path | None, actor: str | None, engine: str | None, env: str | None,
     num_envs: int, episodes: int, seed: int | None, json_file: Path | None, csv_file: Path | None, gif: Path | None,
@@ -66,12 +68,14 @@ def play(
     if engine is not None and (env is not None or given != (None, None)):
         raise click.UsageError("--engine starts an engine: leave --env and URL out")
     path = None if model is None else Path(model)
-    options = None if path is None else _options_near(path)
+    trained = {} if path is None else config_near(path / "model.zip" if path.is_dir() else path)
     command: dict[str, Any] | None = None
     from ue_rl.launching.template import used
+    from ue_rl.training.config import require_origin
     from ue_rl.training.engine import command_of
     from ue_rl.training.options import TrainOptions
 
+    options = TrainOptions(**trained) if trained else None
     asked = TrainOptions(engine=engine, env=env, num_envs=num_envs) if engine or env else None
     if asked is not None and options is not None and asked.embedded:
         asked.env_wrapper = options.env_wrapper
@@ -80,6 +84,11 @@ def play(
             connection["url"] = options.urls[0]
         else:
             asked = options
+    if path is not None and options is not None:
+        started = asked or TrainOptions()  # an engine that runs already starts nothing
+        require_origin(
+            path if path.is_dir() else path.parent, trained, replace(started, env_wrapper=options.env_wrapper)
+        )
     if asked is not None:
         words = command_of(asked, filmed=gif is not None)
         command = {"command": words, "start_timeout": asked.start_timeout}
@@ -135,14 +144,6 @@ def play(
                 writer = csv.DictWriter(file, ["episode", "return", "length"])
                 writer.writeheader()
                 writer.writerows(rows)
-
-
-def _options_near(path: Path) -> Any:
-    """The options of the run that a model belongs to; None for one that stands alone."""
-    from ue_rl.training.options import TrainOptions
-
-    config = config_near(path / "model.zip" if path.is_dir() else path)
-    return TrainOptions(**config) if config else None
 
 
 def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None = None) -> Any:

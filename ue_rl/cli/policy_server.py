@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ue_rl.cli.common import cannot_listen, duration_option, show_log, two_columns
+from ue_rl.cli.common import cannot_listen, doorway_of, doorway_options, duration_option, show_log, two_columns
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,6 +52,7 @@ LIVE_EVERY = 0.5  # seconds between two updates of the table
 @duration_option("--write-timeout", default=10.0, help="How long an engine may leave its answers unread.")
 @duration_option("--reload-interval", default=1.0, help="How often MODEL.onnx is looked at.")
 @duration_option("--every", default=5.0, help="How often a line of figures comes; a terminal shows a table.")
+@doorway_options
 def policy_server(model: Path, host: str, port: int, every: float, **limits: Any) -> None:
     """Serve MODEL.onnx: engines connect, send OBS lines and get ACT lines (docs/policy-server.md).
 
@@ -62,6 +63,7 @@ def policy_server(model: Path, host: str, port: int, every: float, **limits: Any
     from ue_rl.inference.runtime.reload import ReloadingInference
     from ue_rl.inference.server.server import PolicyServer
 
+    limits["doorway"] = doorway_of(limits)
     console = Console()
     terminal = sys.stdout.isatty() and console.is_terminal and not console.is_dumb_terminal
     if not terminal:  # the table shows it otherwise

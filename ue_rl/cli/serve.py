@@ -11,7 +11,16 @@ import click
 
 from ue_rl.carriers.address import split_place
 from ue_rl.cli import completion
-from ue_rl.cli.common import WrongCommandLine, cannot_listen, command_line, json_object, listening_url, show_log
+from ue_rl.cli.common import (
+    WrongCommandLine,
+    cannot_listen,
+    command_line,
+    doorway_of,
+    doorway_options,
+    json_object,
+    listening_url,
+    show_log,
+)
 from ue_rl.errors import ConfigurationError, printable
 from ue_rl.spec import ActionSpec
 from ue_rl.system.loading import loaded
@@ -44,6 +53,7 @@ from ue_rl.system.loading import loaded
     metavar="MODULE:CLASS",
     help="A gymnasium.Wrapper around each env of --env; with arguments as JSON: {MODULE:CLASS: {..}}.",
 )
+@doorway_options
 def serve(
     env: str | None,
     pettingzoo: str | None,
@@ -59,6 +69,7 @@ def serve(
     send_info: bool,
     kwargs: str,
     env_wrapper: tuple[str, ...],
+    **guarded: Any,
 ) -> None:
     """Host an env, a MuJoCo model or a bridge class as an engine, until Ctrl-C, SIGTERM or SIGHUP.
 
@@ -78,6 +89,9 @@ def serve(
     if env_wrapper and env is None:
         raise click.UsageError("--env-wrapper is for --env")
     arguments = json_object(kwargs, "kwargs")
+    doorway = doorway_of(guarded)
+    if doorway is not None and shm_name is not None:
+        raise click.UsageError("a token and TLS are for TCP; shm://NAME is guarded by its file's permissions")
     from ue_rl import bridges
     from ue_rl.bridges.runners import ends_in_order, signal_of
     from ue_rl.cli.inspect_spaces import rows
@@ -126,7 +140,8 @@ def serve(
                 bridges.serve_shm(hosted, ready=say, name=shm_name, tick_rate=tick_rate)
             else:
                 upgrader = bridges.ShmUpgrader() if shm else None
-                bridges.serve(hosted, *split_place(address.place, 0), ready=say, tick_rate=tick_rate, upgrader=upgrader)
+                more: dict[str, Any] = {"tick_rate": tick_rate, "upgrader": upgrader, "doorway": doorway}
+                bridges.serve(hosted, *split_place(address.place, 0), ready=say, **more)
         except OSError as error:
             if shm_name is not None:
                 raise

@@ -22,11 +22,12 @@ from ue_rl.cli.common import (
     json_object,
     lasting_console,
     port_option,
+    trust_option,
 )
 from ue_rl.cli.train_report import lines, seeds_summary, summary
 from ue_rl.engines.lifecycle import Change
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.config import parse_param, parse_setting, read_config, resolve
+from ue_rl.training.config import parse_param, parse_setting, read_config, require_origin, resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import BACKENDS, DEFAULTS, EVERYDAY, FOLDER, GROUPS, LEARNING, ROWS, SHOWN, TrainOptions
 from ue_rl.training.report import Report
@@ -69,6 +70,7 @@ _MORE: dict[str, list[Flag]] = {
             help="Any further argument of the algorithm.",
         ),
     ],
+    "init_from": [trust_option(cls=GroupedOption, group=LEARNING)],
     "log_dir": [
         _option(
             "--config",
@@ -162,15 +164,21 @@ def train(
         options, run = resolve(given, config, resumed=resume), None
     group = group_of(options) if resume else None
     if group is not None:
-        options = resolve(given, config, base=read_config(group / SEEDS))
+        before = read_config(group / SEEDS)
+        options = resolve(given, config, base=before)
         options.run_id = group.name
+        if given["engine"] is None and given["env"] is None:
+            require_origin(group, before, options)
     use_json() if log_format == "json" else use_text()
     if options.seeds is not None:
         _train_seeds(options, resume, force)
         return
     if resume:
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
-        options = resolve(given, config, base=run.read_config())
+        before = run.read_config()
+        options = resolve(given, config, base=before)
+        if given["engine"] is None and given["env"] is None:
+            require_origin(run.path, before, options)
     outcome = run_training(options, resume=run, force=force, report=_report(ui))
     summary(outcome)
     if outcome.stopped_by is not None:

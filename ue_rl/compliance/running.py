@@ -53,6 +53,9 @@ def check(
         ConfigurationError: not such a URL, an option in it that names a carrier, or no such check.
     """
     address, began = address_of(url), time.perf_counter()
+    if address.scheme not in ("tcp", "shm"):
+        expected = "tcp://HOST:PORT or shm://NAME"
+        raise ConfigurationError("what is checked is plain text", field="url", expected=expected, got=url)
     if unused := sorted(set(address.options) - {"timeout", "nul_terminated"}):
         raise ConfigurationError(
             "every carrier of an engine is checked, and it is dialled again and again",

@@ -38,6 +38,7 @@ from ue_rl.saving.callbacks import LEARNING
 from ue_rl.saving.checkpoints import OVER, Checkpoint, CheckpointStore
 from ue_rl.saving.periodic import Periodic
 from ue_rl.saving.stopping import Stopping
+from ue_rl.security.trust import require_trust
 from ue_rl.spec import EnvSpec
 from ue_rl.training.comparison import check_spaces, check_unfinished
 from ue_rl.training.directory import RunDirectory
@@ -324,6 +325,7 @@ def restore(store: CheckpointStore, algorithm: Any) -> Checkpoint | None:
                 got=f"{name} of rllib",
                 cure="go on with that one, or begin a new run",
             )
+        require_trust(f"the pickles of RLlib in {checkpoint.path}", checkpoint.ours)
         algorithm.restore_from_path((checkpoint.path / FOLDER).absolute())
         replay = checkpoint.file(REPLAY)
         if replay is not None and algorithm.local_replay_buffer is not None:

@@ -1,4 +1,4 @@
-"""RLlib's checkpoints to ONNX files. A checkpoint is pickles, and reading one runs what is in it: only your own.
+"""RLlib's checkpoints to ONNX files. A checkpoint is pickles, which run what is in them: only trusted ones are read.
 
     RUN/                                    of `ue-rl train --backend rllib`: its newest checkpoint
     RUN/checkpoints/0007_350000_steps/
@@ -22,6 +22,8 @@ from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ExportError
 from ue_rl.inference.export.file import ExportReport, check_libraries
 from ue_rl.rllib.exporting import export_rl_module
+from ue_rl.security.origin import made_here
+from ue_rl.security.trust import require_trust
 from ue_rl.spec import EnvSpec
 from ue_rl.training.found import Found, find
 
@@ -47,12 +49,14 @@ def load_and_export_rl_module(
         options: as export_rl_module.
 
     Raises:
+        UntrustedFile: it was not made here, and nobody said that it is trusted.
         ExportError: as export_rl_module; there is no such checkpoint, it cannot be read, or it was trained with
             connectors of its own, which a file cannot hold.
     """
     check_libraries()
     found = _found(Path(folder).absolute())
     where = found.path
+    require_trust(f"the pickles of RLlib in {where}", made_here(where))
     kind, config = _config_of(where)
     for name in ("env_to_module_connector", "module_to_env_connector"):
         if config.get(f"_{name}") is not None:

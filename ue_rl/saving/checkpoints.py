@@ -10,7 +10,6 @@ A folder without a leading dot is complete: it got its name after every byte of 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -21,17 +20,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from ue_rl.errors import ConfigurationError, SaveFailed, UeRlError
+from ue_rl.errors import ConfigurationError, SaveFailed, UeRlError, shorten
+from ue_rl.security.origin import MANIFEST, MOST_BYTES, SIGNATURE, is_ours, signed
 from ue_rl.system.durable import HALF, amount, free_space, rename, sync_file, sync_folder, write_whole
-from ue_rl.system.files import require_file
+from ue_rl.system.files import require_file, sha256
 
-MANIFEST = "manifest.json"
 LAST = "last"
 OVER = "learning is over"  # the reason of a run's last checkpoint, where nothing has stopped it
-_MOST_BYTES = 16 << 20  # of a manifest
 _NAME = re.compile(r"(\d{4,})_(\d+)_steps")
 _LIBRARIES = ("ue_rl", "numpy", "torch", "stable_baselines3", "sb3_contrib", "gymnasium")
 
@@ -48,12 +46,14 @@ class Checkpoint:
         number: counts the checkpoints of the run from 1; a greater one is newer.
         env_steps: of the run when it was taken.
         facts: what its writer returned, and `saved_at`, `versions`.
+        ours: it was written by this user on this machine.
     """
 
     path: Path
     number: int
     env_steps: int
     facts: Mapping[str, Any] = field(default_factory=dict)
+    ours: bool = False
 
     def file(self, name: str) -> Path | None:
         """The path of the file `name` in it ("model.zip"); None where it has none of that name."""
@@ -103,7 +103,7 @@ class CheckpointStore:
             for name in self._newest_only:
                 if name in files:
                     files[name]["newest_only"] = True
-            manifest = {**facts, **_header(number, env_steps), "files": files}
+            manifest = signed({**facts, **_header(number, env_steps), "files": files})
             (at / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), "utf-8")
             sync_file(at / MANIFEST)
             sync_folder(at)
@@ -119,7 +119,7 @@ class CheckpointStore:
         self._point_at(path)
         self._prune()
         self._look_for_room(path)
-        return Checkpoint(path, number, env_steps, _facts(manifest))
+        return Checkpoint(path, number, env_steps, _facts(manifest), SIGNATURE in manifest)
 
     def newest_first(self) -> Iterator[Checkpoint]:
         """Those whose every file has the size and SHA-256 of its manifest; a broken one is logged, once, and left out.
@@ -135,7 +135,7 @@ class CheckpointStore:
                     self._broken.add(path)
                     _log.warning("checkpoint %s is broken and passed over: %s", path, error)
                 continue
-            yield Checkpoint(path, number, env_steps, _facts(manifest))
+            yield Checkpoint(path, number, env_steps, _facts(manifest), is_ours(manifest))
 
     def newest_that_loads(self, load: Callable[[Checkpoint], T]) -> tuple[Checkpoint, T] | None:
         """The newest checkpoint that `load` does not fail for, and what it returned; None where there is none at all.
@@ -259,7 +259,7 @@ def _versions() -> dict[str, str]:
 
 
 def _facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in manifest.items() if key not in ("files", "number", "env_steps")}
+    return {key: value for key, value in manifest.items() if key not in ("files", "number", "env_steps", SIGNATURE)}
 
 
 def _synced(folder: Path) -> dict[str, dict[str, object]]:
@@ -270,23 +270,15 @@ def _synced(folder: Path) -> dict[str, dict[str, object]]:
             sync_folder(path)
             continue
         sync_file(path)
-        files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
     return files
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _manifest(path: Path, env_steps: int) -> dict[str, Any]:
     """Raises OSError or ValueError where it cannot be read or is not this folder's."""
     try:
         require_file(path / MANIFEST)
-        if (path / MANIFEST).stat().st_size > _MOST_BYTES:
+        if (path / MANIFEST).stat().st_size > MOST_BYTES:
             raise ValueError("its manifest is too large to be one")
         manifest = json.loads((path / MANIFEST).read_text("utf-8"))
     except FileNotFoundError:
@@ -301,6 +293,7 @@ def _manifest(path: Path, env_steps: int) -> dict[str, Any]:
         if not isinstance(facts, dict):
             raise ValueError(f"its manifest says nothing of {name}")
         try:
+            _require_inside(path, name)
             require_file(path / name)
             size = (path / name).stat().st_size
         except FileNotFoundError:
@@ -310,6 +303,18 @@ def _manifest(path: Path, env_steps: int) -> dict[str, Any]:
         if size != facts.get("bytes"):
             raise ValueError(f"{name} has {size} bytes instead of {facts.get('bytes')}")
     return manifest
+
+
+def _require_inside(folder: Path, name: str) -> None:
+    """Raises ValueError where the file that a manifest names is, or may be, somewhere else."""
+    parts = PurePosixPath(name).parts
+    if not parts or PurePosixPath(name).is_absolute() or ".." in parts or "\\" in name or ":" in parts[0]:
+        raise ValueError(f"its manifest names a file outside of it, {shorten(name)}")
+    at = folder
+    for part in parts:
+        at /= part
+        if at.is_symlink():
+            raise ValueError(f"{name} is a link")
 
 
 def _looks_whole(path: Path, env_steps: int) -> bool:
@@ -326,7 +331,7 @@ def _verify(path: Path, manifest: Mapping[str, Any]) -> None:
     for name, facts in manifest["files"].items():
         if facts.get("newest_only") and not (path / name).exists():
             continue
-        if _sha256(path / name) != facts.get("sha256"):
+        if sha256(path / name) != facts.get("sha256"):
             raise ValueError(f"{name} has changed since it was saved: its SHA-256 differs")
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
@@ -22,6 +23,7 @@ from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
 from ue_rl.saving import snapshot
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
+from ue_rl.security.trust import load_model, load_pickle, trusting
 
 MODEL, NORMALIZE, REPLAY, STATE = "model.zip", "vecnormalize.pkl", "replay_buffer.pkl", "state.pkl"
 FORMAT = 1  # of state.pkl
@@ -89,7 +91,8 @@ def resume(store: CheckpointStore, kind: Any, env: VecEnv, load: Mapping[str, An
 
     def loaded(checkpoint: Checkpoint) -> tuple[Any, Any]:
         _check(checkpoint, kind, env)
-        return _loaded(checkpoint, kind, env, load)
+        with trusting(checkpoint.ours):
+            return _loaded(checkpoint, kind, env, load)
 
     found = store.newest_that_loads(loaded)
     return None if found is None else _resumed(found[0], *found[1], env)
@@ -110,14 +113,14 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
     own = unwrap_vec_normalize(env)
     if statistics is not None and own is None:
         _log.warning("the env has no VecNormalize, but checkpoint %s has: its statistics are used", checkpoint)
-        env = VecNormalize.load(str(statistics), env)
+        env = with_statistics(statistics, env)
     elif statistics is not None and own is not None:
-        saved = pickle.loads(statistics.read_bytes())
+        saved = load_pickle(statistics)
         if hasattr(saved, "obs_rms") and hasattr(own, "obs_rms"):
             own.obs_rms = saved.obs_rms
         own.ret_rms = saved.ret_rms
     try:
-        model = kind.load(checkpoint.path / MODEL, env=env, **load)
+        model = load_model(kind, checkpoint.path / MODEL, env=env, **load)
     except ValueError as error:
         if "spaces do not match" not in str(error):
             raise
@@ -127,7 +130,7 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
             cure="connect to the engine that it was trained with, or begin a new run in another folder",
         ) from error
     file = checkpoint.file(STATE)
-    state = None if file is None else pickle.loads(file.read_bytes())
+    state = None if file is None else load_pickle(file)
     if state is not None and state["format"] != FORMAT:
         state = None
     replay = checkpoint.file(REPLAY)
@@ -138,7 +141,7 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
     elif replay is not None and isinstance(model, OffPolicyAlgorithm):
         with warnings.catch_warnings():  # HER's, where the episodes under way are lost
             warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
-            model.load_replay_buffer(replay, truncate_last_traj=state is None or not _same_envs(state, env))
+            _put_replay_buffer(model, load_pickle(replay), state is None or not _same_envs(state, env))
         buffer: Any = model.replay_buffer
         if buffer.n_envs != env.num_envs:
             raise ConfigurationError(
@@ -148,6 +151,28 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
                 got=env.num_envs,
             )
     return model, state
+
+
+def with_statistics(path: Path, env: VecEnv) -> VecNormalize:
+    """`env` in the VecNormalize that was saved as `path`: VecNormalize.load, of a file that may be anybody's."""
+    normalize = load_pickle(path)
+    if not isinstance(normalize, VecNormalize):
+        raise TypeError(f"it holds no VecNormalize, but {type(normalize).__name__}")
+    normalize.set_venv(env)
+    return normalize
+
+
+def _put_replay_buffer(model: OffPolicyAlgorithm, buffer: Any, truncate: bool) -> None:
+    """OffPolicyAlgorithm.load_replay_buffer, of a buffer that was loaded."""
+    if not isinstance(buffer, ReplayBuffer):
+        raise TypeError(f"it holds no replay buffer, but {type(buffer).__name__}")
+    model.replay_buffer = buffer
+    if isinstance(buffer, HerReplayBuffer):
+        assert model.env is not None
+        buffer.set_env(model.env)
+        if truncate:
+            buffer.truncate_last_trajectory()
+    buffer.device = model.device
 
 
 def _forget_ends(buffer: HerReplayBuffer, ahead: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 SERVICE = "ue_rl.v1.Sessions"
 SESSION_ID = "session-id"  # metadata of Play
 MAX_TICKS = 5000  # of one FastAdvance
+MAX_CALLS = 4096  # that a server answers at once, a stream of Play among them; more get RESOURCE_EXHAUSTED
 FLOAT = np.dtype("<f4")  # numbers of actions, observations and rewards
 
 _MiB = 2**20

@@ -1,11 +1,13 @@
-"""require_file(path): what is about to be read is an ordinary file, and not a pipe or a device that never ends."""
+"""Files that are about to be read: no pipe or device that never ends; and their sums."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from os import PathLike
+from pathlib import Path
 
 
 def require_file(path: str | PathLike[str]) -> None:
@@ -16,3 +18,12 @@ def require_file(path: str | PathLike[str]) -> None:
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "not an ordinary file", os.fspath(path))
+
+
+def sha256(path: Path) -> str:
+    """Of all its bytes, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

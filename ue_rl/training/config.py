@@ -6,6 +6,8 @@ trainer (`model:`, `total_timesteps:`, `common_parameters:`, `on_policy:` ..). U
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path, PureWindowsPath
@@ -13,13 +15,17 @@ from typing import Any
 
 import yaml
 
-from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.errors import ConfigurationError, UntrustedFile, nearest
+from ue_rl.security.origin import is_signed, sign
+from ue_rl.security.trust import require_trust
 from ue_rl.training.checks import check_options
 from ue_rl.training.options import ALGORITHMS, OFF_POLICY, REPLACED, ROWS, TrainOptions
 from ue_rl.training.yaml_files import in_one_line, read_mapping
 from ue_rl.training.zoo import read_zoo
 
 FORMAT = 1  # of config.yaml
+ORIGIN = "origin"  # its key for the signature of what a run starts
+_STARTS = ("engine", "env", "env_kwargs", "env_wrapper", "callback")  # a program, or modules that are imported
 
 
 def resolve(
@@ -87,7 +93,51 @@ def read_config(path: Path) -> dict[str, Any]:
     """
     content = read_whole_config(path)
     content.pop("format", None)
+    content.pop(ORIGIN, None)
     return content
+
+
+def signed_yaml(options: TrainOptions) -> str:
+    """The options as YAML, with the signature of what they start, where one can be made here."""
+    origin = sign(_said(vars(options)))
+    return options.as_yaml() + (f"{ORIGIN}: {origin}\n" if origin else "")
+
+
+def require_origin(folder: Path, config: Mapping[str, Any], options: TrainOptions) -> None:
+    """To be called before a run does what the config.yaml in its folder says: would a stranger's start a program?
+
+    Args:
+        folder: the run's, or that of one of its checkpoints. config: what was read there.
+        options: what is to be done: a program that was named on the command line is nobody else's.
+
+    Raises:
+        UntrustedFile: it would, and nobody said that it is trusted.
+    """
+    engine, env = config.get("engine"), str(config.get("env") or "")
+    started = [engine] if engine is not None and engine == options.engine else []
+    started += [env] if ":" in env and env == options.env else []  # MODULE:ID imports MODULE
+    for name in ("env_wrapper", "callback"):
+        given = config.get(name)
+        started += [str(given)] if given is not None and given == getattr(options, name) else []
+    if not started:
+        return
+    near = (folder, *folder.absolute().parents[:2])
+    places = [place for at in near for name in ("config.yaml", "seeds.yaml") for place in at.glob(name)]
+    for path in (*places, *folder.glob("checkpoints/*_steps/config.yaml")):
+        with suppress(OSError, UnicodeDecodeError):
+            found = re.search(rf"^{ORIGIN}: ([0-9a-f]+)$", path.read_text("utf-8"), re.MULTILINE)
+            if found and is_signed(_said(config), found[1]):
+                return
+    try:
+        require_trust(str(started[0]))
+    except UntrustedFile as error:
+        error.message = f"the configuration of {folder} was not written here, and starts a program or imports a module"
+        error.expected, error.cure = None, "read it, and give --trust; or name the program yourself: --engine, --env"
+        raise
+
+
+def _said(config: Mapping[str, Any]) -> bytes:
+    return json.dumps([config.get(name) or None for name in _STARTS], sort_keys=True, default=str).encode()
 
 
 def read_whole_config(path: Path) -> dict[str, Any]:
@@ -99,7 +149,7 @@ def read_whole_config(path: Path) -> dict[str, Any]:
         what = f"{path} was written by a newer version of ue_rl"
         cure = "install that version"
         raise ConfigurationError(what, field="format", expected=FORMAT, got=content["format"], cure=cure)
-    _refuse_unknown("", content, [*ROWS, "format"], path)
+    _refuse_unknown("", content, [*ROWS, "format", ORIGIN], path)
     return content
 
 

@@ -26,7 +26,7 @@ from ue_rl.saving.lock import HOLDER, LOCK, RunLock
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import HALF, sync_folder, write_whole
 from ue_rl.system.files import require_file
-from ue_rl.training.config import FORMAT, read_config, read_whole_config
+from ue_rl.training.config import FORMAT, ORIGIN, read_config, read_whole_config, signed_yaml
 from ue_rl.training.options import ROWS, TrainOptions
 from ue_rl.wire.handshake import decode_handshake
 
@@ -282,12 +282,13 @@ class RunDirectory:
                     return read_config(copy)
             if error is not None:
                 raise error
-        config.pop("format", None)
+        for key in ("format", ORIGIN):
+            config.pop(key, None)
         return config
 
     def write_config(self, options: TrainOptions) -> None:
         """Replaces config.yaml: what is in it is what the run does. Its format is last: one that was cut has none."""
-        text = f"{options.as_yaml()}format: {FORMAT}\n"
+        text = signed_yaml(options) + f"format: {FORMAT}\n"
         write_whole(self.config, lambda path: path.write_text(text, "utf-8"))
 
 

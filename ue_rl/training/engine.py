@@ -65,7 +65,7 @@ def engines_of(options: TrainOptions, output: Path, on_change: Listener | None =
         ConfigurationError: a command, an env or an address that cannot be.
     """
     o = options
-    names = ("transport", "channel", "timeout", "nul_terminated")
+    names = ("transport", "channel", "timeout", "nul_terminated", "token_file")
     connection = {name: getattr(o, name) for name in names}
     restarts = None if o.urls and not o.reconnect else Restarts.of(o.restarts)
     if o.urls:

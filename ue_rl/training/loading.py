@@ -1,7 +1,6 @@
 """Models that are loaded to be learnt with: where --init-from points, and every way in which a file can be wrong.
 
-A model.zip and a .pkl are code: loading one runs what its author put into it. The weights alone are not (SB3 loads them
-with torch's weights_only).
+A model.zip and a .pkl may be code: ue_rl/security/trust.py runs it only where it is known who made them.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError, UeRlError, nearest
+from ue_rl.saving.resuming import with_statistics
+from ue_rl.security import trust
 from ue_rl.training.found import config_near, find, statistics_names, statistics_of
 from ue_rl.training.hyperparameters import applied, loadable, tuned_for
 from ue_rl.training.options import TrainOptions
@@ -121,7 +122,7 @@ def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **argu
     if issubclass(kind, BaseAlgorithm):
         check_arguments(kind, {k: v for k, v in arguments.items() if k not in ("custom_objects", "force_reset")})
     try:
-        return kind.load(path, env=env, device=options.device, **arguments)  # type: ignore[no-any-return]
+        return trust.load_model(kind, path, env=env, device=options.device, **arguments)  # type: ignore[no-any-return]
     except UeRlError:
         raise
     except Exception as error:  # what unpickling raises is anything
@@ -142,7 +143,7 @@ def load_statistics(path: Path, env: VecEnv) -> VecNormalize:
     try:
         if not path.is_file():
             raise FileNotFoundError("there is no such file")
-        return VecNormalize.load(str(path), env)
+        return with_statistics(path, env)
     except UeRlError:
         raise
     except Exception as error:  # what unpickling raises is anything

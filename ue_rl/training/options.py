@@ -212,6 +212,14 @@ class TrainOptions:
         rllib=_LEAVE,
         group=CONNECTION,
     )
+    token_file: str | None = option(
+        None,
+        TEXT,
+        "A secret that the engines have, too (docs/security.md).",
+        metavar="FILE",
+        rllib="put it into the URL: 'tcp://HOST:PORT?token-file=FILE'",
+        group=CONNECTION,
+    )
     timeout: float = option(30.0, DEADLINE, "How long a step may take.", group=CONNECTION)
     timesteps: int = option(100_000, POSITIVE, "env-steps of the whole run, over all envs.", group=EVERYDAY)
     seed: int | None = option(

@@ -29,6 +29,7 @@ from ue_rl.launching.process import EngineProcess, Output, exit_words
 from ue_rl.saving.checkpoints import OVER
 from ue_rl.saving.stopping import Stopping
 from ue_rl.system.durable import write_whole
+from ue_rl.training.config import signed_yaml
 from ue_rl.training.directory import RunDirectory, checked_id
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.writing import evaluations
@@ -83,7 +84,7 @@ def train_seeds(
     folder = group_of(o) if resume else _created(o, force)
     assert folder is not None
     jobs = min(o.jobs or max(1, (os.cpu_count() or 2) // 2), o.seeds or 1)
-    write_whole(folder / FILE, lambda path: path.write_text(replace(o, run_id=folder.name).as_yaml(), "utf-8"))
+    write_whole(folder / FILE, lambda path: path.write_text(signed_yaml(replace(o, run_id=folder.name)), "utf-8"))
     one = replace(o, seeds=None, jobs=None, run_id=None, seed=None, threads=o.threads or (1 if jobs > 1 else None))
     write_whole(folder / CONFIG, lambda path: path.write_text(one.as_yaml(), "utf-8"))
     seeds = [(o.seed or 0) + number for number in range(o.seeds or 1)]

@@ -14,16 +14,18 @@ namespace UeRl.Samples
     public static class Program
     {
         private const string Usage = "usage: engine.exe [--port N] [--num-envs N] [--obs-size N] [--max-steps N] "
-            + "[--per-env] [--seed N] [--heuristic EPISODES]";
+            + "[--per-env] [--seed N] [--token-file FILE] [--heuristic EPISODES]";
 
         public static int Main(string[] arguments)
         {
             long port = 7777, numEnvs = 8, seed = 0, obsSize = 6, maxSteps = 60, episodes = 0;
             bool perEnv = false;
+            string token = null;
             for (int i = 0; i < arguments.Length; i++)
             {
                 bool number = i + 1 < arguments.Length;
                 if (arguments[i] == "--per-env") perEnv = true;
+                else if (number && arguments[i] == "--token-file") token = arguments[++i];
                 else if (number && arguments[i] == "--port" && Integer(arguments[i + 1], 65535, out port)) i++;
                 else if (number && arguments[i] == "--num-envs" && Integer(arguments[i + 1], 65536, out numEnvs)) i++;
                 else if (number && arguments[i] == "--obs-size" && Integer(arguments[i + 1], 4096, out obsSize)) i++;
@@ -45,6 +47,7 @@ namespace UeRl.Samples
             UeRlSpec spec = ReachGame.Spec((int)numEnvs, perEnv ? "PER_ENV" : "ANY", (int)obsSize);
             using (var bridge = new UeRlBridge(spec, game))
             {
+                if (token != null) bridge.Token = UeRlToken.Read(token);
                 if (episodes > 0)
                 {
                     bridge.Heuristic = TowardsTarget;

@@ -47,6 +47,7 @@ const MOST_UNSENT = 1 << 20  # bytes, and two lines more: a trainer that does no
 
 export var host = "127.0.0.1"  # "0.0.0.0" opens the game to the network. --host=.. on the command line comes first
 export var port = 7777  # --port=..
+export var token_file = ""  # of a secret that trainers must prove to know; --token-file=..
 export var lock_step = true
 export var ticks_per_action = 1  # an action holds for so many physics ticks
 export var repeatable = true  # announce SEED: the same seed and actions give the same episode
@@ -68,6 +69,8 @@ var _player = null  # in heuristic mode
 var _handshake = ""
 var _line_limit = 0
 var _links = []  # the session's connections: [the first] or [the first, env 0, env 1, ..]; empty without a trainer
+var _outside = []  # connections that have not proved yet that they know the token
+var _token = PoolByteArray()
 var _waiting = []  # connections of other trainers, who were told so
 var _shared = false  # the first connection carries everything
 var _began = 0  # the session, in usec
@@ -114,6 +117,13 @@ func start(envs: Array, numbers_per_observation: int, numbers_per_action: int) -
 	var address = argument("host", host)
 	var number = int(argument("port", str(port)))
 	var fault = _grammar.fault()
+	var secret = argument("token-file", token_file)
+	if fault == "" and secret != "":
+		var file = File.new()
+		if file.open(secret, File.READ) == OK:
+			_token = file.get_as_text().strip_edges().to_utf8()
+		if _token.size() < 16:
+			fault = "no token of 16 bytes or more in " + secret
 	if fault == "" and argument("heuristic", str(int(heuristic))) == "1":
 		_player = Heuristic.new(self, envs, Array(observation_names))
 	elif fault == "" and _server.listen(number, address) != OK:
@@ -301,12 +311,30 @@ func _look_around(now: int) -> void:
 		if not _links.empty() and not _links[0].alive():
 			_end_session()  # else a dead trainer's successor would become its env socket
 		var link = Link.new(_server.take_connection())
-		if _wired() or (not _links.empty() and link.host != _links[0].host):
-			_tell_busy(link, now)
+		if _token.empty():
+			_come_in(link, now)
 		else:
-			_admit(link)
+			_outside.append(link)
+			link.ask(now)
+	for link in _outside.duplicate():
+		var said = link.proved(_token, now)
+		if said != "":
+			_outside.erase(link)
+			if said == "AUTH":
+				_come_in(link, now)
+			else:
+				printerr("ue_rl: a connection from %s was refused: %s" % [link.host, said])
+				var _told = link.send("ERROR=" + said.percent_encode(), MOST_UNSENT)
+				link.close()
 	if _links.size() > 1 and not _wired() and now - _last_news > CONNECT_USEC:
 		_refuse("not all env sockets were opened", "%d of %d" % [_links.size() - 1, _envs.size()])
+
+
+func _come_in(link, now: int) -> void:
+	if _wired() or (not _links.empty() and link.host != _links[0].host):
+		_tell_busy(link, now)
+	else:
+		_admit(link)
 
 
 func _admit(link) -> void:

@@ -10,6 +10,8 @@ var _text = ""
 var _searched = 0  # so many characters of _text hold no newline
 var _unsent = []  # PoolByteArrays that the system did not take yet
 var _unsent_size = 0
+var _nonce = ""
+var _asked_at = 0
 
 
 func _init(accepted: StreamPeerTCP) -> void:
@@ -89,3 +91,51 @@ func close() -> void:
 	if alive():
 		discard()  # what is unread at the end makes the system throw away what was sent last, too
 	peer.disconnect_from_host()
+
+
+# -- tokens: docs/protocol.md, section 3
+
+
+func ask(now: int) -> void:
+	_nonce = Crypto.new().generate_random_bytes(32).hex_encode()
+	_asked_at = now
+	var _sent = send("AUTH=" + _nonce, CHUNK)
+
+
+# "": not yet; "AUTH": it knows the token, and was told that this side does; else why it is refused.
+func proved(token: PoolByteArray, now: int) -> String:
+	var line = read_line(160)
+	if line == null:
+		return "" if alive() and now - _asked_at < 5000000 else "it did not prove that it knows the token"
+	var parts = line.strip_edges().trim_prefix("AUTH=").split(",")
+	if parts.size() != 2 or parts[0].length() != 64 or parts[1].empty():
+		return "it has given no token"
+	var said = "%s:%s" % [_nonce, parts[0]]
+	var right = _proof(token, "trainer:" + said)
+	var differs = parts[1].length() - right.length()
+	for i in right.length():
+		differs = differs | (right.ord_at(i) ^ parts[1].ord_at(min(i, parts[1].length() - 1)))
+	if differs != 0:
+		return "its token is wrong"
+	return "AUTH" if send("AUTH=" + _proof(token, "engine:" + said), CHUNK) else "it has gone"
+
+
+# HMAC-SHA256 in hexadecimal digits; Godot has one of its own from 3.3 on.
+func _proof(token: PoolByteArray, text: String) -> String:
+	var key = token if token.size() <= 64 else _sha256(token)
+	var inner = PoolByteArray()
+	var outer = PoolByteArray()
+	for i in 64:
+		var byte = key[i] if i < key.size() else 0
+		inner.append(byte ^ 0x36)
+		outer.append(byte ^ 0x5c)
+	inner.append_array(text.to_ascii())
+	outer.append_array(_sha256(inner))
+	return _sha256(outer).hex_encode()
+
+
+func _sha256(bytes: PoolByteArray) -> PoolByteArray:
+	var context = HashingContext.new()
+	var _started = context.start(HashingContext.HASH_SHA256)
+	var _fed = context.update(bytes)
+	return context.finish()

@@ -1,0 +1,249 @@
+"""Files of strangers run nothing; those of Stable-Baselines3 load all the same, and so does all that was made here."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from gymnasium import spaces
+from sb3_contrib import QRDQN, TQC, MaskablePPO, RecurrentPPO
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from stable_baselines3.common.vec_env import VecNormalize
+
+from tests.support.models import make, vector
+from ue_rl import AutoSave
+from ue_rl.cli.export import export
+from ue_rl.errors import UntrustedFile
+from ue_rl.inference.export.models import load_sb3_model
+from ue_rl.saving.resuming import write_replay_buffer
+from ue_rl.security import origin, trust
+from ue_rl.security.pickles import load_data
+from ue_rl.security.trust import load_model, load_pickle, made_here, trusting
+from ue_rl.training.config import require_origin
+from ue_rl.training.directory import RunDirectory
+from ue_rl.training.options import TrainOptions
+
+HARMLESS = {"config of RLlib", "message of RLlib"}  # read as data, whatever they name
+GOAL = spaces.Dict({name: vector(3) for name in ("observation", "achieved_goal", "desired_goal")})
+
+
+class Mine(FlattenExtractor):
+    """A class that no table has."""
+
+
+@pytest.fixture(autouse=True)
+def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return origin.key_file()
+
+
+def hostile(folder: Path, *words: str) -> dict[str, Any]:
+    script = Path(__file__).with_name("hostile.py")
+    done = subprocess.run([sys.executable, script, folder, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_no_file_of_a_stranger_runs_anything(tmp_path: Path) -> None:
+    found = hostile(tmp_path / "files")
+    assert len(found) > 25
+    for kind, said in found.items():
+        assert (said["tried"], said["pwned"]) == ([], False), kind
+        assert (said["gave"] == "opened") <= (kind in HARMLESS), kind
+        if kind.startswith(("model.zip", "statistics", "opponents", "run")) or kind.endswith(
+            ("model", "statistics", "state", "buffer")
+        ):
+            assert said["gave"].startswith("UntrustedFile: "), (kind, said)
+
+
+def test_the_same_files_run_what_they_hold_where_they_are_trusted(tmp_path: Path) -> None:
+    found = hostile(tmp_path / "files", "--trust")
+    ran = [kind for kind, said in found.items() if said["pwned"] and said["tried"]]
+    assert len(ran) > 10
+    assert {"statistics", "checkpoint, state", "opponents", "run, its program"} <= set(ran)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (PPO, {}),
+        (A2C, {"use_sde": True}),
+        (SAC, {"action_noise": NormalActionNoise(np.zeros(2), np.ones(2))}),
+        (TD3, {}),
+        (TQC, {}),
+        (DQN, {"action": spaces.Discrete(3)}),
+        (QRDQN, {"action": spaces.Discrete(3)}),
+        (RecurrentPPO, {"policy": "MlpLstmPolicy"}),
+        (MaskablePPO, {"action": spaces.MultiDiscrete([2, 3])}),
+        (SAC, {"observation": GOAL, "policy": "MultiInputPolicy"}),
+        (PPO, {"policy_kwargs": {"net_arch": [8], "activation_fn": torch.nn.SiLU, "optimizer_class": torch.optim.SGD}}),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_what_stable_baselines3_writes_loads_as_data(tmp_path: Path, kind: Any, options: dict[str, Any]) -> None:
+    model = make(kind, **copy.deepcopy(options))
+    model.save(tmp_path / "model.zip")
+    seen = model.observation_space.sample()
+    loaded = load_model(kind, tmp_path / "model.zip", device="cpu")
+    np.testing.assert_array_equal(
+        loaded.predict(seen, deterministic=True)[0], model.predict(seen, deterministic=True)[0]
+    )
+    assert loaded.observation_space == model.observation_space
+
+
+def test_its_statistics_and_replay_buffers_load_as_data(tmp_path: Path) -> None:
+    model = make(SAC, action=spaces.Box(-1, 1, (2,)), normalize={})
+    model.learn(20)
+    model.get_vec_normalize_env().save(str(tmp_path / "statistics.pkl"))
+    write_replay_buffer(model.replay_buffer, tmp_path / "replay.pkl")
+    statistics, buffer = load_pickle(tmp_path / "statistics.pkl"), load_pickle(tmp_path / "replay.pkl")
+    assert isinstance(statistics, VecNormalize)
+    np.testing.assert_array_equal(statistics.obs_rms.mean, model.get_vec_normalize_env().obs_rms.mean)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(buffer.observations, model.replay_buffer.observations)
+
+
+def test_a_function_or_a_class_of_ones_own_is_named_and_loads_where_it_is_trusted(tmp_path: Path) -> None:
+    make(PPO, learning_rate=lambda left: left * 1e-3).save(tmp_path / "schedule.zip")
+    make(PPO, policy_kwargs={"features_extractor_class": Mine}).save(tmp_path / "class.zip")
+    for name, what in (("schedule", "cloudpickle.cloudpickle._make_function"), ("class", "Mine")):
+        path = tmp_path / f"{name}.zip"
+        with pytest.raises(UntrustedFile, match=f"{name}.zip.*{what}.*--trust"):
+            load_sb3_model(path)
+        refused = CliRunner().invoke(export, [str(path)])
+        assert isinstance(refused.exception, UntrustedFile)
+        with trusting():
+            assert type(load_sb3_model(path)) is PPO
+    taken = CliRunner().invoke(export, [str(tmp_path / "schedule.zip"), "--trust"], catch_exceptions=False)
+    assert taken.exit_code == 0
+    with pytest.raises(UntrustedFile):  # it held for that command
+        load_sb3_model(tmp_path / "schedule.zip")
+
+
+def run_of_ones_own(folder: Path) -> Path:
+    """A run whose model has a class that no table has; its checkpoint."""
+    model = make(PPO, policy_kwargs={"features_extractor_class": Mine}, n_steps=8, batch_size=8)
+    saving = AutoSave(folder, signals=False, tell=lambda text: None)
+    model.learn(8, callback=saving)
+    assert saving.last is not None
+    return saving.last.path
+
+
+def test_what_was_made_here_is_known_again(tmp_path: Path, key: Path) -> None:
+    at = run_of_ones_own(tmp_path / "run")
+    env = make(PPO).get_env()
+    assert made_here(at / "model.zip")
+    assert type(load_sb3_model(at / "model.zip")) is PPO
+    assert AutoSave(tmp_path / "run", tell=lambda text: None, lock=False).resume(PPO, env) is not None
+    key.rename(key.with_name("away"))  # the same files on another machine
+    assert not made_here(at / "model.zip")
+    with pytest.raises(UntrustedFile, match="Mine"):
+        AutoSave(tmp_path / "run", tell=lambda text: None, lock=False).resume(PPO, env)
+    with trusting():
+        assert AutoSave(tmp_path / "run", tell=lambda text: None, lock=False).resume(PPO, env) is not None
+
+
+def test_what_was_changed_since_is_not(tmp_path: Path) -> None:
+    at = run_of_ones_own(tmp_path / "run")
+    shutil.copyfile(at / "model.zip", tmp_path / "before.zip")
+    with zipfile.ZipFile(at / "model.zip", "a") as file:
+        file.writestr("more", "x")
+    assert not made_here(at / "model.zip")
+    shutil.copyfile(tmp_path / "before.zip", at / "model.zip")
+    assert made_here(at / "model.zip")
+    manifest = json.loads((at / "manifest.json").read_text())
+    (at / "manifest.json").write_text(json.dumps({**manifest, "reason": "another"}))
+    assert not made_here(at / "model.zip")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX modes")
+def test_the_key_is_its_owners_alone(tmp_path: Path, key: Path, caplog: pytest.LogCaptureFixture) -> None:
+    signature = origin.sign(b"x")
+    assert (key.stat().st_mode & 0o777, len(key.read_bytes())) == (0o600, 32)
+    assert origin.is_signed(b"x", signature)
+    assert not origin.is_signed(b"y", signature)
+    assert not any(origin.is_signed(b"x", wrong) for wrong in (None, "", "ä", 3, signature.upper()))
+    key.chmod(0o640)
+    with caplog.at_level(logging.WARNING):
+        assert not origin.is_signed(b"x", signature)
+    assert "can be used by others" in caplog.text
+    key.unlink()
+    key.parent.rmdir()
+    key.parent.write_text("no folder can be made here")
+    assert origin.sign(b"x") == ""
+
+
+def test_a_run_of_a_stranger_starts_nothing(tmp_path: Path) -> None:
+    mine, theirs = RunDirectory(tmp_path / "mine"), RunDirectory(tmp_path / "theirs")
+    options = TrainOptions(engine="./game --port {port}")
+    for run in (mine, theirs):
+        run.checkpoints.mkdir(parents=True)
+        run.write_config(options)
+    text = theirs.config.read_text().replace("./game", "./thiefs")
+    theirs.config.write_text(text)
+    require_origin(mine.path, mine.read_config(), options)
+    config = theirs.read_config()
+    asked = TrainOptions(engine=config["engine"])
+    with pytest.raises(UntrustedFile, match=r"not written here, and starts a program.*thiefs"):
+        require_origin(theirs.path, config, asked)
+    require_origin(theirs.path, config, options)  # another program was named
+    with trusting():
+        require_origin(theirs.path, config, asked)
+
+
+def test_a_pickle_takes_no_more_memory_than_it_has_bytes() -> None:
+    for pickled in (
+        pickle.BYTEARRAY8 + (1 << 40).to_bytes(8, "little"),
+        pickle.NONE + pickle.LONG_BINPUT + b"\xff\xff\xff\xff",
+        pickle.BINBYTES8 + (1 << 40).to_bytes(8, "little"),
+    ):
+        with pytest.raises((EOFError, pickle.UnpicklingError)):
+            load_data(b"\x80\x05" + pickled)
+
+
+def test_log_folders_in_a_model_are_left_out(tmp_path: Path) -> None:
+    make(PPO, tensorboard_log=str(tmp_path / "logs")).save(tmp_path / "model.zip")
+    assert trust.load_model(PPO, tmp_path / "model.zip").tensorboard_log is None
+
+
+def test_weights_alone(tmp_path: Path) -> None:
+    model = make(PPO, normalize={"clip_obs": 5.0})
+    model.save(tmp_path / "model.zip")
+    model.get_vec_normalize_env().save(str(tmp_path / "model_vecnormalize.pkl"))
+    words = [str(tmp_path / "model.zip"), "--format", "safetensors"]
+    CliRunner().invoke(export, words, catch_exceptions=False)
+    content = (tmp_path / "model.safetensors").read_bytes()
+    size = int.from_bytes(content[:8], "little")  # read here as the format's description says
+    header, data = json.loads(content[8 : 8 + size]), content[8 + size :]
+    assert size % 8 == 0
+    assert header.pop("__metadata__")["clip_obs"] == "5.0"
+    kinds = {"F32": np.float32, "F64": np.float64}
+    read = {
+        name: np.frombuffer(data[slice(*one["data_offsets"])], kinds[one["dtype"]]).reshape(one["shape"])
+        for name, one in header.items()
+    }
+    np.testing.assert_array_equal(read.pop("normalize.mean"), model.get_vec_normalize_env().obs_rms.mean)  # type: ignore[union-attr]
+    read.pop("normalize.var")
+    other = make(PPO)
+    other.policy.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in read.items()})
+    seen = model.observation_space.sample()
+    np.testing.assert_array_equal(
+        other.predict(seen, deterministic=True)[0], model.predict(seen, deterministic=True)[0]
+    )
+    refused = CliRunner().invoke(export, [*words, "--flat"])
+    assert "not for safetensors" in str(refused.exception)

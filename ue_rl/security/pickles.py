@@ -1,0 +1,146 @@
+"""Pickles of unknown origin: what Stable-Baselines3 and this library write is loaded, anything else is refused by name.
+
+A pickle is a program: it names functions and classes, and calls them. Here it may name what the table says, none of
+which runs what it is given, opens a file or starts a process. A class of one's own, or a function that was pickled with
+its code, is in no table: it needs `--trust`, or `with ue_rl.security.trust.trusting():`.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+import types
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from ue_rl.errors import UntrustedFile, shorten
+
+_MULTIARRAY = {"_reconstruct", "scalar"}
+_EXACT: dict[str, set[str]] = {
+    "builtins": {"object", "set", "frozenset", "complex", "slice"},
+    "collections": {"OrderedDict", "deque"},
+    "copyreg": {"_reconstructor"},
+    "numpy": {"dtype", "ndarray"},
+    "numpy._core.multiarray": _MULTIARRAY,
+    "numpy.core.multiarray": _MULTIARRAY,
+    "numpy._core.numeric": {"_frombuffer"},
+    "numpy.core.numeric": {"_frombuffer"},
+    "numpy.random._pickle": {"__bit_generator_ctor", "__generator_ctor", "__randomstate_ctor"},
+    "numpy.random._pcg64": {"PCG64"},
+    "numpy.random._mt19937": {"MT19937"},
+    "numpy.random.bit_generator": {"SeedSequence", "__pyx_unpickle_SeedSequence"},
+    "torch": {"device", "Size"},
+    "torch._utils": {"_rebuild_tensor_v2", "_rebuild_parameter"},
+    "ue_rl.saving.resuming": {"_whole"},
+}
+_SB3 = (
+    "policies.BaseModel", "torch_layers.BaseFeaturesExtractor", "buffers.BaseBuffer", "noise.ActionNoise",
+    "running_mean_std.RunningMeanStd", "vec_env.vec_normalize.VecNormalize", "utils.ConstantSchedule",
+    "utils.FloatSchedule", "utils.LinearSchedule", "type_aliases.TrainFreq", "type_aliases.TrainFrequencyUnit",
+)  # fmt: skip
+_OF_SB3 = {f"stable_baselines3.common.{name}" for name in _SB3} | {
+    "stable_baselines3.her.goal_selection_strategy.GoalSelectionStrategy",
+    "sb3_contrib.common.recurrent.type_aliases.RNNStates",
+}
+_SPACE = {"gymnasium.spaces.space.Space"}
+# Modules, and the classes of which one must be a base: importing these modules does nothing else.
+_CLASSES: tuple[tuple[str, set[str]], ...] = (
+    (r"gymnasium\.spaces\.\w+", _SPACE),
+    (r"stable_baselines3\.[\w.]+", _OF_SB3),
+    (r"sb3_contrib\.[\w.]+", _OF_SB3),
+    (r"ue_rl\.(envs|agents)\.\w+", _OF_SB3 | _SPACE),
+    (r"numpy", {"numpy.generic"}),
+    (r"torch", {"torch.storage._LegacyStorage"}),
+    (r"torch\.nn\.modules\.activation", {"torch.nn.modules.module.Module"}),
+    (r"torch\.optim\.\w+", {"torch.optim.optimizer.Optimizer"}),
+)
+_PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}  # as torch writes them
+
+
+class DataUnpickler(pickle._Unpickler):
+    """Python's own, in Python: the compiled one takes as much memory as an index in the pickle says.
+
+    Raises:
+        UntrustedFile: from `load`: the pickle names what is in no table.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What the pickle may name."""
+        module = _PYTHON_2.get(module, module)
+        if (module, name) in _INSTEAD:
+            return _INSTEAD[module, name]
+        if name in _EXACT.get(module, ()):
+            return super().find_class(module, name)
+        for pattern, bases in _CLASSES:
+            if "." not in name and re.fullmatch(pattern, module):
+                found = super().find_class(module, name)
+                kinds = found.__mro__ if isinstance(found, type) else (type(found),)
+                if bases & {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}:
+                    return found
+                if module == "torch" and kinds[0].__qualname__ == "dtype":
+                    return found
+        raise wants_code(f"{module}.{name}")
+
+    def load_build(self) -> None:
+        """Gives an object its state; a class would be changed for everybody."""
+        stack: list[Any] = self.stack  # type: ignore[attr-defined]
+        if isinstance(stack[-2], (type, types.FunctionType, types.ModuleType)):
+            raise wants_code(f"a change of {shorten(stack[-2])}")
+        super().load_build()  # type: ignore[misc]
+
+    def load_bytearray8(self) -> None:
+        """The pickle's size is believed no further than there are bytes."""
+        size = int.from_bytes(self.read(8), "little")  # type: ignore[attr-defined]
+        data = bytearray(self.read(size))  # type: ignore[attr-defined]
+        if len(data) != size:
+            raise EOFError("the pickle is cut off")
+        self.append(data)  # type: ignore[attr-defined]
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        **pickle._Unpickler.dispatch,
+        pickle.BUILD[0]: load_build,
+        pickle.BYTEARRAY8[0]: load_bytearray8,
+    }
+
+
+Unpickler = DataUnpickler  # torch.load(pickle_module=..) looks for this name
+
+
+def load_data(data: bytes) -> Any:
+    """What a pickle of unknown origin holds.
+
+    Raises:
+        UntrustedFile: it names what is in no table. Also whatever a damaged pickle raises.
+    """
+    return DataUnpickler(io.BytesIO(data)).load()
+
+
+def wants_code(what: str) -> UntrustedFile:
+    """The error for a file that would run `what`."""
+    return UntrustedFile(
+        "the file was not made here, and holds more than numbers and the classes of Stable-Baselines3",
+        expected="names that run nothing",
+        got=what,
+        cure="give --trust if you know who made it, and trust them as you trust a program of theirs",
+    )
+
+
+def _member(owner: Any, name: str) -> Any:
+    """For getattr: the one method that policies are saved with."""
+    if name != "_dummy_schedule" or not isinstance(owner, type):
+        raise wants_code(f"getattr({shorten(owner)}, {shorten(name)})")
+    return getattr(owner, name)
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """For _codecs.encode: as pickles of Python 2 hold bytes."""
+    if encoding != "latin1":
+        raise wants_code(f"the codec {shorten(encoding)}")
+    return text.encode(encoding)
+
+
+_INSTEAD: dict[tuple[str, str], Callable[..., Any]] = {
+    ("builtins", "getattr"): _member,
+    ("_codecs", "encode"): _latin1,
+}

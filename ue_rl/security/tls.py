@@ -1,0 +1,111 @@
+"""TLS: contexts from files, and what its failures mean in words."""
+
+from __future__ import annotations
+
+import ssl
+from os import PathLike
+from typing import Any
+
+from ue_rl.errors import AccessRefused, ConfigurationError
+
+Name = str | PathLike[str]
+_OF_CERTIFICATES = {
+    9: "is not valid yet",
+    10: "has expired",
+    18: "is signed by itself",
+    19: "is signed by somebody whom this side does not know",
+    20: "is signed by somebody whom this side does not know",
+    62: "is of another host",
+    64: "is of another host",
+}
+_CURES = {
+    "is not valid yet": "is the clock of this machine right?",
+    "has expired": "make the engine a new one",
+    "is of another host": "dial the name that stands in it",
+}
+_PLAIN = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "RECORD_LAYER_FAILURE",
+    "PACKET_LENGTH_TOO_LONG",
+    "UNEXPECTED_MESSAGE",
+)
+
+
+def trainer_context(ca: Name | None = None, cert: Name | None = None, key: Name | None = None) -> ssl.SSLContext:
+    """For who dials.
+
+    Args:
+        ca: certificates that are trusted, in a PEM file; None: those of the system. cert, key: this side's own.
+
+    Raises:
+        ConfigurationError: a file cannot be used.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise _unusable("ca", ca, error) from error
+    return _with_own(context, cert, key)
+
+
+def engine_context(cert: Name, key: Name | None = None, client_ca: Name | None = None) -> ssl.SSLContext:
+    """For who listens.
+
+    Args:
+        client_ca: whose certificates trainers must show; None: none is asked for.
+
+    Raises:
+        ConfigurationError: a file cannot be used.
+    """
+    context = _with_own(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key)
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except OSError as error:
+            raise _unusable("client_ca", client_ca, error) from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _with_own(context: ssl.SSLContext, cert: Name | None, key: Name | None) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if cert is not None:
+        try:
+            context.load_cert_chain(cert, key, password=lambda: b"")  # never asks at the terminal
+        except OSError as error:
+            raise _unusable("cert", cert if key is None else f"{cert}, {key}", error) from error
+    return context
+
+
+def _unusable(field: str, path: Any, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path} cannot be used for TLS", field=field, expected="PEM", got=error.strerror or str(error)
+    )
+
+
+def why(error: OSError) -> str:
+    """What went wrong, for people who know what a certificate is."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = _OF_CERTIFICATES.get(error.verify_code, f"is refused: {error.verify_message}")
+        return f"the certificate {reason}"
+    reason = str(getattr(error, "reason", "") or "")
+    if reason in _PLAIN:
+        return "the other side speaks no TLS"
+    if reason.endswith(("CERTIFICATE_REQUIRED", "PEER_DID_NOT_RETURN_A_CERTIFICATE")):
+        return "a certificate of the trainer is asked for, and it has none"
+    if "UNKNOWN_CA" in reason or "CERTIFICATE_UNKNOWN" in reason or "BAD_CERTIFICATE" in reason:
+        return "the other side does not know who has signed the certificate"
+    return (reason or error.strerror or str(error)).lower().replace("_", " ")
+
+
+def refused(error: OSError, where: str) -> AccessRefused:
+    """The error of who dials `where`."""
+    what = why(error)
+    cure = next((cure for ending, cure in _CURES.items() if what.endswith(ending)), None)
+    if what.startswith("the certificate is signed"):
+        cure = "give who has signed it: tls://HOST:PORT?ca=FILE"
+    elif what == "the other side speaks no TLS":
+        cure = "dial tcp://, or start the engine with --tls-cert"
+    elif "of the trainer" in what or "the other side does not know" in what:
+        cure = "give one that the engine knows: tls://HOST:PORT?cert=FILE&key=FILE"
+    return AccessRefused(f"no TLS with {where}: {what}", got=str(error), cure=cure)

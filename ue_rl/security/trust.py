@@ -1,0 +1,114 @@
+"""Models and pickles from files: with all that they can run where they are trusted, otherwise as data alone.
+
+    with trusting():    the files are mine, or of somebody whom I would let run programs here
+
+A file is trusted, too, where a checkpoint's signed manifest says that it was made here (ue_rl/security/origin.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from ue_rl.errors import UntrustedFile
+from ue_rl.security import pickles
+from ue_rl.security.archives import check_zip
+from ue_rl.security.origin import made_here
+from ue_rl.security.pickles import load_data, wants_code
+
+_trusted: ContextVar[bool] = ContextVar("trusted", default=False)
+
+
+@contextmanager
+def trusting(trust: bool = True) -> Iterator[None]:
+    """Within it files may run what they hold, as `--trust` says; with False nothing changes."""
+    before = _trusted.set(trust or _trusted.get())
+    try:
+        yield
+    finally:
+        _trusted.reset(before)
+
+
+def is_trusted(path: Path) -> bool:
+    """May this file run what it holds?"""
+    return _trusted.get() or made_here(path)
+
+
+def require_trust(what: str, made: bool = False) -> None:
+    """To be called before something is read that is a program, whatever it holds.
+
+    Args:
+        made: it is known that it was made here.
+
+    Raises:
+        UntrustedFile: nobody said that it is trusted.
+    """
+    if not (made or _trusted.get()):
+        raise wants_code(what)
+
+
+def load_pickle(path: Path) -> Any:
+    """What a pickle holds; of unknown origin: if it is data. Raises UntrustedFile, and whatever a broken one raises."""
+    data = path.read_bytes()
+    if is_trusted(path):
+        return pickle.loads(data)
+    with _named(path):
+        return load_data(data)
+
+
+def load_model(kind: Any, path: Path, **load: Any) -> Any:
+    """`kind.load(path, **load)` of Stable-Baselines3; of unknown origin: without running anything.
+
+    Its own parameter custom_objects takes the place of what it would unpickle.
+
+    Raises:
+        UntrustedFile: it holds more than data. Also what `load` and a broken file raise.
+    """
+    if is_trusted(path):
+        return kind.load(path, **load)
+    with _named(path), path.open("rb") as file:
+        check_zip(file, path.name)
+        with zipfile.ZipFile(file) as archive:
+            data = json.loads(archive.read("data"))
+        held = {name: value[":serialized:"] for name, value in data.items() if _is_pickle(value)}
+        objects = {name: load_data(base64.b64decode(text)) for name, text in held.items()}
+        if data.get("tensorboard_log") is not None:
+            objects["tensorboard_log"] = None  # a folder that learn() would write into
+        objects |= load.pop("custom_objects", None) or {}
+        file.seek(0)
+        return kind.load(file, custom_objects=objects, **load)
+
+
+def load_policy(kind: Any, path: Path) -> Any:
+    """`kind.load(path, device="cpu")` of a policy that was saved alone; as `load_model`."""
+    if is_trusted(path):
+        return kind.load(str(path), device="cpu")
+    import torch
+
+    with _named(path), path.open("rb") as file:
+        check_zip(file, path.name)
+        saved = torch.load(file, map_location="cpu", weights_only=False, pickle_module=pickles)
+    policy = kind(**saved["data"])
+    policy.load_state_dict(saved["state_dict"])
+    return policy
+
+
+def _is_pickle(value: Any) -> bool:
+    return isinstance(value, dict) and ":serialized:" in value
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """An UntrustedFile says which file it is."""
+    try:
+        yield
+    except UntrustedFile as error:
+        error.field = error.field or str(path)
+        raise
