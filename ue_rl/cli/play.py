@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from ue_rl.cli import completion
-from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option
+from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option, trace_options
 from ue_rl.cli.export import model_in
 from ue_rl.errors import nearest
 from ue_rl.training.found import config_near, is_of_rllib, statistics_of
@@ -39,6 +39,7 @@ from ue_rl.training.found import config_near, is_of_rllib, statistics_of
     type=click.Path(path_type=Path),
     help="Film env 0 of --env: 500 steps, or 128 MiB of pixels, at most. Needs Pillow.",
 )
+@trace_options
 def play(
     model: Path, vecnormalize: Path | None, env: str | None, episodes: int, seed: int | None, json_file: Path | None,
     csv_file: Path | None, gif: Path | None, **connection: Any,
@@ -211,29 +212,41 @@ def _engine(
     connection: dict[str, Any],
 ) -> Iterator[tuple[Any, Any]]:
     """(vec_env, the bridge where it runs in this process for filming); `command`: what ue_rl.launch takes."""
-    import ue_rl
     from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_process, run_in_thread
+    from ue_rl.connecting import launched, open_transport
+    from ue_rl.engines.transport import EnginesTransport
+    from ue_rl.envs.vec_env import UnrealVecEnv
 
-    num_envs, url, port = (connection.pop(name) for name in ("num_envs", "url", "port"))
+    names = ("num_envs", "url", "port", "trace", "trace_size", "max_episode_steps")
+    num_envs, url, port, trace, size, limit = (connection.pop(name) for name in names)
+
+    def env_over(transport: Any) -> Any:
+        if trace is not None:
+            from ue_rl.recording import RecordingTransport
+
+            transport = RecordingTransport(transport, trace, size * 1_000_000)
+        vec_env = UnrealVecEnv(transport, max_episode_steps=limit)
+        stack.callback(vec_env.close)
+        return vec_env
+
     bridge = None
     with ExitStack() as stack:
         if command is not None:
-            vec_env = ue_rl.launch(**command, **connection)
-            stack.callback(vec_env.close)
-            yield vec_env, None
+            from ue_rl.engines.restarts import Restarts
+
+            engines = launched(**command, **connection)
+            yield env_over(EnginesTransport(engines, restarts=Restarts.of("10/60s"))), None
             return
         if env is None:
             url = engine_url(url, port)
         elif filmed:
             bridge = GymnasiumBridge(env, num_envs, render_mode="rgb_array", **kwargs)
             url = stack.enter_context(run_in_thread(bridge)).url
-            connection = {"max_episode_steps": connection["max_episode_steps"]}
+            connection = {}
         else:
             factory = functools.partial(GymnasiumBridge, env, num_envs)
             url = stack.enter_context(run_in_process(factory, upgrader=ShmUpgrader())).url
-        vec_env = ue_rl.connect(url, **connection)
-        stack.callback(vec_env.close)
-        yield vec_env, bridge
+        yield env_over(open_transport(url, **connection)), bridge
 
 
 def _show(model: Path, rows: list[dict[str, Any]]) -> None:

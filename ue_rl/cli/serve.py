@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ue_rl.carriers.address import split_place
 from ue_rl.cli import completion
-from ue_rl.cli.common import WrongCommandLine, cannot_listen, command_line, json_object, listening_url, show_log
+from ue_rl.cli.common import (
+    WrongCommandLine,
+    cannot_listen,
+    command_line,
+    json_object,
+    listening_url,
+    show_log,
+    trace_options,
+)
 from ue_rl.errors import ConfigurationError, printable
 from ue_rl.spec import ActionSpec
 from ue_rl.system.loading import loaded
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.base import BaseBridge
+    from ue_rl.carriers.address import Address
 
 
 @click.command(short_help="Host an env as an engine.")
@@ -36,6 +49,7 @@ from ue_rl.system.loading import loaded
 @click.option(
     "--kwargs", default="{}", metavar="JSON", help="Arguments for the env or the bridge class, as a JSON object."
 )
+@trace_options
 def serve(
     env: str | None,
     pettingzoo: str | None,
@@ -50,6 +64,8 @@ def serve(
     images: bool,
     send_info: bool,
     kwargs: str,
+    trace: str | None,
+    trace_size: int,
 ) -> None:
     """Host an env, a MuJoCo model or a bridge class as an engine, until Ctrl-C, SIGTERM or SIGHUP.
 
@@ -68,7 +84,6 @@ def serve(
         raise click.UsageError("--task is for --mujoco")
     arguments = json_object(kwargs, "kwargs")
     from ue_rl import bridges
-    from ue_rl.bridges.runners import ends_in_order, signal_of
     from ue_rl.cli.inspect_spaces import rows
     from ue_rl.system.compiled import load
 
@@ -107,16 +122,38 @@ def serve(
         if shm_name is None and hosted.spec.action_spec != ActionSpec.box(hosted.spec.act_size):
             click.echo("  the deployed plugin's own trainer reads no action space and acts within -1 to 1: use ue_rl's")
 
-    with ends_in_order(for_good=True), ExitStack() as stack:
+    with ExitStack() as stack:
         stack.callback(_close, hosted)
+        if trace is not None:
+            from ue_rl.recording import record_engine
+
+            stack.callback(record_engine(hosted, trace, trace_size * 1_000_000).close)
+        host_at(address, hosted, say, shm, tick_rate)
+
+
+def host_at(
+    address: Address, hosted: BaseBridge, say: Callable[[Any], None], shm: bool, tick_rate: float | None = None
+) -> None:
+    """Hosts a bridge until a signal comes.
+
+    Args:
+        address: as `listening_url` gives it. say: called with the host, once it serves. shm: offer shared memory.
+
+    Raises:
+        ConfigurationError: the address cannot be listened on. SystemExit: by SIGTERM or SIGHUP.
+    """
+    from ue_rl import bridges
+    from ue_rl.bridges.runners import ends_in_order, signal_of
+
+    with ends_in_order(for_good=True):
         try:
-            if shm_name is not None:
-                bridges.serve_shm(hosted, ready=say, name=shm_name, tick_rate=tick_rate)
+            if address.scheme == "shm":
+                bridges.serve_shm(hosted, ready=say, name=address.place, tick_rate=tick_rate)
             else:
                 upgrader = bridges.ShmUpgrader() if shm else None
                 bridges.serve(hosted, *split_place(address.place, 0), ready=say, tick_rate=tick_rate, upgrader=upgrader)
         except OSError as error:
-            if shm_name is not None:
+            if address.scheme == "shm":
                 raise
             cure = "another engine may be running there: choose another port"
             raise cannot_listen(address.place, error, cure) from error

@@ -27,6 +27,7 @@ _EXTRAS = {
     "rich": "engine",
     "starlette": "arena",
     "uvicorn": "arena",
+    "zstandard": "recording",
 }
 _OWN = {"faiss": "faiss-cpu", "llama_cpp": "llama-cpp-python", "minari": "'minari[hdf5]'", "tokenizers": "tokenizers"}
 _ALL_OF_IT = {

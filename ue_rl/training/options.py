@@ -308,6 +308,18 @@ class TrainOptions:
         group=FOLDER,
     )
     export: bool = option(True, SWITCH, "Write model.onnx at the end and with each checkpoint.", group=FOLDER)
+    trace: str | None = option(
+        None,
+        TEXT,
+        "Record every message of the engines into this file; ue-rl replay plays it.",
+        metavar="FILE",
+        resume=APPLIED,
+        rllib=_LEAVE,
+        group=FOLDER,
+    )
+    trace_size: int = option(
+        1000, POSITIVE, "Megabytes that the trace may take; beyond it the oldest go.", rllib=_LEAVE, group=FOLDER
+    )
     verbose: int = option(
         0,
         COUNT,
