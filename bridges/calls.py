@@ -49,8 +49,10 @@ def answer_call(bridge: BaseBridge, line: bytes) -> bytes:
     with bridge.lock:
         before, bridge.lockstep.caller = bridge.lockstep.caller, threading.get_ident()
         try:
-            own = isinstance(bridge, AnswersCalls)
-            answer = bridge.answer_line(line.decode("ascii")) if own else _answer(bridge, calls.read_call(line))
+            if isinstance(bridge, AnswersCalls):
+                answer = bridge.answer_line(line.decode("ascii"))
+            else:
+                answer = _answer(bridge, calls.read_call(line))
         except UeRlError as error:
             answer = calls.write_refused(error.plain())
         except Exception as error:  # noqa: BLE001 - a bug of the game: logged with its traceback, and told

@@ -37,6 +37,7 @@ LIBRARIES = {
     "openai": "ue_rl/arena/",
     "pettingzoo": "bridges/ ue_rl/agents/",
     "PIL": "ue_rl/cli/",
+    "prometheus_client": "ue_rl/metrics/",
     "psutil": "ue_rl/doctor/ ue_rl/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/testing/",
     "pydantic": "bridges/openenv/ ue_rl/arena/ ue_rl/tools/",
     "pytest": "ue_rl/testing/",

@@ -128,6 +128,9 @@ def trace_options(command: Any) -> Any:
     )(command)  # fmt: skip
 
 
+metrics_option = click.option(
+    "--metrics", metavar="PORT", help="Serve metrics for Prometheus on 127.0.0.1:PORT, or on HOST:PORT."
+)
 URL_HELP = (
     "URL is tcp://HOST:PORT, HOST:PORT or shm://NAME, tcp://127.0.0.1:7777 by default. Options of the connection may "
     "stand behind it: 'tcp://HOST:PORT?channel=per-env&timeout=2min'."

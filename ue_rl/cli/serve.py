@@ -16,6 +16,7 @@ from ue_rl.cli.common import (
     command_line,
     json_object,
     listening_url,
+    metrics_option,
     show_log,
     trace_options,
 )
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     "--kwargs", default="{}", metavar="JSON", help="Arguments for the env or the bridge class, as a JSON object."
 )
 @trace_options
+@metrics_option
 def serve(
     env: str | None,
     pettingzoo: str | None,
@@ -66,6 +68,7 @@ def serve(
     kwargs: str,
     trace: str | None,
     trace_size: int,
+    metrics: str | None,
 ) -> None:
     """Host an env, a MuJoCo model or a bridge class as an engine, until Ctrl-C, SIGTERM or SIGHUP.
 
@@ -128,6 +131,11 @@ def serve(
             from ue_rl.recording import record_engine
 
             stack.callback(record_engine(hosted, trace, trace_size * 1_000_000).close)
+        if metrics is not None:
+            from ue_rl.metrics.engine import EngineNumbers
+            from ue_rl.metrics.serving import serve_metrics
+
+            click.echo(f"metrics: {stack.enter_context(serve_metrics(metrics, EngineNumbers(hosted)))}")
         host_at(address, hosted, say, shm, tick_rate)
 
 

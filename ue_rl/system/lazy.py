@@ -21,6 +21,7 @@ _EXTRAS = {
     "openai": "arena",
     "onnxruntime": "inference",
     "pettingzoo": "agents",
+    "prometheus_client": "metrics",
     "psutil": "engine",
     "pydantic": "realtime",
     "ray": "rllib",

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ue_rl.connecting import address_of
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.kinds import (
+    ADDRESS,
     CHANNEL,
     COUNT,
     DEADLINE,
@@ -316,6 +317,13 @@ class TrainOptions:
         resume=APPLIED,
         rllib=_LEAVE,
         group=FOLDER,
+    )
+    metrics: str | None = option(
+        None,
+        ADDRESS,
+        "Serve metrics for Prometheus on 127.0.0.1:PORT, or on HOST:PORT.",
+        rllib=_LEAVE,
+        group=SHOWN,
     )
     trace_size: int = option(
         1000, POSITIVE, "Megabytes that the trace may take; beyond it the oldest go.", rllib=_LEAVE, group=FOLDER

@@ -129,7 +129,12 @@ def _prepared(
     facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}
     report.connected(vec_env.num_envs, facts)
     report.engines(Fleet(vec_env.transport))
-    return Sb3Learner(options, run, vec_env, load=load, report=report)
+    learner = Sb3Learner(options, run, vec_env, load=load, report=report)
+    if o.metrics is not None:
+        from ue_rl.metrics.serving import serve_metrics
+
+        report.said(f"metrics: {stack.enter_context(serve_metrics(o.metrics, learner.numbers))}")
+    return learner
 
 
 @contextmanager
