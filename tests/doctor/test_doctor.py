@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,14 +25,16 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from tests.recording.test_traces import SPEC, Counter
+from tests.recording.test_traces import SPEC, Counter, steps
 from ue_rl.bridges import run_in_thread
 from ue_rl.cli import cli
 from ue_rl.connecting import open_transport
 from ue_rl.doctor import FAULTS, Outcome, diagnose
 from ue_rl.doctor import checks as machine
 from ue_rl.errors import ConfigurationError
+from ue_rl.recording import RecordingTransport, Trace
 from ue_rl.spec import Channel
+from ue_rl.testing.memory import MemoryTransport
 
 Plant = Callable[[pytest.MonkeyPatch, Path], Any]
 
@@ -256,3 +259,33 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = json.loads(run("--json").output)
     assert [row["fault"] for row in said["rows"] if row["outcome"] == "FAIL"] == ["disk-full"]
     assert said["exit_code"] == 1
+
+
+def test_a_report_lists_what_is_inside_and_leaves_models_out(tmp_path: Path) -> None:
+    run, trace = tmp_path / "runs" / "first", tmp_path / "a.trace"
+    (run / "checkpoints" / "100").mkdir(parents=True)
+    for name, text in {"run.log": "lines\n", "model.zip": "weights", "checkpoints/100/model.zip": "weights"}.items():
+        (run / name).write_text(text)
+    (run / "config.yaml").write_text(f"algo: ppo\ntrace: {trace}\n")
+    (run / "secrets").symlink_to("/etc/hostname")
+    steps(RecordingTransport(MemoryTransport(Counter()), trace))
+
+    def packed(*words: str) -> zipfile.ZipFile:
+        out = tmp_path / "report.zip"
+        done = CliRunner().invoke(cli, ["report", str(run), "-o", str(out), *words], standalone_mode=False)
+        assert done.exception is None
+        return zipfile.ZipFile(out)
+
+    with packed() as archive:
+        names = {"doctor.json", "run/config.yaml", "run/run.log", "trace", "contents.txt"}
+        assert set(archive.namelist()) == names
+        contents = archive.read("contents.txt").decode()
+        assert all(name in contents for name in names - {"contents.txt"})
+        assert "checkpoints/100/model.zip  a model, left out" in contents
+        (tmp_path / "end").write_bytes(archive.read("trace"))
+        assert sum(message.kind.name == "STEP" for message in Trace(tmp_path / "end")) == 30
+        assert {row["check"] for row in json.loads(archive.read("doctor.json"))} >= {"versions", "disk"}
+    with packed("--models") as archive:
+        assert archive.read("run/checkpoints/100/model.zip") == b"weights"
+    wrong = CliRunner().invoke(cli, ["report", str(tmp_path)], standalone_mode=False)
+    assert "not a run's folder" in str(wrong.exception)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -69,11 +70,10 @@ def report(run: Path, output: Path, trace: Path | None, trace_size: int, models:
 
 
 def _trace_of(run: Path) -> Path | None:
-    """What the run was told to record into, where that is still there."""
-    from ue_rl.training.directory import RunDirectory
-
-    path = RunDirectory(run).read_config().get("trace")
-    return Path(path) if path is not None and Path(path).is_file() else None
+    """What the run was told to record into, where that is still there; read without the package that writes it."""
+    found = re.search(r"^trace: (.+)$", (run / "config.yaml").read_text("utf-8", "replace"), re.MULTILINE)
+    path = None if found is None else Path(found[1].strip().strip("'\""))
+    return path if path is not None and path.is_file() else None
 
 
 def _end_of(path: Path) -> tuple[bytes, str]:

@@ -14,7 +14,7 @@ from ue_rl.errors import printable
 
 
 @click.command(short_help="Show what a trace holds.")
-@click.argument("what", type=click.Choice(["show"]))
+@click.argument("what", metavar="show", type=click.Choice(["show"]))
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--messages", type=click.IntRange(0), default=20, show_default=True, help="How many to show.")
 @click.option("--skip", type=click.IntRange(0), default=0, show_default=True, help="How many to leave out before.")
