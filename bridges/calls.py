@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ue_rl.bridges.hosting import (
+    AnswersCalls,
     ComputesRewards,
     GetsParameters,
     ListsParameters,
@@ -48,7 +49,10 @@ def answer_call(bridge: BaseBridge, line: bytes) -> bytes:
     with bridge.lock:
         before, bridge.lockstep.caller = bridge.lockstep.caller, threading.get_ident()
         try:
-            answer = _answer(bridge, calls.read_call(line))
+            if isinstance(bridge, AnswersCalls):
+                answer = bridge.answer_line(line.decode("ascii"))
+            else:
+                answer = _answer(bridge, calls.read_call(line))
         except UeRlError as error:
             answer = calls.write_refused(error.plain())
         except Exception as error:  # noqa: BLE001 - a bug of the game: logged with its traceback, and told
@@ -56,6 +60,8 @@ def answer_call(bridge: BaseBridge, line: bytes) -> bytes:
             answer = calls.write_refused(f"the game's code failed: {error!r}")
         finally:
             bridge.lockstep.caller = before
+        if bridge.lockstep.recorder is not None:
+            bridge.lockstep.recorder.called(line.decode("ascii", "replace"), answer)
     return answer.encode("ascii")
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
     from ue_rl.bridges.realtime.interrupts import Interrupts
+    from ue_rl.buffers import ActionBatch, StepBuffers
     from ue_rl.spec import EnvSpec
 
 
@@ -156,6 +157,15 @@ class BeginsContracts(Protocol):
 
 
 @runtime_checkable
+class AnswersCalls(Protocol):
+    """A game that answers every call itself, such as a recorded one."""
+
+    def answer_line(self, line: str) -> str:
+        """Both without line ending; what it raises is told as a refusal."""
+        ...
+
+
+@runtime_checkable
 class HearsClose(Protocol):
     """A game that wants to know why the trainer closes."""
 
@@ -235,6 +245,28 @@ class TellsMap(Protocol):
     def map_info(self, env_id: int) -> dict[str, Any]:
         """What JSON can carry."""
         ...
+
+
+# -- who watches a session
+
+
+class RecordsTicks(Protocol):
+    """Told by LockStep what is asked and answered, in the thread that ticks; it must not change the arrays."""
+
+    def asked(self, inbox: ActionBatch, command: NDArray[np.uint8]) -> None:
+        """Before a tick; `command` uint8 [num_rows], or [num_envs, agents]: what is asked, also what was before."""
+
+    def stepped(self, inbox: ActionBatch, envs: NDArray[np.intp] | None) -> None:
+        """All of these envs (None: of all) are asked for a step, which ends in this tick."""
+
+    def answered(self, outbox: StepBuffers, command: NDArray[np.uint8]) -> None:
+        """Behind a tick: whatever was asked, and is not any more, has been answered."""
+
+    def called(self, line: str, answer: str) -> None:
+        """A request beside the steps."""
+
+    def session_ends(self) -> None:
+        """What is asked is void; the next trainer's session may follow."""
 
 
 # -- upgrades: another carrier for a session that began as text over TCP

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ue_rl.bridges.action_check import ActionCheck
 from ue_rl.bridges.calls import apply_with_resets, blames_options
 from ue_rl.bridges.game import AgentArrays, EnvIds, Envs, Game, Mode, Told
-from ue_rl.bridges.hosting import Pauses
+from ue_rl.bridges.hosting import Pauses, RecordsTicks
 from ue_rl.bridges.policy import Policy
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import ConfigurationError, MalformedMessage
@@ -50,6 +50,7 @@ class LockStep:
         everybody: all agents of all envs can act; known of games that are `together`.
         caller: the thread in which a callback of the game runs right now, None for none.
         policy: of inference mode; None while none was set.
+        recorder: is told what is asked and answered in training mode; None as a rule.
         sender: ShmHost.send, or its like; set by a host that can send events, while a trainer is there.
         lock: held during ticks and switches; a host in a thread of its own holds it while it uses the arrays.
     """
@@ -68,6 +69,7 @@ class LockStep:
         self.lock = threading.RLock()  # callbacks may switch too
         self.caller: int | None = None
         self.sender: Callable[[int, Any], bool] | None = None
+        self.recorder: RecordsTicks | None = None
         self.policy: Policy | None = None
         self._first_seeds: dict[int, int | None] = {}
 
@@ -151,6 +153,8 @@ class LockStep:
         self.outbox.infos.clear()
         self.answered[:] = 0
         self._running[:] = False
+        if self.recorder is not None:
+            self.recorder.session_ends()
         if self.paused:
             try:
                 self.pause(False)
@@ -175,9 +179,13 @@ class LockStep:
                     if self.paused and not self.busy:
                         return
                     self.check.of_trainer(self.inbox, self.outbox)
+                    if self.recorder is not None:
+                        self.recorder.asked(self.inbox, self._command)
                     if self.inbox.parameters:
                         apply_with_resets(self._game, self.inbox.parameters, self._shape[1])
                     self.tick_training(delta)
+                    if self.recorder is not None:
+                        self.recorder.answered(self.outbox, self._command)
                     self.check.after_tick(self.inbox)
                 elif self.mode is Mode.INFERENCE:
                     self.tick_inference()
@@ -212,11 +220,15 @@ class LockStep:
                 inbox.command[rows] = _STEP
                 check.of_trainer(inbox, self.outbox)
                 inbox.command[rows] = _NOTHING
+            if self.recorder is not None:
+                self.recorder.stepped(inbox, envs)
             if self._agents:
                 self._act(asked, inbox.actions)
                 self._note_who_lives(asked)
             else:
                 self._game.act_in(asked, inbox.actions)
+            if self.recorder is not None:
+                self.recorder.answered(self.outbox, self._command)
             return True
         finally:
             self.caller = None

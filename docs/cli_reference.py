@@ -78,6 +78,12 @@ ue-rl check --engine './Game.sh --port {port}'
     "export": """\
 ue-rl export runs/first
 """,
+    "replay": """\
+ue-rl replay run.trace --listen tcp://127.0.0.1:7777
+ue-rl replay run.trace tcp://127.0.0.1:7777
+""",
+    "trace": "ue-rl trace show run.trace --messages 50\n",
+    "report": "ue-rl report runs/first -o report.zip\n",
     "play": "ue-rl play runs/first --env CartPole-v1 --episodes 5 --gif agent.gif\n",
     "arena": """\
 ue-rl arena run foraging --behavior rules --out runs/rules --gif rules.gif
@@ -92,6 +98,8 @@ MORE = {
     "sessions": "See [games that do not wait](realtime.md).",
     "check": "See [checking](checking.md).",
     "export": "See [deploy](deploy.md).",
+    "doctor": "See [operating](operating.md#doctor).",
+    "replay": "See [operating](operating.md#recordings).",
     "policy-server": "See [policy server](policy-server.md).",
     "rllink": "See [RLlink](rllink.md).",
     "arena": "See [agents that reason](arena.md).",

@@ -36,7 +36,11 @@ ROWS = (
     Place("ue_rl/arena/", "agents that reason, their scenes and memory",
           "bridges/ bridges/serving/ inference/ tools/"),
     Place("ue_rl/training/", "a training run",
-          "saving/ agents/ connecting.py launching/ engines/ inference/ envs/ calls/ wire/ security/"),
+          "saving/ agents/ connecting.py launching/ metrics/ recording/ engines/ inference/ envs/ calls/ wire/ "
+          "security/"),
+    Place("ue_rl/doctor/", "`ue-rl doctor`: what is wrong with this machine", "connecting.py shm/"),
+    Place("ue_rl/metrics/", "numbers for who operates, for Prometheus", "bridges/"),
+    Place("ue_rl/recording/", "traces: written, shown, played again", "bridges/ wire/"),
     Place("ue_rl/compliance/", "`ue-rl check`: what an engine does wrong",
           "compliance/checks/ connecting.py carriers/ shm/ wire/"),
     Place("ue_rl/compliance/checks/", "one check after another", "compliance/ wire/"),

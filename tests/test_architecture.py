@@ -37,7 +37,8 @@ LIBRARIES = {
     "openai": "ue_rl/arena/",
     "pettingzoo": "bridges/ ue_rl/agents/",
     "PIL": "ue_rl/training/",
-    "psutil": "ue_rl/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/testing/",
+    "prometheus_client": "ue_rl/metrics/",
+    "psutil": "ue_rl/doctor/ ue_rl/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/testing/",
     "pydantic": "bridges/openenv/ ue_rl/arena/ ue_rl/tools/",
     "pytest": "ue_rl/testing/",
     "ray": "ue_rl/rllib/",
@@ -45,9 +46,10 @@ LIBRARIES = {
     "sb3_contrib": "ue_rl/agents/ ue_rl/training/",
     "stable_baselines3": "inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/envs/ ue_rl/saving/ ue_rl/training/",
     "starlette": "bridges/mcp/ bridges/openenv/ bridges/serving/ ue_rl/arena/",
-    "torch": "inference/export/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ ue_rl/security/ ue_rl/training/",
+    "torch": "inference/export/ ue_rl/doctor/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ ue_rl/security/ ue_rl/training/",
     "uvicorn": "bridges/serving/",
     "yaml": "ue_rl/arena/ ue_rl/training/",
+    "zstandard": "ue_rl/recording/",
 }  # fmt: skip
 
 
@@ -172,6 +174,7 @@ def test_the_picture_is_drawn_from_the_table() -> None:
 @pytest.mark.parametrize("module", ["ue_rl", "ue_rl.inference", "ue_rl.errors", "ue_rl.wire", "ue_rl.connections"])
 def test_light_imports_stay_light(module: str) -> None:
     heavy = "torch stable_baselines3 gymnasium numba mujoco pydantic msgpack grpc google.protobuf mcp starlette uvicorn"
+    heavy += " zstandard prometheus_client psutil"
     code = f"import sys, {module}; print([m for m in '{heavy}'.split() if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "[]"

@@ -48,7 +48,8 @@ class PolicyServer:
 
     Attributes:
         engines: connected now. requests: observations answered so far, in `batches` calls. dropped: connections closed
-            by this side for a reason. latencies: seconds from an observation's arrival to its answer, the last 10 000.
+            by this side for a reason. waiting_rows: observations that wait for an answer. latencies: seconds from an
+            observation's arrival to its answer, the last 10 000.
 
     Raises:
         ConfigurationError: an invalid limit.
@@ -82,7 +83,7 @@ class PolicyServer:
         self._asked_port = port
         self._server: asyncio.Server | None = None
         self._waiting: list[Ask] = []
-        self._waiting_rows = 0
+        self.waiting_rows = 0
         self._due: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._follower: asyncio.Task[None] | None = None
@@ -123,7 +124,7 @@ class PolicyServer:
             if handle is not None:
                 handle.cancel()
         self._due = self._timer = None
-        self._waiting, self._waiting_rows = [], 0
+        self._waiting, self.waiting_rows = [], 0
         for engine in list(self.engines):
             engine.hang_up()
         if self._server is not None and self.loop.get_exception_handler() == self._on_error:
@@ -188,12 +189,12 @@ class PolicyServer:
     def submit(self, ask: Ask) -> None:
         """Queues one line; all that are there at the loop's next turn are answered together."""
         self._waiting.append(ask)
-        self._waiting_rows += len(ask.envs)
+        self.waiting_rows += len(ask.envs)
         if self._due is not None:
             return
         if (
             self.max_wait <= 0
-            or self._waiting_rows >= self.max_batch
+            or self.waiting_rows >= self.max_batch
             or len(self._waiting) >= self.greeted  # everybody who could ask has asked
         ):
             self._due = self.loop.call_soon(self._answer)
@@ -205,12 +206,12 @@ class PolicyServer:
             self._timer.cancel()
         self._due = self._timer = None
         count = len(self._waiting)
-        if self._waiting_rows > self.max_batch:
+        if self.waiting_rows > self.max_batch:
             ends = accumulate(len(ask.envs) for ask in self._waiting)
             count = max(1, sum(end <= self.max_batch for end in ends))
             self._due = self.loop.call_soon(self._answer)
         batch, self._waiting = self._waiting[:count], self._waiting[count:]
-        self._waiting_rows = sum([len(ask.envs) for ask in self._waiting])
+        self.waiting_rows = sum([len(ask.envs) for ask in self._waiting])
         batch = [ask for ask in batch if ask.engine in self.engines]
         if batch:
             self._serve(batch)

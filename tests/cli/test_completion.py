@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_commands_and_options(shell: str, folder: Path) -> None:
-    assert ask(shell, ["ue-rl", "tr"], folder) == ["plain,train"]
+    assert ask(shell, ["ue-rl", "tra"], folder) == ["plain,train", "plain,trace"]
     assert ask(shell, ["ue-rl", "train", "--restar"], folder) == ["plain,--restarts"]
     assert ask(shell, ["ue-rl", "completion", "z"], folder) == ["plain,zsh"]
 

@@ -54,15 +54,21 @@ def test_the_library_alone_says_what_the_command_line_needs() -> None:
 _NOT_IN_ENGINE = ("filelock", "flatbuffers", "gymnasium", "onnxruntime", "PIL", "stable_baselines3", "torch", "yaml")
 
 
-@pytest.mark.parametrize("command", ["check", "inspect"])
-def test_an_engines_author_needs_the_extra_engine_alone(command: str) -> None:
+@pytest.mark.parametrize("command", ["check", "inspect", "doctor", "report"])
+def test_an_engines_author_needs_the_extra_engine_alone(command: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("trace: null\n")
     with run_in_thread(ReachBridge(3)) as server:
-        words = {"check": [f"127.0.0.1:{server.port}"], "inspect": ["--port", str(server.port), "--steps", "60"]}
+        words = {
+            "check": [f"127.0.0.1:{server.port}"], "inspect": ["--port", str(server.port), "--steps", "60"],
+            "doctor": ["--port", str(server.port), "--log-dir", str(tmp_path)],
+            "report": [str(tmp_path), "-o", str(tmp_path / "report.zip")],
+        }  # fmt: skip
         code = f"import sys; sys.modules.update(dict.fromkeys({_NOT_IN_ENGINE})); from ue_rl.cli import main; "
         code += f"main({[command, *words[command]]})"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {"check": "0 FAIL", "inspect": "env-steps/s"}[command] in done.stdout
+    said = {"check": "0 FAIL", "inspect": "env-steps/s", "doctor": "0 FAIL", "report": "doctor.json"}
+    assert said[command] in done.stdout
 
 
 def test_serve_hosts_a_bridge_with_the_extra_engine_alone() -> None:
@@ -88,6 +94,8 @@ _LACKING = {
     "rllink --url URL --port 1": "rllink",
     "rllink --env CartPole-v1": "train",
     "arena run foraging": "arena",
+    "replay x.trace": "recording",
+    "trace show x.trace": "recording",
     "sessions samples.skirmish.bridge:Skirmish --tcp 0": "realtime",
 }
 
@@ -102,6 +110,7 @@ def test_a_command_names_the_extra_that_it_lacks(command: str, tiny_model: Path)
         "onnx",
         "pydantic",
         "ray",
+        "zstandard",
         *(["msgpack"] if "--url" in command else []),
     )
     with run_in_thread(ReachBridge(1)) as server:
@@ -115,7 +124,7 @@ def test_a_command_names_the_extra_that_it_lacks(command: str, tiny_model: Path)
 
 
 def test_each_command_is_tried_without_what_it_needs() -> None:
-    tried = {command.split()[0] for command in _LACKING} | {"check", "inspect"}
+    tried = {command.split()[0] for command in _LACKING} | {"check", "inspect", "doctor", "report"}
     assert tried | {"init", "completion"} == set(COMMANDS)
 
 

@@ -119,6 +119,20 @@ def timeout_option(default: float, help: str) -> Callable[[Any], Any]:
     return duration_option("--timeout", default=default, help=help)
 
 
+def trace_options(command: Any) -> Any:
+    """--trace and --trace-size, in megabytes."""
+    return flags(
+        click.option("--trace", metavar="FILE", help="Record every message into this file; ue-rl replay plays it."),
+        click.option(
+            "--trace-size", type=click.IntRange(1), default=1000, show_default=True,
+            help="Megabytes that the trace may take; beyond it the oldest go.",
+        ),
+    )(command)  # fmt: skip
+
+
+metrics_option = click.option(
+    "--metrics", metavar="PORT", help="Serve metrics for Prometheus on 127.0.0.1:PORT, or on HOST:PORT."
+)
 URL_HELP = (
     "URL is tcp://HOST:PORT, HOST:PORT or shm://NAME, tcp://127.0.0.1:7777 by default. Options of the connection may "
     "stand behind it: 'tcp://HOST:PORT?channel=per-env&timeout=2min'."

@@ -15,7 +15,15 @@ import click
 
 from ue_rl.cli import completion
 from ue_rl.cli.actors import actor_of
-from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option, trust_option
+from ue_rl.cli.common import (
+    WrongCommandLine,
+    console,
+    engine_argument,
+    engine_url,
+    timeout_option,
+    trace_options,
+    trust_option,
+)
 from ue_rl.cli.export import model_in
 from ue_rl.errors import nearest
 from ue_rl.training.found import config_near, is_of_rllib, statistics_of
@@ -47,6 +55,7 @@ from ue_rl.training.found import config_near, is_of_rllib, statistics_of
     help="Film one env, where the engine sends pictures: 500 steps, or 128 MiB of pixels, at most. Needs Pillow.",
 )
 @trust_option()
+@trace_options
 def play(
     model: str | None, vecnormalize: Path | None, actor: str | None, engine: str | None, env: str | None,
     num_envs: int, episodes: int, seed: int | None, json_file: Path | None, csv_file: Path | None, gif: Path | None,
@@ -239,14 +248,23 @@ def as_trained(rows: Any, space: Any) -> Any:
 @contextmanager
 def _engine(command: dict[str, Any] | None, connection: dict[str, Any]) -> Iterator[Any]:
     """Its VecEnv; `command`: what ue_rl.launch takes, None: it runs already."""
-    import ue_rl
+    from ue_rl.connecting import launched, open_transport
+    from ue_rl.engines.restarts import Restarts
+    from ue_rl.engines.transport import EnginesTransport
+    from ue_rl.envs.vec_env import UnrealVecEnv
 
-    url, port = (connection.pop(name) for name in ("url", "port"))
+    names = ("url", "port", "trace", "trace_size", "max_episode_steps")
+    url, port, trace, size, limit = (connection.pop(name) for name in names)
+    transport: Any
     if command is None:
-        vec_env = ue_rl.connect(engine_url(url, port), **connection)
+        transport = open_transport(engine_url(url, port), **connection)
     else:
-        vec_env = ue_rl.launch(**command, **connection)
-    with closing(vec_env):
+        transport = EnginesTransport(launched(**command, **connection), restarts=Restarts.of("10/60s"))
+    if trace is not None:
+        from ue_rl.recording import RecordingTransport
+
+        transport = RecordingTransport(transport, trace, size * 1_000_000)
+    with closing(UnrealVecEnv(transport, max_episode_steps=limit)) as vec_env:
         yield vec_env
 
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ue_rl.cli.common import cannot_listen, doorway_of, doorway_options, duration_option, show_log, two_columns
+from ue_rl.cli.common import (
+    cannot_listen,
+    doorway_of,
+    doorway_options,
+    duration_option,
+    metrics_option,
+    show_log,
+    two_columns,
+)
+from ue_rl.metrics.names import Sample
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +63,8 @@ LIVE_EVERY = 0.5  # seconds between two updates of the table
 @duration_option("--reload-interval", default=1.0, help="How often MODEL.onnx is looked at.")
 @duration_option("--every", default=5.0, help="How often a line of figures comes; a terminal shows a table.")
 @doorway_options
-def policy_server(model: Path, host: str, port: int, every: float, **limits: Any) -> None:
+@metrics_option
+def policy_server(model: Path, host: str, port: int, every: float, metrics: str | None, **limits: Any) -> None:
     """Serve MODEL.onnx: engines connect, send OBS lines and get ACT lines (docs/policy-server.md).
 
     A newer file is picked up while it runs. Ctrl-C and SIGTERM stop it with exit code 0.
@@ -82,7 +93,11 @@ def policy_server(model: Path, host: str, port: int, every: float, **limits: Any
             view = live(server, title, console) if terminal else lines(server, title)
             pause = LIVE_EVERY if terminal else every
             try:
-                with _signals(stop), view as renew:
+                with ExitStack() as stack, _signals(stop), view as renew:
+                    if metrics is not None:
+                        from ue_rl.metrics.serving import serve_metrics
+
+                        click.echo(f"metrics: {stack.enter_context(serve_metrics(metrics, PolicyNumbers(server)))}")
                     try:
                         while not stop.is_set():
                             renew()
@@ -124,6 +139,22 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
         yield
     finally:
         restore()
+
+
+class PolicyNumbers:
+    """A Source of metrics (ue_rl/metrics/names.py)."""
+
+    def __init__(self, server: PolicyServer) -> None:
+        self._server = server
+
+    def samples(self) -> Iterator[Sample]:
+        """See Source."""
+        server, seen = self._server, self._server.percentiles()
+        yield Sample("ue_rl_env_steps_total", server.requests)
+        yield Sample("ue_rl_queue", server.waiting_rows)
+        yield Sample("ue_rl_engines", len(server.engines))
+        for quantile, seconds in zip(("0.5", "0.99"), seen or (math.nan, math.nan), strict=True):
+            yield Sample("ue_rl_latency_seconds", seconds, (quantile,))
 
 
 def figures(server: PolicyServer) -> str:

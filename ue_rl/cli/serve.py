@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,11 +19,17 @@ from ue_rl.cli.common import (
     doorway_options,
     json_object,
     listening_url,
+    metrics_option,
     show_log,
+    trace_options,
 )
 from ue_rl.errors import ConfigurationError, printable
 from ue_rl.spec import ActionSpec
 from ue_rl.system.loading import loaded
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.base import BaseBridge
+    from ue_rl.carriers.address import Address
 
 
 @click.command(short_help="Host an env as an engine.")
@@ -54,6 +60,8 @@ from ue_rl.system.loading import loaded
     help="A gymnasium.Wrapper around each env of --env; with arguments as JSON: {MODULE:CLASS: {..}}.",
 )
 @doorway_options
+@trace_options
+@metrics_option
 def serve(
     env: str | None,
     pettingzoo: str | None,
@@ -69,6 +77,9 @@ def serve(
     send_info: bool,
     kwargs: str,
     env_wrapper: tuple[str, ...],
+    trace: str | None,
+    trace_size: int,
+    metrics: str | None,
     **guarded: Any,
 ) -> None:
     """Host an env, a MuJoCo model or a bridge class as an engine, until Ctrl-C, SIGTERM or SIGHUP.
@@ -93,7 +104,6 @@ def serve(
     if doorway is not None and shm_name is not None:
         raise click.UsageError("a token and TLS are for TCP; shm://NAME is guarded by its file's permissions")
     from ue_rl import bridges
-    from ue_rl.bridges.runners import ends_in_order, signal_of
     from ue_rl.cli.inspect_spaces import rows
     from ue_rl.system.compiled import load
 
@@ -133,17 +143,50 @@ def serve(
         if shm_name is None and hosted.spec.action_spec != ActionSpec.box(hosted.spec.act_size):
             click.echo("  the deployed plugin's own trainer reads no action space and acts within -1 to 1: use ue_rl's")
 
-    with ends_in_order(for_good=True), ExitStack() as stack:
+    with ExitStack() as stack:
         stack.callback(_close, hosted)
+        if trace is not None:
+            from ue_rl.recording import record_engine
+
+            stack.callback(record_engine(hosted, trace, trace_size * 1_000_000).close)
+        if metrics is not None:
+            from ue_rl.metrics.engine import EngineNumbers
+            from ue_rl.metrics.serving import serve_metrics
+
+            click.echo(f"metrics: {stack.enter_context(serve_metrics(metrics, EngineNumbers(hosted)))}")
+        host_at(address, hosted, say, shm, tick_rate, doorway)
+
+
+def host_at(
+    address: Address,
+    hosted: BaseBridge,
+    say: Callable[[Any], None],
+    shm: bool,
+    tick_rate: float | None = None,
+    doorway: Any = None,
+) -> None:
+    """Hosts a bridge until a signal comes.
+
+    Args:
+        address: as `listening_url` gives it. say: called with the host, once it serves. shm: offer shared memory.
+        doorway: who may come in over TCP; None: everybody.
+
+    Raises:
+        ConfigurationError: the address cannot be listened on. SystemExit: by SIGTERM or SIGHUP.
+    """
+    from ue_rl import bridges
+    from ue_rl.bridges.runners import ends_in_order, signal_of
+
+    with ends_in_order(for_good=True):
         try:
-            if shm_name is not None:
-                bridges.serve_shm(hosted, ready=say, name=shm_name, tick_rate=tick_rate)
+            if address.scheme == "shm":
+                bridges.serve_shm(hosted, ready=say, name=address.place, tick_rate=tick_rate)
             else:
                 upgrader = bridges.ShmUpgrader() if shm else None
                 more: dict[str, Any] = {"tick_rate": tick_rate, "upgrader": upgrader, "doorway": doorway}
                 bridges.serve(hosted, *split_place(address.place, 0), ready=say, **more)
         except OSError as error:
-            if shm_name is not None:
+            if address.scheme == "shm":
                 raise
             cure = "another engine may be running there: choose another port"
             raise cannot_listen(address.place, error, cure) from error

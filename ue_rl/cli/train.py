@@ -241,7 +241,8 @@ def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[s
 class JsonFormatter(logging.Formatter):
     """One JSON object: time (UTC, ISO 8601), level, logger, message; `exception` where there is one.
 
-    A change of an engine's life has also engine, before, after and reason (ue_rl/engines/lifecycle.py).
+    A change of an engine's life has also engine, before, after and reason (ue_rl/engines/lifecycle.py). Each minute one
+    record has the numbers of `--metrics`, under their names.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -261,6 +262,7 @@ class JsonFormatter(logging.Formatter):
                 "after": change.after.value,
                 "reason": change.reason,
             }
+        fields |= getattr(record, "metrics", {})
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=True)

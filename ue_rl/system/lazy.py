@@ -21,12 +21,14 @@ _EXTRAS = {
     "openai": "arena",
     "onnxruntime": "inference",
     "pettingzoo": "agents",
+    "prometheus_client": "metrics",
     "psutil": "engine",
     "pydantic": "realtime",
     "ray": "rllib",
     "rich": "engine",
     "starlette": "arena",
     "uvicorn": "arena",
+    "zstandard": "recording",
 }
 _OWN = {"faiss": "faiss-cpu", "llama_cpp": "llama-cpp-python", "minari": "'minari[hdf5]'", "tokenizers": "tokenizers"}
 _ALL_OF_IT = {

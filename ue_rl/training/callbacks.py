@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from time import perf_counter
+from typing import Any
 
+import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
+from ue_rl.engines.lifecycle import LifeState
 from ue_rl.envs.infos import is_number
 from ue_rl.errors import printable
+from ue_rl.metrics.names import Histogram, Sample, exchanged, flat
+from ue_rl.training.fleet import Fleet
 from ue_rl.training.writing import Episodes
 
 _MAX_KEYS = 200  # numbers of the game that are followed: what an engine sends must not fill the disk
@@ -18,6 +24,8 @@ _PREFIX = "engine/"
 _SB3_KEYS = frozenset(
     ("episode", "terminal_observation", "TimeLimit.truncated", "is_success", "action_mask", "action_masks", "engine")
 )
+
+_LOGGED_EVERY = 60.0  # seconds
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +47,58 @@ class EpisodeLog(BaseCallback):
                 self._episodes.add(self.num_timesteps, episode["r"], episode["l"], episode["t"])
         self._episodes.at(self.num_timesteps)
         return True
+
+
+class RunNumbers(BaseCallback):
+    """A Source of metrics (ue_rl/metrics/names.py); a line of the log has them each minute, and at the end.
+
+    Args:
+        episodes: of the run. fleet: its engines.
+    """
+
+    def __init__(self, episodes: Episodes, fleet: Fleet) -> None:
+        super().__init__()
+        self._episodes, self._fleet = episodes, fleet
+        self._times = Histogram()
+        self._first, self._logged = 0, perf_counter()
+
+    def _on_training_start(self) -> None:
+        engine: Any = self.training_env.unwrapped
+        self._engine, self._first = engine, self.num_timesteps
+
+    def _on_rollout_start(self) -> None:
+        self._at = now = perf_counter()  # what an update takes is no part of a step
+        if now - self._logged > _LOGGED_EVERY:
+            self._log()
+
+    def _on_step(self) -> bool:
+        now = perf_counter()
+        self._times.add(now - self._at)
+        self._at = now
+        return True
+
+    def _on_training_end(self) -> None:
+        self._log()
+
+    def _log(self) -> None:
+        self._logged = perf_counter()
+        _log.info("%d env-steps", self.num_timesteps, extra={"metrics": dict(flat(self.samples()))})
+
+    def samples(self) -> Iterator[Sample]:
+        """See Source."""
+        mean, engine = self._episodes.mean_return, getattr(self, "_engine", None)
+        yield Sample("ue_rl_env_steps_total", self.num_timesteps)
+        yield Sample("ue_rl_episodes_total", self._episodes.count)
+        yield Sample("ue_rl_return", math.nan if mean is None else mean)
+        yield Sample("ue_rl_step_seconds", self._times)
+        for status in self._fleet.statuses():
+            for state in LifeState:
+                labels = str(status.number), state.value.replace(" ", "_")
+                yield Sample("ue_rl_engine_state", int(state is status.state), labels)
+        yield Sample("ue_rl_restarts_total", self._fleet.restarts)
+        if engine is not None:
+            yield from exchanged(engine.engine_spec, self.num_timesteps - self._first)
+            yield Sample("ue_rl_queue", int(np.count_nonzero(engine.transport.buffers.pending)))
 
 
 class EngineNumbers(BaseCallback):

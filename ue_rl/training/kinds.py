@@ -116,6 +116,12 @@ CHANNEL = Kind(
     read=lambda value: value.replace("-", "_") if isinstance(value, str) else value,
 )
 TEXT = Kind("text", _text)
+ADDRESS = Kind(
+    "PORT, or HOST:PORT",
+    lambda value: isinstance(value, str) and value.rpartition(":")[2].isdecimal(),
+    read=lambda value: str(value) if _whole(0, 65535)(value) else value,
+    metavar="PORT",
+)
 URLS = Kind("an address, or a list of them", _texts, read=_read_urls)
 MAPPING = Kind("a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping), metavar="JSON")
 LESSONS = Kind("lessons", lambda value: True)  # parse_curriculum says what is wrong

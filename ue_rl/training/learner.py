@@ -20,7 +20,7 @@ from ue_rl.saving.callbacks import StopCallback
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stopping import Stopping
 from ue_rl.training import agents
-from ue_rl.training.callbacks import EngineNumbers, EpisodeLog
+from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, RunNumbers
 from ue_rl.training.comparison import check_engine, check_unfinished
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.directory import RunDirectory
@@ -99,6 +99,7 @@ class Sb3Learner(Learner):
             self._check_export()
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
         self.model.set_logger(self._open(self.model.num_timesteps, spec))
+        self.numbers = RunNumbers(self.episodes, self._fleet)
 
     def _prepared(self, vec_env: VecEnv, lessons: Path | None) -> Curriculum | None:
         """Sets what the options say of the game itself, before its first episode; the curriculum, if there is one.
@@ -161,6 +162,7 @@ class Sb3Learner(Learner):
             self.autosave,
             StopCallback(stopping),
             EpisodeLog(self.episodes),
+            self.numbers,
             EngineNumbers(columns(run.path / "progress.csv")),
             Watching(self.report.warned),
             *([] if self.curriculum is None else [self.curriculum]),

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from ue_rl.connecting import address_of
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.kinds import (
+    ADDRESS,
     CHANNEL,
     COUNT,
     DEADLINE,
@@ -368,6 +369,25 @@ class TrainOptions:
     )
     jobs: int | None = _several("How many of --seeds run side by side.  [default: half the cores]")
     export: bool = option(True, SWITCH, "Write model.onnx at the end and with each checkpoint.", group=FOLDER)
+    trace: str | None = option(
+        None,
+        TEXT,
+        "Record every message of the engines into this file; ue-rl replay plays it.",
+        metavar="FILE",
+        resume=APPLIED,
+        rllib=_LEAVE,
+        group=FOLDER,
+    )
+    metrics: str | None = option(
+        None,
+        ADDRESS,
+        "Serve metrics for Prometheus on 127.0.0.1:PORT, or on HOST:PORT.",
+        rllib=_LEAVE,
+        group=SHOWN,
+    )
+    trace_size: int = option(
+        1000, POSITIVE, "Megabytes that the trace may take; beyond it the oldest go.", rllib=_LEAVE, group=FOLDER
+    )
     verbose: int = option(
         0,
         COUNT,

@@ -20,6 +20,7 @@ from ue_rl.training.hyperparameters import known_algorithm, tuned_for
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.writing import LogFile
+from ue_rl.transport import Transport
 
 if TYPE_CHECKING:
     from ue_rl.training.learning import Learner
@@ -109,8 +110,13 @@ def _prepared(
         from ue_rl.training.loading import find_start
 
         find_start(o)  # a wrong path is said before an engine is started
-    transport = engines_of(o, run.engines, report.changed)
+    transport: Transport = engines_of(o, run.engines, report.changed)
     stack.callback(transport.close)
+    if o.trace is not None:
+        from ue_rl.recording import RecordingTransport
+
+        transport = RecordingTransport(transport, o.trace, o.trace_size * 1_000_000)
+        stack.callback(transport.close)
     # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.
     from ue_rl.training.agents import env_of
     from ue_rl.training.evaluation import Evaluation
@@ -130,9 +136,14 @@ def _prepared(
         evaluation = Evaluation(o, run, report)
         stack.callback(evaluation.close)
         evaluation.open()
-    return Sb3Learner(
+    learner = Sb3Learner(
         options, run, wrapped(o, engine), load=load, report=report, callbacks=callbacks, evaluation=evaluation
     )
+    if o.metrics is not None:
+        from ue_rl.metrics.serving import serve_metrics
+
+        report.said(f"metrics: {stack.enter_context(serve_metrics(o.metrics, learner.numbers))}")
+    return learner
 
 
 @contextmanager

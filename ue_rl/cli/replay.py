@@ -1,0 +1,59 @@
+"""`ue-rl replay`: a trace as an engine that answers, or as a trainer that asks, as it was recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ue_rl.cli import completion
+from ue_rl.cli.common import engine_url, listening_url, show_log, timeout_option
+from ue_rl.cli.serve import host_at
+
+if TYPE_CHECKING:
+    from ue_rl.errors import ReplayInvalid
+
+
+@click.command(short_help="Answer, or ask, as a trace was recorded.")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("url", required=False, metavar="[URL]", shell_complete=completion.url)
+@click.option("--listen", metavar="URL", help="Where the engine listens.  [default: tcp://127.0.0.1:7777]")
+@click.option("--shm", is_flag=True, help="Offer shared memory to trainers on this machine.")
+@timeout_option(30.0, "How long a step of the engine at URL may take.")
+def replay(file: Path, url: str | None, listen: str | None, shm: bool, timeout: float) -> int:
+    """Play FILE, which --trace has written, as an engine; or, with the URL of an engine, as a trainer.
+
+    Whatever the other side does otherwise than it was recorded is named: env, step, field, expected, got. The exit code
+    is 1 then. As an engine it serves one trainer after the other, until Ctrl-C.
+    """
+    if url is not None and (listen is not None or shm):
+        raise click.UsageError("URL is an engine that is asked; --listen and --shm are for answering: give one of them")
+    from ue_rl.recording import ReplayedGame, Trace, replay_trainer
+
+    trace = Trace(file)
+    if url is not None:
+        from ue_rl.connecting import open_transport
+
+        transport: Any = open_transport(engine_url(url), timeout=timeout)
+        try:
+            played = replay_trainer(trace, transport)
+        finally:
+            transport.close()
+        cut = f"; {trace.end}" if trace.end else ""
+        click.echo(f"{played.env_steps:,} env-steps and {played.resets:,} resets, equal to the bit{cut}")
+        return 0
+    address = listening_url(listen, None)
+    game = ReplayedGame(trace, found := _Found())
+    show_log("ue_rl.bridges.tcp.server", "ue_rl.bridges.shm")
+    host_at(address, game, lambda host: click.echo(f"{file}: {game.num_envs} envs on {host.url}  (Ctrl-C stops)"), shm)
+    return int(found.count > 0)
+
+
+class _Found:
+    """Counts departures; the host's log says what each is."""
+
+    count = 0
+
+    def __call__(self, error: ReplayInvalid) -> None:
+        self.count += 1

@@ -1,0 +1,62 @@
+"""`ue-rl trace show`: what a trace holds, as a table and message by message."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ue_rl.cli.common import console, two_columns
+from ue_rl.errors import printable
+
+
+@click.command(short_help="Show what a trace holds.")
+@click.argument("what", metavar="show", type=click.Choice(["show"]))
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--messages", type=click.IntRange(0), default=20, show_default=True, help="How many to show.")
+@click.option("--skip", type=click.IntRange(0), default=0, show_default=True, help="How many to leave out before.")
+def trace(what: str, file: Path, messages: int, skip: int) -> None:
+    """Show the header of FILE, which --trace has written, what it holds, and its messages."""
+    from ue_rl.recording import Trace
+
+    found = Trace(file)
+    counts: Counter[str] = Counter()
+    shown: list[tuple[str, str, str]] = []
+    seconds = 0.0
+    for number, message in enumerate(found):
+        counts[message.kind.name.lower()] += 1
+        seconds = message.at
+        if skip <= number < skip + messages:
+            shown.append((f"{message.at:.6f}", _ARROWS.get(message.kind.name, ""), _said(message)))
+    table = two_columns(str(file))
+    spec = found.spec
+    table.add_row("engine", f"{spec.num_envs} envs, {spec.obs_size} -> {spec.act_size} numbers, {spec.env_type.value}")
+    table.add_row("recorded", f"{found.header['began']}, on the {found.header['side']}'s side, {seconds:.1f} s")
+    table.add_row("versions", printable(", ".join(f"{name} {text}" for name, text in found.header["versions"].items())))
+    table.add_row("messages", ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none")
+    table.add_row("beginning", "whole" if found.begins else "dropped: more was recorded than the trace could take")
+    table.add_row("end", found.end or "whole")
+    screen = console()
+    screen.print(table)
+    for row in shown:
+        screen.print("  ".join(row), soft_wrap=True)
+
+
+_ARROWS = {**dict.fromkeys(("STEP", "ASK", "CALL"), "->"), **dict.fromkeys(("ANSWER", "PART", "REPLY"), "<-")}
+
+
+def _said(message: Any) -> str:
+    envs = "all envs" if message.envs is None else f"envs {_few(message.envs)}"
+    arrays = (f"{name} {_few(array.ravel())}" for name, array in message.arrays.items() if array.size)
+    facts = (f"{name} {value}" for name, value in message.facts.items() if value and name not in ("steps", "envs"))
+    parts = [*([envs] if message.arrays else []), *arrays, *facts]
+    return printable(f"{message.kind.name.lower():8} {', '.join(parts)}")[:400]
+
+
+def _few(numbers: Any) -> str:
+    some = list(islice(numbers.tolist(), 6))
+    more = f" .. {len(numbers)}" if len(numbers) > len(some) else ""
+    return f"[{', '.join(f'{x:.6g}' for x in some)}{more}]"

@@ -1,0 +1,90 @@
+"""What `ue-rl doctor` can name, a row each with its cure. A name is a promise to scripts: it stays what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Outcome(Enum):
+    """Of one check."""
+
+    OK = "OK"
+    WARN = "WARN"  # it works, but costs something, or will fail where more is asked of it
+    FAIL = "FAIL"
+
+
+# fmt: off
+FAULTS: dict[str, str] = {
+    # this installation
+    "wrong-version": "Install what ue_rl was made for: pip install -c constraints.txt 'ue_rl[all]'.",
+    "no-kernels": "Reinstall where a C compiler is present: pip install --force-reinstall --no-deps 'ue_rl'.",
+    "kernels-off": "Unset UE_RL_PURE: it turns the compiled modules off.",
+    "no-compiler": "Install one: apt install build-essential, or the build tools of Visual Studio.",
+    # this machine
+    "shm-missing": "Mount it: mount -t tmpfs tmpfs /dev/shm. Without it engines and trainers talk over TCP.",
+    "shm-denied": "Make it writable: chmod 1777 /dev/shm.",
+    "shm-full": "Delete what dead programs have left there (ls -l /dev/shm), or enlarge it (docker --shm-size 1g).",
+    "shm-noexec": "ue_rl works all the same. A game that keeps code there needs mount -o remount,exec /dev/shm.",
+    "port-taken": "Stop the program that listens there, or give engine and trainer another --port.",
+    "loopback-blocked": "Bring the loopback interface up (ip link set lo up), and let a firewall pass it.",
+    "gpu-unused": "Install a torch for this driver's CUDA (pytorch.org), or train with --device cpu.",
+    "too-many-threads": "Set OMP_NUM_THREADS to the cores that this process may use, or less.",
+    "few-cores": "Give the container a second core: engine and trainer take turns on one.",
+    "low-memory": "End other programs, or use fewer envs, a shorter replay buffer, fewer engines.",
+    "file-limit": "Raise it: ulimit -n 4096. An env socket, a log and a segment are a file each.",
+    "file-size-limit": "Lift it: ulimit -f unlimited. A checkpoint that does not fit is not saved.",
+    "clock-skew": "Set the clock (timedatectl), or touch the files: what is newest is taken for the last.",
+    "disk-full": "Free some space, or write elsewhere: --log-dir FOLDER.",
+    "read-only-runs": "Make the folder writable for this user, or write elsewhere: --log-dir FOLDER.",
+    # an engine
+    "not-listening": "Start the game first (Play), and compare the port. An engine listens; the trainer connects.",
+    "firewall": "Nothing came back: let the firewalls on both machines pass this port, and compare the address.",
+    "unknown-host": "Compare the name with the machine's, or give its address in numbers.",
+    "busy": "Close the other trainer: an engine serves one at a time.",
+    "other-wiring": "Leave channel= out of the URL: the engine serves another one. docs/protocol.md, section 4.",
+    "no-handshake": "Another program may listen there. Otherwise the engine's log says why it is silent.",
+    "wrong-handshake": "ue-rl check URL says what is wrong with the engine's side, and what to do.",
+    "no-answer": "Is the game paused? ue-rl check URL says more.",
+}
+# fmt: on
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one check found.
+
+    Args:
+        check: its name. outcome, text: for people. fault: a key of FAULTS; "" where it is OK.
+    """
+
+    check: str
+    outcome: Outcome
+    text: str
+    fault: str = ""
+
+    @property
+    def cure(self) -> str:
+        """What to do; "" where it is OK."""
+        return FAULTS.get(self.fault, "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        said = {"check": self.check, "outcome": self.outcome.value, "text": self.text}
+        return said | ({"fault": self.fault, "cure": self.cure} if self.fault else {})
+
+
+def ok(check: str, text: str) -> Row:
+    """Nothing to do."""
+    return Row(check, Outcome.OK, text)
+
+
+def warn(check: str, fault: str, text: str) -> Row:
+    """It works, but."""
+    return Row(check, Outcome.WARN, text, fault)
+
+
+def fail(check: str, fault: str, text: str) -> Row:
+    """It does not work."""
+    return Row(check, Outcome.FAIL, text, fault)
