@@ -176,7 +176,7 @@ class TraceWriter:
         pieces += (HEAD.pack(kind, now - self.began), _LENGTHS[kind].pack(len(text), *counts), text)
         for each in ids:
             if len(each):
-                pieces.append(np.asarray(each, "<i4").tobytes())
+                pieces.append(struct.pack(f"<{len(each)}i", *each))  # of one id faster than by NumPy
         for array in arrays:
             pieces.append(array.tobytes())
         if now >= self.due or len(text) > _BATCH:
