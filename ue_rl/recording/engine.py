@@ -52,13 +52,13 @@ class _Recorder:
         steps = np.flatnonzero(new & (per_env == _ASKED_STEP)).tolist()
         resets = np.flatnonzero(new & (per_env == _ASKED_RESET)).tolist()
         first = [env * self._spec.agents_per_env for env in resets]
-        facts: dict[str, Any] = {"steps": steps, "resets": resets}
+        facts: dict[str, Any] = {}
         seeds = [int(inbox.seeds[row]) for row in first]
         facts |= {"seeds": [None if seed < 0 else seed for seed in seeds]} if max(seeds, default=-1) >= 0 else {}
         facts |= {"options": [inbox.options.get(row) for row in first]} if inbox.options else {}
         facts |= {"parameters": [inbox.parameters.get(row) for row in first]} if inbox.parameters else {}
         self._session()
-        self._writer.add(Kind.ASK, facts, inbox.actions[rows_of(steps, self._spec)])
+        self._writer.ask(steps, resets, facts, inbox.actions[rows_of(steps, self._spec)])
 
     def stepped(self, inbox: ActionBatch, envs: NDArray[np.intp] | None) -> None:
         """See RecordsTicks."""
@@ -68,8 +68,7 @@ class _Recorder:
             self._writer.pieces += (HEAD.pack(_STEP, perf_counter() - self._writer.began), inbox.actions.tobytes())
             return
         self._open[envs] = True
-        facts = {"steps": envs.tolist(), "resets": []}
-        self._writer.add(Kind.ASK, facts, inbox.actions[rows_of(envs, self._spec)])
+        self._writer.ask(envs, (), {}, inbox.actions[rows_of(envs, self._spec)])
 
     def answered(self, outbox: StepBuffers, command: NDArray[np.uint8]) -> None:
         """See RecordsTicks."""
@@ -90,9 +89,11 @@ class _Recorder:
             return
         self._open[envs] = False
         rows = rows_of(envs, self._spec)
-        infos = {str(row): outbox.infos[row] for row in rows.tolist() if row in outbox.infos}
-        facts = {"envs": None if len(envs) == len(done) else envs.tolist(), "infos": infos}
-        self._writer.add(Kind.PART, facts, *(getattr(outbox, name)[rows] for name in self._names))
+        infos = {row: outbox.infos[row] for row in rows.tolist() if row in outbox.infos} if outbox.infos else {}
+        some = None if len(envs) == len(done) else envs
+        self._writer.part(
+            some, {"infos": infos} if infos else {}, *(getattr(outbox, name)[rows] for name in self._names)
+        )
 
     def called(self, line: str, answer: str) -> None:
         """See RecordsTicks."""

@@ -9,11 +9,13 @@ each, little endian), then one frame of Zstandard. The first, "UTR1", holds the 
 
     1  all envs were asked for a step: actions, float32 of all rows
     2  all envs answered: obs, rewards, dones, truncated, and masks, present, image where the engine has them
-    3  a request of another kind: JSON (steps, resets, seeds, options, parameters), actions of the envs that step
-    4  another answer: JSON (envs, infos, lost), arrays as in 2, of the rows of these envs
-    5  to 8: a call, its answer, an error, a session that begins: JSON
+    3  a request of another kind: bytes of JSON, envs that step, envs that are reset (u32 each), the JSON (seeds,
+       options, parameters), the ids of both (i32), actions of the envs that step
+    4  another answer: bytes of JSON, envs (u32 each; 2**32 - 1: all), the JSON (infos, lost), their ids (i32), arrays
+       as in 2, of the rows of these envs
+    5  to 8: a call, its answer, an error, a session that begins: bytes of JSON (u32), the JSON
 
-JSON stands behind its length, u32. The last frame, "UTRz", is empty: nothing was cut off.
+ The last frame, "UTRz", is empty: nothing was cut off.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ MOST = 1 << 30  # bytes that a trace may take on the disk, unless somebody says 
 _FIRST, _MESSAGES, _LAST = b"UTR1", b"UTRm", b"UTRz"
 _FRAME = struct.Struct("<4sIII")
 HEAD = struct.Struct("<Bd")
-_LENGTH = struct.Struct("<I")
+_LENGTHS = {3: struct.Struct("<III"), 4: struct.Struct("<II"), **dict.fromkeys(range(5, 9), struct.Struct("<I"))}
+_ALL = 2**32 - 1
+_Ids = Sequence[int] | NDArray[np.intp]
 _BATCH = 1 << 17  # bytes of a frame as a rule
 _LONGEST = 64 << 20  # bytes that a frame may unpack to
 _HEADER = 8 << 20  # and the first one
@@ -102,8 +106,10 @@ def answer_arrays(spec: EnvSpec) -> list[str]:
 
 def rows_of(envs: Any, spec: EnvSpec) -> NDArray[np.intp]:
     """The rows of these envs."""
-    agents = spec.agents_per_env
-    rows: NDArray[np.intp] = (np.asarray(envs, np.intp)[:, None] * agents + np.arange(agents)).ravel()
+    agents, ids = spec.agents_per_env, np.asarray(envs, np.intp)
+    if agents == 1:
+        return ids
+    rows: NDArray[np.intp] = (ids[:, None] * agents + np.arange(agents)).ravel()
     return rows
 
 
@@ -151,12 +157,28 @@ class TraceWriter:
         except OSError as error:
             raise ConfigurationError("a trace cannot be written", field="trace", got=str(error)) from error
 
-    def add(self, kind: Kind, facts: Mapping[str, Any] | None = None, *arrays: NDArray[Any]) -> None:
+    def ask(self, steps: _Ids, resets: _Ids, facts: Mapping[str, Any], actions: NDArray[np.float32]) -> None:
+        """A request that is not the usual one; `actions` of the rows of the envs that step."""
+        self.add(Kind.ASK, facts, (len(steps), len(resets)), (steps, resets), actions)
+
+    def part(self, envs: _Ids | None, facts: Mapping[str, Any], *arrays: NDArray[Any]) -> None:
+        """An answer that is not the usual one; `arrays` of the rows of these envs."""
+        self.add(Kind.PART, facts, (_ALL if envs is None else len(envs),), () if envs is None else (envs,), *arrays)
+
+    def add(
+        self, kind: Kind, facts: Mapping[str, Any], counts: tuple[int, ...] = (), ids: Sequence[_Ids] = (),
+        *arrays: NDArray[Any],
+    ) -> None:  # fmt: skip
         """A message of any kind but the two usual ones, at this moment."""
-        text = json.dumps(facts, default=_plain).encode()
+        text = json.dumps(facts, default=_plain).encode() if facts else b""
         now = time.perf_counter()
-        self.pieces += (HEAD.pack(kind, now - self.began), _LENGTH.pack(len(text)), text)
-        self.pieces += (array.tobytes() for array in arrays)
+        pieces = self.pieces
+        pieces += (HEAD.pack(kind, now - self.began), _LENGTHS[kind].pack(len(text), *counts), text)
+        for each in ids:
+            if len(each):
+                pieces.append(struct.pack(f"<{len(each)}i", *each))  # of one id faster than by NumPy
+        for array in arrays:
+            pieces.append(array.tobytes())
         if now >= self.due or len(text) > _BATCH:
             self.filled(now)
 
@@ -297,19 +319,26 @@ class Trace:
         kind, at, envs, arrays = Kind(number), at + HEAD.size, None, {}
         facts: dict[str, Any] = {}
         if kind > Kind.ANSWER:
-            (length,) = _LENGTH.unpack_from(view, at)
-            at += _LENGTH.size
-            facts = dict(json.loads(bytes(view[at : at + length])))
+            length, *counts = _LENGTHS[kind].unpack_from(view, at)
+            at += _LENGTHS[kind].size
+            facts = dict(json.loads(bytes(view[at : at + length]))) if length else {}
             at += length
+            ids = []
+            for count in counts:
+                one = (
+                    np.frombuffer(view, "<i4", count, at).astype(np.intp) if 0 < count < _ALL else np.zeros(0, np.intp)
+                )
+                at += 4 * len(one)
+                if len(one) and not (one.min() >= 0 and one.max() < self.spec.num_envs):
+                    raise ValueError("an env that does not exist")
+                ids.append(None if count == _ALL else one)
+            if ids:
+                envs = ids[0]
+            if kind is Kind.ASK:
+                facts["resets"] = [] if ids[1] is None else ids[1].tolist()
         if kind not in _JSON_ONLY:
             asks = kind in (Kind.STEP, Kind.ASK)
-            some = facts.get("steps") if kind is Kind.ASK else facts.get("envs")
-            rows = self.spec.num_rows
-            if some is not None:
-                envs = np.asarray(some, np.intp).reshape(-1)
-                if len(envs) and not (envs.min() >= 0 and envs.max() < self.spec.num_envs):
-                    raise ValueError("an env that does not exist")
-                rows = len(envs) * self.spec.agents_per_env
+            rows = self.spec.num_rows if envs is None else len(envs) * self.spec.agents_per_env
             for name in ["actions"] if asks else self._names:
                 dtype, shape = self._like[name]
                 count = rows * int(np.prod(shape, dtype=np.int64))

@@ -78,7 +78,7 @@ class RecordingTransport(Transport):
         if "writer" not in vars(self):
             self._names = answer_arrays(spec)
             self._beside = self._names[4:]
-            self._spec = spec
+            self._spec, self._none = spec, np.zeros((0, spec.act_size), np.float32)
             self.writer = writer = TraceWriter(self._path, spec, "trainer", self._limit)
             self._pieces, self._began, self._every = writer.pieces, writer.began, 5 * writer.every
             writer.add(Kind.SESSION, self.transport.describe())
@@ -121,8 +121,8 @@ class RecordingTransport(Transport):
         except BaseException as error:
             self._failed("reset", error)
             raise
-        envs = list(range(self._spec.num_envs)) if env_ids is None else list(map(int, env_ids))
-        self._note([], envs, seeds, options, parameters, np.zeros((0, self._spec.act_size), np.float32))
+        envs = list(range(self._spec.num_envs)) if env_ids is None else [int(env) for env in env_ids]
+        self._note([], envs, seeds, options, parameters, self._none)
 
     def _note(
         self, steps: list[int], resets: list[int], seeds: Seeds, options: Options, parameters: Params,
@@ -130,12 +130,15 @@ class RecordingTransport(Transport):
     ) -> None:  # fmt: skip
         """A request that is not the usual one."""
         drawn = self._drawn if parameters is None and self._draw is not None else parameters
-        facts: dict[str, Any] = {"steps": steps, "resets": resets}
-        facts |= {} if seeds is None else {"seeds": list(seeds)}
-        facts |= {} if options is None else {"options": list(options)}
-        facts |= {} if drawn is None else {"parameters": [drawn.get(env) for env in resets]}
+        facts: dict[str, Any] = {}
+        if seeds is not None:
+            facts["seeds"] = list(seeds)
+        if options is not None:
+            facts["options"] = list(options)
+        if drawn is not None:
+            facts["parameters"] = [drawn.get(env) for env in resets]
         self._envs = [*steps, *resets]
-        self.writer.add(Kind.ASK, facts, actions)
+        self.writer.ask(steps, resets, facts, actions)
 
     def receive(self) -> StepBuffers:
         """See Transport.receive."""
@@ -157,10 +160,15 @@ class RecordingTransport(Transport):
                 self.writer.filled(now)
             return buffers
         envs = None if self._envs is None else sorted(self._envs)
-        rows: Any = slice(None) if envs is None else rows_of(envs, self._spec)
-        facts = {"envs": envs, "infos": {str(row): info for row, info in buffers.infos.items()}}
-        facts |= {"lost": sorted(buffers.lost)} if buffers.lost else {}
-        self.writer.add(Kind.PART, facts, *(getattr(buffers, name)[rows] for name in self._names))
+        rows: Any = slice(None)
+        if envs is not None:
+            agents = self._spec.agents_per_env  # a slice of one env is quicker than its ids
+            one = slice(envs[0] * agents, (envs[0] + 1) * agents)
+            rows = one if len(envs) == 1 else rows_of(envs, self._spec)
+        facts: dict[str, Any] = {"infos": buffers.infos} if buffers.infos else {}
+        if buffers.lost:
+            facts["lost"] = sorted(buffers.lost)
+        self.writer.part(envs, facts, *(getattr(buffers, name)[rows] for name in self._names))
         return buffers
 
     def call(self, line: str) -> str:
