@@ -167,6 +167,15 @@ def test_the_lines_of_the_protocol_are_read() -> None:
     assert answer.obs.tolist() == batch.actions.tolist()
 
 
+def test_the_line_that_asks_ahead_is_read() -> None:
+    (block,) = [block for block in of("text") if block.label == "ahead"]
+    found: dict[int, tuple[int | None, Any]] = {}
+    Codec(decode_handshake(b"CONFIG:OBS=2;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=8;VERSION=1;PARAMS=gravity:9.8")).decode_ahead(
+        block.text.strip().encode(), found
+    )
+    assert found == {3: (42, {"gravity": 3.7}), 5: (None, None)}
+
+
 def test_the_upgrade_is_that_of_the_code() -> None:
     (block,) = [block for block in of("text") if block.label == "upgrade"]
     asks, takes, ready = block.text.splitlines()
@@ -197,7 +206,7 @@ def test_what_a_command_prints_is_in_the_code(block: Block) -> None:
 
 
 def test_no_text_is_left_over() -> None:
-    known = {"handshake", "request", "reply", "upgrade", "preset", "output"}
+    known = {"handshake", "request", "ahead", "reply", "upgrade", "preset", "output"}
     assert [str(block) for block in of("text") if block.label not in known and block.page != "docs/cli.md"] == []
 
 
