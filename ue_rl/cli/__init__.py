@@ -38,6 +38,7 @@ COMMANDS = {
     "bench": "Measure the bridge on this machine.",
     "export": "Turn a trained model into a verified ONNX file.",
     "play": "Let a policy play, and report its returns.",
+    "demos": "Record demonstrations from a game, and show them.",
     "policy-server": "Serve an ONNX policy to engines that cannot run it themselves.",
     "rllink": "Play for an RLlib learner, over RLlink.",
     "arena": "Let agents that reason play: over HTTP, or in a scene.",

@@ -31,6 +31,7 @@ from ue_rl.training.models import algorithm, evaluation_of, new_model, normalize
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.tables import columns
+from ue_rl.training.teaching import Teaching
 from ue_rl.training.watching import Watching
 
 
@@ -41,6 +42,7 @@ class Sb3Learner(Learner):
         vec_env: the connected engine; wrapped, but not closed, here.
         load: go on with what the directory holds, if anything was saved there, with these arguments of the
             algorithm's load(); None: a new model.
+        teaching: demonstrations and learnt rewards; None: it learns from the game alone.
 
     Raises:
         ConfigurationError: the model cannot be made or continued for this engine.
@@ -58,8 +60,11 @@ class Sb3Learner(Learner):
         *,
         report: Report,
         load: dict[str, Any] | None = None,
+        teaching: Teaching | None = None,
     ) -> None:
         super().__init__(options, run, report)
+        self._teaching = teaching
+        self._rewards = {} if teaching is None else teaching.fit(vec_env)
         self._fleet = Fleet(vec_env.unwrapped.transport)  # type: ignore[attr-defined]
         self.curriculum = self._prepared(vec_env, None if load is None else run.curriculum)
         self.autosave = AutoSave(
@@ -70,7 +75,7 @@ class Sb3Learner(Learner):
             replay_buffer=options.save_replay_buffer,
             after=self._saved,
             export=self._export if options.export else None,
-            parts={} if self.curriculum is None else {"curriculum": self.curriculum},
+            parts={**({} if self.curriculum is None else {"curriculum": self.curriculum}), **self._rewards},
             signals=False,
             lock=False,
             tell=report.said,
@@ -154,10 +159,13 @@ class Sb3Learner(Learner):
             Watching(self.report.warned),
             *([] if self.curriculum is None else [self.curriculum]),
             *of_agents,
+            *self._rewards.values(),
         ]
         left = o.timesteps - model.num_timesteps
         try:
             with stopping.interruptible():
+                if self._teaching is not None and not self._is_resumed:
+                    self._teaching.teach(model, run.path, self.report.said)
                 model.learn(left, callback=CallbackList(callbacks), reset_num_timesteps=not self._is_resumed)
         except RuntimeError as error:
             if o.her is None or "end of the first episode" not in str(error):

@@ -23,6 +23,7 @@ from ue_rl.training.writing import LogFile
 
 if TYPE_CHECKING:
     from ue_rl.training.learning import Learner
+    from ue_rl.training.teaching import Teaching
 
 _RLLIB = "ue_rl.rllib.run:begin"  # by name: what needs Ray builds on this package, not the other way round
 _log = logging.getLogger(__name__)
@@ -109,6 +110,7 @@ def _prepared(
         from ue_rl.training.loading import find_start
 
         find_start(o)  # a wrong path is said before an engine is started
+    teaching = _teaching(o, goes_on)
     transport = engines_of(o, run.engines, report.changed)
     stack.callback(transport.close)
     # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.
@@ -123,7 +125,17 @@ def _prepared(
     facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}
     report.connected(vec_env.num_envs, facts)
     report.engines(Fleet(vec_env.transport))
-    return Sb3Learner(options, run, vec_env, load=load, report=report)
+    return Sb3Learner(options, run, vec_env, load=load, report=report, teaching=teaching)
+
+
+def _teaching(options: TrainOptions, goes_on: bool) -> Teaching | None:
+    """The demonstrations of a run, read; None where it learns from the game alone."""
+    o = options
+    if not (o.bc or o.prefill or o.gail or o.rnd):
+        return None
+    from ue_rl.training.teaching import Teaching
+
+    return Teaching(o, goes_on)
 
 
 @contextmanager
