@@ -278,3 +278,16 @@ def test_a_step_without_the_action_taken_names_the_engine(tmp_path: Path) -> Non
         with pytest.raises(MalformedMessage, match="demo_action") as error:
             action_of(EnvSpec(4, 2), info)
         assert error.value.fault == "engine"
+
+
+def test_pictures_are_filmed_and_a_dataset_without_any_says_so(tmp_path: Path) -> None:
+    folder, film = written(tmp_path / "demos", episode(4)), tmp_path / "film.gif"
+    assert CliRunner().invoke(cli, ["demos", "show", str(folder), "--gif", str(film)]).exit_code == 0
+    assert film.read_bytes()[:3] == b"GIF"
+    plain = spaces.Box(-1, 1, (2,), np.float32)
+    blind = Episode(np.zeros((3, 2), np.float32), np.zeros(2, np.int64), np.zeros(2), True)
+    shown = CliRunner().invoke(
+        cli, ["demos", "show", str(written(tmp_path / "b", blind, seen=plain)), "--gif", "x.gif"]
+    )
+    assert shown.exit_code != 0
+    assert "no pictures were recorded" in str(shown.exception)
