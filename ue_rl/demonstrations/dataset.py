@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from gymnasium import spaces
@@ -219,7 +220,10 @@ def read(folder: Path | str, field: str = "demos") -> Demonstrations:
             if (path / ABOUT).exists():
                 if not any((path / EPISODES).glob("*.npz")):
                     raise _unreadable(path, field, "a recording that was cut off before its first episode ended")
-                finish(path)
+                try:
+                    finish(path)
+                except (OSError, ValueError, LookupError, BadZipFile) as error:  # not what a recorder writes
+                    raise _unreadable(path, field, f"{type(error).__name__}: {error}") from error
     data = path / DATA if (path / DATA).is_dir() else path
     try:
         about = json.loads((data / "metadata.json").read_text("utf-8"))
