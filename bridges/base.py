@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -207,6 +207,23 @@ class BaseBridge(Game):
         policy = Policy(interface, self.spec)
         with self.lock:
             self.lockstep.policy = policy
+
+    def demonstrate(self, act: Callable[[NDArray[np.float32]], Any] | None) -> None:
+        """Has the game act itself while a trainer asks, to be recorded (FEATURES=DEMO); before it is hosted.
+
+        Args:
+            act: a person's keys or a script: observations float32 [n, obs_size] -> actions float32 [n, act_size]; what
+                the trainer asks for is left aside. None: the trainer acts again.
+
+        Raises:
+            ConfigurationError: the envs hold agents.
+        """
+        spec = self.spec
+        if spec.groups:
+            raise ConfigurationError("a game with agents cannot be recorded", field="AGENTS", got=spec.agent_names)
+        rest = spec.features - {"DEMO"}
+        self.configure(replace(spec, features=rest if act is None else rest | {"DEMO", "INFO"}))
+        self.lockstep.demo = act
 
     def start_inference(self, seeds: Sequence[int | None] | None = None) -> None:
         """Ticks ask the policy from now on, without trainer or socket; every env starts a new episode.

@@ -52,6 +52,8 @@ class LockStep:
         policy: of inference mode; None while none was set.
         recorder: is told what is asked and answered in training mode; None as a rule.
         sender: ShmHost.send, or its like; set by a host that can send events, while a trainer is there.
+        demo: observations of rows, float32 [n, obs_size] -> the actions, float32 [n, act_size], that are taken in place
+            of the trainer's; None as a rule.
         lock: held during ticks and switches; a host in a thread of its own holds it while it uses the arrays.
     """
 
@@ -72,6 +74,7 @@ class LockStep:
         self.recorder: RecordsTicks | None = None
         self.policy: Policy | None = None
         self._first_seeds: dict[int, int | None] = {}
+        self.demo: Callable[[NDArray[np.float32]], Any] | None = None
 
     # -- sizes and modes
 
@@ -203,8 +206,8 @@ class LockStep:
         Returns:
             True: all have answered and `answered` is clear. False: proceed as after `update_rl`.
         """
-        if not self._together:
-            self.inbox.command[:] = _STEP
+        if not self._together or self.demo is not None:
+            self.inbox.command[slice(None) if envs is None else envs] = _STEP
             self.update_rl(delta)
             if self.busy:
                 return False
@@ -256,9 +259,11 @@ class LockStep:
                 if together or not self._running[envs]:
                     if self._agents:
                         self._require_all_asked(envs)
-                    self._act(envs, self.inbox.actions)
+                    self._act(envs, self.inbox.actions if self.demo is None else self._decided(envs))
                 if not self._has_ended(envs):
                     continue
+                if self.demo is not None:
+                    self._tell_taken(envs)
             rows = slice(None) if envs is self._all else envs
             command[rows] = _NOTHING
             self._marks[rows] = self.states.present[rows] if self._agents else 1
@@ -420,6 +425,19 @@ class LockStep:
                 expected="ACT=RESET",
                 env_id=int(np.atleast_1d(envs)[can_act.argmin()]),
             )
+
+    def _decided(self, envs: Envs) -> NDArray[np.float32]:
+        """The inbox's actions, with what the game itself does now in the rows of `envs`."""
+        assert self.demo is not None
+        rows = np.atleast_1d(envs)
+        actions = np.asarray(self.demo(self.outbox.obs[rows].copy()), np.float32).reshape(len(rows), -1)
+        self.inbox.actions[rows] = self.check.of_model(actions, rows.tolist())
+        return self.inbox.actions
+
+    def _tell_taken(self, envs: Envs) -> None:
+        infos, actions = self.outbox.infos, self.inbox.actions
+        for env in np.atleast_1d(envs).tolist():
+            infos[env] = {**infos.get(env, {}), "demo_action": actions[env].tolist()}
 
     def _decide(self, observations: NDArray[np.float32], rows: Sequence[int]) -> NDArray[np.float32]:
         """The policy's actions for `rows`, checked: float32 [n, act_size]."""

@@ -36,8 +36,9 @@ ROWS = (
     Place("ue_rl/arena/", "agents that reason, their scenes and memory",
           "bridges/ bridges/serving/ inference/ tools/"),
     Place("ue_rl/training/", "a training run",
-          "saving/ agents/ connecting.py launching/ metrics/ recording/ engines/ inference/ envs/ calls/ wire/ "
-          "security/"),
+          "saving/ agents/ connecting.py demonstrations/ launching/ metrics/ recording/ engines/ inference/ envs/ "
+          "calls/ wire/ security/"),
+    Place("ue_rl/demonstrations/", "learning from what others have played", "saving/ envs/"),
     Place("ue_rl/doctor/", "`ue-rl doctor`: what is wrong with this machine", "connecting.py shm/"),
     Place("ue_rl/metrics/", "numbers for who operates, for Prometheus", "bridges/"),
     Place("ue_rl/recording/", "traces: written, shown, played again", "bridges/ wire/"),

@@ -27,8 +27,8 @@ LIBRARIES = {
     "grpc": "bridges/grpc/ connections/grpc/ ue_rl/sessions/",
     "grpc_health": "bridges/grpc/",
     "grpc_reflection": "bridges/grpc/",
-    "gymnasium": "bridges/ inference/export/ ue_rl/agents/ ue_rl/arena/ ue_rl/cli/ ue_rl/envs/ ue_rl/rllib/ "
-    "ue_rl/spaces/ ue_rl/testing/ ue_rl/training/",
+    "gymnasium": "bridges/ inference/export/ ue_rl/agents/ ue_rl/arena/ ue_rl/cli/ ue_rl/demonstrations/ "
+    "ue_rl/envs/ ue_rl/rllib/ ue_rl/spaces/ ue_rl/testing/ ue_rl/training/",
     "matplotlib": "ue_rl/arena/ ue_rl/training/",
     "mcp": "bridges/mcp/",
     "mcp_types": "bridges/mcp/",
@@ -44,9 +44,11 @@ LIBRARIES = {
     "ray": "ue_rl/rllib/",
     "rich": "ue_rl/cli/",
     "sb3_contrib": "ue_rl/agents/ ue_rl/training/",
-    "stable_baselines3": "inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/envs/ ue_rl/saving/ ue_rl/training/",
+    "stable_baselines3": "inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/demonstrations/ ue_rl/envs/ ue_rl/saving/ "
+    "ue_rl/training/",
     "starlette": "bridges/mcp/ bridges/openenv/ bridges/serving/ ue_rl/arena/",
-    "torch": "inference/export/ ue_rl/doctor/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ ue_rl/security/ ue_rl/training/",
+    "torch": "inference/export/ ue_rl/demonstrations/ ue_rl/doctor/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ "
+    "ue_rl/security/ ue_rl/training/",
     "uvicorn": "bridges/serving/",
     "yaml": "ue_rl/arena/ ue_rl/training/",
     "zstandard": "ue_rl/recording/",

@@ -51,6 +51,7 @@ FEATURES = frozenset(
         "SEQ",
         "REALTIME",
         "AUTORESET",
+        "DEMO",
     }
 )
 

@@ -1,10 +1,11 @@
 // reach: an engine to train on and to measure with; the game is reach_game.hpp.
 //
 //   reach [--port 7777] [--num-envs 8] [--obs-size 6] [--cost-us 0] [--max-steps 60] [--seed 0]
-//         [--shm] [--shm-name NAME] [--token-file FILE] [--per-env] [--heuristic EPISODES]
+//         [--shm] [--shm-name NAME] [--token-file FILE] [--per-env] [--heuristic EPISODES] [--demo]
 //
 // --shm offers shared memory over TCP, --shm-name serves shm://NAME instead. --per-env takes the callbacks for single
 // envs, to compare. --cost-us: microseconds that a step of all envs costs besides.
+// --demo: the script plays while a trainer records it (ue-rl demos record).
 // --heuristic: a script plays so many episodes, without a trainer, and each step is shown.
 #include <algorithm>
 #include <charconv>
@@ -36,6 +37,8 @@ bool read_settings(int count, char** arguments, Settings& settings) {
         const std::string name = arguments[i];
         if (name == "--shm") {
             settings.shm = true;
+        } else if (name == "--demo") {
+            settings.demo = true;
         } else if (name == "--per-env") {
             settings.per_env = true;
         } else if (name == "--shm-name" && i + 1 < count) {
@@ -71,12 +74,12 @@ int serve(ue_rl::Bridge& bridge, const Settings& settings) {
     options.shm_name = settings.shm_name;
     options.token = settings.token;
     int left = settings.heuristic;
-    if (left) {
+    if (left || settings.demo) {
         options.heuristic = [](const ue_rl::AgentView& view, float* action) {  // towards the target, and not too fast
             const float* seen = view.observation;
             for (int i = 0; i < 2; i++) action[i] = std::clamp(4 * seen[4 + i] - 2 * seen[2 + i], -1.0f, 1.0f);
         };
-        options.show = [&](const ue_rl::AgentView& view) {
+        if (left) options.show = [&](const ue_rl::AgentView& view) {
             std::printf("%s\n", ue_rl::text_of(bridge, view).c_str());
             if (view.done && --left == 0) running->stop();
         };
@@ -101,7 +104,7 @@ int main(int count, char** arguments) {
         std::fprintf(
             stderr,
             "usage: reach [--port N] [--num-envs N] [--obs-size N] [--cost-us N] [--max-steps N] [--seed N] [--shm] "
-            "[--shm-name NAME] [--token-file FILE] [--per-env] [--heuristic EPISODES]\n");
+            "[--shm-name NAME] [--token-file FILE] [--per-env] [--heuristic EPISODES] [--demo]\n");
         return 2;
     }
     if (settings.per_env) {

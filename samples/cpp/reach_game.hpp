@@ -18,6 +18,7 @@ namespace reach {
 struct Settings {
     int num_envs = 8, obs_size = 6, cost_us = 0, max_steps = 60;
     std::int64_t seed = 0;
+    bool demo = false;  // the script of reach.cpp plays
 };
 
 // One env's point. The same in both kinds of bridge.
@@ -82,6 +83,7 @@ inline ue_rl::Spec spec_of(const Settings& settings) {
     spec.num_envs = settings.num_envs;
     if (settings.obs_size == 6) spec.obs_names = {"x", "y", "vx", "vy", "dx", "dy"};
     spec.features = {ue_rl::Feature::Seed, ue_rl::Feature::Trunc};
+    if (settings.demo) spec.features.insert({ue_rl::Feature::Demo, ue_rl::Feature::Info});
     spec.parameters = {{"power", 1, 0.1, 10}};
     return spec;
 }

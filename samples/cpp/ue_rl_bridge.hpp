@@ -83,7 +83,7 @@ Space ImagePart();  // where in an observation the image of Spec::image stands; 
 enum class EnvType { Multi, Single, RlBase };
 enum class Channel { Any, Shared, PerEnv };
 // What the game does beyond steps. ERROR and SEQ, which the header does, are added by it.
-enum class Feature { Seed, Options, Trunc, Info, Mask, TimeScale, Pause, Render, GoalReward };
+enum class Feature { Seed, Options, Trunc, Info, Mask, TimeScale, Pause, Render, GoalReward, Demo };
 
 // uint8, as rows of pixels or as planes. only: it is the whole observation. All sizes 0: none.
 struct Image {
@@ -293,6 +293,7 @@ struct Options {
     std::uint32_t ring_size = 524288;  // bytes of a command ring, a multiple of 8; used where the Spec needs one
     std::function<void(const std::string&)> log;  // gets each line of the log; without one they go to stderr
     // Heuristic mode: a person or a script plays, nobody is listened to. It writes act_size numbers for each agent.
+    // With Feature::Demo and Feature::Info it plays in the place of a trainer that is listened to, and records it.
     std::function<void(const AgentView&, float* action)> heuristic;
     std::function<void(const AgentView&)> show;  // there: after each step and reset; without one text_of() is logged
 };
@@ -884,7 +885,7 @@ std::string Layout::write(const Spec& spec) const {
     static const char* const types[] = {"MULTI", "SINGLE", "RLBASE"};
     static const char* const channels[] = {"ANY", "SHARED", "PER_ENV"};
     static const char* const features[] = {"SEED",       "OPTIONS", "TRUNC",  "INFO",       "MASK",
-                                           "TIME_SCALE", "PAUSE",   "RENDER", "GOAL_REWARD"};
+                                           "TIME_SCALE", "PAUSE",   "RENDER", "GOAL_REWARD", "DEMO"};
     std::string out = "CONFIG:OBS=" + number_text(spec.obs_size) + ";ACT=" + number_text(spec.act_size);
     out += std::string(";ENV_TYPE=") + types[static_cast<int>(spec.env_type)];
     if (spec.env_type == EnvType::Multi) out += ";ENV_COUNT=" + number_text(spec.num_envs);
@@ -2170,7 +2171,9 @@ public:
     // Listens; false: error() says why not. Where the port was taken it may be tried again.
     bool start() {
         if (!bridge_.layout.problem.empty()) return fail(bridge_.layout.problem);
-        if (options_.heuristic) return true;
+        if (demo() && !options_.heuristic) return fail("Feature::Demo needs Options::heuristic");
+        if (demo() && !bridge_.spec.features.count(Feature::Info)) return fail("Feature::Demo needs Feature::Info");
+        if (options_.heuristic && !demo()) return true;
         if (options_.ring_size < 4096 || options_.ring_size % 8)
             return fail("ring_size: a multiple of 8, 4096 or more, was expected");
         if (!options_.token.empty() && options_.token.size() < 16) return fail("token: 16 bytes or more were expected");
@@ -2225,6 +2228,8 @@ private:
     // heuristic mode
     bool playing_ = false;
     std::vector<AgentView> views_;    // of each row
+    std::vector<float> taken_;         // Feature::Demo: [rows, act_size], where a row has decided_
+    std::vector<std::uint8_t> decided_;
     std::vector<std::uint8_t> live_;  // rows whose agent is there and whose episode goes on
 
     bool fail(const std::string& why) { return error_ = why, false; }
@@ -2294,7 +2299,7 @@ private:
     // -- one turn
 
     bool turn(int wait_ms) {
-        if (options_.heuristic) return error_.empty() && play();
+        if (options_.heuristic && !demo()) return error_.empty() && play();
         detail::Segment* segment = memory();
         if (!segment) {
             pump(inbox_.open ? 0 : wait_ms);
@@ -2310,6 +2315,45 @@ private:
         }
         segment = memory();
         return segment && segment->asked() != segment->seen && take(*segment) && advance();
+    }
+
+    bool demo() const { return bridge_.spec.features.count(Feature::Demo) != 0; }
+
+    // The heuristic's actions instead of the trainer's, once for each step.
+    Problem take_over() {
+        const Layout& layout = bridge_.layout;
+        views_.resize(layout.rows);
+        live_.resize(layout.rows);
+        taken_.resize(layout.rows * layout.act_size);
+        decided_.resize(layout.rows);
+        for (std::size_t row = 0; row < layout.rows; row++) {
+            if (inbox_.command[row] != Inbox::Step || inbox_.answered[row / layout.per_env]) continue;
+            float* action = &taken_[row * layout.act_size];
+            views_[row].observation = states_.obs + row * layout.obs_size;
+            if (!decided_[row]) options_.heuristic(views_[row], action);
+            decided_[row] = 1;
+            if (!detail::all_finite(action, layout.agents[row % layout.per_env].act_size))
+                return {"NonFiniteValue", "the heuristic's action is not a finite number"};
+            std::copy(action, action + layout.act_size, &inbox_.actions[row * layout.act_size]);
+        }
+        return detail::check_choices(bridge_, inbox_);
+    }
+
+    // INFO of what was answered: the action that was taken.
+    void tell_taken() {
+        const Layout& layout = bridge_.layout;
+        for (std::size_t row = 0; row < layout.rows; row++) {
+            if (!inbox_.answered[row / layout.per_env] || !states_.present[row]) continue;
+            see(row, static_cast<bool>(options_.show));
+            if (!std::exchange(decided_[row], std::uint8_t{0})) continue;
+            std::string text;
+            for (std::size_t i = 0; i < layout.agents[row % layout.per_env].act_size; i++)
+                text += (i ? "," : "") + detail::number_text(taken_[row * layout.act_size + i]);
+            std::string& info = states_.infos[static_cast<int>(row)];
+            const std::size_t begin = info.find('{') + 1;
+            const bool more = begin && info.find_first_not_of(" }", begin) != std::string::npos;
+            info = "{\"demo_action\":[" + text + "]" + (more ? "," + info.substr(begin) : "}");
+        }
     }
 
     // In the trainer's place: what is done now, and what has come of it.
@@ -2351,22 +2395,27 @@ private:
         const Layout& layout = bridge_.layout;
         for (std::size_t row = 0; row < layout.rows; row++) {
             if (!states_.present[row]) continue;
-            const bool stepped = inbox_.command[row] == Inbox::Step;
-            AgentView& view = views_[row];
-            view.row = static_cast<int>(row);
-            view.observation = states_.obs + row * layout.obs_size;
-            view.mask =
-                layout.agents[row % layout.per_env].mask_size ? states_.masks + row * layout.mask_size : nullptr;
-            view.steps = stepped ? view.steps + 1 : 0;
-            view.reward = stepped ? states_.rewards[row] : 0;
-            view.episode_return = stepped ? view.episode_return + static_cast<double>(view.reward) : 0;
-            view.done = stepped && states_.dones[row];
-            view.truncated = stepped && states_.truncateds[row];
-            live_[row] = !view.done;
-            if (options_.show) options_.show(view);
-            else log(text_of(bridge_, view));
+            see(row, true);
         }
         states_.infos.clear();
+    }
+
+    void see(std::size_t row, bool shown) {
+        const Layout& layout = bridge_.layout;
+        const bool stepped = inbox_.command[row] == Inbox::Step;
+        AgentView& view = views_[row];
+        view.row = static_cast<int>(row);
+        view.observation = states_.obs + row * layout.obs_size;
+        view.mask = layout.agents[row % layout.per_env].mask_size ? states_.masks + row * layout.mask_size : nullptr;
+        view.steps = stepped ? view.steps + 1 : 0;
+        view.reward = stepped ? states_.rewards[row] : 0;
+        view.episode_return = stepped ? view.episode_return + static_cast<double>(view.reward) : 0;
+        view.done = stepped && states_.dones[row];
+        view.truncated = stepped && states_.truncateds[row];
+        live_[row] = !view.done;
+        if (!shown) return;
+        if (options_.show) options_.show(view);
+        else log(text_of(bridge_, view));
     }
 
     void wait(detail::Segment& segment, int wait_ms) {
@@ -2429,8 +2478,11 @@ private:
                 for (const auto& [parameter, value] : settings) bridge_.SetParameter(parameter, value, env);
             inbox_.settings.clear();
             prepare();
+            if (demo())
+                if (Problem wrong = take_over()) return wrong;
             bridge_.Update(inbox_, states_);
             if (Problem wrong = detail::check_states(bridge_, inbox_, states_)) return wrong;
+            if (demo()) tell_taken();
             return Problem{};
         });
         if (problem) return end(problem.text), false;

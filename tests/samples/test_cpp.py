@@ -19,6 +19,8 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from stable_baselines3 import PPO
+from stable_baselines3.common.evaluation import evaluate_policy
 
 import ue_rl
 from tests.harness.warm_cli import WarmCli
@@ -30,7 +32,10 @@ from ue_rl.compliance import Report
 from ue_rl.compliance.memory_peer import MEMORY
 from ue_rl.compliance.text_peer import PER_ENV, SHARED
 from ue_rl.connecting import open_transport
-from ue_rl.errors import CommandFailed, EngineDisconnected
+from ue_rl.demonstrations.cloning import clone
+from ue_rl.demonstrations.dataset import read
+from ue_rl.demonstrations.recording import record_played
+from ue_rl.errors import CommandFailed, EngineDisconnected, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.handshake import decode_handshake
 
@@ -712,3 +717,26 @@ def test_a_heuristic_plays_agents_masks_and_actions_of_several_ticks(built: dict
 def test_a_heuristic_ends_with_its_game(built: dict[str, Path]) -> None:
     assert played(built["lab-asan"], "thrower", "heuristic")[-1].startswith("the game's code failed: no ammunition")
     assert played(built["lab-asan"], "plain", "heuristic")[-1] == "the game's code failed: enough"
+
+
+def test_what_the_demo_s_script_does_is_recorded_and_cloned(built: dict[str, Path], tmp_path: Path) -> None:
+    """FEATURES=DEMO over text and shared memory: the game acts, and says with each state what it did."""
+    for kind in ([], ["--shm"]):
+        folder = tmp_path / f"demos{len(kind)}"
+        with reach(built, "--num-envs", "2", "--seed", "3", "--demo", *kind) as port:
+            env = ue_rl.connect(f"tcp://127.0.0.1:{port}")
+            assert record_played(env, folder, 20) == 20
+            env.close()
+        found = read(folder)
+        seen, acted = found.pairs()
+        np.testing.assert_allclose(acted, np.clip(4 * seen[:, 4:6] - 2 * seen[:, 2:4], -1, 1), atol=1e-6)
+        assert all(one.terminated and one.rewards[-1] == 5 for one in found.episodes)
+    with reach(built, "--num-envs", "2", "--seed", "3") as port:
+        env = ue_rl.connect(f"tcp://127.0.0.1:{port}")
+        with pytest.raises(UnsupportedByEngine, match="does not act itself"):
+            record_played(env, tmp_path / "none", 1)
+        model = PPO("MlpPolicy", env, n_steps=8, batch_size=16, device="cpu", seed=0)
+        clone(model, found.of(env.observation_space, env.action_space), seed=0)
+        returns, _ = evaluate_policy(model, env, 20, return_episode_rewards=True, warn=False)
+        assert np.mean(np.array(returns) > 2) > 0.9, "it arrives, as the script does"
+        env.close()

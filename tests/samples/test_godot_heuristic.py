@@ -5,7 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.samples.godot_engine import GODOT, PROBE, PROJECT, godot_environment, needs_godot
+import numpy as np
+from stable_baselines3 import PPO
+from stable_baselines3.common.evaluation import evaluate_policy
+
+from tests.samples.godot_engine import GODOT, PROBE, PROJECT, godot_environment, needs_godot, running
+from ue_rl.demonstrations.cloning import clone
+from ue_rl.demonstrations.dataset import read
+from ue_rl.demonstrations.recording import record_played
 
 pytestmark = needs_godot
 
@@ -49,3 +56,21 @@ def test_each_env_is_shown_and_an_action_that_is_none_ends_it(tmp_path: Path) ->
     ]
     assert lines[-2].endswith("return 1.5, step 3")
     assert "ACT holds a choice that is not one of -1 to 1" in said
+
+
+def test_what_the_sample_s_script_does_is_recorded_and_cloned(tmp_path: Path) -> None:
+    with running(tmp_path, "--demo=1", num_envs=2) as engine:
+        env = engine.connect()
+        env.seed(1)
+        assert record_played(env, tmp_path / "demos", 4) == 4
+        env.close()
+    seen, acted = read(tmp_path / "demos").pairs()
+    wanted = np.clip(6 * seen[:, 2] + seen[:, 3] + 0.2 * seen[:, 0] + 0.3 * seen[:, 1], -1, 1)
+    np.testing.assert_allclose(acted[:, 0], wanted, atol=1e-3)
+    with running(tmp_path, num_envs=2) as engine:
+        env = engine.connect(max_episode_steps=200)
+        model = PPO("MlpPolicy", env, n_steps=8, batch_size=16, device="cpu", seed=0)
+        clone(model, read(tmp_path / "demos").of(env.observation_space, env.action_space), seed=0)
+        env.seed(7)
+        assert evaluate_policy(model, env, 2, warn=False)[0] > 180
+        env.close()

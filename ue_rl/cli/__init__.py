@@ -38,6 +38,7 @@ COMMANDS = {
     "bench": "Measure the bridge on this machine.",
     "export": "Turn a trained model into a verified ONNX file.",
     "play": "Let a policy play, and report its returns.",
+    "demos": "Record demonstrations from a game, and show them.",
     "doctor": "Say what is wrong with this machine.",
     "replay": "Answer, or ask, as a trace was recorded.",
     "trace": "Show what a trace holds.",

@@ -50,6 +50,12 @@ from ue_rl.training.found import config_near, is_of_rllib, statistics_of
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the episodes into this JSON file.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the episodes into this CSV file.")
 @click.option(
+    "--record-demos",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write the episodes into FOLDER, a Minari dataset.",
+)
+@click.option(
     "--gif",
     type=click.Path(path_type=Path),
     help="Film one env, where the engine sends pictures: 500 steps, or 128 MiB of pixels, at most. Needs Pillow.",
@@ -58,8 +64,8 @@ from ue_rl.training.found import config_near, is_of_rllib, statistics_of
 @trace_options
 def play(
     model: str | None, vecnormalize: Path | None, actor: str | None, engine: str | None, env: str | None,
-    num_envs: int, episodes: int, seed: int | None, json_file: Path | None, csv_file: Path | None, gif: Path | None,
-    **connection: Any,
+    num_envs: int, episodes: int, seed: int | None, json_file: Path | None, csv_file: Path | None,
+    record_demos: Path | None, gif: Path | None, **connection: Any,
 ) -> None:  # fmt: skip
     """Let MODEL (.onnx or .zip), the model of a RUN, or --actor play in an engine, and report returns and lengths.
 
@@ -127,6 +133,11 @@ def play(
                 player = Player(policy, vec_env)
             if seed is not None:
                 vec_env.seed(seed)
+            recording: Any = nullcontext(vec_env)
+            if record_demos is not None:
+                from ue_rl.demonstrations.recording import RecordingVecEnv
+
+                recording = RecordingVecEnv(vec_env, record_demos, episodes, algorithm_name=str(path or actor))
 
             last = vec_env.num_envs - 1  # it plays, however few episodes there are
 
@@ -136,10 +147,11 @@ def play(
                     if picture is not None:
                         film_file.add(picture)
 
-            played: Any = evaluate_policy(
-                player, vec_env, n_eval_episodes=episodes, deterministic=True, return_episode_rewards=True, warn=False,
-                callback=film if gif else None,
-            )  # fmt: skip
+            with recording as seen:
+                played: Any = evaluate_policy(
+                    player, seen, n_eval_episodes=episodes, deterministic=True, return_episode_rewards=True, warn=False,
+                    callback=film if gif else None,
+                )  # fmt: skip
         rows = [
             {"episode": number, "return": float(value), "length": int(length)}
             for number, (value, length) in enumerate(zip(*played, strict=True))
@@ -216,6 +228,8 @@ class Player:
         """The policy's actions in the env's dtype and shape; the policy keeps its own recurrent state."""
         import numpy as np
 
+        from ue_rl.envs.actions import as_trained
+
         if episode_start is not None and np.any(episode_start):
             self._policy.reset(np.flatnonzero(episode_start).tolist() if state is not None else None)
         if self._sent:
@@ -233,16 +247,6 @@ def as_sent(observation: Any, space: Any) -> Any:
     if starts is not None:
         observation = observation + starts.reshape(space.shape)
     return observation if space.shape else observation.reshape(-1, 1)
-
-
-def as_trained(rows: Any, space: Any) -> Any:
-    """The engine's action rows, float32 [n, ACT], as a policy of `space` gives them: what ActionWriter takes back."""
-    import numpy as np
-
-    if hasattr(space, "from_rows"):  # a HybridBox
-        return space.from_rows(rows)
-    starts = np.asarray(getattr(space, "engine_starts", 0))
-    return (rows - starts).reshape(len(rows), *space.shape).astype(space.dtype)
 
 
 @contextmanager

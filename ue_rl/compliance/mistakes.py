@@ -112,6 +112,9 @@ MISTAKES: dict[str, Mistake] = _table(
         "Encode the object as JSON in UTF-8, then percent-encode everything but letters, digits and -._~."),
     ("malformed-row", "2", "a row cannot be read",
         "Compare it with the grammar, field by field: OBS=1,2;REW=0.5;DONE=0;ENV=0, and || between two rows."),
+    ("no-demo-action", "3", "a game that acts itself does not say what it did",
+        "With FEATURES=DEMO write INFO={\"demo_action\":[..]}, ACT numbers, percent-encoded, into each answer "
+        "to a step."),
     ("trunc-without-done", "5", "TRUNC=1 came with DONE=0",
         "A truncated episode is over: send DONE=1;TRUNC=1 together."),
     ("bad-mask", "5m", "an action mask is not right",

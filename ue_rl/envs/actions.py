@@ -156,3 +156,11 @@ def _wrong_shape(expected: tuple[int, ...], got: tuple[int, ...], path: tuple[st
         got=got,
         cure="one row per env: was the model trained on another action space?",
     )
+
+
+def as_trained(rows: NDArray[np.float32], space: Any) -> Any:
+    """The engine's action rows, float32 [n, ACT], as a policy of `space` gives them: what ActionWriter takes back."""
+    if hasattr(space, "from_rows"):  # a HybridBox
+        return space.from_rows(rows)
+    starts = np.asarray(getattr(space, "engine_starts", 0))
+    return (rows - starts).reshape(len(rows), *space.shape).astype(space.dtype)

@@ -17,6 +17,8 @@ _EXTRAS = {
     "grpc_reflection": "grpc",
     "mcp": "mcp",
     "msgpack": "rllink",
+    "h5py": "demos",
+    "minari": "demos",
     "mujoco": "mujoco",
     "openai": "arena",
     "onnxruntime": "inference",
@@ -30,7 +32,7 @@ _EXTRAS = {
     "uvicorn": "arena",
     "zstandard": "recording",
 }
-_OWN = {"faiss": "faiss-cpu", "llama_cpp": "llama-cpp-python", "minari": "'minari[hdf5]'", "tokenizers": "tokenizers"}
+_OWN = {"faiss": "faiss-cpu", "llama_cpp": "llama-cpp-python", "tokenizers": "tokenizers"}
 _ALL_OF_IT = {
     "AgentArena": "arena",
     "MujocoBridge": "mujoco",

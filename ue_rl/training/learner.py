@@ -32,6 +32,7 @@ from ue_rl.training.models import algorithm, evaluation_of, new_model, normalize
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.tables import columns
+from ue_rl.training.teaching import Teaching
 from ue_rl.training.videos import Films, check_films
 from ue_rl.training.watching import Watching
 
@@ -44,6 +45,7 @@ class Sb3Learner(Learner):
         callbacks: the user's. evaluation: in an engine that is ready; None: none while it learns.
         load: go on with what the directory holds, if anything was saved there, with these arguments of the
             algorithm's load(); None: a new model.
+        teaching: demonstrations and learnt rewards; None: it learns from the game alone.
 
     Raises:
         ConfigurationError: the model cannot be made or continued for this engine.
@@ -63,9 +65,11 @@ class Sb3Learner(Learner):
         load: dict[str, Any] | None = None,
         callbacks: Sequence[BaseCallback] = (),
         evaluation: Evaluation | None = None,
+        teaching: Teaching | None = None,
     ) -> None:
         super().__init__(options, run, report)
-        self._callbacks, self._evaluation = callbacks, evaluation
+        self._callbacks, self._evaluation, self._teaching = callbacks, evaluation, teaching
+        self._rewards = {} if teaching is None else teaching.fit(vec_env)
         self._fleet = Fleet(vec_env.unwrapped.transport)  # type: ignore[attr-defined]
         if options.video_freq:
             check_films(vec_env.unwrapped.engine_spec, "video_freq")  # type: ignore[attr-defined]
@@ -81,7 +85,7 @@ class Sb3Learner(Learner):
             replay_buffer=options.save_replay_buffer,
             after=self._saved,
             export=self._export if options.export else None,
-            parts={} if self.curriculum is None else {"curriculum": self.curriculum},
+            parts={**({} if self.curriculum is None else {"curriculum": self.curriculum}), **self._rewards},
             signals=False,
             lock=False,
             tell=report.said,
@@ -167,6 +171,7 @@ class Sb3Learner(Learner):
             Watching(self.report.warned),
             *([] if self.curriculum is None else [self.curriculum]),
             *of_agents,
+            *self._rewards.values(),
             *([Films(run.path / "videos", o.video_freq, self.report.warned)] if o.video_freq else []),
             *self._callbacks,
         ]
@@ -177,6 +182,8 @@ class Sb3Learner(Learner):
         left = o.timesteps - model.num_timesteps
         try:
             with stopping.interruptible():
+                if self._teaching is not None and not self._is_resumed:
+                    self._teaching.teach(model, run.path, self.report.said)
                 model.learn(left, callback=CallbackList(callbacks), reset_num_timesteps=not self._is_resumed)
         except RuntimeError as error:
             if o.her is None or "end of the first episode" not in str(error):

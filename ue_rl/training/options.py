@@ -324,6 +324,41 @@ class TrainOptions:
         rllib=_LEAVE,
         group=LEARNING,
     )
+    bc: str | None = option(
+        None,
+        TEXT,
+        "Behaviour cloning: first learn to act as these demonstrations, a Minari dataset, do.",
+        metavar="FOLDER",
+        resume=NEW_RUN,
+        rllib=_LEAVE,
+        group=LEARNING,
+    )
+    prefill: str | None = option(
+        None,
+        TEXT,
+        "Demonstrations that the replay buffer begins with (sac, td3, dqn ..).",
+        metavar="FOLDER",
+        resume=NEW_RUN,
+        rllib=_LEAVE,
+        group=LEARNING,
+    )
+    gail: str | None = option(
+        None,
+        TEXT,
+        "Earn rewards for acting as these demonstrations do, instead of the game's (ppo, a2c ..).",
+        metavar="FOLDER",
+        resume=NEW_RUN,
+        rllib=_LEAVE,
+        group=LEARNING,
+    )
+    rnd: float = option(
+        0.0,
+        NUMBER,
+        "Weight of a reward for what was never seen, beside the game's (ppo, a2c ..); 0: none.",
+        resume=NEW_RUN,
+        rllib=_LEAVE,
+        group=LEARNING,
+    )
     save_freq: int = option(  # a checkpoint with its ONNX file takes 0.3 s, which is a tenth of 50 000 quick steps
         0, COUNT, "env-steps between checkpoints; 0: only --save-interval counts.", group=FOLDER
     )

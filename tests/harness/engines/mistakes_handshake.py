@@ -115,6 +115,9 @@ WAYS: list[Way] = [
     config("not-version-1", "absent", "no VERSION", lambda c: c.replace("VERSION=1;", ""), certain=False),
     config("unknown-key", "actspace", "ACTSPACE=", lambda c: c.replace("ACT_SPACE=", "ACTSPACE="), certain=False),
     config("channel-not-said", "absent", "no CHANNEL", lambda c: c.replace("CHANNEL=ANY;", ""), certain=False),
+    config(
+        "no-demo-action", "never", "DEMO, and no action in INFO", lambda c: c.replace("FEATURES=", "FEATURES=DEMO,")
+    ),
     config("env-refused", "one-more", "ENV_COUNT is one too many", lambda c: c.replace("COUNT=3", "COUNT=4")),
     # bytes
     _all_bytes("nul", "a NUL behind each line feed, as sizeof sends it", lambda data: data + b"\0"),

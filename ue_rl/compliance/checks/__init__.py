@@ -109,6 +109,7 @@ CHECKS: list[Check] = [
     Check("pause", calls.pause, text_only=True),
     Check("time scale", calls.time_scale, text_only=True),
     Check("pictures", calls.render, text_only=True),
+    Check("actions of its own", spaces.own_actions, every_carrier=True),
     Check("rewards of goals", calls.goals, text_only=True),
     # the ends of sessions
     Check("next trainer", sessions.next_trainer),

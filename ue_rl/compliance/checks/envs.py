@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
-from ue_rl.compliance.checks.resets import numbers, shown
+from ue_rl.compliance.checks.resets import needs_actions, numbers, shown
 from ue_rl.compliance.checks.spaces import most_choices
 from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Change, Episode, replay, replayed, seeds_of
@@ -89,6 +89,7 @@ def _effect(reel: Reel, which: NDArray[np.bool_], env: int, of: int, *, rewarded
 def own_actions(bench: Bench) -> str:
     """The action of each env changes that env, and no other."""
     numbers(bench)
+    needs_actions(bench)
     bench.needs_right("resets-all", *_BEFORE)
     spec = bench.peer().spec
     if spec.num_envs == 1:
@@ -221,6 +222,7 @@ def _cross(bench: Bench, reel: Reel, how: str) -> int:
 def actions_arrive(bench: Bench) -> str:
     """Actions change something, with each of their numbers, and in the step that they are sent with."""
     numbers(bench)
+    needs_actions(bench)
     bench.needs_right("wrong-env-acted", *_BEFORE)
     known = replayed(bench)
     return _arrive_by_chance(bench) if known is None else _arrive_by_seeds(bench, known)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
-from ue_rl.compliance.checks.resets import numbers
+from ue_rl.compliance.checks.resets import needs_actions, numbers
 from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Episode, replay, replayed, seeds_of
 from ue_rl.compliance.sampling import limits, one_specs
@@ -30,6 +30,7 @@ Differs = Callable[[int, float, float], bool | None]  # (number, one value, anot
 def whole_range(bench: Bench) -> str:
     """No part at the end of a number's range does the same as the end."""
     numbers(bench)
+    needs_actions(bench)
     bench.needs_right("wrong-env-acted", "action-ignored", "reset-ignored", "stale-reset", "bound-refused")
     spec = bench.peer().spec
     if spec.groups or spec.mask_size:

@@ -37,6 +37,16 @@ def numbers(bench: Bench) -> None:
         raise Skip("it judges numbers, and the observation is an image")
 
 
+def needs_actions(bench: Bench) -> None:
+    """The check that calls it judges what actions do.
+
+    Raises:
+        Skip: the game acts itself.
+    """
+    if "DEMO" in bench.peer().spec.features:
+        raise Skip("the game acts itself, and leaves what is asked aside")
+
+
 def in_a_row(bench: Bench) -> str:
     """A reset after a reset; and the envs do not all begin in the same random places."""
     numbers(bench)

@@ -46,6 +46,26 @@ def inside(bench: Bench) -> str:
     return f"{len(bench.tape)} observations of each env"
 
 
+def own_actions(bench: Bench) -> str:
+    """A game that acts itself says with each step what it did."""
+    spec = bench.peer().spec
+    if "DEMO" not in spec.features:
+        raise Skip("the engine does not announce DEMO")
+    if bench.states is None:
+        bench.reset()
+    bench.step()
+    states = bench.states
+    assert states is not None
+    for env in range(spec.num_envs):
+        given = states.infos.get(env, {}).get("demo_action")
+        numbers_given = given if isinstance(given, list) else []
+        wrong = any(not isinstance(number, (int, float)) for number in numbers_given)
+        if wrong or len(numbers_given) != spec.act_size:
+            bench.fail("no-demo-action", f"INFO had {given!r:.60}, not {spec.act_size} numbers", env_id=env)
+            break
+    return f"each of {spec.num_envs} envs said what it did"
+
+
 def changing(bench: Bench) -> str:
     """Observations change."""
     numbers(bench)

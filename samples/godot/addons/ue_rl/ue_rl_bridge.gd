@@ -18,7 +18,7 @@
 #     rl_set(name: String, value: float)  # a parameter has changed, see `parameters`
 #     rl_mask() -> Array                # a bool for each choice: is it legal now?
 #     rl_info() -> Dictionary           # what else the trainer should see after a step; {}: nothing
-#     rl_heuristic(observation: Array) -> Array  # plays in heuristic mode, see ue_rl_heuristic.gd
+#     rl_heuristic(observation: Array) -> Array  # plays in heuristic mode (ue_rl_heuristic.gd), or with `demo`
 #
 # Lock-step: _physics_process waits for a request, applies it, and returns; Godot does a physics tick; the next
 # _physics_process answers. While nobody asks, the tree is paused. Run the game with --fixed-fps 60 (your physics
@@ -58,6 +58,7 @@ export(PoolStringArray) var action_names = PoolStringArray()
 export var parameters = {}  # what a trainer may set: {"gravity": [9.8, 0.0, 20.0]}, value now, lowest, highest
 export var env_group = ""  # start by itself with the nodes of this group and the two sizes below
 export var heuristic = false  # rl_heuristic() of the envs plays, and nobody is listened to; --heuristic=1
+export var demo = false  # rl_heuristic() of the envs plays while a trainer records it; --demo=1
 export var obs_size = 0
 export var act_size = 0
 
@@ -66,6 +67,8 @@ var _envs = []
 var _grammar = null
 var _calls = null
 var _player = null  # in heuristic mode
+var _observations = {}  # env -> what it saw last, where `demo` is on
+var _taken = {}  # env -> the action that it took
 var _handshake = ""
 var _line_limit = 0
 var _links = []  # the session's connections: [the first] or [the first, env 0, env 1, ..]; empty without a trainer
@@ -113,6 +116,7 @@ func start(envs: Array, numbers_per_observation: int, numbers_per_action: int) -
 	_calls = Calls.new(self, envs, _grammar)
 	for _env in envs:
 		_frozen.append(false)
+	demo = argument("demo", str(int(demo))) == "1"
 	_handshake = _describe()
 	var address = argument("host", host)
 	var number = int(argument("port", str(port)))
@@ -146,8 +150,10 @@ func _describe() -> String:
 	if not lock_step:
 		features.append("REALTIME")
 	for feature in ["OPTIONS", "INFO", "MASK"]:
-		if _envs[0].has_method("rl_" + feature.to_lower()):
+		if _envs[0].has_method("rl_" + feature.to_lower()) or (demo and feature == "INFO"):
 			features.append(feature)
+	if demo:
+		features.append("DEMO")
 	var wide = "INFO" in features or "OPTIONS" in features or not parameters.empty()
 	var row = 48 * int(max(obs_size + 1, act_size)) + (65536 if wide else 64) + _grammar.mask_size
 	_line_limit = 1024 + _envs.size() * row
@@ -408,6 +414,9 @@ func _take(line: String, first: int, count: int) -> void:
 	for env in actions.keys() + resets.keys():
 		_numbers[env] = _grammar.number(line)
 	for env in actions:
+		if demo:
+			_taken[env] = _envs[env].rl_heuristic(_observations[env])
+			actions[env] = _taken[env]
 		_envs[env].rl_apply(actions[env])
 		_asked[env] = ticks_per_action
 	for env in resets:
@@ -430,6 +439,7 @@ func _answer(envs: Array, acted: bool) -> void:
 			_refuse("rl_observe() must return %d numbers" % obs_size, "env %d: %s" % [env, observation])
 			return
 		var result = _envs[env].rl_result(observation) if acted else [0.0, false, false]
+		_observations[env] = observation
 		if _player != null:
 			_player.see(env, observation, result, acted)
 			continue
@@ -456,8 +466,10 @@ func _row(env: int, observation: Array, result: Array, acted: bool) -> String:
 		row += ";MASK="
 		for legal in _envs[env].rl_mask():
 			row += "1" if legal else "0"
-	if acted and _envs[env].has_method("rl_info"):
-		var info = _envs[env].rl_info()
+	if acted:
+		var info = _envs[env].rl_info() if _envs[env].has_method("rl_info") else {}
+		if demo:
+			info["demo_action"] = _taken[env]
 		if not info.empty():
 			row += ";INFO=" + to_json(info).percent_encode()
 	return row

@@ -1,0 +1,293 @@
+"""Demonstrations: recorded, cut off, read, refused, and learnt from."""
+
+from __future__ import annotations
+
+import csv
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from gymnasium import spaces
+
+import ue_rl
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.cli import cli
+from ue_rl.demonstrations.dataset import EPISODES, Episode, Recorder, read
+from ue_rl.errors import ConfigurationError
+from ue_rl.training import RunDirectory, TrainOptions, train
+
+minari = pytest.importorskip("minari", reason="minari is not installed")
+
+SEEN = spaces.Dict({"where": spaces.Box(-1, 1, (2,), np.float32), "camera": spaces.Box(0, 255, (3, 40, 40), np.uint8)})
+DONE = spaces.Discrete(3)
+
+
+def episode(steps: int, number: int = 0, terminated: bool = True) -> Episode:
+    draw = np.random.default_rng(number)
+    seen = {
+        "where": draw.uniform(-1, 1, (steps + 1, 2)).astype(np.float32),
+        "camera": draw.integers(0, 256, (steps + 1, 3, 40, 40), dtype=np.uint8),
+    }
+    return Episode(seen, draw.integers(0, 3, steps), draw.normal(size=steps), terminated)
+
+
+def written(folder: Path, *episodes: Episode, seen: Any = SEEN, done: Any = DONE) -> Path:
+    recorder = Recorder(folder, seen, done, author={"Ada"})
+    for each in episodes:
+        recorder.add(each)
+    recorder.close()
+    return folder
+
+
+def balance(seen: np.ndarray) -> np.ndarray:
+    """Keeps CartPole's pole up."""
+    return (seen[:, 2] + 0.5 * seen[:, 3] + 0.05 * seen[:, 0] + 0.1 * seen[:, 1] > 0).astype(np.int64)
+
+
+@pytest.fixture(scope="session")
+def cart_pole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve episodes of CartPole, of 60 steps each, by a script."""
+    from ue_rl.demonstrations.recording import RecordingVecEnv
+
+    folder = tmp_path_factory.mktemp("demos") / "cart"
+    with run_in_thread(GymnasiumBridge("CartPole-v1", 4)) as engine:
+        env = ue_rl.connect(engine.url, max_episode_steps=60)  # type: ignore[attr-defined]
+        env.seed(0)
+        with RecordingVecEnv(env, folder, 12) as recording:
+            seen = recording.reset()
+            while not recording.done:
+                seen, *_ = recording.step(balance(seen))
+        env.close()
+    return folder
+
+
+def test_minari_reads_what_was_recorded_and_read_gives_it_back_bit_by_bit(tmp_path: Path) -> None:
+    played = [episode(4, 1), episode(7, 2, terminated=False)]
+    folder = written(tmp_path / "demos", *played)
+    theirs = minari.MinariDataset(str(folder / "data"))
+    assert (theirs.total_episodes, theirs.total_steps, theirs.action_space) == (2, 11, DONE)
+    assert theirs[1].truncations[-1]
+    assert not theirs[1].terminations.any()
+    assert theirs[0].terminations[-1]
+    found = read(folder)
+    assert found.observation_space == SEEN
+    assert found.about["author"] == ["Ada"]
+    for mine, again in zip(played, found.episodes, strict=True):
+        for name in SEEN.spaces:
+            np.testing.assert_array_equal(mine.observations[name], again.observations[name])
+        np.testing.assert_array_equal(mine.actions, again.actions)
+        np.testing.assert_array_equal(mine.rewards, again.rewards)
+        assert mine.terminated == again.terminated
+    assert sorted(path.name for path in folder.iterdir()) == ["data"]
+
+
+def test_a_recorder_that_is_killed_leaves_its_whole_episodes(tmp_path: Path) -> None:
+    folder = tmp_path / "demos"
+    script = (
+        "import os, sys, time; from tests.demonstrations.test_demonstrations import *\n"
+        f"recorder = Recorder({str(folder)!r}, SEEN, DONE)\n"
+        "for n in range(3): recorder.add(episode(5, n))\n"
+        f"open({str(folder / EPISODES / '.half-3.npz')!r}, 'wb').write(b'PK')\n"
+        "print('now', flush=True); time.sleep(60)\n"
+    )
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=root) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "now\n"
+        with pytest.raises(ConfigurationError, match=f"{process.pid}"):
+            read(folder)  # it is at work
+        os.kill(process.pid, signal.SIGKILL)
+    shown = CliRunner().invoke(cli, ["demos", "show", str(folder)])
+    assert shown.exit_code == 0
+    assert "3: 3 ended by themselves" in shown.output
+    assert minari.MinariDataset(str(folder / "data")).total_episodes == 3
+
+
+@pytest.mark.parametrize("wrong", ["nothing", "a file", "an empty folder", "a model", "half a file", "no episode"])
+def test_what_is_no_dataset_is_refused_by_name(tmp_path: Path, wrong: str) -> None:
+    folder = tmp_path / "demos"
+    if wrong == "a file":
+        folder.write_text("x")
+    elif wrong == "an empty folder":
+        folder.mkdir()
+    elif wrong == "a model":
+        folder.mkdir()
+        (folder / "model.zip").write_bytes(b"PK")
+    elif wrong in ("half a file", "no episode"):
+        main = written(folder, episode(3)) / "data" / "main_data.hdf5"
+        if wrong == "half a file":
+            main.write_bytes(main.read_bytes()[: main.stat().st_size // 2])
+        else:
+            about = main.with_name("metadata.json")
+            about.write_text(about.read_text().replace('"total_episodes": 1', '"total_episodes": 0'))
+    with pytest.raises(ConfigurationError, match="holds no demonstrations") as error:
+        read(folder, "bc")
+    assert error.value.field == "bc"
+    assert error.value.fault == "trainer"
+
+
+def test_no_env_is_made_and_no_pickle_is_loaded_from_a_hostile_dataset(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    folder = written(tmp_path / "demos", episode(3))
+    about = folder / "data" / "metadata.json"
+    text = about.read_text().replace('"action_space"', '"env_spec": "{}", "other"')
+    about.write_text(text)  # Minari would ask the env that it names
+    with pytest.raises(ConfigurationError, match="names no action_space"):
+        read(folder)
+    recorder = Recorder(tmp_path / "cut", SEEN, DONE)
+    recorder.add(episode(3))
+    bad = np.empty(1, object)
+    bad[0] = Trap()
+    np.savez(tmp_path / "cut" / EPISODES / "1.npz", rewards=bad)
+    recorder._lock.__exit__(None, None, None)
+    with pytest.raises(ConfigurationError, match="holds no demonstrations"):
+        read(tmp_path / "cut")
+    assert not (tmp_path / "sprung").exists()
+    assert pickle.dumps(Trap())
+
+
+def test_demonstrations_of_another_game_are_refused(cart_pole: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="another game") as error:
+        train(TrainOptions(env="Pendulum-v1", bc=str(cart_pole), timesteps=64, log_dir=str(tmp_path)))
+    assert error.value.field == "observation_space"
+    with pytest.raises(ConfigurationError, match="does not go with this run"):
+        train(TrainOptions(prefill=str(cart_pole), timesteps=64, log_dir=str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_policy_is_cloned_before_it_learns_and_a_resumed_run_clones_no_more(cart_pole: Path, tmp_path: Path) -> None:
+    options = TrainOptions(
+        bc=str(cart_pole), timesteps=256, num_envs=4, seed=1, log_dir=str(tmp_path), run_id="run", export=False,
+        eval_episodes=4, hyperparameters={"n_steps": 32, "batch_size": 64, "n_epochs": 1, "learning_rate": 1e-5},
+    )  # fmt: skip
+    outcome = train(options)
+    rows = list(csv.DictReader((tmp_path / "run" / "cloning.csv").open()))
+    losses = [float(row["held_out_loss"]) for row in rows]
+    assert min(losses) < 0.5 * 0.69
+    assert outcome.evaluation is not None
+    assert outcome.evaluation[0] > 150
+    before = (tmp_path / "run" / "cloning.csv").stat().st_mtime_ns
+    options.timesteps = 512
+    train(options, resume=RunDirectory.existing(tmp_path, "run", "run"))
+    assert (tmp_path / "run" / "cloning.csv").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("algo", ["dqn", "a2c"])
+def test_other_algorithms_clone(cart_pole: Path, algo: str) -> None:
+    from stable_baselines3 import A2C, DQN
+
+    from ue_rl.demonstrations.cloning import clone
+
+    with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
+        env = ue_rl.connect(engine.url)  # type: ignore[attr-defined]
+        model = {"dqn": DQN, "a2c": A2C}[algo]("MlpPolicy", env, seed=0, device="cpu")
+        found = read(cart_pole).of(env.observation_space, env.action_space)
+        cloned = clone(model, found, epochs=60, batch_size=32, seed=0)
+        seen, acted = found.pairs()
+        assert cloned.last < cloned.first
+        assert np.mean(model.predict(seen, deterministic=True)[0] == acted) > 0.9
+        env.close()
+
+
+def test_a_replay_buffer_begins_with_the_demonstrations(cart_pole: Path) -> None:
+    from stable_baselines3 import DQN
+
+    from ue_rl.demonstrations.prefill import prefill
+
+    with run_in_thread(GymnasiumBridge("CartPole-v1", 4)) as engine:
+        env = ue_rl.connect(engine.url)  # type: ignore[attr-defined]
+        model = DQN("MlpPolicy", env, seed=0, device="cpu", buffer_size=4000)
+        found = read(cart_pole).of(env.observation_space, env.action_space)
+        count = prefill(model, found)
+        buffer: Any = model.replay_buffer
+        assert count == found.steps // 4 * 4 == buffer.pos * 4
+        seen, acted = found.pairs()
+        assert {tuple(row) for row in buffer.observations[: buffer.pos].reshape(-1, 4)} <= {tuple(row) for row in seen}
+        np.testing.assert_array_equal(buffer.actions[: buffer.pos, 3, 0], acted[-buffer.pos :])
+        inside = ~buffer.dones[: buffer.pos].astype(bool)
+        np.testing.assert_array_equal(  # within an episode the next observation is the next row's
+            buffer.next_observations[: buffer.pos][inside][0], buffer.observations[1, 0]
+        )
+        env.close()
+
+
+@pytest.mark.parametrize("rewards", ["gail", "rnd"])
+def test_a_run_with_learnt_rewards_is_resumed_bit_by_bit(cart_pole: Path, tmp_path: Path, rewards: str) -> None:
+    import torch
+    from stable_baselines3 import PPO
+
+    def run(name: str, timesteps: int, **more: Any) -> Any:
+        options = TrainOptions(
+            timesteps=timesteps, num_envs=4, seed=1, log_dir=str(tmp_path), run_id=name, export=False, eval_episodes=0,
+            hyperparameters={"n_steps": 32, "batch_size": 64, "learning_rate": 1e-3, "clip_range": 0.2}, device="cpu",
+            **{rewards: str(cart_pole) if rewards == "gail" else 0.5},
+        )  # fmt: skip
+        train(options, **more)
+        return PPO.load(tmp_path / name / "model.zip", device="cpu").policy.state_dict()
+
+    whole = run("whole", 768)
+    run("parts", 384)
+    again = run("parts", 768, resume=RunDirectory.existing(tmp_path, "parts", "parts"))
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+
+
+class Keys:
+    """A person's keys, of a script: right while the pole leans so."""
+
+    def __call__(self, seen: np.ndarray) -> np.ndarray:
+        return balance(seen)[:, None].astype(np.float32)
+
+
+@pytest.mark.parametrize("carrier", ["tcp", "shm"])
+def test_a_game_in_python_that_acts_itself_is_recorded_and_checked(tmp_path: Path, carrier: str) -> None:
+    from ue_rl import compliance
+    from ue_rl.bridges import ShmUpgrader
+    from ue_rl.demonstrations.recording import record_played
+
+    bridge = GymnasiumBridge("CartPole-v1", 2)
+    bridge.demonstrate(Keys())
+    with run_in_thread(bridge, upgrader=ShmUpgrader() if carrier == "shm" else None) as engine:
+        env = ue_rl.connect(engine.url, max_episode_steps=40)  # type: ignore[attr-defined]
+        assert record_played(env, tmp_path / "demos", 4, tell=lambda text: None) == 4
+        env.close()
+        if carrier == "tcp":
+            report = compliance.check(engine.url, only=["reset of all envs", "steps of all envs", "actions of its own"])
+            assert report.mistakes == []
+            assert "each of 2 envs said what it did" in str(report.findings)
+    seen, acted = read(tmp_path / "demos").pairs()
+    assert len(acted) == 160
+    np.testing.assert_array_equal(acted, balance(seen))
+
+
+def test_a_step_without_the_action_taken_names_the_engine(tmp_path: Path) -> None:
+    from ue_rl.demonstrations.recording import action_of
+    from ue_rl.errors import MalformedMessage
+    from ue_rl.spec import EnvSpec
+
+    for info in ({}, {"demo_action": [1.0]}, {"demo_action": ["a", "b"]}, {"demo_action": None}):
+        with pytest.raises(MalformedMessage, match="demo_action") as error:
+            action_of(EnvSpec(4, 2), info)
+        assert error.value.fault == "engine"
+
+
+def test_pictures_are_filmed_and_a_dataset_without_any_says_so(tmp_path: Path) -> None:
+    folder, film = written(tmp_path / "demos", episode(4)), tmp_path / "film.gif"
+    assert CliRunner().invoke(cli, ["demos", "show", str(folder), "--gif", str(film)]).exit_code == 0
+    assert film.read_bytes()[:3] == b"GIF"
+    plain = spaces.Box(-1, 1, (2,), np.float32)
+    blind = Episode(np.zeros((3, 2), np.float32), np.zeros(2, np.int64), np.zeros(2), True)
+    shown = CliRunner().invoke(
+        cli, ["demos", "show", str(written(tmp_path / "b", blind, seen=plain)), "--gif", "x.gif"]
+    )
+    assert shown.exit_code != 0
+    assert "no pictures were recorded" in str(shown.exception)

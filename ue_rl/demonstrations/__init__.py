@@ -1,0 +1,1 @@
+"""Learning from what somebody else has played: Minari datasets written, read, and learnt from."""

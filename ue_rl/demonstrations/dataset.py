@@ -1,0 +1,302 @@
+"""Demonstrations on the disk: a folder that holds a Minari dataset, `FOLDER/data`.
+
+    recorder = Recorder("demos/ball", env.observation_space, env.action_space)
+    recorder.add(Episode(observations, actions, rewards, terminated=True))
+    recorder.close()
+    read("demos/ball").episodes
+
+While it is recorded each episode is a file of its own, FOLDER/episodes/N.npz, and the dataset is made of them at the
+end: by `close`, or, where the recorder was killed, by who reads the folder next. Nothing in these files is run: HDF5,
+JSON and npz (read without pickles) are data, and no env is made of a dataset's env_spec.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import shutil
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ue_rl.demonstrations.trees import each, fits, joined, leaves, moved, rebuilt
+from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.saving.lock import LOCK, RunLock
+from ue_rl.system.durable import HALF, sync_folder, write_whole
+from ue_rl.system.lazy import named_if_missing
+
+DATA, EPISODES, ABOUT = "data", "episodes", "recording.json"
+
+
+@dataclass
+class Episode:
+    """What was seen and done.
+
+    Attributes:
+        observations: of the space, with a dimension more in front: [steps + 1, ..]. actions: likewise, [steps, ..].
+        rewards: float [steps]. terminated: it ended by itself; False: it was cut off.
+    """
+
+    observations: Any
+    actions: Any
+    rewards: NDArray[Any]
+    terminated: bool
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def returned(self) -> float:
+        """The sum of its rewards."""
+        return float(np.sum(self.rewards, dtype=np.float64))
+
+
+@dataclass
+class Demonstrations:
+    """The episodes of a dataset, and the spaces that it says.
+
+    Attributes:
+        about: the dataset's metadata.
+    """
+
+    path: Path
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    episodes: list[Episode]
+    about: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> int:
+        """Of all episodes."""
+        return sum(map(len, self.episodes))
+
+    def of(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Demonstrations:
+        """The same for an env with these spaces: its dtypes, its first choices.
+
+        Raises:
+            ConfigurationError: the dataset is of another game.
+        """
+        for name, given, wanted in (
+            ("observation_space", self.observation_space, observation_space),
+            ("action_space", self.action_space, action_space),
+        ):
+            if not fits(given, wanted, bounds=name == "action_space"):
+                raise ConfigurationError(
+                    f"{self.path} was recorded in another game than the engine's: its {name} differs",
+                    fault="trainer", field=name, expected=wanted, got=given,
+                    cure="give demonstrations of this game, or connect to the one that they are of",
+                )  # fmt: skip
+        episodes = [
+            Episode(
+                moved(self.observation_space, observation_space, one.observations),
+                moved(self.action_space, action_space, one.actions), one.rewards, one.terminated,
+            )
+            for one in self.episodes
+        ]  # fmt: skip
+        return Demonstrations(self.path, observation_space, action_space, episodes, self.about)
+
+    def pairs(self, episodes: list[Episode] | None = None) -> tuple[Any, Any]:
+        """(observations, actions) of all steps, or those of some episodes, one behind the other."""
+        chosen = self.episodes if episodes is None else episodes
+        seen = joined([each(one.observations, lambda leaf: leaf[:-1]) for one in chosen])
+        return seen, joined([one.actions for one in chosen])
+
+
+class Recorder:
+    """Writes a new dataset. Killed at any moment, it leaves the episodes that were added.
+
+    Args:
+        about: what else its metadata says: algorithm_name, author (a set) ..
+
+    Attributes:
+        count: episodes so far.
+
+    Raises:
+        ConfigurationError: there is something at `folder` already. MissingPackage: minari is not installed.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        **about: Any,
+    ) -> None:
+        self.folder, self.count = Path(folder), 0
+        self._spaces = observation_space, action_space
+        serialize = _minari("serialization").serialize_space
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            cure = "name another one, or delete it"
+            raise ConfigurationError("something is there already", field="demos", got=str(self.folder), cure=cure)
+        (self.folder / EPISODES).mkdir(parents=True)
+        self._lock = RunLock(self.folder)
+        self._lock.__enter__()
+        known = {"observation_space": serialize(observation_space), "action_space": serialize(action_space)}
+        text = json.dumps({**known, "about": about}, default=list)
+        write_whole(self.folder / ABOUT, lambda path: path.write_text(text, "utf-8"))
+
+    def add(self, episode: Episode) -> None:
+        """Keeps an episode; it is on the disk when this returns.
+
+        Raises:
+            ConfigurationError: its parts have not as many rows as belong together.
+        """
+        _check(episode, self._spaces, self.folder, self.count)
+        arrays: dict[str, Any] = {
+            f"{name}{at}": np.asarray(leaf)
+            for name, space, tree in (
+                ("observations", self._spaces[0], episode.observations), ("actions", self._spaces[1], episode.actions)
+            )
+            for at, (_, leaf) in enumerate(leaves(space, tree))
+        }  # fmt: skip
+
+        arrays |= {"rewards": np.asarray(episode.rewards, np.float64), "terminated": np.array(episode.terminated)}
+
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
+                np.savez(file, **arrays)
+
+        write_whole(self.folder / EPISODES / f"{self.count}.npz", write)
+        self.count += 1
+
+    def close(self) -> None:
+        """Makes the dataset; nothing is left where no episode was added."""
+        try:
+            if self.count:
+                finish(self.folder)
+        finally:
+            self._lock.__exit__(None, None, None)
+            (self.folder / LOCK).unlink(missing_ok=True)
+        if not self.count:
+            shutil.rmtree(self.folder)
+
+
+def finish(folder: Path) -> int:
+    """Makes the dataset of the episodes that lie in a recorded folder, whose lock is held; how many they are."""
+    about = json.loads((folder / ABOUT).read_text("utf-8"))
+    serialization, storages = _minari("serialization"), _minari("dataset.minari_storage")
+    seen_in, acted_in = (serialization.deserialize_space(about[f"{name}_space"]) for name in ("observation", "action"))
+    files = sorted((folder / EPISODES).glob("[0-9]*.npz"), key=lambda path: int(path.stem))
+    if not (folder / DATA).exists():
+        half = folder.resolve() / f"{HALF}{DATA}"  # Minari adds up sizes wrongly under a relative path
+        shutil.rmtree(half, ignore_errors=True)
+        new = storages.MinariStorage.new
+        exact = {"jpeg_encoding": False} if "jpeg_encoding" in inspect.signature(new).parameters else {}
+        storage = new(half, seen_in, acted_in, **exact)
+        buffer = _minari("data_collector.episode_buffer").EpisodeBuffer
+        for number, path in enumerate(files):
+            storage.update_episodes([buffer(id=number, **_columns(path, seen_in, acted_in))])
+        name = re.sub(r"[^-\w]+", "-", folder.resolve().name).strip("-") or "demonstrations"
+        more = {key: set(value) if isinstance(value, list) else value for key, value in about["about"].items()}
+        identity = name if re.search(r"-v\d+$", name) else f"{name}-v0"
+        storage.update_metadata({"dataset_id": identity, "minari_version": _minari().__version__, **more})
+        half.rename(folder / DATA)
+        sync_folder(folder)
+    (folder / ABOUT).unlink()
+    shutil.rmtree(folder / EPISODES)
+    return len(files)
+
+
+def read(folder: Path | str, field: str = "demos") -> Demonstrations:
+    """A dataset: a folder with `data`, that folder itself, or the id of one that Minari has on this machine.
+
+    Raises:
+        ConfigurationError: it is none, is empty, is being recorded, or its parts do not belong together.
+        MissingPackage: minari, or what reads the dataset's format, is not installed.
+    """
+    path = Path(folder)
+    root = _minari("storage.datasets_root_dir").get_dataset_path
+    if not path.exists() and re.fullmatch(r"[-\w/]+", str(folder)) and root(str(folder)).exists():
+        path = root(str(folder))
+    if (path / ABOUT).exists():  # its recorder was killed, or is at work: then the lock is taken
+        with RunLock(path):
+            if (path / ABOUT).exists():
+                if not any((path / EPISODES).glob("*.npz")):
+                    raise _unreadable(path, field, "a recording that was cut off before its first episode ended")
+                try:
+                    finish(path)
+                except (OSError, ValueError, LookupError, BadZipFile) as error:  # not what a recorder writes
+                    raise _unreadable(path, field, f"{type(error).__name__}: {error}") from error
+    data = path / DATA if (path / DATA).is_dir() else path
+    try:
+        about = json.loads((data / "metadata.json").read_text("utf-8"))
+        if not isinstance(about, dict):
+            raise TypeError("metadata.json holds no object")
+        for name in ("observation_space", "action_space"):
+            if not isinstance(about.get(name), str):  # Minari would make the env that the file names, to ask it
+                raise ValueError(f"its metadata names no {name}")
+        with named_if_missing(f"a dataset in the format {about.get('data_format')}"):
+            storage = _minari("dataset.minari_storage").MinariStorage.read(data)
+        seen_in, acted_in = storage.observation_space, storage.action_space
+        episodes = []
+        for number, one in enumerate(storage.get_episodes(range(int(about["total_episodes"])))):
+            ends = bool(len(one["terminations"]) and one["terminations"][-1])
+            episode = Episode(one["observations"], one["actions"], np.asarray(one["rewards"]), ends)
+            _check(episode, (seen_in, acted_in), path, number)
+            episodes.append(episode)
+    except UeRlError:
+        raise
+    except Exception as error:  # what a broken HDF5 file raises is anything
+        raise _unreadable(path, field, f"{type(error).__name__}: {error}") from error
+    if not episodes:
+        raise _unreadable(path, field, "a dataset without an episode")
+    return Demonstrations(path, seen_in, acted_in, episodes, about)
+
+
+def _unreadable(path: Path, field: str, got: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path} holds no demonstrations", fault="trainer", field=field, got=got if path.exists() else "nothing",
+        expected="the folder of a Minari dataset (data/metadata.json, data/main_data.hdf5)",
+        cure="record some: ue-rl play MODEL --record-demos FOLDER, or ue-rl demos record FOLDER URL",
+    )  # fmt: skip
+
+
+def _check(episode: Episode, of: tuple[spaces.Space[Any], spaces.Space[Any]], path: Path, number: int) -> None:
+    steps = len(episode)
+    for name, space, tree, wanted in (
+        ("observations", of[0], episode.observations, steps + 1), ("actions", of[1], episode.actions, steps)
+    ):  # fmt: skip
+        for part, leaf in leaves(space, tree):
+            got = np.shape(leaf)
+            expected = (wanted, *(part.shape or ()))
+            if got != expected or not steps:
+                what = f"{path}, episode {number}: its {name} do not fit its rewards and its space"
+                raise ConfigurationError(what, fault="trainer", field=name, expected=expected, got=got)
+    if not np.all(np.isfinite(episode.rewards)):
+        raise ConfigurationError(f"{path}, episode {number}: a reward is not finite", fault="trainer", field="rewards")
+
+
+def _columns(path: Path, seen_in: Any, acted_in: Any) -> dict[str, Any]:
+    """A recorded episode as Minari's EpisodeBuffer has it."""
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    columns = {
+        name: rebuilt(space, (arrays[f"{name}{at}"] for at in range(len(arrays))))
+        for name, space in (("observations", seen_in), ("actions", acted_in))
+    }
+    ends = np.zeros(len(arrays["rewards"]), np.bool_)
+    ends[-1] = True
+    over = bool(arrays["terminated"])
+    none = np.zeros_like(ends)
+    return {
+        **columns, "rewards": arrays["rewards"], "terminations": ends if over else none,
+        "truncations": none if over else ends,
+    }  # fmt: skip
+
+
+def _minari(module: str = "") -> Any:
+    """A module of Minari's, which loads nothing else of other people's than it must.
+
+    Raises:
+        MissingPackage: minari is not installed.
+    """
+    with named_if_missing("Demonstrations"):
+        import_module("h5py")
+        return import_module(f"minari.{module}" if module else "minari")

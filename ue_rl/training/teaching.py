@@ -1,0 +1,90 @@
+"""What a run learns from beside its own rewards: --bc, --prefill, --gail and --rnd (ue_rl/demonstrations)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
+
+from ue_rl.demonstrations.cloning import clone
+from ue_rl.demonstrations.dataset import Demonstrations, read
+from ue_rl.demonstrations.prefill import prefill
+from ue_rl.demonstrations.rewards import Gail, LearntRewards, Rnd
+from ue_rl.errors import ConfigurationError
+from ue_rl.training.options import OFF_POLICY, TrainOptions
+
+_ON_POLICY = "ppo, a2c, trpo, maskable_ppo or recurrentppo"
+
+
+class Teaching:
+    """The demonstrations that a run names, read before an engine is started.
+
+    Args:
+        resumed: the model has cloned already, and its replay buffer is that of its checkpoint.
+
+    Attributes:
+        files: option -> what it names.
+
+    Raises:
+        ConfigurationError: options that do not go together, or a file that holds no demonstrations.
+    """
+
+    def __init__(self, options: TrainOptions, resumed: bool) -> None:
+        self._options = o = options
+        self._check()
+        names = [name for name in ("bc", "prefill", "gail") if getattr(o, name) and (name == "gail" or not resumed)]
+        read_once = {path: read(path, name) for name in names for path in [getattr(o, name)]}
+        self.files: dict[str, Demonstrations] = {name: read_once[getattr(o, name)] for name in names}
+
+    def _check(self) -> None:
+        o = self._options
+        off_policy = o.algo in OFF_POLICY
+        wrong = (
+            ("bc", o.algo == "recurrentppo", o.algo, "an algorithm without a recurrent policy"),
+            ("prefill", not off_policy, o.algo, "an algorithm with a replay buffer: sac, td3, ddpg, tqc, dqn or qrdqn"),
+            ("prefill", o.her is not None, "her", "a run without hindsight"),
+            *((name, off_policy, o.algo, _ON_POLICY) for name in ("gail", "rnd")),
+            *((name, o.overlap, "overlap", "a run without --overlap") for name in ("gail", "rnd")),
+        )
+        for name, is_wrong, got, expected in wrong:
+            if getattr(o, name) and is_wrong:
+                what, cure = f"--{name} does not go with this run", "leave one of the two out"
+                raise ConfigurationError(what, field=name, expected=expected, got=got, cure=cure)
+
+    def fit(self, env: VecEnv) -> dict[str, LearntRewards]:
+        """Makes the demonstrations those of `env`; what learns rewards, by name.
+
+        Raises:
+            ConfigurationError: they are of another game, or the engine has agents or acts itself.
+        """
+        engine: Any = env.unwrapped
+        if "DEMO" in engine.engine_spec.features:
+            what = "the engine acts itself and follows no policy"
+            cure = "start the game without its demo mode; to record it: ue-rl demos record FOLDER"
+            raise ConfigurationError(what, field="FEATURES", expected="no DEMO", got="DEMO", cure=cure)
+        o = self._options
+        for name in ("gail", "rnd"):
+            if getattr(o, name) and engine.engine_spec.groups:
+                raise ConfigurationError(f"--{name} does not go with agents", field=name, got="AGENTS in the handshake")
+        self.files = {name: found.of(env.observation_space, env.action_space) for name, found in self.files.items()}
+        rewards: dict[str, LearntRewards] = {}
+        if o.gail:
+            rewards["gail"] = Gail(self.files["gail"])
+        if o.rnd:
+            rewards["rnd"] = Rnd(o.rnd)
+        return rewards
+
+    def teach(self, model: BaseAlgorithm, folder: Path, tell: Callable[[str], object]) -> None:
+        """Before the first step of a new model: fills its replay buffer, clones. `folder`: the run's."""
+        if "prefill" in self.files:
+            taken: Any = model
+            tell(f"{prefill(taken, self.files['prefill']):,} steps of demonstrations are in the replay buffer")
+        if "bc" in self.files:
+            found = clone(model, self.files["bc"], folder / "cloning.csv", seed=self._options.seed)
+            tell(
+                f"cloned {found.steps:,} steps in {found.epochs} epochs; loss of {found.held_out} held-out episodes "
+                f"{found.first:.4g} before, {found.last:.4g} after epoch {found.best}"
+            )
