@@ -51,7 +51,7 @@ class Request:
         if self._ends():
             self.answer.set_result(seen[numbers[0]])
 
-    def fail(self, session: Session, error: Exception) -> None:
+    def fail(self, session: Session, error: BaseException) -> None:
         """It cannot be done, or not any more; from any thread."""
         if self._ends():
             self.answer.set_exception(error)
@@ -123,7 +123,7 @@ class Batch(Request):
         for number in numbers:
             self.put(self.places[ids[number]], seen[number])
 
-    def fail(self, session: Session, error: Exception) -> None:
+    def fail(self, session: Session, error: BaseException) -> None:
         """See Request."""
         self.put(self.places[session.id], error)
 
