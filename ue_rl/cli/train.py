@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +89,11 @@ _MORE: dict[str, list[Flag]] = {
 }
 
 
-def _flags_of_the_table() -> Iterator[Flag]:
+def flags_of_the_table(without: Collection[str] = ()) -> Iterator[Flag]:
     """One for each option of a run, in the order of the table, and those that stand behind it."""
     for name, row in ROWS.items():
+        if name in without:
+            continue
         if row.help:
             yield _flag(name)
         yield from _MORE.get(name, [])
@@ -120,7 +122,7 @@ def _flag(name: str) -> Flag:
 
 @click.command(cls=GroupedCommand, groups=GROUPS, short_help="Train a policy.")
 @click.argument("url", nargs=-1, metavar="[URL]...", shell_complete=completion.url)
-@flags(*_flags_of_the_table())
+@flags(*flags_of_the_table())
 @_option("--ui", group=SHOWN, is_flag=True, help="A live view of engines, returns and log.")
 @_option(
     "--log-format",
@@ -150,11 +152,7 @@ def train(
         if resume and force:
             cure = "continue the run, or overwrite it"
             raise ConfigurationError("--resume and --force exclude each other", cure=cure)
-        given["url"] = _urls(url, port)
-        given["hyperparameters"] = _hyperparameters(given, settings)
-        given["params"] = dict(parse_param(text) for text in given["params"])
-        if given["env_kwargs"] is not None:
-            given["env_kwargs"] = json_object(given["env_kwargs"], "env_kwargs")
+        read_flags(given, url, port, settings)
         options, run = resolve(given, config, resumed=resume), None
     if resume:
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
@@ -166,6 +164,15 @@ def train(
     if reason is not None:
         code = getattr(reason, "exit_code", 130 if isinstance(reason, KeyboardInterrupt) else 1)
         click.get_current_context().exit(code)
+
+
+def read_flags(given: dict[str, Any], url: tuple[str, ...], port: int | None, settings: tuple[str, ...]) -> None:
+    """Makes of the flags of the table, and those behind them, values of the options, in `given`."""
+    given["url"] = _urls(url, port)
+    given["hyperparameters"] = _hyperparameters(given, settings)
+    given["params"] = dict(parse_param(text) for text in given["params"])
+    if given["env_kwargs"] is not None:
+        given["env_kwargs"] = json_object(given["env_kwargs"], "env_kwargs")
 
 
 def _urls(urls: tuple[str, ...], port: int | None) -> str | list[str] | None:

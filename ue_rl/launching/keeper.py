@@ -75,7 +75,8 @@ def _fork(trainer: int, mark: str, lock_fd: int) -> int:
     if not keeper:
         return parent
     for fd in (0, 1, lock_fd):  # whoever waits for their end waits for the keeper's
-        os.close(fd)
+        if fd >= 0:  # -1: there is no lock
+            os.close(fd)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: _pass_on(keeper, number))
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -1,4 +1,4 @@
-"""EngineProcess: an engine's command that runs under a keeper of its own (keeper.py)."""
+"""EngineProcess: an engine's command, or another one, that runs under a keeper of its own (keeper.py)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EngineProcess:
 
     Args:
         command: the words. output: an open file that takes its stdout and stderr. port: its lock is kept until the
-            last process of the tree has gone.
+            last process of the tree has gone; None: it has none.
 
     Attributes:
         ended: set once the command's own process has ended; what it left behind is ended with it.
@@ -48,7 +48,7 @@ class EngineProcess:
         EngineNotStarted: the command cannot be run.
     """
 
-    def __init__(self, command: list[str], output: IO[bytes], port: Port) -> None:
+    def __init__(self, command: list[str], output: IO[bytes], port: Port | None) -> None:
         self.ended, self._spoken = threading.Event(), threading.Event()
         self.exit_code: int | None = None
         self.pid = 0
@@ -57,8 +57,8 @@ class EngineProcess:
         self.started_at = time.time()
         flags = ["-I", "-S"] if LINUX else ["-I"]  # elsewhere the keeper needs psutil
         words = [sys.executable, *flags, str(_KEEPER), str(os.getpid()), self._mark]
-        windows = sys.platform == "win32"
-        words += ["-1", ""] if windows else [str(port.fd), str(port.lock)]
+        held = None if sys.platform == "win32" else port
+        words += ["-1", ""] if held is None else [str(held.fd), str(held.lock)]
         # Python engines write their output when they print it, so that their last words are there
         environment = {"PYTHONUNBUFFERED": "1", **os.environ}
         self._popen = subprocess.Popen(
@@ -67,7 +67,7 @@ class EngineProcess:
             stdout=subprocess.PIPE,
             stderr=output,
             env=environment,
-            pass_fds=() if windows else (port.fd,),
+            pass_fds=() if held is None else (held.fd,),
             start_new_session=True,  # Ctrl-C in the terminal is for the trainer
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
         )

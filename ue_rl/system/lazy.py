@@ -20,6 +20,7 @@ _EXTRAS = {
     "mujoco": "mujoco",
     "openai": "arena",
     "onnxruntime": "inference",
+    "optuna": "tune",
     "pettingzoo": "agents",
     "psutil": "engine",
     "pydantic": "realtime",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import logging
 import os
@@ -26,6 +25,7 @@ from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import write_whole
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
+from ue_rl.training.reading import EpisodeTable
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.tables import open_tables, quiet_tensorboard
 from ue_rl.training.writing import Episodes, Guard
@@ -234,11 +234,10 @@ def _link(source: Path, target: Path) -> None:
 
 def draw_curves(episodes: Path, target: Path, title: str) -> None:
     """Draws the picture from episodes.csv; none where there are no episodes yet."""
-    with episodes.open(newline="") as file:
-        rows = np.array(list(csv.reader(file))[1:], np.float64)
-    if not len(rows):
+    table = EpisodeTable(episodes).follow()
+    if not table.returns:
         return
-    steps, returns, lengths = rows.T[:3]
+    steps, returns, lengths = np.array(table.steps), np.array(table.returns), np.array(table.lengths)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
