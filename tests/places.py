@@ -35,6 +35,8 @@ ROWS = (
           "training/ saving/ agents/ engines/ inference/ inference/export/ rllink/ envs/"),
     Place("ue_rl/arena/", "agents that reason, their scenes and memory",
           "bridges/ bridges/serving/ inference/ tools/"),
+    Place("ue_rl/tuning/", "a search for hyperparameters", "training/ saving/ launching/"),
+    Place("ue_rl/runs/", "runs listed, compared, watched", "training/ saving/ engines/"),
     Place("ue_rl/training/", "a training run",
           "saving/ agents/ connecting.py launching/ engines/ inference/ envs/ calls/ wire/"),
     Place("ue_rl/compliance/", "`ue-rl check`: what an engine does wrong",

@@ -23,7 +23,7 @@ from ue_rl.cli.common import (
     lasting_console,
     port_option,
 )
-from ue_rl.cli.train_report import lines, summary
+from ue_rl.cli.train_report import lines, live_view, summary
 from ue_rl.engines.lifecycle import Change
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.config import parse_param, parse_setting, resolve
@@ -185,8 +185,6 @@ def _urls(urls: tuple[str, ...], port: int | None) -> str | list[str] | None:
 def _report(ui: bool) -> Report:
     """Shows a run on this terminal: with `ui` the live view, where stdout is a terminal."""
     if ui and lasting_console().is_terminal:
-        from ue_rl.cli.train_report import live_view
-
         return live_view()
     return lines()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ _NOT = {name for name, row in ROWS.items() if row.group == RAY} | {
 _TITLES = [title for title in GROUPS if any(r.help and r.group == title and n not in _NOT for n, r in ROWS.items())]
 
 
-def _option(*names: str, **more: Any) -> Any:
+def _option(*names: str, **more: Any) -> Callable[[Any], Any]:
     return click.option(*names, cls=GroupedOption, group=SEARCH, **more)
 
 
@@ -121,7 +122,9 @@ def _summary(search: Any, screen: Any) -> None:
     for trial in trials[:5]:
         found = {**trial.user_attrs["hyperparameters"]} if trial.params else {}
         found |= found.pop("policy_kwargs", {})
-        shown = (f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in found.items())
+        shown = (
+            f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in found.items()
+        )
         table.add_row(str(trial.number), f"{trial.value:.1f}", ", ".join(shown) or "the options unchanged")
     screen.print(table)
     for name in ("history.png", "importance.png"):

@@ -20,6 +20,7 @@ from ue_rl.training.kinds import (
     COUNT,
     DEADLINE,
     LESSONS,
+    LOGS,
     MAPPING,
     NUMBER,
     POSITIVE,
@@ -283,6 +284,13 @@ class TrainOptions:
         metavar="NAME",
         resume=UNSAID,
         group=EVERYDAY,
+    )
+    log_to: str | list[str] = option(
+        "tensorboard",
+        LOGS,
+        "Where the numbers go beside progress.csv: tensorboard, wandb, mlflow, several with commas, or none.",
+        metavar="NAMES",
+        group=FOLDER,
     )
     init_from: str | None = option(
         None,

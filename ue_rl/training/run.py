@@ -18,6 +18,7 @@ from ue_rl.training.comparison import Comparison, check_unfinished, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.hyperparameters import tuned_for
+from ue_rl.training.kinds import log_targets
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.writing import Guard, LogFile
@@ -50,6 +51,10 @@ def train(
     if options.backend == "rllib" and find_spec("ray") is None:
         cure = "pip install 'ue_rl[train,rllib]' -c constraints.txt"
         raise ConfigurationError("the backend rllib needs Ray, which is not installed", field="backend", cure=cure)
+    for name in log_targets(options.log_to):
+        if find_spec(name) is None:
+            cure = f"pip install 'ue_rl[{name if name != 'tensorboard' else 'train'}]' -c constraints.txt"
+            raise ConfigurationError(f"{name} is not installed", field="log_to", got=options.log_to, cure=cure)
     with Stopping(report.signalled) as stopping:
         run = resume or RunDirectory.create(Path(options.log_dir), options.run_id, options.run_name, force, options)
         with run.lock:

@@ -9,6 +9,7 @@ import numpy as np
 import optuna
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from optuna.trial import TrialState
 
 from ue_rl.system.durable import write_whole
@@ -42,7 +43,8 @@ def draw(study: optuna.Study, folder: Path, title: str, unchanged: float | None)
     axes.set_xlabel("trial")
     axes.set_ylabel("return")
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower right", fontsize="small")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(fontsize="small")
     _save(figure, folder / "history.png")
     found = importances(study)
     if found:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import shutil
 import sys
 import time
@@ -39,6 +40,7 @@ CONFIG, STUDY, BEST = "run.yaml", "study.db", "best.yaml"
 RUNGS = 20  # how often the running return of a trial is compared with that of the others
 _UNCHANGED, _AGAIN = "unchanged", "again"  # attributes of a trial: the options as they are; the number of one cut short
 _MOST_AGAIN = 3  # how often a trial that is killed by somebody else is begun again
+_STOPPED = (129, 130, 143)  # exit codes of a trial that got a signal
 _SAVING = 30.0  # seconds that trials have to end when the search is stopped
 SAMPLERS = ("tpe", "random")
 PRUNERS = ("median", "halving", "none")
@@ -147,11 +149,11 @@ class Search:
     def _look_at(self, running: _Running) -> None:
         """Reports its running return; tells what became of it, where it has ended or falls behind."""
         trial, over = running.trial, running.process.ended.is_set()
-        for step, value in running.rungs():
-            trial.report(value, step)
+        for step, mean in running.rungs():
+            trial.report(mean, step)
             if not over and _UNCHANGED not in trial.user_attrs and trial.should_prune():
                 running.end()
-                self._told(running, TrialState.PRUNED, f"pruned at env-step {step:,}, return {value:.1f}")
+                self._told(running, TrialState.PRUNED, f"pruned at env-step {step:,}, return {mean:.1f}")
                 return
         if not over:
             return
@@ -160,14 +162,14 @@ class Search:
         value = running.value() if code == 0 else None
         if value is not None:
             self.study.tell(trial, value)
-            before = self.best
-            assert before is not None
-            self._told(running, None, f"return {value:.1f}, best {before.value:.1f} (trial {before.number})")
-            self._write_best(before)
+            best = self.best
+            assert best is not None
+            self._told(running, None, f"return {value:.1f}, best {best.value:.1f} (trial {best.number})")
+            self._write_best(best)
             return
-        why = exit_words(code) if code else "it has finished no episode: give it more --timesteps"
+        why = "it has finished no episode: give it more --timesteps" if code == 0 else exit_words(code)
         frozen = self.study.trials[trial.number]
-        if (code is None or code < 0) and self._times(frozen) < _MOST_AGAIN:
+        if (code is None or code < 0 or code in _STOPPED) and self._times(frozen) < _MOST_AGAIN:
             del self._running[trial.number]
             self._again(frozen, why)
             return
@@ -241,10 +243,13 @@ class _Running:
         return found
 
     def value(self) -> float | None:
-        """Of a run that is done: its evaluation's, where there was one, or that of its last 100 episodes."""
+        """Of a run that is done: its evaluation's, where there was one, or that of its last 100 episodes; None without
+        any, and where it is no number.
+        """
         outcome = json.loads(self.run.outcome.read_text("utf-8"))
         evaluation, mean = outcome["evaluation"], outcome["mean_return"]
-        return mean if evaluation is None else evaluation[0]  # type: ignore[no-any-return]
+        value = mean if evaluation is None else evaluation[0]
+        return None if value is None or not math.isfinite(value) else float(value)
 
     def end(self, grace: float = _SAVING) -> None:
         """Ends it, and its engines, if they have not ended."""
@@ -344,5 +349,3 @@ def _pruner(name: str, timesteps: int) -> optuna.pruners.BasePruner:
         "none": optuna.pruners.NopPruner,
     }
     return make[name]()
-
-

@@ -37,7 +37,7 @@ class Real(NamedTuple):
 
     def suggest(self, trial: optuna.Trial, name: str, o: TrainOptions) -> float:
         """The value for a trial."""
-        return trial.suggest_float(name, self.low, self.high, log=self.log)
+        return float(f"{trial.suggest_float(name, self.low, self.high, log=self.log):.4g}")
 
 
 class BelowOne(NamedTuple):
@@ -48,7 +48,7 @@ class BelowOne(NamedTuple):
 
     def suggest(self, trial: optuna.Trial, name: str, o: TrainOptions) -> float:
         """The value for a trial."""
-        return 1.0 - trial.suggest_float(f"1 - {name}", self.low, self.high, log=True)
+        return round(1.0 - trial.suggest_float(f"1 - {name}", self.low, self.high, log=True), 6)
 
 
 class Layers(NamedTuple):
