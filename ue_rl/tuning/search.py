@@ -220,7 +220,7 @@ class _Running:
         self.trial, self.options, self.last_lines = trial, options, ""
         self.run = RunDirectory(Path(options.log_dir) / (options.run_id or ""))
         self.output = Output(config.with_suffix(".log"))
-        words = [sys.executable, "-m", "ue_rl", "train", "--config", str(config), "--force"]
+        words = trial_command(config)
         self.output.begin(" ".join(words))
         try:
             self.process = EngineProcess(words, self.output.file, None)
@@ -257,6 +257,11 @@ class _Running:
         if not self.output.file.closed:
             self.last_lines = self.output.last_lines()
             self.output.close()
+
+
+def trial_command(config: Path) -> list[str]:
+    """What runs one trial."""
+    return [sys.executable, "-m", "ue_rl", "train", "--config", str(config), "--force"]
 
 
 def check(options: TrainOptions, jobs: int) -> None:
