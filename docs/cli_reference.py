@@ -148,7 +148,7 @@ def section(name: str, command: click.Command, seen: dict[tuple[str, str], str])
                 same.setdefault(whose, []).append(row[0])
             elif row:
                 rows.append(row)
-        with formatter.section(title) if title else contextlib.nullcontext():
+        with formatter.section(title) if title and rows else contextlib.nullcontext():
             if rows:
                 formatter.write_dl(rows)
     lines = formatter.getvalue().strip("\n").splitlines()

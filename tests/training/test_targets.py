@@ -45,7 +45,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
         runs.append(FakeRun())
         return runs[-1]
 
-    module.__dict__.update(init=init, runs=runs, asked=asked, util=types.SimpleNamespace(generate_id=lambda: "abc"))
+    module.__dict__.update(init=init, runs=runs, asked=asked)
     monkeypatch.setitem(sys.modules, "wandb", module)
     return module
 
@@ -63,7 +63,7 @@ def test_numbers_go_to_the_service_by_env_steps(tmp_path: Path, fake: Any) -> No
             logger.record("a", 1.0)
             logger.dump(128)
         logger.close()
-        assert fake.asked[-1]["id"] == "abc"
+        assert fake.asked[-1]["id"] == fake.asked[0]["id"]
         assert fake.runs[-1].sent == [{"rollout/ep_rew_mean": 3.0, "env_steps": 64}]
         assert fake.runs[-1].finished
         assert len(warned) == 1 + goes_on

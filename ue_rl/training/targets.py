@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import numbers
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,7 +88,7 @@ class _Wandb(_Service):
     def __init__(self, options: TrainOptions, folder: Path, known: str | None) -> None:
         import wandb
 
-        self.id = known or wandb.util.generate_id()
+        self.id = known or secrets.token_hex(4)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", _PROJECT),
             id=self.id,
