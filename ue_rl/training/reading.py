@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+PROGRESS_STEPS = "time/total_timesteps"  # the column of progress.csv that says where a row stands
 WINDOW = 100  # episodes of a running return
 
 

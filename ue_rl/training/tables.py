@@ -29,9 +29,9 @@ from stable_baselines3.common.logger import (
 from torch.utils.tensorboard import SummaryWriter
 
 from ue_rl.system.durable import write_whole
+from ue_rl.training.reading import PROGRESS_STEPS
 from ue_rl.training.writing import Guard
 
-PROGRESS_STEPS = "time/total_timesteps"
 STEPS = {"progress.csv": PROGRESS_STEPS, "episodes.csv": "env_steps", "self_play.csv": "env_steps"}
 
 _log = logging.getLogger(__name__)
