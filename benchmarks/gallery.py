@@ -301,8 +301,8 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# Gallery", "",
         "<!-- benchmarks/gallery.py wrote this page: change it there -->", "",
-        "Agents that were trained on the samples of this repository, each with the one command below it. Copy one",
-        "that is like your game, and change the engine.", "",
+        "Agents, each trained with the one command below it. Copy one that is like your game, and change the engine.",
+        "",
         "| sample | over | env-steps | time | return | goal |",
         "|---|---|---|---|---|---|",
     ]  # fmt: skip
@@ -319,20 +319,16 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         "",
         "- **Return**: mean and standard deviation of 50 or a few more episodes. The exported ONNX file plays them in",
         "  a new engine, with seeds that training has not seen.",
-        "- **Time**: of the whole command, with one torch thread, on a machine that others used (load average",
-        f"  {min(loads)} to {max(loads)}). Alone it takes less.",
+        f"- **Time**: of the whole command, on a machine that others used (load average {min(loads)} to {max(loads)}).",
         f"- **Machine**: {'; '.join(machines)}.",
         "- **Env-steps**: where an env holds two agents, the steps of each count.",
-        "- **Films**: drawn from the observations where nothing else is said, because most samples show no picture.",
-        "",
-        "`python benchmarks/gallery.py` makes this page and its pictures.",
+        "- **Films**: drawn from the observations where nothing else is said.",
     ]
     for name in shown:
         sample = SAMPLES[name]
         lines += [
             "", f"## {sample.title}", "",
-            f"![learning curve of {sample.title}](gallery/{name}.png)",
-            f"![the trained agent in {sample.title}](gallery/{name}.gif)", "",
+            f"![learning curve](gallery/{name}.png)", f"![the trained agent](gallery/{name}.gif)", "",
             *textwrap.wrap(f"Return: {sample.most}.{f' Film: {sample.note}.' if sample.note else ''}", 118), "",
             "```bash", *map(in_lines, [*sample.before, command_of(name)]), "```",
         ]  # fmt: skip
