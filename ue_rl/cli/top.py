@@ -33,10 +33,15 @@ def top(run: str, log_dir: Path, once: bool) -> None:
     following = Following(found, options)
     started = (writer or {}).get("started")
     view = live_view(following.curve(), time.time() - float(started) if started else 0.0)
-    spec = read_handshake(found.handshake)
-    view.connected(0 if spec is None else spec.num_envs, {"task": options.task, "algorithm": options.algo})
     view.engines(following)
-    following.follow(view)
+
+    def look() -> None:
+        spec = read_handshake(found.handshake)
+        if spec is not None:  # else its engine is not there yet
+            view.connected(spec.num_envs, {"task": options.task, "algorithm": options.algo})
+        following.follow(view)
+
+    look()
     screen = lasting_console()
     if once or not screen.is_terminal:
         screen.print(f"{found.path}: {state_of(found)}", soft_wrap=True)
@@ -45,9 +50,9 @@ def top(run: str, log_dir: Path, once: bool) -> None:
     view.started(found)
     try:
         while state_of(found).startswith("running"):
-            following.follow(view)
+            look()
             time.sleep(_EVERY)
-        following.follow(view)
+        look()
     except KeyboardInterrupt:
         return
     finally:
