@@ -70,7 +70,8 @@ def tune(
 ) -> None:
     """Search for the hyperparameters with which a run earns most, and write them as a file for train --config.
 
-    Each trial is a run of --timesteps. The first has the options as they are; what --set and its kind say is not
+    Each trial is a run of --timesteps, in engines that it starts, in a Gymnasium env, or in a running engine (URL). The
+    first has the options as they are; what --set and its kind say is not
     searched. The return is that of the last 100 episodes, or of --eval-episodes without exploration.
     """
     from ue_rl.tuning.search import Search, check, created, existing, resumed
