@@ -62,6 +62,12 @@ ue-rl train --engine './Game.sh --port {port} --envs {num_envs}' --num-engines 4
 ue-rl train tcp://a:7001 tcp://b:7001 --reconnect 60s
 ue-rl train --resume --run-id ppo-CartPole-v1-3 --timesteps 300000
 """,
+    "tune": """\
+ue-rl tune --env Pendulum-v1 --algo sac --timesteps 20000 --n-trials 50 --jobs 4
+ue-rl tune --engine './Game.sh --port {port} --envs {num_envs}' --timesteps 200000 --jobs 2
+ue-rl tune --resume --run-id tune-sac-Pendulum-v1-1 --n-trials 100
+""",
+    "runs compare": "ue-rl runs compare ppo-CartPole-v1-1 ppo-CartPole-v1-2\n",
     "serve": """\
 ue-rl serve --env CartPole-v1 --num-envs 8 --port 7777
 ue-rl serve --bridge my_game:MyBridge --num-envs 4
@@ -95,6 +101,8 @@ ue-rl arena serve --agent scout=rules
 }
 MORE = {
     "train": "What you can set: [training](training.md). What a run's folder holds: [saving](saving.md).",
+    "tune": "See [tuning](tuning.md).",
+    "runs": "See [saving](saving.md#look-at-runs).",
     "sessions": "See [games that do not wait](realtime.md).",
     "check": "See [checking](checking.md).",
     "export": "See [deploy](deploy.md).",
@@ -137,7 +145,7 @@ def section(name: str, command: click.Command, seen: dict[tuple[str, str], str])
         out.append(f"\n```bash\n{EXAMPLES[name]}```\n")
     if name in MORE:
         out.append(f"\n{MORE[name]}\n")
-    if isinstance(command, click.Group):
+    if isinstance(command, click.Group) and not command.params:
         return "".join(out)
     groups = command.grouped(click.Context(command)) if isinstance(command, GroupedCommand) else {"": command.params}
     formatter, same = click.HelpFormatter(width=WIDTH), {}
@@ -148,7 +156,7 @@ def section(name: str, command: click.Command, seen: dict[tuple[str, str], str])
                 same.setdefault(whose, []).append(row[0])
             elif row:
                 rows.append(row)
-        with formatter.section(title) if title else contextlib.nullcontext():
+        with formatter.section(title) if title and rows else contextlib.nullcontext():
             if rows:
                 formatter.write_dl(rows)
     lines = formatter.getvalue().strip("\n").splitlines()

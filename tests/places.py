@@ -35,6 +35,8 @@ ROWS = (
           "training/ saving/ agents/ engines/ inference/ inference/export/ rllink/ envs/ security/"),
     Place("ue_rl/arena/", "agents that reason, their scenes and memory",
           "bridges/ bridges/serving/ inference/ tools/"),
+    Place("ue_rl/tuning/", "a search for hyperparameters", "training/ saving/ launching/"),
+    Place("ue_rl/runs/", "runs listed, compared, watched", "training/ saving/ engines/"),
     Place("ue_rl/training/", "a training run",
           "saving/ agents/ connecting.py demonstrations/ launching/ metrics/ recording/ engines/ inference/ envs/ "
           "calls/ wire/ security/"),

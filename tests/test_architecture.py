@@ -29,12 +29,14 @@ LIBRARIES = {
     "grpc_reflection": "bridges/grpc/",
     "gymnasium": "bridges/ inference/export/ ue_rl/agents/ ue_rl/arena/ ue_rl/cli/ ue_rl/demonstrations/ "
     "ue_rl/envs/ ue_rl/rllib/ ue_rl/spaces/ ue_rl/testing/ ue_rl/training/",
-    "matplotlib": "ue_rl/arena/ ue_rl/training/",
+    "matplotlib": "ue_rl/arena/ ue_rl/runs/ ue_rl/training/ ue_rl/tuning/",
     "mcp": "bridges/mcp/",
     "mcp_types": "bridges/mcp/",
+    "mlflow": "ue_rl/training/",
     "msgpack": "ue_rl/system/",
     "onnx": "inference/export/ ue_rl/cli/ ue_rl/rllink/",
     "openai": "ue_rl/arena/",
+    "optuna": "ue_rl/tuning/",
     "pettingzoo": "bridges/ ue_rl/agents/",
     "PIL": "ue_rl/training/",
     "prometheus_client": "ue_rl/metrics/",
@@ -50,6 +52,7 @@ LIBRARIES = {
     "torch": "inference/export/ ue_rl/demonstrations/ ue_rl/doctor/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ "
     "ue_rl/security/ ue_rl/training/",
     "uvicorn": "bridges/serving/",
+    "wandb": "ue_rl/training/",
     "yaml": "ue_rl/arena/ ue_rl/training/",
     "zstandard": "ue_rl/recording/",
 }  # fmt: skip

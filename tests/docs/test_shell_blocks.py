@@ -69,7 +69,7 @@ def ue_rl(words: list[str]) -> None:
     group = click.Context(cli, info_name="ue-rl")
     command = cli.get_command(group, words[0])
     assert command is not None, words[0]
-    if isinstance(command, click.Group):
+    if isinstance(command, click.Group) and words[1:]:  # `ue-rl runs` alone is a command
         group, words = click.Context(command, info_name=words[0], parent=group), words[1:]
         command = command.get_command(group, words[0])
         assert command is not None, words[0]

@@ -53,6 +53,7 @@ def test_files_have_the_names_that_the_docs_give(tmp_path: Path) -> None:
         "engines": "engines",
         "curves": "curves.png",
         "log": "run.log",
+        "outcome": "outcome.json",
         "curriculum": "curriculum.json",
         "handshake": "handshake.txt",
     }

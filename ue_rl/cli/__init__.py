@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "train": "Train a policy in engines that run, or that it starts.",
+    "tune": "Search for hyperparameters.",
+    "runs": "List, compare and delete runs.",
+    "top": "Watch a run from another terminal.",
     "serve": "Host an env, a MuJoCo model or a bridge class as an engine.",
     "sessions": "Serve many sessions of a game that does not wait.",
     "check": "Say what an engine does wrong, and what to do.",

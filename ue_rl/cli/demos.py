@@ -50,8 +50,8 @@ def show(folder: str, gif: Path | None) -> None:
 def _film(found: Any, path: Path) -> None:
     import numpy as np
 
-    from ue_rl.training.gif import GifFile
     from ue_rl.demonstrations.trees import leaves
+    from ue_rl.training.gif import GifFile
 
     parts = list(leaves(found.observation_space, found.episodes[0].observations))
     seen = [at for at, (space, _) in enumerate(parts) if len(space.shape or ()) == 3 and space.dtype == np.uint8]

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ue_rl.cli.common import (
     port_option,
     trust_option,
 )
-from ue_rl.cli.train_report import lines, seeds_summary, summary
+from ue_rl.cli.train_report import lines, live_view, seeds_summary, summary
 from ue_rl.engines.lifecycle import Change
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.config import parse_param, parse_setting, read_config, require_origin, resolve
@@ -93,9 +93,11 @@ _MORE: dict[str, list[Flag]] = {
 }
 
 
-def _flags_of_the_table() -> Iterator[Flag]:
+def flags_of_the_table(without: Collection[str] = ()) -> Iterator[Flag]:
     """One for each option of a run, in the order of the table, and those that stand behind it."""
     for name, row in ROWS.items():
+        if name in without:
+            continue
         if row.help:
             yield _flag(name)
         yield from _MORE.get(name, [])
@@ -124,7 +126,7 @@ def _flag(name: str) -> Flag:
 
 @click.command(cls=GroupedCommand, groups=GROUPS, short_help="Train a policy.")
 @click.argument("url", nargs=-1, metavar="[URL]...", shell_complete=completion.url)
-@flags(*_flags_of_the_table())
+@flags(*flags_of_the_table())
 @_option("--ui", group=SHOWN, is_flag=True, help="A live view of engines, returns and log.")
 @_option(
     "--log-format",
@@ -154,13 +156,7 @@ def train(
         if resume and force:
             cure = "continue the run, or overwrite it"
             raise ConfigurationError("--resume and --force exclude each other", cure=cure)
-        given["url"] = _urls(url, port)
-        given["hyperparameters"] = _hyperparameters(given, settings)
-        given["params"] = dict(parse_param(text) for text in given["params"])
-        for name in ("env_wrapper", "callback"):
-            given[name] = list(given[name]) or None
-        if given["env_kwargs"] is not None:
-            given["env_kwargs"] = json_object(given["env_kwargs"], "env_kwargs")
+        read_flags(given, url, port, settings)
         options, run = resolve(given, config, resumed=resume), None
     group = group_of(options) if resume else None
     if group is not None:
@@ -199,6 +195,17 @@ def _train_seeds(options: TrainOptions, resume: bool, force: bool) -> None:
         click.get_current_context().exit(1 if stopped is None else _exit_code(stopped))
 
 
+def read_flags(given: dict[str, Any], url: tuple[str, ...], port: int | None, settings: tuple[str, ...]) -> None:
+    """Makes of the flags of the table, and those behind them, values of the options, in `given`."""
+    given["url"] = _urls(url, port)
+    given["hyperparameters"] = _hyperparameters(given, settings)
+    given["params"] = dict(parse_param(text) for text in given["params"])
+    for name in ("env_wrapper", "callback"):
+        given[name] = list(given[name]) or None
+    if given["env_kwargs"] is not None:
+        given["env_kwargs"] = json_object(given["env_kwargs"], "env_kwargs")
+
+
 def _urls(urls: tuple[str, ...], port: int | None) -> str | list[str] | None:
     """The running engines of the command line, in the form of the option `url`."""
     if len(urls) > 1 and port is None:
@@ -209,8 +216,6 @@ def _urls(urls: tuple[str, ...], port: int | None) -> str | list[str] | None:
 def _report(ui: bool) -> Report:
     """Shows a run on this terminal: with `ui` the live view, where stdout is a terminal."""
     if ui and lasting_console().is_terminal:
-        from ue_rl.cli.train_report import live_view
-
         return live_view()
     return lines()
 

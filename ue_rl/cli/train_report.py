@@ -22,6 +22,7 @@ from ue_rl.cli.common import engine_line, two_columns
 from ue_rl.cli.common import lasting_console as console
 from ue_rl.engines.lifecycle import Change, LifeState
 from ue_rl.errors import RestartsSpent, printable
+from ue_rl.runs.following import Following
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Outcome, Report
@@ -193,24 +194,28 @@ def seeds_summary(folder: Path, runs: Sequence[SeedRun], stopped: BaseException 
         screen.print(f"continue with: {shlex.join(again)}", soft_wrap=True)
 
 
-def live_view() -> Report:
-    """Shows a run as a picture that stays in place. For a terminal."""
-    return _LiveView()
+def live_view(returns: Sequence[float] = (), gone: float = 0.0) -> _LiveView:
+    """Shows a run as a picture that stays in place. For a terminal.
+
+    Args:
+        returns: running returns before it is shown. gone: seconds since the run began.
+    """
+    return _LiveView(returns, gone)
 
 
 class _LiveView(Report):
     """Drawn by a thread of its own, four times a second, so that it is also renewed while an engine is awaited."""
 
-    def __init__(self) -> None:
+    def __init__(self, returns: Sequence[float], gone: float) -> None:
         self._screen = console()
         self._title = ""
         self._facts = ""
-        self._fleet: Fleet | None = None
+        self._fleet: Fleet | Following | None = None
         self._speed: deque[tuple[float, int]] = deque()  # (time, env-steps)
-        self._curve: list[float] = []
+        self._curve = list(returns)
         self._stride = self._seen = 1
         self._env_steps = self._total = 0
-        self._begun = time.monotonic()
+        self._begun = time.monotonic() - gone
         self._lines: deque[Text] = deque(maxlen=_LINES)
         self._handler = _Kept(self._lines)
         self._muted: list[logging.Handler] = []
@@ -237,7 +242,7 @@ class _LiveView(Report):
     def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
         self._facts = engine_line(num_envs, facts)
 
-    def engines(self, fleet: Fleet) -> None:
+    def engines(self, fleet: Fleet | Following) -> None:
         self._fleet = fleet
 
     def said(self, text: str) -> None:
@@ -310,7 +315,7 @@ class _LiveView(Report):
         )
         return row
 
-    def _engines(self, fleet: Fleet) -> RenderableType:
+    def _engines(self, fleet: Fleet | Following) -> RenderableType:
         table = Table(box=SIMPLE, pad_edge=False)
         for name in ("engine", "state", "envs", "fps", "restarts", "step p50", "step p99"):
             table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)

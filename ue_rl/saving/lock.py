@@ -131,6 +131,11 @@ class RunLock:
             return None
         return found if isinstance(found, dict) else None
 
+    def writer(self) -> dict[str, Any] | None:
+        """The `holder`, unless its process has ended; of one on another machine that is not known. Locks nothing."""
+        found = self.holder()
+        return None if found and found.get("host") == socket.gethostname() and not _runs(found) else found
+
     def _write_holder(self) -> None:
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         started = psutil.Process().create_time()

@@ -22,6 +22,7 @@ _EXTRAS = {
     "mujoco": "mujoco",
     "openai": "arena",
     "onnxruntime": "inference",
+    "optuna": "tune",
     "pettingzoo": "agents",
     "prometheus_client": "metrics",
     "psutil": "engine",

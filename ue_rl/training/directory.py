@@ -3,7 +3,7 @@
 config.yaml  model.zip  model.onnx  vecnormalize.pkl  replay_buffer.pkl  curriculum.json  handshake.txt
 best_model.zip, .onnx, .json  best_model_vecnormalize.pkl  evaluations.csv  videos/
 checkpoints/  engines/  opponents/  self_play.csv  episodes.csv  progress.csv  curves.png  run.log  run.lock
-events.out.tfevents.* (TensorBoard)
+outcome.json  events.out.tfevents.* (TensorBoard)
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class RunDirectory:
         self.episodes = path / "episodes.csv"
         self.curves = path / "curves.png"
         self.log = path / "run.log"
+        self.outcome = path / "outcome.json"
 
     @functools.cached_property
     def lock(self) -> RunLock:  # noqa: D102 - see above

@@ -128,7 +128,7 @@ def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:
     base = TUNED.get((options.algo, options.env or DEFAULT_ENV), {}) if options.embedded else {}
     given = deepcopy({**base, **options.hyperparameters})
     if "batch_size" in base and "batch_size" not in options.hyperparameters and isinstance(given["n_steps"], int):
-        given["batch_size"] = _fitting(base["batch_size"], given["n_steps"] * options.num_envs * options.num_engines)
+        given["batch_size"] = fitting(base["batch_size"], given["n_steps"] * options.num_envs * options.num_engines)
     if not resolved:
         return given
     if isinstance(given.get("train_freq"), list):  # [4, "episode"] in YAML
@@ -180,7 +180,7 @@ class LinearSchedule:
         return self.start * remaining
 
 
-def _fitting(batch_size: int, rollout: int) -> int:
+def fitting(batch_size: int, rollout: int) -> int:
     """The greatest batch size up to `batch_size` that cuts a rollout of so many steps into equal parts."""
     return next((size for size in range(min(batch_size, rollout), 0, -1) if rollout % size == 0), batch_size)
 

@@ -12,6 +12,8 @@ from ue_rl.engines.restarts import FORM as RESTARTS_FORM
 from ue_rl.engines.restarts import restarts_text
 from ue_rl.system.durations import duration_text, read_duration
 
+LOG_TARGETS = ("tensorboard", "wandb", "mlflow")  # each is also the name of the package that it needs
+
 
 class Kind(NamedTuple):
     """What the value of an option may be.
@@ -51,6 +53,27 @@ def _restarts(value: Any) -> bool:
     try:
         return bool(restarts_text(value))
     except ValueError:
+        return False
+
+
+def log_targets(value: Any) -> list[str]:
+    """The names in "wandb,tensorboard", or in a list; [] of "none".
+
+    Raises:
+        ValueError: one is none of LOG_TARGETS.
+    """
+    names = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+    if names == ["none"]:
+        return []
+    if not names or not set(names) <= set(LOG_TARGETS):
+        raise ValueError(value)
+    return names
+
+
+def _log_targets(value: Any) -> bool:
+    try:
+        return log_targets(value) is not None
+    except (TypeError, ValueError):
         return False
 
 
@@ -122,6 +145,7 @@ ADDRESS = Kind(
     read=lambda value: str(value) if _whole(0, 65535)(value) else value,
     metavar="PORT",
 )
+LOGS = Kind(f"none, or of {', '.join(LOG_TARGETS)}, with commas between them", _log_targets)
 URLS = Kind("an address, or a list of them", _texts, read=_read_urls)
 MAPPING = Kind("a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping), metavar="JSON")
 LESSONS = Kind("lessons", lambda value: True)  # parse_curriculum says what is wrong

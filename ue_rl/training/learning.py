@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import logging
 import os
@@ -25,9 +24,12 @@ from ue_rl.saving.stopping import Stopping
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import write_whole
 from ue_rl.training.directory import RunDirectory
+from ue_rl.training.kinds import log_targets
 from ue_rl.training.options import TrainOptions
+from ue_rl.training.reading import EpisodeTable
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.tables import open_tables, quiet_tensorboard
+from ue_rl.training.targets import targets_of
 from ue_rl.training.writing import Episodes, Guard
 from ue_rl.wire.handshake import encode_handshake
 
@@ -144,7 +146,8 @@ class Learner(ABC):
         """Writes what the run's folder holds from the beginning on, after `env_steps`: SB3's logger is its tables."""
         o, run = self.options, self.run
         try:
-            tables = open_tables(run.path, self.report.warned, env_steps, o.verbose)
+            tensorboard, others = "tensorboard" in log_targets(o.log_to), targets_of(o, run.path)
+            tables = open_tables(run.path, self.report.warned, env_steps, o.verbose, tensorboard, others)
             write_whole(run.handshake, lambda path: path.write_bytes(encode_handshake(spec)))
             run.write_config(o)
             self.episodes = Episodes(run.episodes, self.report, o.timesteps)
@@ -239,11 +242,10 @@ def _link(source: Path, target: Path) -> None:
 
 def draw_curves(episodes: Path, target: Path, title: str) -> None:
     """Draws the picture from episodes.csv; none where there are no episodes yet."""
-    with episodes.open(newline="") as file:
-        rows = np.array(list(csv.reader(file))[1:], np.float64)
-    if not len(rows):
+    table = EpisodeTable(episodes).follow()
+    if not table.returns:
         return
-    steps, returns, lengths = rows.T[:3]
+    steps, returns, lengths = np.array(table.steps), np.array(table.returns), np.array(table.lengths)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

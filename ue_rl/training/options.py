@@ -22,6 +22,7 @@ from ue_rl.training.kinds import (
     COUNT,
     DEADLINE,
     LESSONS,
+    LOGS,
     MAPPING,
     NAMED,
     NORMALIZE,
@@ -314,6 +315,13 @@ class TrainOptions:
         metavar="NAME",
         resume=UNSAID,
         group=EVERYDAY,
+    )
+    log_to: str | list[str] = option(
+        "tensorboard",
+        LOGS,
+        "Where the numbers go beside progress.csv: tensorboard, wandb, mlflow, several with commas, or none.",
+        metavar="NAMES",
+        group=FOLDER,
     )
     init_from: str | None = option(
         None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,3 +93,13 @@ class Outcome:
     saved: int | None = None
     restarts: int = 0
     model: Path | None = None
+
+    def as_json(self) -> str:
+        """What outcome.json holds: those of the attributes that are numbers, `state` and when it was written."""
+        if self.stopped_by is None:
+            state = "done"
+        else:
+            state = "stopped" if isinstance(self.stopped_by, KeyboardInterrupt) else "failed"
+        names = ("env_steps", "episodes", "seconds", "mean_return", "evaluation", "restarts")
+        facts = {"state": state, "at": time.time(), **{name: getattr(self, name) for name in names}}
+        return f"{json.dumps(facts, indent=1)}\n"

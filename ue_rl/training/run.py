@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from ue_rl.errors import ConfigurationError, UeRlError, printable
 from ue_rl.saving.stopping import Stopping
+from ue_rl.system.durable import write_whole
 from ue_rl.training.comparison import Comparison, check_unfinished, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.hyperparameters import known_algorithm, tuned_for
+from ue_rl.training.kinds import log_targets
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Outcome, Report
-from ue_rl.training.writing import LogFile
+from ue_rl.training.writing import Guard, LogFile
 from ue_rl.transport import Transport
 
 if TYPE_CHECKING:
@@ -51,6 +53,10 @@ def train(
     if options.backend == "rllib" and find_spec("ray") is None:
         cure = "pip install 'ue_rl[train,rllib]' -c constraints.txt"
         raise ConfigurationError("the backend rllib needs Ray, which is not installed", field="backend", cure=cure)
+    for name in log_targets(options.log_to):
+        if find_spec(name) is None:
+            cure = f"pip install 'ue_rl[{name if name != 'tensorboard' else 'train'}]' -c constraints.txt"
+            raise ConfigurationError(f"{name} is not installed", field="log_to", got=options.log_to, cure=cure)
     with Stopping(report.signalled) as stopping:
         run = resume or RunDirectory.create(Path(options.log_dir), options.run_id, options.run_name, force, options)
         with run.lock:
@@ -68,6 +74,7 @@ def _in_directory(
     try:
         with _log_file(run.log, report), ExitStack() as stack:
             run.sweep()
+            run.outcome.unlink(missing_ok=True)
             load: dict[str, Any] | None = None
             if resume:
                 options, said, load = _compared(options, run)
@@ -77,7 +84,10 @@ def _in_directory(
             with stopping.interruptible():
                 begin: Callable[..., Learner] = resolve_name(_RLLIB) if options.backend == "rllib" else _prepared
                 learner = begin(options, run, load, report, stack)
-            return learner.learn(stopping)
+            outcome = learner.learn(stopping)
+            with Guard(run.outcome, report.warned):
+                write_whole(run.outcome, lambda path: path.write_text(outcome.as_json(), "utf-8"))
+            return outcome
     except BaseException as error:
         learnt = run.store().env_steps  # whatever fails after the first checkpoint, it is kept
         if not resume and not learnt and (run.replaced or not (learner and learner.begun)):

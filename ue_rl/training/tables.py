@@ -9,7 +9,7 @@ import csv
 import io
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,11 @@ from stable_baselines3.common.logger import (
 from torch.utils.tensorboard import SummaryWriter
 
 from ue_rl.system.durable import write_whole
+from ue_rl.training.reading import PROGRESS_STEPS
 from ue_rl.training.writing import Guard
 
 STEPS = {
-    "progress.csv": "time/total_timesteps",
+    "progress.csv": PROGRESS_STEPS,
     **dict.fromkeys(("episodes.csv", "evaluations.csv", "self_play.csv"), "env_steps"),
 }
 
@@ -57,8 +58,15 @@ def cut_tables(folder: Path, env_steps: int) -> None:
             _log.info("%s goes on at %d env-steps, with %d of its %d rows", path, env_steps, len(kept), len(rows) - 1)
 
 
-def open_tables(folder: Path, warn: Callable[[str], object], env_steps: int = 0, verbose: int = 0) -> Logger:
-    """SB3's logger of a run: progress.csv and TensorBoard in `folder`, and the screen where `verbose`.
+def open_tables(
+    folder: Path,
+    warn: Callable[[str], object],
+    env_steps: int = 0,
+    verbose: int = 0,
+    tensorboard: bool = True,
+    others: Sequence[KVWriter] = (),
+) -> Logger:
+    """SB3's logger of a run: progress.csv and TensorBoard in `folder`, others, and the screen where `verbose`.
 
     Args:
         folder: the run's.
@@ -67,7 +75,9 @@ def open_tables(folder: Path, warn: Callable[[str], object], env_steps: int = 0,
             cut_tables), and hidden in TensorBoard.
     """
     cut_tables(folder, env_steps)
-    formats: list[KVWriter] = [ProgressTable(folder / "progress.csv"), _TensorBoard(folder, env_steps)]
+    formats: list[KVWriter] = [ProgressTable(folder / "progress.csv"), *others]
+    if tensorboard:
+        formats.append(_TensorBoard(folder, env_steps))
     if verbose:
         formats.append(make_output_format("stdout", str(folder)))
     return Logger(str(folder), [GuardedTable(table, warn) for table in formats])

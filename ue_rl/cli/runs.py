@@ -1,0 +1,145 @@
+"""`ue-rl runs`: a table of runs, one of them, some beside each other, and deleting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ue_rl.cli import completion
+from ue_rl.cli.common import console, two_columns
+from ue_rl.errors import ConfigurationError, printable
+
+log_dir_option = click.option(
+    "--log-dir",
+    default="runs",
+    show_default=True,
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="The folder that holds the runs.",
+)
+
+
+def run_argument(nargs: int = 1) -> Callable[[Any], Any]:
+    """RUN, the name of a run or its folder."""
+    metavar = "RUN" if nargs == 1 else "RUN..."
+    return click.argument("run", nargs=nargs, required=True, metavar=metavar, shell_complete=completion.run_id)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _when(at: float) -> str:
+    """`2 min ago`, or the date of what is longer ago than a day."""
+    seconds = max(0.0, time.time() - at)
+    if seconds >= 86_400:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    size, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= s or s == 1)
+    return f"{seconds / size:.0f} {unit} ago"
+
+
+@click.group(invoke_without_command=True, short_help="List, compare and delete runs.")
+@log_dir_option
+@click.pass_context
+def runs(context: click.Context, log_dir: Path) -> None:
+    """List the runs in a folder, the newest last; show, compare and delete them.
+
+    A folder of runs, that of a search or of several seeds, is one row: --log-dir runs/NAME lists what is in it.
+    """
+    if context.invoked_subcommand is not None:
+        context.default_map = {name: {"log_dir": log_dir} for name in runs.commands}
+        return
+    from rich.table import Table
+
+    from ue_rl.runs.listing import listed
+
+    table = Table()
+    for name in ("run", "task", "algorithm", "env-steps", "return", "state", "when"):
+        table.add_column(name, justify="right" if name in ("env-steps", "return") else "left", overflow="fold")
+    found = listed(log_dir)
+    for each in found:
+        facts = [f"{each.runs} runs", "", "", ""]
+        if not each.runs:
+            named = ["-", "-"] if each.options is None else [each.options.task, each.options.algo]
+            facts = [*named, f"{each.env_steps:,}", _number(each.mean_return)]
+        table.add_row(printable(each.path.name), *map(printable, facts), each.state, _when(each.at))
+    console().print(table if found else f"there are no runs in {log_dir}", soft_wrap=not found)
+
+
+@runs.command(short_help="Everything about a run.")
+@run_argument()
+@log_dir_option
+def show(run: str, log_dir: Path) -> None:
+    """Show what RUN came to, the options that it was given, and its files."""
+    from ue_rl.runs.comparing import changed
+    from ue_rl.runs.listing import listed_run, options_of, outcome_of, run_named
+
+    found = run_named(run, log_dir)
+    row, o, outcome = listed_run(found), options_of(found), outcome_of(found)
+    table = two_columns(str(found.path))
+    table.add_row("state", f"{row.state}, {_when(row.at)}")
+    table.add_row("task", f"{o.task}, {o.algo}, {o.backend}")
+    table.add_row("env-steps", f"{row.env_steps:,} of {o.timesteps:,}")
+    table.add_row("last 100 episodes", f"mean return {_number(row.mean_return)}")
+    if outcome.get("evaluation"):
+        table.add_row("evaluation", "mean return {:.1f} +/- {:.1f}".format(*outcome["evaluation"]))
+    for name, value in changed(o):
+        table.add_row(name, printable(value))
+    table.add_row("checkpoints", ", ".join(sorted(path.name for path in found.checkpoints.glob("[0-9]*"))) or "none")
+    files = (found.model, found.onnx, found.curves, found.log)
+    table.add_row("files", ", ".join(path.name for path in files if path.exists()))
+    console().print(table)
+
+
+@runs.command(short_help="Options that differ, curves in one picture.")
+@run_argument(-1)
+@click.option("--chart", type=click.Path(path_type=Path), help="The picture, a PNG.  [default: LOG_DIR/compare.png]")
+@log_dir_option
+def compare(run: tuple[str, ...], log_dir: Path, chart: Path | None) -> None:
+    """Show the options in which two runs or more differ, their returns, and draw their curves in one picture."""
+    from rich.table import Table
+
+    from ue_rl.runs.comparing import differences, draw
+    from ue_rl.runs.listing import listed_run, run_named
+
+    found = [run_named(name, log_dir) for name in run]
+    if len(found) < 2:
+        raise click.UsageError("name two runs or more")
+    table = Table()
+    for name in ("", *(each.path.name for each in found)):
+        table.add_column(printable(name), overflow="fold")
+    rows = [listed_run(each) for each in found]
+    table.add_row("state", *(row.state for row in rows))
+    table.add_row("env-steps", *(f"{row.env_steps:,}" for row in rows))
+    table.add_row("return", *(_number(row.mean_return) for row in rows), end_section=True)
+    for name, values in differences(found):
+        table.add_row(name, *map(printable, values))
+    console().print(table)
+    target = chart or log_dir / "compare.png"
+    draw(found, target)
+    console().print(f"curves: {target}", soft_wrap=True)
+
+
+@runs.command(short_help="Delete runs.")
+@run_argument(-1)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@log_dir_option
+def rm(run: tuple[str, ...], log_dir: Path, yes: bool) -> None:
+    """Delete runs with everything in their folders, after asking. One that a process writes is refused."""
+    from ue_rl.runs.listing import listed_run, run_named
+
+    for name in run:
+        found = run_named(name, log_dir)
+        with found.lock:  # refused while a process has it, before anybody is asked
+            row = listed_run(found)
+            said = f"delete {found.path}: {row.env_steps:,} env-steps, return {_number(row.mean_return)}?"
+            if not yes and not click.confirm(said):
+                continue
+            found.discard()
+        if found.path.exists():
+            raise ConfigurationError(f"{found.path} could not be deleted", field="run", cure="check who owns its files")
+        console().print(f"deleted {found.path}", soft_wrap=True)

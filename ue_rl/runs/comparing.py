@@ -1,0 +1,81 @@
+"""Runs beside each other: the options that differ, and their curves in one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from ue_rl.errors import ConfigurationError
+from ue_rl.runs.listing import options_of
+from ue_rl.system.durable import write_whole
+from ue_rl.training.directory import RunDirectory
+from ue_rl.training.hyperparameters import tuned_for
+from ue_rl.training.options import ROWS, TrainOptions, plain
+from ue_rl.training.reading import EpisodeTable
+
+NONE = "-"  # an option that one of them does not have
+_PLACE = ("log_dir", "run_id")
+
+
+def differences(runs: Sequence[RunDirectory]) -> list[tuple[str, list[str]]]:
+    """(option, its value in each run) of those that differ, parts of a mapping one by one.
+
+    Raises:
+        ConfigurationError: the config of one cannot be read.
+    """
+    found = [_flat(options_of(run)) for run in runs]
+    names = dict.fromkeys(name for each in found for name in each)
+    rows = [(name, [each.get(name, NONE) for each in found]) for name in names]
+    return [(name, [str(value) for value in values]) for name, values in rows if any(v != values[0] for v in values)]
+
+
+def changed(options: TrainOptions) -> list[tuple[str, str]]:
+    """(option, value) of those that are not as `ue-rl train` has them by default."""
+    before = _flat(TrainOptions())
+    return [(name, str(value)) for name, value in _flat(options).items() if before.get(name, NONE) != value]
+
+
+def _flat(options: TrainOptions) -> dict[str, Any]:
+    """Every option by name, those in mappings by NAME.KEY; hyperparameters with those that are known for the task."""
+    values = {name: plain(getattr(options, name)) for name in ROWS if name not in _PLACE}
+    values["hyperparameters"] = plain(tuned_for(options, resolved=False))
+    flat: dict[str, Any] = {}
+
+    def add(name: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, part in value.items():
+                add(f"{name}.{key}", part)
+        else:
+            flat[name] = value
+
+    for name, value in values.items():
+        add(name, value)
+    return flat
+
+
+def draw(runs: Sequence[RunDirectory], target: Path) -> None:
+    """Writes the curves of all runs, mean returns over env-steps, as a PNG.
+
+    Raises:
+        ConfigurationError: no run has an episode, or `target` cannot be written.
+    """
+    curves = [(run.path.name, EpisodeTable(run.episodes).follow().curve()) for run in runs]
+    if not any(len(steps) for _, (steps, _) in curves):
+        raise ConfigurationError("none of these runs has finished an episode", field="run")
+    figure = Figure(figsize=(8, 5))
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(gridspec_kw={"left": 0.1, "right": 0.97, "bottom": 0.11, "top": 0.95})
+    for name, (steps, means) in curves:
+        axes.plot(steps, means, linewidth=1.5, label=name)
+    axes.set_xlabel("env-steps")
+    axes.set_ylabel("mean return of the last episodes")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right", fontsize="small")
+    try:
+        write_whole(target, lambda half: figure.savefig(half, dpi=110, format="png"))
+    except OSError as error:
+        raise ConfigurationError(f"{target} cannot be written", field="chart", got=str(error)) from error

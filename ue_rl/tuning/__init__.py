@@ -1,0 +1,1 @@
+"""`ue-rl tune`: a search for hyperparameters, whose trials are runs like any other."""
