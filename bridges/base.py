@@ -95,7 +95,10 @@ class BaseBridge(Game):
         """
         if spec.version and spec.env_type is not EnvType.RLBASE:
             channel = spec.channel or (Channel.SHARED if spec.groups else Channel.ANY)
-            spec = replace(spec, channel=channel, features=spec.features | self.offered())
+            features = spec.features | self.offered()
+            if not (spec.groups or spec.image or "REALTIME" in features):
+                features |= {"AUTORESET"}
+            spec = replace(spec, channel=channel, features=features)
         with self.lock:
             self._spec, self._announced = spec, False
             session = self.lockstep

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -251,6 +251,27 @@ class LockStep:
             command[rows] = _NOTHING
             self._marks[rows] = self.states.present[rows] if self._agents else 1
 
+    def begin_ahead(self, ahead: Mapping[int, tuple[int | None, Mapping[str, float] | None]]) -> None:
+        """Begins the next episodes of envs whose episode has ended and whose reset was asked ahead; the lock is held.
+
+        Args:
+            ahead: env -> seed and parameters. Not with agents.
+
+        Raises:
+            MalformedMessage: a parameter does not exist or is out of range; nothing was begun.
+        """
+        self.caller = threading.get_ident()
+        try:
+            given = {env: parameters for env, (_, parameters) in ahead.items() if parameters}
+            if given:
+                apply_with_resets(self._game, given, 1)
+            envs = sorted(ahead)
+            for some in [envs] if self._together else [[env] for env in envs]:
+                ids: Envs = np.array(some) if self._together else some[0]
+                self._begin(ids, [ahead[env][0] for env in some], [None] * len(some))
+        finally:
+            self.caller = None
+
     def tick_inference(self) -> None:
         """State -> policy -> action for every env whose action has ended."""
         out, agents, together = self.outbox, self._shape[1], self._together
@@ -290,6 +311,9 @@ class LockStep:
         inbox, rows = self.inbox, envs * self._shape[1]
         seeds = [None if seed < 0 else seed for seed in inbox.seeds[rows].tolist()]
         inbox.seeds[rows] = -1
+        if inbox.ahead:
+            for row in rows.tolist():
+                inbox.ahead.pop(row, None)
         return seeds, [inbox.options.pop(row, None) for row in rows.tolist()]
 
     def _begin(self, envs: Envs, seeds: Told, options: Told) -> None:

@@ -105,9 +105,10 @@ class ActionBatch:
         seeds: int64 [num_rows]; the seed of a reset, -1 = none given. With agents, in the env's first row.
         options: row -> options dict of a reset. With agents, of the env's first row.
         parameters: row -> {name: value}, to be set before this reset. With agents, of the env's first row.
+        ahead: env -> (seed, parameters) of its next reset, which follows the end of its episode unasked; None: none.
     """
 
-    __slots__ = ("actions", "command", "options", "parameters", "seeds")
+    __slots__ = ("actions", "ahead", "command", "options", "parameters", "seeds")
 
     NOTHING = 0
     STEP = 1
@@ -119,6 +120,7 @@ class ActionBatch:
         self.seeds: NDArray[np.int64] = np.full(num_rows, -1, np.int64)
         self.options: dict[int, dict[str, Any]] = {}
         self.parameters: dict[int, Mapping[str, float]] = {}
+        self.ahead: dict[int, tuple[int | None, Mapping[str, float] | None]] = {}
 
     @classmethod
     def of(cls, spec: EnvSpec) -> ActionBatch:
@@ -131,3 +133,4 @@ class ActionBatch:
         self.seeds[:] = -1
         self.options.clear()
         self.parameters.clear()
+        self.ahead.clear()

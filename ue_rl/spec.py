@@ -50,6 +50,7 @@ FEATURES = frozenset(
         "GOAL_REWARD",
         "SEQ",
         "REALTIME",
+        "AUTORESET",
     }
 )
 

@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.hosting import Upgrade, Upgrader
 from ue_rl.bridges.tcp.numbers import Numbers
+from ue_rl.buffers import ActionBatch
 from ue_rl.errors import LineTooLong, NonFiniteValue, UnexpectedMessage
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
+from ue_rl.wire.codec import AHEAD
 from ue_rl.wire.calls import CALL_LIMIT, is_call
 from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.lines import LineBuffer
@@ -87,6 +89,8 @@ class EngineSession:
         self.env_sockets = 0 if one_socket else spec.num_envs
         self._agents = spec.agents_per_env
         self._hears_calls = spec.version > 0 and not self._queues
+        self._asked_ahead = ActionBatch.of(spec) if "AUTORESET" in spec.features else None
+        self._ended: list[int] = []  # envs whose next episode begins when all that is asked has been answered
 
     @property
     def shared(self) -> bool:
@@ -273,6 +277,9 @@ class EngineSession:
                 if self._hears_calls and not place and is_call(line):
                     self._answer_call(line)
                     continue
+                if self._asked_ahead is not None and not place and AHEAD.match(line):
+                    self._take_ahead(self._asked_ahead, line)
+                    continue
             before = inbox.command.copy() if not place and self._order.state is State.ASKED else None
             self._order.on(Event.ASK)
             number = self._numbers.next[place]
@@ -280,6 +287,11 @@ class EngineSession:
                 _, number = self._numbers.cut(lines.data, *span)
                 codec.decode_requests(lines.data, inbox, env, *span, number)
             self._numbers.asked(place, number, before, inbox.command)
+
+    def _take_ahead(self, batch: ActionBatch, line: bytes) -> None:
+        for env in self.codec.decode_ahead(line, batch):
+            seed = int(batch.seeds[env])
+            self.bridge.inbox.ahead[env] = None if seed < 0 else seed, batch.parameters.get(env)
 
     def _ask_for_reset(self) -> None:
         self._order.on(Event.ASK)
@@ -305,19 +317,39 @@ class EngineSession:
         infos = out.infos or None
         if len(self._writers) == 1:
             ids = None if count == len(answered) else np.flatnonzero(answered).astype(np.int32)
-            for rows, number in self._numbers.lines(ids):
-                self._writers[0].write(self._states(rows, infos, number))
+            if bridge.inbox.ahead and 1 in out.dones.tobytes():
+                self._writers[0].write(b"".join(self._answer_and_begin(ids)))
+            else:
+                for rows, number in self._numbers.lines(ids):
+                    self._writers[0].write(self._states(rows, infos, number))
         else:
             envs = np.flatnonzero(answered).tolist()
             for env, line in [(env, self._states((env,), infos, self._numbers.of(env + 1))) for env in envs]:
                 self._writers[env + 1].write(line)
         answered[:] = 0
-        if infos:
+        if out.infos:
             out.infos.clear()
         if not self.finished and not bridge.lockstep.busy:
             self._order.on(Event.ANSWERED)
             if self._queues:
                 self._take_lines(0)
+
+    def _answer_and_begin(self, ids: NDArray[np.int32] | None) -> list[bytes]:
+        """The lines of these envs' states, and, behind the last of a request, of the episodes that were asked ahead."""
+        bridge, out, ahead = self.bridge, self.bridge.outbox, self.bridge.inbox.ahead
+        lines = [self._states(rows, out.infos or None, number) for rows, number in self._numbers.lines(ids)]
+        self._ended += [
+            env for env in (range(len(out.dones)) if ids is None else ids.tolist()) if out.dones[env] and env in ahead
+        ]
+        if not bridge.lockstep.busy:
+            begun = {env: ahead.pop(env) for env in self._ended if env in ahead}
+            self._ended.clear()
+            if begun:
+                out.infos.clear()
+                bridge.lockstep.begin_ahead(begun)
+                envs: NDArray[np.int32] = np.array(sorted(begun), np.int32)
+                lines += [self._states(rows, out.infos or None, number) for rows, number in self._numbers.lines(envs)]
+        return lines
 
     def _answer_agents(self) -> None:
         bridge, out = self.bridge, self.bridge.outbox

@@ -257,6 +257,30 @@ class TcpConnection(BaseTransport):
         finally:
             self.used()
 
+    @property
+    def asks_ahead(self) -> bool:
+        """See BaseTransport.asks_ahead: on the shared channel, and not with agents."""
+        spec, shared = self.spec, isinstance(self._wiring, SharedWiring)
+        return shared and "AUTORESET" in spec.features and spec.version > 0 and not spec.groups
+
+    def _ask_ahead(self, resets: Resets) -> None:
+        assert isinstance(self._wiring, SharedWiring)
+        self._wiring.before += self._codec.encode_ahead(resets)
+
+    def _take_begun(self, env_ids: list[int]) -> None:
+        """See BaseTransport._take_begun: their line stands behind that of the step, and has its number."""
+        assert self._wiring is not None
+        self._use()
+        try:
+            due = self._expect(Resets(env_ids), steps=False)
+            self._wiring.receive(due, time.monotonic() + self.timeout)
+        except EngineDisconnected as error:
+            raise self._ended(error) from error
+        except EngineTimeout as error:
+            raise self._late(error) from error
+        finally:
+            self.used()
+
     def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
         check_actions(self.spec, actions)
         self._send(actions, resets)

@@ -47,6 +47,7 @@ class SharedWiring:
         self._readable = readable(self.links)
         self._link, self._codec, self._buffers = link, codec, buffers
         self._fields = UnknownFields(codec.spec)
+        self.before = b""  # a line that goes in one write with the next request
 
     def may_have_strays(self) -> bool:
         """Before a request: could a line be there that `receive` would take for an answer to it?"""
@@ -74,6 +75,8 @@ class SharedWiring:
             longest = lengths.index(max(lengths)) if lengths else 0
             raise _too_long(line, self._codec, longest if resets.env_ids is None else resets.env_ids[longest])
         self._link.number = number
+        if self.before:
+            line, self.before = self.before + line, b""
         self._link.send(nul_terminated(line) if self._nuls else line, deadline)
 
     def receive(self, due: int, deadline: float) -> None:

@@ -51,6 +51,15 @@ class Randomizer:
         self.values[env_id] = {name: float(draw(low, high)) for name, (low, high) in self.ranges.items()}
         return self.values[env_id]
 
+    def peek(self, env_id: int, certain: bool = False) -> dict[str, float]:
+        """What the next call is going to draw for this env; nothing is used up."""
+        bits = self._draws[env_id].bit_generator
+        state, values = bits.state, self.values[env_id]
+        try:
+            return self(env_id)
+        finally:
+            bits.state, self.values[env_id] = state, values
+
     def show_drawn(self, values: Mapping[int, Mapping[str, float]]) -> None:
         """The present episodes of these envs have these values: they were begun by another process."""
         for env, drawn in values.items():

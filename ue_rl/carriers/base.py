@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
+from ue_rl.carriers.ahead import Ahead
 from ue_rl.carriers.checks import acting, check_actions, check_finite, check_reset, expect, listed, live_agents
 from ue_rl.carriers.together import Together
 from ue_rl.errors import (
@@ -70,6 +71,7 @@ class BaseTransport(Transport):
         self._spec: EnvSpec | None = None
         self._agents = 1
         self.draw_parameters: Draw | None = None
+        self._ahead = Ahead()
         notify_of_forks(self)
 
     # -- what a carrier implements
@@ -109,6 +111,43 @@ class BaseTransport(Transport):
         raise UnsupportedByEngine(
             f"{self.carries} has no requests beside the steps", field=line[:40].decode("ascii", "replace")
         )
+
+    # -- resets that are asked ahead (FEATURES=AUTORESET)
+
+    def _ask_ahead(self, resets: Resets) -> None:
+        """Notes, for the next request, with what the next episodes of these envs begin."""
+
+    def _take_begun(self, env_ids: list[int]) -> None:
+        """Takes the first observations of these envs, and their infos, into `buffers`: they have come already."""
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Can resets be asked ahead here?"""
+        return False
+
+    def ask_ahead(self, env_ids: Sequence[int], seeds: Seeds = None, parameters: Params = None) -> None:
+        """From the next step on the engine begins the next episodes of these envs by itself, when the present ones end.
+
+        `reset` then needs no round trip, where it asks for the same. It is said once for each episode; a reset of the
+        env voids it. Only where `asks_ahead`.
+
+        Args:
+            env_ids, seeds, parameters: as for `reset`, but that nothing is drawn.
+
+        Raises:
+            ConfigurationError, UnsupportedByEngine: as `reset`; nothing is asked ahead.
+        """
+        if self._ahead.begun:
+            self._drop_begun()
+        given = None if parameters is None else [parameters.get(env) or None for env in env_ids]
+        self._ask_ahead(Resets(env_ids, seeds, parameters=given))
+        for place, env in enumerate(env_ids):
+            self._ahead.asked[env] = seeds and seeds[place], given and given[place]
+
+    def _drop_begun(self) -> None:
+        """Nobody has asked for the first observations of episodes that have begun."""
+        begun, self._ahead.begun = self._ahead.begun, {}
+        self._take_begun(sorted(begun))
 
     # -- several of them (ue_rl/engines/)
 
@@ -235,8 +274,8 @@ class BaseTransport(Transport):
         """See Transport.send_actions."""
         if (resets is not None and len(resets)) or len(resting):
             self._session.require(_ASK)
-            begin = [] if resets is None else list(resets)
-            others = [*begin, *resting]
+            begin: Sequence[int] = [] if resets is None else list(resets)
+            others: Sequence[int] = [*begin, *resting]
             check_reset(self.spec, others, None, None)
             if len(others) == self.spec.num_envs:
                 self.reset(begin if len(resting) else None, parameters=parameters)
@@ -244,9 +283,11 @@ class BaseTransport(Transport):
             self._check_step(actions, others)
             given: Resets | None = replace(self._resets(begin, None, None, parameters), resting=resting)
         else:
-            given = None
+            begin, others, given = (), (), None
         self._session.on(_ASK)
         try:
+            if self._ahead.asked or self._ahead.begun:
+                self._ask_behind_ahead(begin, others)
             if self.buffers.infos:
                 self.buffers.infos.clear()
             self._ask(actions, given)
@@ -272,7 +313,12 @@ class BaseTransport(Transport):
         self._session.on(_ASK)
         try:
             self.buffers.infos.clear()
-            self._ask_resets(given)
+            left: Resets | None = given
+            if self._ahead.asked or self._ahead.begun:
+                self._ahead.standing = None
+                left = self._ahead.less_begun(given, self.buffers, self._take_begun)
+            if left is not None:
+                self._ask_resets(left)
         except (ConfigurationError, UnsupportedByEngine):  # nothing was sent
             self._session.on(Event.WITHDRAW)
             raise
@@ -285,6 +331,8 @@ class BaseTransport(Transport):
         check_call(line)
         self._session.on(_ASK)
         try:
+            if self._ahead.begun:
+                self._drop_begun()
             answer = self._answer(line)
         except (CommandFailed, UnsupportedByEngine, ConfigurationError):  # it is as it was
             self._session.on(Event.WITHDRAW)
@@ -304,7 +352,12 @@ class BaseTransport(Transport):
         if self._session.state is not _ASKED:
             self._session.require(_ANSWERED)
         try:
-            self._collect()
+            if self._ahead.kept is None:
+                self._collect()
+            else:
+                self._ahead.collect(self.buffers, self._collect)
+            if self._ahead.asked:
+                self._ahead.note_ended(self.buffers)
             self._session.on(_ANSWERED)
         except BaseException as error:
             self._died(error)
@@ -322,6 +375,14 @@ class BaseTransport(Transport):
         )
 
     # -- helpers
+
+    def _ask_behind_ahead(self, begin: Sequence[int], standing: Sequence[int]) -> None:
+        """Before a step, while something is asked ahead: envs in `begin` are reset, those in `standing` do not step."""
+        if self._ahead.begun:
+            self._drop_begun()
+        for env in begin:
+            self._ahead.asked.pop(env, None)
+        self._ahead.standing = standing
 
     def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, parameters: Params) -> Resets:
         """Draws parameters where none are given; after all other checks, so that a refused request draws nothing."""

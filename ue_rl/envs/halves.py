@@ -69,12 +69,15 @@ class Halves:
     on_failure: Callable[[BaseException], object] | None
     _writer: ActionWriter
     _rows: NDArray[np.float32]
+    _just_begun: list[int]
     _first_asked = False  # its step is under way
     _first_rows: NDArray[np.float32]  # what it was asked for
 
     if TYPE_CHECKING:
 
         def _step(self, of: Bools | None = None, begins: bool = True) -> VecEnvStepReturn: ...
+
+        def _ask_ahead(self) -> None: ...
 
         def _step_of(self, journal: Journal, step: Callable[[], VecEnvStepReturn]) -> VecEnvStepReturn: ...
 
@@ -109,6 +112,8 @@ class Halves:
             return
         rows = self._writer(actions)
         try:
+            if self._just_begun:
+                self._ask_ahead()
             self.transport.send_actions(rows, resting=np.flatnonzero(~acting.first).tolist())
         except BaseException as error:
             if self.on_failure is not None:

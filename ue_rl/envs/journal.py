@@ -85,6 +85,10 @@ class Journal:
 
     # -- episodes
 
+    def next_seeds(self, envs: Sequence[int]) -> list[int | None] | None:
+        """Those of the next episodes of these envs; None: the engine takes none."""
+        return [episode_seed(self.seed, env, self.numbers[env] + 1) for env in envs] if self.replayable else None
+
     def reset(
         self, transport: Transport, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None
     ) -> None:
@@ -93,10 +97,11 @@ class Journal:
         Parameters are drawn once for each episode, however often its reset is tried.
         """
         envs = range(len(self.known)) if env_ids is None else env_ids
-        if self.replayable:
+        own = self.next_seeds(envs)
+        if own is not None:
             seeds = [
-                episode_seed(self.seed, env, self.numbers[env] + 1) if seed is None else seed
-                for env, seed in zip(envs, seeds or repeat(None), strict=False)
+                own[place] if seed is None else seed
+                for place, seed in zip(range(len(envs)), seeds or repeat(None), strict=False)
             ]
         draw, parameters = transport.draw_parameters, None
         if draw is not None:

@@ -37,6 +37,7 @@ class Resumable:
     _masks: Masks | None
     _monitor: bool
     _steps: int
+    _just_begun: list[int]
     _started: NDArray[np.int64]
     _returns: NDArray[np.float64]
 
@@ -92,6 +93,23 @@ class Resumable:
         self._started[:] = self._steps - np.asarray(state["lengths"])
         returns = self._returns if self._monitor else None
         journal.lose(replay(self.transport, journal, self._observations, self._masks, returns))
+
+    def _ask_ahead(self) -> None:
+        """Asks ahead for the next reset of each env that has just begun an episode, as far as it is known by now.
+
+        Nothing is used up by that: when an episode has ended its reset is asked for as ever, and where another seed or
+        other parameters go with it, because a curriculum is a lesson further, the engine begins once more.
+        """
+        envs, self._just_begun = self._just_begun, []
+        transport: Any = self.transport
+        seeds = None if self.journal is None else self.journal.next_seeds(envs)
+        parameters: dict[int, Mapping[str, float] | None] | None = None
+        if transport.draw_parameters is not None:
+            peek = getattr(drawer_of(transport), "peek", lambda env, certain: None)
+            parameters = {env: peek(env, seeds is None) for env in envs}
+            if None in parameters.values():  # a game without seeds would begin other episodes than without this
+                return
+        transport.ask_ahead(envs, seeds, parameters)
 
     def _first_recorded(self, obs: Observation, masks: NDArray[np.int8] | None) -> Observation:
         """What the reset before the first step of a resumed run gives."""

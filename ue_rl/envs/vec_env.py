@@ -112,6 +112,9 @@ class UnrealVecEnv(Resumable, Halves, Attributes):
         self._steps = 0
         self._started = np.zeros(n, np.int64)  # the step at which each env's episode began
         self._told: set[str] = set()
+        # Where episodes are cut off here, resets are not asked ahead: the engine would begin those of a step in two goes.
+        self._asks_ahead = max_episode_steps is None and getattr(transport, "asks_ahead", False)
+        self._just_begun: list[int] = []  # envs whose next reset has not been asked ahead
         self.journal: Journal | None = None
         self._reset_by: Reset | None = None
         self.on_failure: Callable[[BaseException], object] | None = None
@@ -144,6 +147,8 @@ class UnrealVecEnv(Resumable, Halves, Attributes):
         if self._masks is not None:
             self._masks.take(buffers)
             self._show_masks(self.reset_infos)
+        if self._asks_ahead:
+            self._just_begun = list(range(self.num_envs))
         obs = self._observations.read(buffers)
         if self.journal is not None:
             self.journal.began(obs, None if self._masks is None else self._masks.current)
@@ -163,8 +168,12 @@ class UnrealVecEnv(Resumable, Halves, Attributes):
             if self._first_asked:
                 self._rows = rows  # of the second half: asked when the first has answered
             elif journal is None:
+                if self._just_begun:
+                    self._ask_ahead()
                 self.transport.send_actions(rows)
             elif not recorded:
+                if self._just_begun:
+                    self._ask_ahead()
                 self.transport.send_actions(rows, sorted(journal.lost) if journal.lost else None)
         except BaseException as error:
             if self.on_failure is not None:
@@ -280,6 +289,8 @@ class UnrealVecEnv(Resumable, Halves, Attributes):
     def _begin(self, envs: list[int], buffers: StepBuffers, obs: Observation) -> None:
         """Takes over the first observations of new episodes."""
         self._observations.put(obs, buffers, envs)
+        if self._asks_ahead:
+            self._just_begun += envs
         if self._masks is not None:
             self._masks.put(buffers, envs)
         for env in envs:  # as a rule few: an index array costs more, and much more with cold caches

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from ue_rl.calls.parameters import Randomizer, check_ranges, drawer_of, owner_of
+from ue_rl.calls.parameters import Randomizer, Range, check_ranges, drawer_of, owner_of
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.lessons import Course, parse_curriculum, ranges_of
 from ue_rl.transport import Draw
@@ -101,8 +101,24 @@ class Curriculum(BaseCallback):
         assert self._randomizer is not None
         self._reset.add(env_id)
         below = (self.below(env_id) if self.below else None) or {}
-        self._randomizer.ranges = {name: value for course in self.courses for name, value in course.params.items()}
+        self._randomizer.ranges = self._ranges()
         return {**below, **self._randomizer(env_id)}
+
+    def _ranges(self) -> dict[str, Range]:
+        return {name: value for course in self.courses for name, value in course.params.items()}
+
+    def peek(self, env_id: int, certain: bool = False) -> dict[str, float] | None:
+        """What `draw` is going to give in the present lesson; nothing is used up.
+
+        Args:
+            certain: None while another lesson may begin before that. None, too, where nobody can tell what comes below.
+        """
+        below = None if self.below is None else getattr(owner_of(self.below), "peek", None)
+        if (certain and not all(course.is_last for course in self.courses)) or (self.below and below is None):
+            return None
+        assert self._randomizer is not None
+        self._randomizer.ranges = self._ranges()
+        return {**((below(env_id, certain) if below else None) or {}), **self._randomizer.peek(env_id)}
 
     def show_drawn(self, values: Mapping[int, Mapping[str, float]]) -> None:
         """See Randomizer.show_drawn."""

@@ -9,6 +9,7 @@ A row is an env's or, where the engine has agents, an agent's: ue_rl.spec.EnvSpe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
@@ -29,6 +30,7 @@ from ue_rl.wire.refusals import nonfinite_action, nonfinite_state, refusal
 from ue_rl.wire.settings import check_parameter, read_known, settings_text
 
 _FORMS = {EnvType.MULTI: k.FORM_MULTI, EnvType.SINGLE: k.FORM_SINGLE, EnvType.RLBASE: k.FORM_RLBASE}
+AHEAD = re.compile(rb"(\A|\|\|)[ \t]*NEXT[ \t]*=", re.IGNORECASE)  # before a reset that is asked ahead
 _FIRST = np.zeros(1, np.intp)  # the env ids of a line of one env
 _FIRST.flags.writeable = False
 
@@ -124,6 +126,34 @@ class Codec:
             for n, env in enumerate(ids)
         ]
         return b"||".join(rows) + b"\n"
+
+    def encode_ahead(self, resets: Resets) -> bytes:
+        """One line that asks for these resets ahead (FEATURES=AUTORESET); no env is named twice, options do not go.
+
+        Raises:
+            as encode_resets.
+        """
+        line = self.encode_resets(resets.env_ids, resets.seeds, None, resets.parameters)
+        return line.replace(b"ACT=RESET", b"NEXT=RESET")
+
+    def decode_ahead(self, line: bytes, batch: ActionBatch) -> list[int]:
+        """Reads a line that asks for resets ahead into `batch`, as decode_requests does, which no step may be in.
+
+        Returns:
+            the envs that it names.
+
+        Raises:
+            ProtocolError: the subclass says what is wrong.
+        """
+        batch.clear()
+        self.decode_requests(AHEAD.sub(rb"\1ACT=", line), batch)
+        envs = [int(env) for env in np.flatnonzero(batch.command)]
+        if (batch.command == batch.STEP).any() or not envs:
+            raise MalformedMessage(
+                "a reset that is asked ahead has another value", fault="trainer", field="NEXT", expected="RESET",
+                got=line[:80],
+            )  # fmt: skip
+        return envs
 
     def encode_reset_line(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None, env_id: int | None = None,
