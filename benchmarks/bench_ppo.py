@@ -1,6 +1,6 @@
 """PPO through the bridge against DummyVecEnv, and what a step costs each side after a policy; prints markdown tables.
 
-    python benchmarks/bench_ppo.py [--rounds 9] [--only cold,ppo]
+    python benchmarks/bench_ppo.py [--rounds 9] [--only cold,episodes,ppo]
 
 CartPole-v1, 16 envs; the bridge's engine is a second process. 128 steps a rollout, batches of 256, 4 epochs, one torch
 thread. Contenders take turns, the order reversed from round to round; ratios are medians of the rounds' ratios. Between
@@ -37,6 +37,14 @@ torch.set_num_threads(1)
 Measured = tuple[float, float]  # microseconds of a rollout's step, frames per second
 
 
+class WithoutAutoreset(GymnasiumBridge):
+    """Each vec-step in which an episode ends takes a second round trip."""
+
+    def offered(self) -> frozenset[str]:
+        """See BaseBridge.offered."""
+        return super().offered() - {"AUTORESET"}
+
+
 class Timed(PPO):
     """Notes how long its rollouts take."""
 
@@ -62,12 +70,15 @@ def measured(make: Callable[[], Any]) -> Measured:
 
 def contenders(enter: Callable[[Any], Any]) -> dict[str, Callable[[], Measured]]:
     """In process, over text, over shared memory; `enter` keeps the engines until the end."""
-    factory = functools.partial(GymnasiumBridge, "CartPole-v1", ENVS)
+    factory, before = (functools.partial(kind, "CartPole-v1", ENVS) for kind in (GymnasiumBridge, WithoutAutoreset))
     text, memory = enter(run_in_process(factory)), enter(run_shm_in_process(factory))
+    old_text, old_memory = enter(run_in_process(before)), enter(run_shm_in_process(before))
     return {
         "DummyVecEnv": lambda: measured(lambda: DummyVecEnv([lambda: gym.make("CartPole-v1")] * ENVS)),
         "text": lambda: measured(lambda: ue_rl.connect(text.url, channel="shared")),
+        "text, no AUTORESET": lambda: measured(lambda: ue_rl.connect(old_text.url, channel="shared")),
         "shared memory": lambda: measured(lambda: ue_rl.connect(memory.url)),
+        "shared memory, no AUTORESET": lambda: measured(lambda: ue_rl.connect(old_memory.url)),
     }
 
 
@@ -119,6 +130,50 @@ def bench_cold(rounds: int) -> None:
     table(f"{ENVS} envs with choices over shared memory, us", "what|after a policy|in a loop", rows)
 
 
+class Short(Free):
+    """Episodes of 20 steps, the first one shorter by what its seed says."""
+
+    left = 20
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Zeros."""
+        self.left = 20 - (seed or 0) % 20
+        return super().reset()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Zeros."""
+        self.left -= 1
+        return np.zeros(4, np.float32), 1.0, self.left == 0, False, {}
+
+
+def bench_episodes(rounds: int) -> None:
+    """Steps of envs whose episodes are short, so that most steps end one; a loop of steps, without a policy."""
+    with contextlib.ExitStack() as stack:
+        envs: dict[str, Any] = {}
+        for suffix, kind in (("", GymnasiumBridge), (", no AUTORESET", WithoutAutoreset)):
+            factory = functools.partial(kind, [Short] * ENVS)
+            for name, start in (("text", run_in_process), ("shared memory", run_shm_in_process)):
+                url, options = stack.enter_context(start(factory)).url, {"channel": "shared"} if name == "text" else {}
+                envs[name + suffix] = stack.enter_context(contextlib.closing(ue_rl.connect(url, **options)))
+        actions = np.zeros(ENVS, np.int64)
+        took: dict[str, list[tuple[float, float]]] = {name: [] for name in envs}
+        for env in envs.values():
+            env.seed(0)
+            env.reset()
+        for n in range(rounds * 10):
+            for name in list(envs)[:: 1 if n % 2 else -1]:
+                begun, cpu = time.perf_counter(), time.process_time()
+                for _ in range(200):
+                    envs[name].step(actions)
+                took[name].append(((time.perf_counter() - begun) / 200 * 1e6, (time.process_time() - cpu) / 200 * 1e6))
+    rows = []
+    for name, figures in took.items():
+        us, cpu = map(statistics.median, zip(*figures, strict=True))
+        rows.append((name, f"{us:.1f}", f"{min(us for us, _ in figures):.1f}", f"{cpu:.1f}"))
+    header = "env|us a step, median of rounds|the fastest round|CPU of the trainer"
+    table(f"{ENVS} envs, episodes of 20 steps, {rounds * 10} rounds of 200 steps", header, rows)
+
+
 def bench_ppo(rounds: int) -> None:
     """The trainings."""
     with contextlib.ExitStack() as stack:
@@ -142,9 +197,9 @@ def main() -> None:
     """Runs what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--only", default="cold,ppo", help="which tables")
+    parser.add_argument("--only", default="cold,episodes,ppo", help="which tables")
     arguments = parser.parse_args()
-    for name, run in {"cold": bench_cold, "ppo": bench_ppo}.items():
+    for name, run in {"cold": bench_cold, "episodes": bench_episodes, "ppo": bench_ppo}.items():
         if name in arguments.only.split(","):
             run(arguments.rounds)
 

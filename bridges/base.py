@@ -96,8 +96,8 @@ class BaseBridge(Game):
         if spec.version and spec.env_type is not EnvType.RLBASE:
             channel = spec.channel or (Channel.SHARED if spec.groups else Channel.ANY)
             features = spec.features | self.offered()
-            if not (spec.groups or spec.image or "REALTIME" in features):
-                features |= {"AUTORESET"}
+            if spec.groups or spec.image is not None or "REALTIME" in features:
+                features -= {"AUTORESET"}
             spec = replace(spec, channel=channel, features=features)
         with self.lock:
             self._spec, self._announced = spec, False
@@ -111,7 +111,12 @@ class BaseBridge(Game):
         A bridge that has a method, but not always the ability, overrides this and leaves the feature out.
         """
         return frozenset(
-            {"ERROR", "SEQ", *(feature for feature, ability in _ABILITIES.items() if isinstance(self, ability))}
+            {
+                "ERROR",
+                "SEQ",
+                "AUTORESET",
+                *(feature for feature, ability in _ABILITIES.items() if isinstance(self, ability)),
+            }
         )
 
     def announce(self) -> EnvSpec:

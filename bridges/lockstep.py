@@ -251,24 +251,33 @@ class LockStep:
             command[rows] = _NOTHING
             self._marks[rows] = self.states.present[rows] if self._agents else 1
 
-    def begin_ahead(self, ahead: Mapping[int, tuple[int | None, Mapping[str, float] | None]]) -> None:
+    def begin_ahead(
+        self, envs: Sequence[int], following: Sequence[tuple[int | None, Mapping[str, float] | None]]
+    ) -> None:
         """Begins the next episodes of envs whose episode has ended and whose reset was asked ahead; the lock is held.
 
         Args:
-            ahead: env -> seed and parameters. Not with agents.
+            envs: ascending; not with agents. following: the seed and parameters of each.
 
         Raises:
             MalformedMessage: a parameter does not exist or is out of range; nothing was begun.
         """
         self.caller = threading.get_ident()
         try:
-            given = {env: parameters for env, (_, parameters) in ahead.items() if parameters}
+            given: dict[int, Mapping[str, float]] = {}
+            for env, following_one in zip(envs, following, strict=True):
+                if following_one != (None, None):  # which holds for all further episodes
+                    self.inbox.ahead.pop(env, None)
+                if following_one[1]:
+                    given[env] = following_one[1]
             if given:
                 apply_with_resets(self._game, given, 1)
-            envs = sorted(ahead)
-            for some in [envs] if self._together else [[env] for env in envs]:
-                ids: Envs = np.array(some) if self._together else some[0]
-                self._begin(ids, [ahead[env][0] for env in some], [None] * len(some))
+            nothing: Told = [None] * len(envs)
+            if self._together:
+                self._begin(np.array(envs), [seed for seed, _ in following], nothing)
+            else:
+                for env, (seed, _) in zip(envs, following, strict=True):
+                    self._begin(env, [seed], [None])
         finally:
             self.caller = None
 

@@ -28,6 +28,8 @@ from ue_rl.bridges.hosting import (
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.entries import (
     ENV_INFO,
+    FIRST_INFO,
+    NEXT_PARAMETERS,
     RESET_OPTIONS,
     RESET_PARAMETERS,
     TextReader,
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ue_rl.bridges.shm")
 
-_OF_RESETS = (RESET_OPTIONS, RESET_PARAMETERS)
+_OF_RESETS = (RESET_OPTIONS, RESET_PARAMETERS, NEXT_PARAMETERS)
 
 
 @functools.cache
@@ -120,7 +122,10 @@ def answer_commands(
         with bridge.lock:
             if is_json(data):
                 method, row, value = read_json_entry(data, _OF_RESETS, bridge.spec.num_rows)
-                (bridge.inbox.options if method == RESET_OPTIONS else bridge.inbox.parameters)[row] = value
+                if method == NEXT_PARAMETERS:
+                    bridge.inbox.ahead[row] = None, value
+                else:
+                    (bridge.inbox.options if method == RESET_OPTIONS else bridge.inbox.parameters)[row] = value
                 continue
             before, bridge.lockstep.caller = bridge.lockstep.caller, threading.get_ident()
             try:
@@ -135,17 +140,26 @@ def answer_commands(
     return count
 
 
-def take_infos(memory: StepMemory, bridge: BaseBridge) -> list[bytes]:
+def take_infos(memory: StepMemory, bridge: BaseBridge, first: dict[int, dict[str, Any]]) -> list[bytes]:
     """The infos of the frame that is published next, as messages for the ring; without a ring they are left out.
+
+    Args:
+        first: those of episodes that were asked ahead.
 
     Raises:
         ConfigurationError: one is no JSON, or too long for the ring.
     """
     infos, ring = bridge.outbox.infos, memory.s2c
     try:
-        return [json_entry(ENV_INFO, row, info, ring.max_payload) for row, info in infos.items()] if ring else []
+        return [
+            json_entry(method, row, info, ring.max_payload)
+            for method, sent in ((ENV_INFO, infos), (FIRST_INFO, first))
+            for row, info in sent.items()
+            if ring is not None
+        ]
     finally:
         infos.clear()
+        first.clear()
 
 
 class _Handlers:

@@ -278,8 +278,8 @@ class ShmHost(Host):
 
     def _publish(self) -> None:
         """All is answered: rings, unless infos go first."""
-        if self.bridge.outbox.infos:
-            self._infos = take_infos(self.memory, self.bridge)
+        if self.bridge.outbox.infos or self._steps.first_infos:
+            self._infos = take_infos(self.memory, self.bridge, self._steps.first_infos)
             if self._infos:
                 return
         self._session.on(_ANSWERED)

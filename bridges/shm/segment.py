@@ -49,6 +49,7 @@ def make_segment(
         ring_size=ring_size,
         config=config,
         agents=bool(spec.groups),
+        ahead="AUTORESET" in spec.features and not (spec.groups or image or spec.mask_size),
         mask_size=spec.mask_size,
         **fields,
     )

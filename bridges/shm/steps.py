@@ -29,6 +29,7 @@ class ShmSteps:
 
     Attributes:
         seen: the action_seq that was taken last.
+        first_infos: env -> info of the episodes that were asked ahead and have begun with this answer.
     """
 
     def __init__(self, bridge: BaseBridge, memory: StepMemory) -> None:
@@ -46,6 +47,10 @@ class ShmSteps:
         beside = [name for name in ("image", "masks", "present") if getattr(memory, name) is not None]
         self._arrays = ["obs", "rewards", "dones", "truncated", *beside]
         self._per_env = bridge.spec.agents_per_env
+        self.first_infos: dict[int, dict[str, Any]] = {}
+        self._first, self._ahead = memory.first, memory.ahead
+        self._asked = self._all_step
+        self._begun: list[tuple[int, NDArray[np.float32]]] = []  # envs in whose rows an episode's end stands
         self.seen = 0
 
     def bind(self) -> None:
@@ -82,7 +87,9 @@ class ShmSteps:
         Raises:
             UnexpectedMessage, NonFiniteValue: what the trainer did wrong; nothing was applied. The game may raise.
         """
-        ask = self._ask.tobytes()  # read once: the trainer could change it meanwhile
+        if self._begun:
+            self._go_on()
+        self._asked = ask = self._ask.tobytes()  # read once: the trainer could change it meanwhile
         if ask != self._all_step:
             self._take_mixed(ask)
             return self.advance(delta)
@@ -93,6 +100,8 @@ class ShmSteps:
         self._answered_seq[0] = self.seen
         if not done:
             self._answered[:] = self._bridge.answered
+        elif self._ahead is not None and 1 in self._bridge.outbox.dones.tobytes():
+            self._begin_ahead(self._ahead)
         return done
 
     def _take_mixed(self, ask: bytes) -> None:
@@ -150,7 +159,47 @@ class ShmSteps:
             self._answered[:] = bridge.answered
             return False
         bridge.answered[:] = 0
+        if self._ahead is not None and 1 in bridge.outbox.dones.tobytes():
+            self._begin_ahead(self._ahead)
         return True
+
+    def _begin_ahead(self, ahead: NDArray[np.uint8]) -> None:
+        """Begins the episodes that were asked ahead; what the step has brought stays where it is."""
+        bridge, out, first, asked = self._bridge, self._bridge.outbox, self._first, self._asked
+        over, wanted = out.dones.tobytes(), ahead.tobytes()
+        envs, env = [], over.find(1)
+        while env >= 0:
+            if asked[env] == ActionBatch.STEP and wanted[env] == 1:
+                envs.append(env)
+            env = over.find(1, env + 1)
+        if not envs:
+            return
+        assert first is not None
+        given, following = bridge.inbox.ahead, []
+        for env in envs:
+            seed = int(self._seeds[env])
+            following.append((None if seed < 0 else seed, given[env][1] if env in given else None))
+        rows = [(out.obs[env].copy(), out.rewards[env], out.truncated[env]) for env in envs]
+        infos = dict(out.infos)
+        out.infos.clear()
+        bridge.lockstep.begin_ahead(envs, following)
+        for env, row in zip(envs, rows, strict=True):
+            self._begun.append((env, out.obs[env].copy()))
+            first[env] = out.obs[env]
+            out.obs[env], out.rewards[env], out.truncated[env] = row
+            out.dones[env] = 1
+        if out.infos:
+            self.first_infos.update(out.infos)
+            out.infos.clear()
+        out.infos.update(infos)
+
+    def _go_on(self) -> None:
+        """The trainer has seen the ends: the rows are those of the new episodes, as the game has left them."""
+        out = self._bridge.outbox
+        for env, obs in self._begun:
+            out.obs[env] = obs
+            out.rewards[env] = out.dones[env] = out.truncated[env] = 0
+        self._begun.clear()
 
     def count(self, seq: int) -> None:
         """Notes that `seq` was seen; raises UnexpectedMessage: it is not the next one."""
@@ -166,6 +215,12 @@ class ShmSteps:
 
     def forget(self) -> None:
         """Whatever is asked is void."""
+        self.first_infos.clear()
+        if self._bound:
+            self._go_on()
+        self._begun.clear()
+        if self._ahead is not None:
+            self._ahead[:] = 0
         self.seen = self._memory.load_u64(ACTION_SEQ)
 
     def _nonfinite(self, index: int) -> NonFiniteValue:

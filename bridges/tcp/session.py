@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.hosting import Upgrade, Upgrader
 from ue_rl.bridges.tcp.numbers import Numbers
-from ue_rl.buffers import ActionBatch
 from ue_rl.errors import LineTooLong, NonFiniteValue, UnexpectedMessage
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
@@ -89,7 +88,7 @@ class EngineSession:
         self.env_sockets = 0 if one_socket else spec.num_envs
         self._agents = spec.agents_per_env
         self._hears_calls = spec.version > 0 and not self._queues
-        self._asked_ahead = ActionBatch.of(spec) if "AUTORESET" in spec.features else None
+        self._hears_ahead = "AUTORESET" in spec.features
         self._ended: list[int] = []  # envs whose next episode begins when all that is asked has been answered
 
     @property
@@ -277,8 +276,8 @@ class EngineSession:
                 if self._hears_calls and not place and is_call(line):
                     self._answer_call(line)
                     continue
-                if self._asked_ahead is not None and not place and AHEAD.match(line):
-                    self._take_ahead(self._asked_ahead, line)
+                if self._hears_ahead and not place and AHEAD.match(line):
+                    codec.decode_ahead(line, inbox.ahead)
                     continue
             before = inbox.command.copy() if not place and self._order.state is State.ASKED else None
             self._order.on(Event.ASK)
@@ -287,11 +286,6 @@ class EngineSession:
                 _, number = self._numbers.cut(lines.data, *span)
                 codec.decode_requests(lines.data, inbox, env, *span, number)
             self._numbers.asked(place, number, before, inbox.command)
-
-    def _take_ahead(self, batch: ActionBatch, line: bytes) -> None:
-        for env in self.codec.decode_ahead(line, batch):
-            seed = int(batch.seeds[env])
-            self.bridge.inbox.ahead[env] = None if seed < 0 else seed, batch.parameters.get(env)
 
     def _ask_for_reset(self) -> None:
         self._order.on(Event.ASK)
@@ -338,16 +332,15 @@ class EngineSession:
         """The lines of these envs' states, and, behind the last of a request, of the episodes that were asked ahead."""
         bridge, out, ahead = self.bridge, self.bridge.outbox, self.bridge.inbox.ahead
         lines = [self._states(rows, out.infos or None, number) for rows, number in self._numbers.lines(ids)]
-        self._ended += [
-            env for env in (range(len(out.dones)) if ids is None else ids.tolist()) if out.dones[env] and env in ahead
-        ]
+        ended, mine = out.dones.tobytes(), None if ids is None else ids.tolist()
+        self._ended += [env for env in ahead if ended[env] and (mine is None or env in mine)]
         if not bridge.lockstep.busy:
-            begun = {env: ahead.pop(env) for env in self._ended if env in ahead}
+            begun = sorted(env for env in self._ended if env in ahead)
             self._ended.clear()
             if begun:
                 out.infos.clear()
-                bridge.lockstep.begin_ahead(begun)
-                envs: NDArray[np.int32] = np.array(sorted(begun), np.int32)
+                bridge.lockstep.begin_ahead(begun, [ahead[env] for env in begun])
+                envs: NDArray[np.int32] = np.array(begun, np.int32)
                 lines += [self._states(rows, out.infos or None, number) for rows, number in self._numbers.lines(envs)]
         return lines
 

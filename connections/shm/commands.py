@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from ue_rl.commands.entries import (
     ENV_INFO,
+    FIRST_INFO,
     TextReader,
     check_object,
     is_json,
@@ -65,6 +66,7 @@ class ShmCommands:
         timeout: seconds for a request, unless it says otherwise.
 
     Attributes:
+        first_infos: row -> info of an episode that was asked ahead.
         timeout: as given; may be changed. dropped: events that were not taken in time, or that could
             not be read because flatbuffers is not installed.
     """
@@ -95,6 +97,7 @@ class ShmCommands:
         self._next_check = 0.0
         self.timeout = timeout
         self.dropped = 0
+        self.first_infos: dict[int, dict[str, Any]] = {}
 
     def request(self, method: int, payload: Any = None, timeout: float | None = None) -> Any:
         """The answer's payload.
@@ -356,8 +359,8 @@ class ShmCommands:
         while ring is not None and taken < ring.capacity and (data := ring.try_read()) is not None:
             count, taken = count + 1, taken + len(data)
             if is_json(data):
-                _, row, info = read_json_entry(data, (ENV_INFO,), self._num_rows)
-                self._infos[row] = info
+                method, row, info = read_json_entry(data, (ENV_INFO, FIRST_INFO), self._num_rows)
+                (self._infos if method == ENV_INFO else self.first_infos)[row] = info
                 continue
             if is_text(data):
                 whole = self._texts.take(data)

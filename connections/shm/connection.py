@@ -14,16 +14,18 @@ import os
 import socket
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
+from ue_rl.carriers.ahead import Next
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
 from ue_rl.carriers.together import Together
+from ue_rl.commands.entries import NEXT_PARAMETERS
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.connections.shm.held import Held
@@ -195,6 +197,39 @@ class SharedMemoryConnection(BaseTransport):
             self.memory.ask[:] = ActionBatch.NOTHING
             note_resets(self.memory, self.spec, env_ids, resets)
         self._publish(entries)
+
+    @property
+    def asks_ahead(self) -> bool:
+        """See BaseTransport.asks_ahead: where the segment has room for it, and an answer is numbers and flags alone."""
+        memory = self.memory
+        more = (memory.present, memory.masks, memory.image)
+        return memory.first is not None and more == (None, None, None) and "AUTORESET" in self.spec.features
+
+    def _ask_ahead(self, following: Mapping[int, Next]) -> None:
+        seeds, ahead, commands = self.memory.seeds, self.memory.ahead, self._commands
+        assert seeds is not None
+        assert ahead is not None
+        given = ((env, values) for env, (_, values) in following.items() if values)
+        entries = [commands.reset_entry(NEXT_PARAMETERS, env, values) for env, values in given]
+        self._refuse_evicted()
+        for entry in entries:
+            commands.send_entry(entry, self.timeout)
+        for env, (seed, _) in following.items():
+            seeds[env], ahead[env] = -1 if seed is None else seed, 1
+
+    def _take_begun(self, env_ids: list[int]) -> None:
+        memory, buffers, asked, infos = self.memory, self.buffers, self._ahead.asked, self._commands.first_infos
+        assert memory.first is not None
+        assert memory.ahead is not None
+        for env in env_ids:
+            if env not in asked:
+                memory.ahead[env] = 0
+            bad = memory.words.copy_finite(buffers.obs[env], memory.first[env])
+            if bad >= 0:
+                raise bad_state(self.spec, self._taken, (1, env * self.spec.obs_size + bad))
+        if infos:
+            buffers.infos.update(infos)
+            infos.clear()
 
     def _ask_some(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
         """A step of some rows, and a new episode of some envs."""

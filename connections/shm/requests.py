@@ -50,6 +50,8 @@ def note_resets(memory: StepMemory, spec: EnvSpec, env_ids: NDArray[np.intp], re
     envs = spec.num_envs
     memory.ask.reshape(envs, -1)[env_ids] = ActionBatch.RESET
     memory.resets.reshape(envs, -1)[env_ids] = 1
+    if memory.ahead is not None:
+        memory.ahead[env_ids] = 0
     seeds = memory.seeds.reshape(envs, -1)
     seeds[env_ids] = -1
     if resets.seeds is not None:

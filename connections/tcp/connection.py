@@ -11,13 +11,14 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
+from ue_rl.carriers.ahead import Next
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
 from ue_rl.carriers.together import Together
@@ -263,17 +264,18 @@ class TcpConnection(BaseTransport):
         spec, shared = self.spec, isinstance(self._wiring, SharedWiring)
         return shared and "AUTORESET" in spec.features and spec.version > 0 and not spec.groups
 
-    def _ask_ahead(self, resets: Resets) -> None:
+    def _ask_ahead(self, following: Mapping[int, Next]) -> None:
         assert isinstance(self._wiring, SharedWiring)
-        self._wiring.before += self._codec.encode_ahead(resets)
+        self._wiring.before += self._codec.encode_ahead(following)
 
     def _take_begun(self, env_ids: list[int]) -> None:
         """See BaseTransport._take_begun: their line stands behind that of the step, and has its number."""
         assert self._wiring is not None
         self._use()
         try:
-            due = self._expect(Resets(env_ids), steps=False)
-            self._wiring.receive(due, time.monotonic() + self.timeout)
+            for env in env_ids:
+                self.buffers.pending[env] = 1
+            self._wiring.receive(len(env_ids), time.monotonic() + self.timeout)
         except EngineDisconnected as error:
             raise self._ended(error) from error
         except EngineTimeout as error:

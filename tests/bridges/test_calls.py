@@ -26,7 +26,7 @@ def refusal(bridge: Any, line: str) -> str:
 
 def test_a_bridge_announces_what_the_game_offers() -> None:
     lab = Lab()
-    assert lab.spec.features == {"TIME_SCALE", "PAUSE", "RENDER", "GOAL_REWARD", "ERROR", "SEQ"}
+    assert lab.spec.features == {"TIME_SCALE", "PAUSE", "RENDER", "GOAL_REWARD", "ERROR", "SEQ", "AUTORESET"}
     assert lab.spec.channel is Channel.ANY
     heard = decode_handshake(lab.build_handshake().encode())
     assert heard.parameters == (Parameter("gravity", 9.8, 0.0, 20.0), Parameter("wind[m/s]", 0.0, -5.0, 5.0))
@@ -35,7 +35,7 @@ def test_a_bridge_announces_what_the_game_offers() -> None:
 
 
 def test_a_bridge_offers_nothing_that_the_game_lacks() -> None:
-    assert DoNothingBridge(2).spec.features == {"ERROR", "SEQ"}
+    assert DoNothingBridge(2).spec.features == {"AUTORESET", "ERROR", "SEQ"}
     assert "RENDER" not in GymnasiumBridge("CartPole-v1").spec.features
 
 

@@ -156,7 +156,7 @@ def test_the_plugins_order_initialize_then_connect() -> None:
     server = bridge.connect("127.0.0.1", 0, act_size=1, obs_size=2)
     try:
         bridge.initialise()
-        told = "CONFIG:OBS=2;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=3;VERSION=1;CHANNEL=ANY;FEATURES=ERROR,SEQ"
+        told = "CONFIG:OBS=2;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=3;VERSION=1;CHANNEL=ANY;FEATURES=AUTORESET,ERROR,SEQ"
         assert bridge.build_handshake() == told
         assert bridge.mode is Mode.TRAINING
         for channel in ("per_env", "shared"):  # one trainer after the other

@@ -263,7 +263,9 @@ def test_a_game_may_disconnect_from_within_its_callback() -> None:
 
 
 def test_what_is_not_said_about_the_wiring_is_both() -> None:
-    assert Sum(EnvSpec(1, 1, num_envs=2)).build_handshake().endswith("VERSION=1;CHANNEL=ANY;FEATURES=ERROR,SEQ")
+    assert (
+        Sum(EnvSpec(1, 1, num_envs=2)).build_handshake().endswith("VERSION=1;CHANNEL=ANY;FEATURES=AUTORESET,ERROR,SEQ")
+    )
     assert Sum(EnvSpec(1, 1, EnvType.RLBASE)).build_handshake().endswith("VERSION=1")
     assert (
         Sum(EnvSpec(1, 1, num_envs=2, version=0)).build_handshake() == "CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2"

@@ -60,7 +60,7 @@ class Slow(MultiEnvBridge):
 async def test_shared_channel_bytewise_crlf_and_partial_requests() -> None:
     async with hosting(bridge()) as server:
         trainer = await dial(server)
-        told = "CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;CHANNEL=ANY;FEATURES=ERROR,SEQ\n"
+        told = "CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;CHANNEL=ANY;FEATURES=AUTORESET,ERROR,SEQ\n"
         assert await line(trainer) == told
         for byte in "\r\n\nACT=RESET;ENV=0||ACT=RESET;ENV=1\r\n":
             await say(trainer, byte)

@@ -210,7 +210,7 @@ HOSTILE = {
     "gpu_available": 7, "gpu_obs_mode": 9, "ext_version": 9, "total_size": 2**62, "ask_offset": 100,
     "answered_offset": 2**64 - 1, "seeds_offset": 4100, "config_offset": 2**50, "config_size": 2**31,
     "truncateds_at": 2**32 - 1, "image_order": 3, "server_state": 8, "masks_offset": 2**64 - 1, "mask_size": 2**32 - 1,
-    "present_offset": 2**63,
+    "present_offset": 2**63, "first_offset": 2**62, "ahead_offset": 2**61,
 }  # fmt: skip
 
 
@@ -308,7 +308,8 @@ WIDTH = dict(
         + [8] * 3
         + [4] * 2
         + [8]
-        + [1024],
+        + [1024]
+        + [8] * 2,
         strict=True,
     )
 )

@@ -40,7 +40,7 @@ CONFIG = b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=4;VERSION=1\n"
 
 
 def extended(**changes: object) -> tuple[Header, int]:
-    header, size = plan(4, 3, 2, ring_size=256, image=(2, 5, 3), config=CONFIG, agents=True, mask_size=7)
+    header, size = plan(4, 3, 2, ring_size=256, image=(2, 5, 3), config=CONFIG, agents=True, mask_size=7, ahead=True)
     return dataclasses.replace(header, **changes), size  # type: ignore[arg-type]
 
 
@@ -60,6 +60,7 @@ EXTENSION = {
     "config_size": (328, "I"), "truncateds_at": (332, "I"), "image_order": (336, "I"), "image_role": (340, "I"),
     "server_namespace": (344, "Q"), "masks_offset": (352, "Q"), "present_offset": (360, "Q"), "mask_size": (368, "I"),
     "reason_pid": (372, "I"), "client_since": (376, "Q"), "reason": (384, "1024s"),
+    "first_offset": (1408, "Q"), "ahead_offset": (1416, "Q"),
 }  # fmt: skip
 WORDS = {
     "server_pid": SERVER_PID, "client_pid": CLIENT_PID, "frame_seq": FRAME_SEQ, "action_seq": ACTION_SEQ,

@@ -3,6 +3,8 @@
 An engine that was asked so begins them by itself, behind the step in which an episode ends, and its answer brings the
 first observations too. The reset that its caller asks for then costs no round trip. It is the caller's word that
 counts: where the reset is another one than was asked ahead, it is asked again, as if nothing had been.
+
+A call is in most steps, and as a rule about one env: NumPy would cost more than these loops.
 """
 
 from __future__ import annotations
@@ -11,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ue_rl.buffers import Resets, StepBuffers
 
 Next = tuple["int | None", "Mapping[str, float] | None"]  # seed and parameters of an episode
+ANY: Next = (None, None)  # asked once, it holds for all further episodes of the env, until a reset is asked
 
 
 class Ahead:
@@ -25,23 +26,32 @@ class Ahead:
         asked: env -> its next episode; the engine begins it when the present one ends.
         begun: env -> the episode that it has begun. Its first observation waits to be taken in.
         standing: envs that take no step in the present request; None: nobody does.
+        kept: rows of begun episodes that no request is made for; None: there are none.
     """
 
     def __init__(self) -> None:
         self.asked: dict[int, Next] = {}
         self.begun: dict[int, Next] = {}
         self.standing: Sequence[int] | None = None
-        self.kept: tuple[bool, list[int], dict[str, Any], dict[int, dict[str, Any]]] | None = None
+        self.kept: list[tuple[int, Any, Any, dict[str, Any] | None]] | None = None
+        self._asks = False  # beside those that are kept
 
     def note_ended(self, buffers: StepBuffers) -> None:
         """After an answer: where it ends an episode, the next one has begun."""
-        if self.standing is not None and 1 in buffers.dones.tobytes():
-            ended = [env for env in np.flatnonzero(buffers.dones).tolist() if env in self.asked]
-            self.begun = {env: self.asked.pop(env) for env in ended if env not in self.standing}
+        ended = buffers.dones.tobytes()
+        env = ended.find(1)
+        if env < 0 or self.standing is None:
+            return
+        self.begun = begun = {}
+        while env >= 0:
+            following = self.asked.get(env)
+            if following is not None and env not in self.standing:
+                begun[env] = following
+                if following != ANY:
+                    del self.asked[env]
+            env = ended.find(1, env + 1)
 
-    def less_begun(
-        self, resets: Resets, buffers: StepBuffers, take: Callable[[list[int]], None]
-    ) -> Resets | None:
+    def less_begun(self, resets: Resets, buffers: StepBuffers, take: Callable[[list[int]], None]) -> Resets | None:
         """What of `resets` is still to be asked; None: nothing, all of these episodes have begun.
 
         Args:
@@ -49,48 +59,45 @@ class Ahead:
         """
         begun, self.begun = self.begun, {}
         if begun:
-            take(sorted(begun))
+            take(list(begun))
         if resets.env_ids is None:
             self.asked.clear()
             return resets
-        ids = [int(env) for env in resets.env_ids]
-        for env in ids:
-            self.asked.pop(env, None)
-        count = len(ids)
-        seeds, options, parameters = (
-            [None] * count if given is None else given for given in (resets.seeds, resets.options, resets.parameters)
-        )
-        rest = [
-            place
-            for place, env in enumerate(ids)
-            if begun.get(env) != (seeds[place], parameters[place] or None) or options[place] is not None
-        ]
-        if len(rest) == count:
+        seeds, options, parameters = resets.seeds, resets.options, resets.parameters
+        ready, rest = [], []
+        for place, env in enumerate(resets.env_ids):
+            wanted = seeds and seeds[place], (parameters and parameters[place]) or None
+            if begun.get(env) == wanted and not (options and options[place] is not None):
+                ready.append(env)
+            else:
+                rest.append(place)
+                self.asked.pop(env, None)
+        if not ready:
             return resets
-        waiting = {ids[place] for place in rest}
-        kept = [env for env in ids if env not in waiting]
-        # a carrier may take in all rows with an answer, those of envs too that were not asked
-        rows = {name: getattr(buffers, name)[kept] for name in ("obs", "masks")} if rest else {}
-        infos = {env: buffers.infos[env] for env in kept if env in buffers.infos} if rest else {}
-        self.kept = bool(rest), kept, rows, infos
+        self._asks = bool(rest)
+        # With an answer a carrier may take in all rows, those of envs too that were not asked.
+        self.kept = [
+            (env, buffers.obs[env].copy(), buffers.masks[env].copy(), buffers.infos.get(env)) if rest else (env,) * 4
+            for env in ready
+        ]  # fmt: skip
         if not rest:
             return None
         return replace(
-            resets, env_ids=[ids[place] for place in rest], seeds=_some(resets.seeds, rest),
-            options=_some(resets.options, rest), parameters=_some(resets.parameters, rest),
+            resets, env_ids=[resets.env_ids[place] for place in rest],
+            seeds=_some(seeds, rest), options=_some(options, rest), parameters=_some(parameters, rest),
         )  # fmt: skip
 
     def collect(self, buffers: StepBuffers, collect: Callable[[], None]) -> None:
         """Instead of `collect`, where `less_begun` has kept something."""
-        assert self.kept is not None
-        (asked, envs, rows, infos), self.kept = self.kept, None
-        if asked:
+        kept, self.kept = self.kept or [], None
+        if self._asks:
             collect()
-            for name, values in rows.items():
-                getattr(buffers, name)[envs] = values
-            buffers.infos.update(infos)
-        for flags in (buffers.rewards, buffers.dones, buffers.truncated):  # of a reset they mean nothing
-            flags[envs] = 0
+        for env, obs, mask, info in kept:
+            if self._asks:
+                buffers.obs[env], buffers.masks[env] = obs, mask
+                if info is not None:
+                    buffers.infos[env] = info
+            buffers.rewards[env] = buffers.dones[env] = buffers.truncated[env] = 0  # of a reset they mean nothing
 
 
 def _some(values: Sequence[Any] | None, places: list[int]) -> list[Any] | None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.carriers.ahead import Ahead
+from ue_rl.carriers.ahead import Ahead, Next
 from ue_rl.carriers.checks import acting, check_actions, check_finite, check_reset, expect, listed, live_agents
 from ue_rl.carriers.together import Together
 from ue_rl.errors import (
@@ -114,7 +114,7 @@ class BaseTransport(Transport):
 
     # -- resets that are asked ahead (FEATURES=AUTORESET)
 
-    def _ask_ahead(self, resets: Resets) -> None:
+    def _ask_ahead(self, following: Mapping[int, Next]) -> None:
         """Notes, for the next request, with what the next episodes of these envs begin."""
 
     def _take_begun(self, env_ids: list[int]) -> None:
@@ -128,26 +128,31 @@ class BaseTransport(Transport):
     def ask_ahead(self, env_ids: Sequence[int], seeds: Seeds = None, parameters: Params = None) -> None:
         """From the next step on the engine begins the next episodes of these envs by itself, when the present ones end.
 
-        `reset` then needs no round trip, where it asks for the same. It is said once for each episode; a reset of the
-        env voids it. Only where `asks_ahead`.
+        `reset` then needs no round trip, where it asks for the same. It is said for each episode; a reset that is asked
+        of the env voids it. Only where `asks_ahead`.
 
         Args:
-            env_ids, seeds, parameters: as for `reset`, but that nothing is drawn.
+            env_ids, seeds, parameters: as for `reset`, but nothing is drawn here.
 
         Raises:
             ConfigurationError, UnsupportedByEngine: as `reset`; nothing is asked ahead.
         """
-        if self._ahead.begun:
+        ahead = self._ahead
+        if ahead.begun:
             self._drop_begun()
-        given = None if parameters is None else [parameters.get(env) or None for env in env_ids]
-        self._ask_ahead(Resets(env_ids, seeds, parameters=given))
+        following: dict[int, Next] = {}
         for place, env in enumerate(env_ids):
-            self._ahead.asked[env] = seeds and seeds[place], given and given[place]
+            one = seeds and seeds[place], (parameters and parameters.get(env)) or None
+            if ahead.asked.get(env) != one:
+                following[env] = one
+        if following:
+            self._ask_ahead(following)
+            ahead.asked.update(following)
 
     def _drop_begun(self) -> None:
         """Nobody has asked for the first observations of episodes that have begun."""
         begun, self._ahead.begun = self._ahead.begun, {}
-        self._take_begun(sorted(begun))
+        self._take_begun(list(begun))
 
     # -- several of them (ue_rl/engines/)
 

@@ -26,8 +26,10 @@ _TEXT_HEAD = struct.Struct("<4sII")
 _TEXT = b"TEXT"
 # Which field of the text protocol it is, and who writes it.
 ENV_INFO, RESET_OPTIONS, RESET_PARAMETERS = int(Method.ENV_INFO), int(Method.RESET_OPTIONS), 36
+FIRST_INFO, NEXT_PARAMETERS = 37, 38  # of an episode that was asked ahead
 _FIELDS = {
-    ENV_INFO: ("INFO", "engine"), RESET_OPTIONS: ("OPTIONS", "trainer"), RESET_PARAMETERS: ("SET", "trainer")
+    ENV_INFO: ("INFO", "engine"), RESET_OPTIONS: ("OPTIONS", "trainer"), RESET_PARAMETERS: ("SET", "trainer"),
+    FIRST_INFO: ("INFO", "engine"), NEXT_PARAMETERS: ("SET", "trainer"),
 }  # fmt: skip
 
 
@@ -35,7 +37,7 @@ def json_entry(method: int, row: int, value: Mapping[str, Any], longest: int) ->
     """The entry.
 
     Args:
-        method: ENV_INFO, RESET_OPTIONS or RESET_PARAMETERS. longest: bytes that the ring takes.
+        method: one of those above. longest: bytes that the ring takes.
 
     Raises:
         ConfigurationError: `value` is no JSON object, or too long.
@@ -86,7 +88,7 @@ def check_object(method: int, row: int, text: bytes, rows: int) -> tuple[int, di
     value = json_object(text)
     if value is None:
         raise MalformedMessage("not a JSON object", fault=fault, env_id=row, field=field, got=text)
-    if method == RESET_PARAMETERS:
+    if method in (RESET_PARAMETERS, NEXT_PARAMETERS):
         wrong = [name for name, number in value.items() if type(number) not in (int, float)]
         if wrong:
             raise MalformedMessage(

@@ -34,7 +34,7 @@ SERVING, CLOSED = 1, 2  # server_state
 ATTACHED, LEAVING = 1, 2  # client_state
 
 _BASE = struct.Struct("<4I B3x 3I 2Q 7Q I4x Q 3I 2B 64s 2x I 4x")
-_EXT = struct.Struct(f"<2I Q 16s 16s Q 2I Q 2I Q 4Q 4I Q 2Q 2I Q {MAX_REASON}s")
+_EXT = struct.Struct(f"<2I Q 16s 16s Q 2I Q 2I Q 4Q 4I Q 2Q 2I Q {MAX_REASON}s 2Q")
 _EXT_AT = 208
 _OTHER = struct.Struct("<4I")  # num_envs, obs_size, act_size, 0 at byte 16: the other layout with this magic
 
@@ -104,6 +104,8 @@ class Header:
     reason_pid: int = 0  # the client_pid of the session that `reason` is about
     client_since: int = 0  # seconds since 1970 at which client_pid took the segment, 0 unknown
     reason: bytes = bytes(MAX_REASON)  # why the engine ended it: UTF-8, up to the first zero
+    first_offset: int = 0  # f32 [rows, obs_size], of episodes that were asked ahead; 0: none can be (AUTORESET)
+    ahead_offset: int = 0  # u8 [rows], 1: the reset behind the end of this episode is asked ahead
 
     regions: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -169,7 +171,7 @@ class Header:
             )
         if self.ext_magic != EXT_MAGIC:  # 0, or somebody else's use of the reserved part: a plain producer
             self.ext_magic = self.image_order = self.image_role = 0
-            self.masks_offset = self.present_offset = self.mask_size = 0
+            self.masks_offset = self.present_offset = self.mask_size = self.first_offset = self.ahead_offset = 0
         if self.extended and self.ext_version != EXT_VERSION:
             raise _bad("ext_version", "a newer extension of the layout", EXT_VERSION, self.ext_version)
 
@@ -220,6 +222,8 @@ class Header:
                 layout.append(("masks_offset", n * self.mask_size, 1))
             if self.present_offset:
                 layout.append(("present_offset", n, 1))
+            if self.first_offset:
+                layout += [("first_offset", 4 * n * self.obs_size, 4), ("ahead_offset", n, 1)]
         return layout
 
     def _regions(self, total: int) -> dict[str, tuple[int, int]]:
@@ -280,6 +284,7 @@ def plan(
     ring_size: int = RING_SIZE,
     config: bytes | None = None,
     agents: bool = False,
+    ahead: bool = False,
     **given: Any,
 ) -> tuple[Header, int]:
     """The header of a new segment and the segment's size in bytes.
@@ -289,7 +294,7 @@ def plan(
         image: (height, width, channels) of one env's image.
         ring_size: bytes of each command ring, its two positions included; 0: no rings.
         config: the CONFIG line; None plans a plain segment, without our extension.
-        agents: with room for who is there.
+        agents: with room for who is there. ahead: with room for resets that are asked ahead.
         given: other fields, such as server_pid or mask_size.
 
     Raises:
@@ -301,6 +306,8 @@ def plan(
         header.image_offset = HEADER_SIZE  # for now: there are images
     if agents:
         header.present_offset = HEADER_SIZE  # the same
+    if ahead:
+        header.first_offset = HEADER_SIZE
     if config is not None:
         header.ext_magic, header.ext_version, header.config_size = EXT_MAGIC, EXT_VERSION, len(config)
     at = HEADER_SIZE

@@ -51,6 +51,7 @@ class StepMemory:
         dones, truncated, resets: uint8 [rows]. image: uint8, see Header.image_shape; None without images.
         ask, answered: uint8 [rows] and seeds: int64 [rows]; None with a plain producer.
         masks: uint8 [rows, mask_size]; None without masks. present: uint8 [rows]; None without agents.
+        first: float32 [rows, obs_size] and ahead: uint8 [rows]; None where no reset can be asked ahead.
         answered_seq: one uint64, the action_seq that the last frame (or `answered`) belongs to; None with a plain
             producer. Written before frame_seq is counted up, read after it: no barrier of its own is needed.
         s2c, c2s: the command rings, engine to trainer and back; None without them.
@@ -96,6 +97,11 @@ class StepMemory:
         self.present: NDArray[np.uint8] | None = None
         if header.present_offset:
             self.present = self._array("present", np.uint8)
+        self.first: NDArray[np.float32] | None = None
+        self.ahead: NDArray[np.uint8] | None = None
+        if header.first_offset:
+            self.first = self._array("first", np.float32, header.obs_size)
+            self.ahead = self._array("ahead", np.uint8)
         self.s2c = self._ring(view, "cmd_s2c")
         self.c2s = self._ring(view, "cmd_c2s")
 

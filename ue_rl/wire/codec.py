@@ -31,6 +31,7 @@ from ue_rl.wire.settings import check_parameter, read_known, settings_text
 
 _FORMS = {EnvType.MULTI: k.FORM_MULTI, EnvType.SINGLE: k.FORM_SINGLE, EnvType.RLBASE: k.FORM_RLBASE}
 AHEAD = re.compile(rb"(\A|\|\|)[ \t]*NEXT[ \t]*=", re.IGNORECASE)  # before a reset that is asked ahead
+_AHEAD_OF_ONE = re.compile(rb"NEXT=RESET;ENV=([0-9]{1,9})(?:;SEED=([0-9]{1,18}))?")
 _FIRST = np.zeros(1, np.intp)  # the env ids of a line of one env
 _FIRST.flags.writeable = False
 
@@ -127,33 +128,35 @@ class Codec:
         ]
         return b"||".join(rows) + b"\n"
 
-    def encode_ahead(self, resets: Resets) -> bytes:
-        """One line that asks for these resets ahead (FEATURES=AUTORESET); no env is named twice, options do not go.
+    def encode_ahead(self, following: Mapping[int, tuple[int | None, Mapping[str, float] | None]]) -> bytes:
+        """One line that asks ahead (FEATURES=AUTORESET) for these envs' resets, with these seeds and parameters.
 
         Raises:
-            as encode_resets.
+            ConfigurationError, UnsupportedByEngine: as encode_resets.
         """
-        line = self.encode_resets(resets.env_ids, resets.seeds, None, resets.parameters)
-        return line.replace(b"ACT=RESET", b"NEXT=RESET")
+        rows = [self._reset_row(env, seed, None, given) for env, (seed, given) in following.items()]
+        return b"||".join(rows).replace(b"ACT=RESET", b"NEXT=RESET") + b"\n"
 
-    def decode_ahead(self, line: bytes, batch: ActionBatch) -> list[int]:
-        """Reads a line that asks for resets ahead into `batch`, as decode_requests does, which no step may be in.
-
-        Returns:
-            the envs that it names.
+    def decode_ahead(self, line: bytes, into: dict[int, tuple[int | None, Mapping[str, float] | None]]) -> None:
+        """Reads a line for which `AHEAD` matches: env -> seed and parameters of the reset that is asked ahead.
 
         Raises:
             ProtocolError: the subclass says what is wrong.
         """
-        batch.clear()
+        usual = _AHEAD_OF_ONE.fullmatch(line)
+        if usual is not None and (env := int(usual[1])) < self.spec.num_envs:
+            into[env] = None if usual[2] is None else int(usual[2]), None
+            return
+        batch = ActionBatch.of(self.spec)
         self.decode_requests(AHEAD.sub(rb"\1ACT=", line), batch)
-        envs = [int(env) for env in np.flatnonzero(batch.command)]
-        if (batch.command == batch.STEP).any() or not envs:
+        envs = np.flatnonzero(batch.command == batch.RESET).tolist()
+        if not envs or len(envs) != np.count_nonzero(batch.command):
             raise MalformedMessage(
-                "a reset that is asked ahead has another value", fault="trainer", field="NEXT", expected="RESET",
-                got=line[:80],
-            )  # fmt: skip
-        return envs
+                "only a reset can be asked ahead", fault="trainer", field="NEXT", expected="RESET", got=line[:80]
+            )
+        for env in envs:
+            seed = int(batch.seeds[env])
+            into[env] = None if seed < 0 else seed, batch.parameters.get(env)
 
     def encode_reset_line(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None, env_id: int | None = None,
