@@ -27,8 +27,8 @@ from ue_rl.bridges.tcp.numbers import Numbers
 from ue_rl.errors import LineTooLong, NonFiniteValue, UnexpectedMessage
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
-from ue_rl.wire.codec import AHEAD
 from ue_rl.wire.calls import CALL_LIMIT, is_call
+from ue_rl.wire.codec import AHEAD
 from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.lines import LineBuffer
 from ue_rl.wire.notices import error_line

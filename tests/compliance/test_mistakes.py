@@ -25,8 +25,8 @@ ELSEWHERE = {"not-listening", "busy", "bad-agent", "shm-refused", "not-woken", "
 # Each run makes each mistake in one way, but those of test_behaviour.py; the rest is exhaustive.
 USUAL = (
     "right:takes-the-next", "right:32-bit-seeds", "right:pairs-of-seeds",
-    "right:single", "right:choices", "right:parameters", "right:pieces", "right:numbers", "right:numbered-lines",
-    "right:done-after-reset", "right:short-episodes",
+    "right:autoreset", "right:single", "right:choices", "right:parameters", "right:pieces", "right:numbers",
+    "right:numbered-lines", "right:done-after-reset", "right:short-episodes",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Resets that are asked ahead (FEATURES=AUTORESET): no step needs a second round trip, and nothing else is different."""
+"""Resets that are asked ahead (FEATURES=AUTORESET): a step needs no second round trip, and nothing else is different."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import ue_rl
-from ue_rl.spec import ActionSpec, EnvSpec
 from ue_rl.bridges import MultiEnvBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.buffers import Resets
 from ue_rl.calls.parameters import randomize
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import NonFiniteValue
+from ue_rl.spec import ActionSpec, EnvSpec
 from ue_rl.training import Curriculum
 
 N, STEPS = 5, 120

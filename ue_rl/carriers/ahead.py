@@ -26,15 +26,15 @@ class Ahead:
         asked: env -> its next episode; the engine begins it when the present one ends.
         begun: env -> the episode that it has begun. Its first observation waits to be taken in.
         standing: envs that take no step in the present request; None: nobody does.
-        kept: rows of begun episodes that no request is made for; None: there are none.
+        kept: envs that were asked for and have begun already; None: there are none.
     """
 
     def __init__(self) -> None:
         self.asked: dict[int, Next] = {}
         self.begun: dict[int, Next] = {}
         self.standing: Sequence[int] | None = None
-        self.kept: list[tuple[int, Any, Any, dict[str, Any] | None]] | None = None
-        self._asks = False  # beside those that are kept
+        self.kept: list[int] | None = None
+        self._rows: list[tuple[Any, Any, dict[str, Any] | None]] = []  # of these, where others are asked
 
     def note_ended(self, buffers: StepBuffers) -> None:
         """After an answer: where it ends an episode, the next one has begun."""
@@ -66,7 +66,7 @@ class Ahead:
         seeds, options, parameters = resets.seeds, resets.options, resets.parameters
         ready, rest = [], []
         for place, env in enumerate(resets.env_ids):
-            wanted = seeds and seeds[place], (parameters and parameters[place]) or None
+            wanted = (None if seeds is None else seeds[place], (parameters and parameters[place]) or None)
             if begun.get(env) == wanted and not (options and options[place] is not None):
                 ready.append(env)
             else:
@@ -74,12 +74,9 @@ class Ahead:
                 self.asked.pop(env, None)
         if not ready:
             return resets
-        self._asks = bool(rest)
-        # With an answer a carrier may take in all rows, those of envs too that were not asked.
-        self.kept = [
-            (env, buffers.obs[env].copy(), buffers.masks[env].copy(), buffers.infos.get(env)) if rest else (env,) * 4
-            for env in ready
-        ]  # fmt: skip
+        self.kept = ready
+        if rest:  # with their answer a carrier may take in all rows, those of envs too that were not asked
+            self._rows = [(buffers.obs[env].copy(), buffers.masks[env].copy(), buffers.infos.get(env)) for env in ready]
         if not rest:
             return None
         return replace(
@@ -89,14 +86,14 @@ class Ahead:
 
     def collect(self, buffers: StepBuffers, collect: Callable[[], None]) -> None:
         """Instead of `collect`, where `less_begun` has kept something."""
-        kept, self.kept = self.kept or [], None
-        if self._asks:
+        kept, rows, self.kept, self._rows = self.kept or [], self._rows, None, []
+        if rows:
             collect()
-        for env, obs, mask, info in kept:
-            if self._asks:
-                buffers.obs[env], buffers.masks[env] = obs, mask
-                if info is not None:
-                    buffers.infos[env] = info
+        for env, (obs, mask, info) in zip(kept, rows, strict=False):
+            buffers.obs[env], buffers.masks[env] = obs, mask
+            if info is not None:
+                buffers.infos[env] = info
+        for env in kept:
             buffers.rewards[env] = buffers.dones[env] = buffers.truncated[env] = 0  # of a reset they mean nothing
 
 

@@ -142,7 +142,7 @@ class BaseTransport(Transport):
             self._drop_begun()
         following: dict[int, Next] = {}
         for place, env in enumerate(env_ids):
-            one = seeds and seeds[place], (parameters and parameters.get(env)) or None
+            one = (None if seeds is None else seeds[place], (parameters and parameters.get(env)) or None)
             if ahead.asked.get(env) != one:
                 following[env] = one
         if following:

@@ -18,6 +18,7 @@ _SECTIONS = {
     "5": "5 (Steps and resets)",
     "5m": "5 (Steps and resets, Action masks)",
     "5d": "5 (Steps and resets, The dialects of the deployed plugin)",
+    "5a": "5 (Steps and resets, Resets asked ahead)",
     "5q": "5 (Steps and resets, Numbers of requests)",
     "6": "6 (RLBASE)",
     "7": "7 (Agents)",
@@ -140,6 +141,9 @@ MISTAKES: dict[str, Mistake] = _table(
         "Echo the number of the very request that a line answers; do not count, and keep none from one to the next."),
     ("number-not-last", "5q", "the number of the request stands in the middle of the answer",
         "Write ;SEQ=n once, at the end of the line, behind the last field of the last row."),
+    ("autoreset-wrong", "5a", "FEATURES has AUTORESET, and a reset asked ahead does not follow the end as asked",
+        "Write the first state of the next episode, begun with the SEED and SET of its NEXT row, as a line of its own "
+        "behind the last line of the answer that ends an episode; or leave AUTORESET out."),
     ("handshake-again", "3", "the handshake comes a second time",
         "Send the CONFIG line once, on the first connection alone."),
     ("env-refused", "3", "the engine does not take an env that its handshake promises",

@@ -276,6 +276,18 @@ class TextPeer(Peer):
         given = zip(envs, seeds or none, options or none, strict=True)
         return {env: [reset_row(self.spec, env, seed, told)] for env, seed, told in given}
 
+    def ask_ahead(self, seeds: Sequence[int | None]) -> None:
+        """Asks for the next reset of each env ahead of its episode's end (FEATURES=AUTORESET)."""
+        rows = [reset_row(self.spec, env, seed).replace("ACT=", "NEXT=", 1) for env, seed in enumerate(seeds)]
+        self._send(self.wires[0], plain("||".join(rows)))
+
+    def begun(self, envs: Sequence[int]) -> States:
+        """The first states of these envs, which come behind the answer that has ended their episodes; raises Wrong."""
+        began = time.perf_counter()
+        self._resets = set(envs)
+        self._collect(set(envs))
+        return States.of(self._buffers, time.perf_counter() - began)
+
     def step_rows(self, actions: NDArray[np.float32], envs: Sequence[int]) -> dict[int, list[str]]:
         """What `step` asks: env -> its rows."""
         return {env: action_rows(self.spec, self._buffers, env, actions) for env in envs}

@@ -112,7 +112,7 @@ class UnrealVecEnv(Resumable, Halves, Attributes):
         self._steps = 0
         self._started = np.zeros(n, np.int64)  # the step at which each env's episode began
         self._told: set[str] = set()
-        # Where episodes are cut off here, resets are not asked ahead: the engine would begin those of a step in two goes.
+        # Not where episodes are cut off here: the engine would begin those that end in one step in two goes.
         self._asks_ahead = max_episode_steps is None and getattr(transport, "asks_ahead", False)
         self._just_begun: list[int] = []  # envs whose next reset has not been asked ahead
         self.journal: Journal | None = None

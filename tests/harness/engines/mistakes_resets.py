@@ -228,3 +228,19 @@ def _(engine: RightEngine) -> None:
         engine.points[ask.env].done = engine.points[ask.env].truncated = False
 
     engine.act = acts
+
+
+@way("autoreset-wrong", "never", "AUTORESET is announced, and episodes wait for ACT=RESET", autoreset=True)
+def _(engine: RightEngine) -> None:
+    engine.follow = lambda answers: []
+
+
+@way("autoreset-wrong", "seed", "the seed that was sent ahead is not used", autoreset=True)
+def _(engine: RightEngine) -> None:
+    follow = engine.follow
+    engine.follow = lambda answers: [replace(ask, seed=None) for ask in follow(answers)]
+
+
+@way("autoreset-wrong", "unknown", "AUTORESET is announced, and NEXT ends the session", autoreset=True)
+def _(engine: RightEngine) -> None:
+    engine.autoreset = False

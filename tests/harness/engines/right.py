@@ -78,7 +78,7 @@ class RightEngine(LineEngine):
     Args:
         num_envs, channel, env_type: of the handshake; channel "": it does not say.
         choices: DISCRETE(4) actions, with masks, instead of two numbers. parameters: PARAMS, their calls, and INFO.
-        numbers: FEATURES=SEQ.
+        numbers: FEATURES=SEQ. autoreset: FEATURES=AUTORESET.
         seed: of the first episodes.
 
     Attributes:
@@ -96,17 +96,20 @@ class RightEngine(LineEngine):
         choices: bool = False,
         parameters: bool = False,
         numbers: bool = False,
+        autoreset: bool = False,
         seed: int = 0,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
         self.num_envs, self.channel, self.env_type = num_envs, channel, env_type
         self.choices, self.parameters, self.numbers = choices, parameters, numbers
+        self.autoreset = autoreset
         self.config = self._config()
         self.nodelay, self.said_already, self.alive = True, False, True
         self.points = [Point(seed + 7919 * env) for env in range(self.num_envs)]
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.waiting: list[socket.socket] = []
+        self.asked_ahead: dict[int, Ask] = {}
         self.greet: Callable[[socket.socket], None] = self._greet
         self.busy: Callable[[socket.socket], None] = lambda sock: self._send(sock, b"BUSY\n")
         self.refuse: Callable[[socket.socket, str], None] = self._refuse
@@ -118,6 +121,7 @@ class RightEngine(LineEngine):
         self.begin: Callable[[Ask], None] = lambda ask: self.points[ask.env].reset(ask.seed)
         self.act: Callable[[Ask], None] = self._act
         self.observe: Callable[[Ask], Answer] = self._observe
+        self.follow: Callable[[list[Answer]], list[Ask]] = self._follow
         self.call: Callable[[bytes], str] = self._call
         self.write: Callable[[Answer], str] = self._write
         self.join: Callable[[list[str]], bytes] = lambda rows: "||".join(rows).encode() + b"\n"
@@ -131,7 +135,12 @@ class RightEngine(LineEngine):
             said.append(f"ENV_COUNT={self.num_envs}")
         said += ["VERSION=1", *([f"CHANNEL={self.channel}"] if self.channel else []), "OBS_SPACE=BOX(-5:5)"]
         said.append("ACT_SPACE=DISCRETE(4)" if self.choices else "ACT_SPACE=BOX(-1:1,-2:2)")
-        features = "ERROR," + ("INFO," if self.parameters else "") + ("MASK," if self.choices else "")
+        features = (
+            ("AUTORESET," if self.autoreset else "")
+            + "ERROR,"
+            + ("INFO," if self.parameters else "")
+            + ("MASK," if self.choices else "")
+        )
         said.append(f"FEATURES={features}OPTIONS,SEED,{'SEQ,' if self.numbers else ''}TRUNC")
         return ";".join([*said, *(["PARAMS=push:1:0:2"] if self.parameters else [])])
 
@@ -169,6 +178,7 @@ class RightEngine(LineEngine):
         self._envs.clear()
         self._admin = None
         self.later.clear()
+        self.asked_ahead.clear()
         self.forget()
         if self._stop.is_set() or self._listener is None:
             for sock in self.waiting:
@@ -219,13 +229,28 @@ class RightEngine(LineEngine):
                 return
             if self._envs and own is None:
                 return  # the first connection carries no requests then
+            if self.autoreset and own is None and line[:5] == b"NEXT=":
+                self.asked_ahead.update((ask.env, ask) for ask in self._parse(line.replace(b"NEXT=", b"ACT="), own))
+                return
             answers = self.perform(self.parse(line, own))
         except Refused as refused:
             self.refuse(sock, str(refused))
             return
         rows = [self.write(answer) for answer in answers]
-        if rows:
-            self.deliver(sock, self.echo(self.join(rows), number, False))
+        lines = self.join(rows) if rows else b""
+        if following := self.follow(answers):
+            lines += self.join([self.write(answer) for answer in self.perform(following)])
+        if lines:
+            self.deliver(sock, self.echo(lines, number, False))
+
+    def _follow(self, answers: list[Answer]) -> list[Ask]:
+        """The resets that were asked ahead of the ends in these answers; a reset voids the one that was asked."""
+        following = [self.asked_ahead[a.env] for a in answers if a.done and not a.reset and a.env in self.asked_ahead]
+        for ask in [*following, *(answer.ask for answer in answers if answer.reset)]:
+            held = self.asked_ahead.get(ask.env)
+            if ask is not held or ask.seed is not None or "SET" in ask.fields:
+                self.asked_ahead.pop(ask.env, None)
+        return following
 
     def _echo(self, lines: bytes, number: bytes, call: bool) -> bytes:
         """Answers with the number of their request, where it has one; `call`: they answer a call."""

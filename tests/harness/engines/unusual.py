@@ -103,6 +103,7 @@ UNUSUAL: list[Way] = [
     made("", "parameters", "parameters and infos", parameters=True)(_same),
     made("", "numbers", "numbers of requests", numbers=True, parameters=True)(_same),
     made("", "numbered-lines", "numbers of requests, and a line for each row", numbers=True)(_one_line_each),
+    made("", "autoreset", "resets asked ahead", autoreset=True, numbers=True)(_same),
     made("", "pieces", "messages in pieces")(_pieces),
     made("", "backwards", "rows in another order")(_backwards),
     made("", "one-line-each", "a line for each row")(_one_line_each),
