@@ -1,4 +1,4 @@
-"""Resets that are asked ahead (FEATURES=AUTORESET): a step needs no second round trip, and nothing else is different."""
+"""Resets that are asked ahead (FEATURES=AUTORESET): no step needs a second round trip, and all else is as without."""
 
 from __future__ import annotations
 
