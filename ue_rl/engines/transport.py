@@ -245,6 +245,19 @@ class EnginesTransport(BaseTransport):
             if entry[0].transport is not None:
                 self._reset(*entry)
 
+    @property
+    def asks_ahead(self) -> bool:
+        """See BaseTransport.asks_ahead. Not with several engines: they are asked and read in one go."""
+        transport = self._parts[0].transport
+        return not self._several and transport is not None and transport.asks_ahead
+
+    def ask_ahead(self, env_ids: Sequence[int], seeds: Seeds = None, parameters: Params = None) -> None:
+        """See BaseTransport.ask_ahead; an engine that is away is asked for each reset."""
+        if self.asks_ahead:
+            part = self._parts[0]
+            assert part.transport is not None
+            self._surviving(part, functools.partial(part.transport.ask_ahead, env_ids, seeds, parameters))
+
     def _reset(
         self, part: EnginePart, env_ids: list[int] | None, seeds: Seeds, options: Options, parameters: Params
     ) -> None:
