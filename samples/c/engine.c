@@ -55,6 +55,7 @@ typedef struct {
     uint32_t mask_size, reason_pid;
     uint64_t client_since;
     char reason[1024];
+    uint64_t first_offset, ahead_offset;
 } Header;
 
 #define AT(field, offset) static_assert(offsetof(Header, field) == offset, #field)
@@ -68,8 +69,8 @@ AT(engine_flag, 264); AT(client_flag, 268); AT(heartbeat, 272); AT(server_state,
 AT(answered_seq, 288); AT(ask_offset, 296); AT(answered_offset, 304); AT(seeds_offset, 312); AT(config_offset, 320);
 AT(config_size, 328); AT(truncateds_at, 332); AT(image_order, 336); AT(image_role, 340); AT(server_namespace, 344);
 AT(masks_offset, 352); AT(present_offset, 360); AT(mask_size, 368); AT(reason_pid, 372); AT(client_since, 376);
-AT(reason, 384);
-static_assert(sizeof(Header) == 1408, "the header's used part");
+AT(reason, 384); AT(first_offset, 1408); AT(ahead_offset, 1416);
+static_assert(sizeof(Header) == 1424, "the header's used part");
 
 #define LOAD(word) __atomic_load_n(&(word), __ATOMIC_ACQUIRE)
 #define STORE(word, value) __atomic_store_n(&(word), value, __ATOMIC_RELEASE)
