@@ -15,7 +15,7 @@ from ue_rl.buffers import Resets
 from ue_rl.calls.parameters import randomize
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import NonFiniteValue
+from ue_rl.errors import ConfigurationError, NonFiniteValue
 from ue_rl.spec import ActionSpec, EnvSpec
 from ue_rl.training import Curriculum
 
@@ -251,6 +251,8 @@ def test_another_reset_than_was_asked_ahead_is_asked_again(opened: Any) -> None:
         ends = np.flatnonzero(transport.receive().dones).tolist()
     assert ends == list(range(N)), "the same seed"
     asked = count_asked(env)
+    with pytest.raises(ConfigurationError):
+        transport.reset([4, 0, 3], [8, 7, -9])
     transport.reset([4, 0, 3], [8, 7, 9])
     first = transport.receive().obs.copy()
     assert asked == [[3]]

@@ -75,10 +75,11 @@ class Ahead:
         if not ready:
             return resets
         self.kept = ready
-        if rest:  # with their answer a carrier may take in all rows, those of envs too that were not asked
-            self._rows = [(buffers.obs[env].copy(), buffers.masks[env].copy(), buffers.infos.get(env)) for env in ready]
+        self._rows = []
         if not rest:
             return None
+        # With their answer a carrier may take in all rows, those of envs too that were not asked.
+        self._rows = [(buffers.obs[env].copy(), buffers.masks[env].copy(), buffers.infos.get(env)) for env in ready]
         return replace(
             resets, env_ids=[resets.env_ids[place] for place in rest],
             seeds=_some(seeds, rest), options=_some(options, rest), parameters=_some(parameters, rest),

@@ -325,6 +325,7 @@ class BaseTransport(Transport):
             if left is not None:
                 self._ask_resets(left)
         except (ConfigurationError, UnsupportedByEngine):  # nothing was sent
+            self._ahead.kept = None
             self._session.on(Event.WITHDRAW)
             raise
         except BaseException as error:
