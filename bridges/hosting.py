@@ -262,6 +262,14 @@ class RecordsTicks(Protocol):
     def answered(self, outbox: StepBuffers, command: NDArray[np.uint8]) -> None:
         """Behind a tick: whatever was asked, and is not any more, has been answered."""
 
+    def began_ahead(
+        self,
+        outbox: StepBuffers,
+        envs: Sequence[int],
+        following: Sequence[tuple[int | None, Mapping[str, float] | None]],
+    ) -> None:
+        """Behind a tick: episodes that were asked ahead have begun; `following`: the seed and parameters of each."""
+
     def called(self, line: str, answer: str) -> None:
         """A request beside the steps."""
 

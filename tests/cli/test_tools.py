@@ -94,6 +94,10 @@ _LACKING = {
     "rllink --url URL --port 1": "rllink",
     "rllink --env CartPole-v1": "train",
     "arena run foraging": "arena",
+    "demos show x": "demos",
+    "tune": "tune",
+    "runs": "train",
+    "top x": "train",
     "replay x.trace": "recording",
     "trace show x.trace": "recording",
     "sessions samples.skirmish.bridge:Skirmish --tcp 0": "realtime",
@@ -105,7 +109,9 @@ def test_a_command_names_the_extra_that_it_lacks(command: str, tiny_model: Path)
     """All others work with the extra engine alone, which the tests above show, or need no engine."""
     hidden = (
         *_NOT_IN_ENGINE,
+        "minari",
         "mujoco",
+        "optuna",
         "pettingzoo",
         "onnx",
         "pydantic",

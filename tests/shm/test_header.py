@@ -222,6 +222,8 @@ def test_each_field_is_refused_by_its_name(name: str) -> None:
         header.image_width = header.image_height = header.image_channels = 1
     if name == "masks_offset":
         header.mask_size = 3
+    if name == "ahead_offset":
+        header.first_offset = header.obs_offset
     memory[:HEADER_SIZE] = header.pack()
     with pytest.raises(errors.SegmentInvalid) as caught:
         StepMemory(memory)

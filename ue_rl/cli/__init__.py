@@ -158,7 +158,8 @@ def _sentence(error: Exception, words: list[str]) -> str:
         name = "ConfigurationError" if type(error).__name__ == "WrongCommandLine" else type(error).__name__
         return f"{name}: {error}"
     if isinstance(error, ImportError):
-        return f"{error}. This command needs more than is installed: {install(error)}"
+        command = next((word for word in words if not word.startswith("-")), "")
+        return f"{error}. This command needs more than is installed: {install(error, command)}"
     what = printable(f"{type(error).__name__}: {error}".partition("\n")[0])
     return f"{what}. Nobody expected this here; {_keep(error, words)}"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,15 @@ def record_engine(bridge: BaseBridge, path: str | Path, limit: int = MOST) -> Tr
     return writer
 
 
+class _Begun(NamedTuple):
+    """An episode that was asked ahead: what it began with, and how."""
+
+    seed: int | None
+    parameters: Mapping[str, float] | None
+    info: dict[str, Any] | None
+    arrays: list[NDArray[Any]]
+
+
 class _Recorder:
     """See RecordsTicks."""
 
@@ -38,6 +48,7 @@ class _Recorder:
         self._open: NDArray[np.bool_] = np.zeros(bridge.num_envs, np.bool_)
         self._all_step = bytes([_ASKED_STEP]) * bridge.spec.num_rows
         self._whole = self._begun = False
+        self._ahead: dict[int, _Begun] = {}
 
     def asked(self, inbox: ActionBatch, command: NDArray[np.uint8]) -> None:
         """See RecordsTicks."""
@@ -52,6 +63,9 @@ class _Recorder:
         steps = np.flatnonzero(new & (per_env == _ASKED_STEP)).tolist()
         resets = np.flatnonzero(new & (per_env == _ASKED_RESET)).tolist()
         first = [env * self._spec.agents_per_env for env in resets]
+        self._settle(steps)
+        for env in resets:
+            self._ahead.pop(env, None)  # the trainer has begun it otherwise
         facts: dict[str, Any] = {}
         seeds = [int(inbox.seeds[row]) for row in first]
         facts |= {"seeds": [None if seed < 0 else seed for seed in seeds]} if max(seeds, default=-1) >= 0 else {}
@@ -63,6 +77,8 @@ class _Recorder:
     def stepped(self, inbox: ActionBatch, envs: NDArray[np.intp] | None) -> None:
         """See RecordsTicks."""
         self._session()
+        if self._ahead:
+            self._settle(range(len(self._open)) if envs is None else envs.tolist())
         if envs is None:
             self._whole = True
             self._writer.pieces += (HEAD.pack(_STEP, perf_counter() - self._writer.began), inbox.actions.tobytes())
@@ -95,6 +111,26 @@ class _Recorder:
             some, {"infos": infos} if infos else {}, *(getattr(outbox, name)[rows] for name in self._names)
         )
 
+    def began_ahead(
+        self,
+        outbox: StepBuffers,
+        envs: Sequence[int],
+        following: Sequence[tuple[int | None, Mapping[str, float] | None]],
+    ) -> None:
+        """See RecordsTicks. It is kept until a step follows: a trainer may still begin the episode otherwise."""
+        for env, (seed, parameters) in zip(envs, following, strict=True):
+            arrays = [getattr(outbox, name)[env : env + 1].copy() for name in self._names]
+            self._ahead[env] = _Begun(seed, parameters, outbox.infos.get(env), arrays)
+
+    def _settle(self, envs: Iterable[int]) -> None:
+        """These envs step: episodes of theirs that were asked ahead are recorded as any other reset."""
+        for env in [env for env in envs if env in self._ahead]:
+            begun = self._ahead.pop(env)
+            facts: dict[str, Any] = {} if begun.seed is None else {"seeds": [begun.seed]}
+            facts |= {"parameters": [dict(begun.parameters)]} if begun.parameters else {}
+            self._writer.ask((), (env,), facts, np.empty(0, np.float32))
+            self._writer.part((env,), {"infos": {env: begun.info}} if begun.info else {}, *begun.arrays)
+
     def called(self, line: str, answer: str) -> None:
         """See RecordsTicks."""
         self._session()
@@ -105,6 +141,7 @@ class _Recorder:
         """See RecordsTicks."""
         self._open[:] = False
         self._whole = self._begun = False
+        self._settle(list(self._ahead))
 
     def _session(self) -> None:
         if not self._begun:

@@ -50,7 +50,8 @@ class ReplayedGame(BaseBridge):
         self._trace, self._departed = trace, departed
         self._messages: Iterator[Message] = iter(())
         self._used = self._over = False
-        super().__init__(replace(trace.spec, shm=None))
+        # Resets that were asked ahead were recorded as any others, so the trainer asks for each.
+        super().__init__(replace(trace.spec, shm=None, features=trace.spec.features - {"AUTORESET"}))
 
     def configure(self, spec: Any) -> None:
         """See BaseBridge."""

@@ -33,6 +33,9 @@ _EXACT: dict[str, set[str]] = {
     "torch": {"device", "Size"},
     "torch._utils": {"_rebuild_tensor_v2", "_rebuild_parameter"},
     "ue_rl.saving.resuming": {"_whole"},
+    "ue_rl.envs.hybrid_box": {"HybridPart"},
+    "ue_rl.spaces.tree": {"Branch", "Leaf", "LeafKind"},
+    "ue_rl.spaces.actions": {"ActionKind", "ActionSpec"},
 }
 _SB3 = (
     "policies.BaseModel", "torch_layers.BaseFeaturesExtractor", "buffers.BaseBuffer", "noise.ActionNoise",

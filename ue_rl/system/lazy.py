@@ -39,6 +39,8 @@ _ALL_OF_IT = {
     "MujocoBridge": "mujoco",
     "PettingZooBridge": "agents",
     "UnrealParallelEnv": "agents",
+    "demos": "demos",  # commands
+    "tune": "tune",
     "grpc": "grpc",  # ue_rl.bridges.grpc, and its neighbours
     "mcp": "mcp",
     "openenv": "openenv",
