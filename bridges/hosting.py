@@ -262,6 +262,14 @@ class RecordsTicks(Protocol):
     def answered(self, outbox: StepBuffers, command: NDArray[np.uint8]) -> None:
         """Behind a tick: whatever was asked, and is not any more, has been answered."""
 
+    def begun_ahead(
+        self,
+        envs: Sequence[int],
+        following: Sequence[tuple[int | None, Mapping[str, float] | None]],
+        outbox: StepBuffers,
+    ) -> None:
+        """Behind `answered`: these envs have begun the episodes that were asked ahead, see LockStep.begin_ahead."""
+
     def called(self, line: str, answer: str) -> None:
         """A request beside the steps."""
 

@@ -295,6 +295,8 @@ class LockStep:
             else:
                 for env, (seed, _) in zip(envs, following, strict=True):
                     self._begin(env, [seed], [None])
+            if self.recorder is not None:
+                self.recorder.begun_ahead(envs, following, self.outbox)
         finally:
             self.caller = None
 

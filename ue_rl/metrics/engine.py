@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -57,6 +57,16 @@ class EngineNumbers:
             self._times.add(perf_counter() - self._at)
         if self._next is not None:
             self._next.answered(outbox, command)
+
+    def begun_ahead(
+        self,
+        envs: Sequence[int],
+        following: Sequence[tuple[int | None, Mapping[str, float] | None]],
+        outbox: StepBuffers,
+    ) -> None:
+        """See RecordsTicks."""
+        if self._next is not None:
+            self._next.begun_ahead(envs, following, outbox)
 
     def called(self, line: str, answer: str) -> None:
         """See RecordsTicks."""

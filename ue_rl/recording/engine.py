@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.recording.file import HEAD, MOST, Kind, TraceWriter, answer_arrays, rows_of
+from ue_rl.recording.file import AHEAD, HEAD, MOST, Kind, TraceWriter, answer_arrays, rows_of
 
 _STEP, _ANSWER = int(Kind.STEP), int(Kind.ANSWER)
 _ASKED_STEP, _ASKED_RESET = ActionBatch.STEP, ActionBatch.RESET
@@ -89,10 +90,24 @@ class _Recorder:
             return
         self._open[envs] = False
         rows = rows_of(envs, self._spec)
+        self._part(None if len(envs) == len(done) else envs, rows, outbox)
+
+    def begun_ahead(
+        self,
+        envs: Sequence[int],
+        following: Sequence[tuple[int | None, Mapping[str, float] | None]],
+        outbox: StepBuffers,
+    ) -> None:
+        """See RecordsTicks."""
+        seeds, parameters = ([one[at] for one in following] for at in (0, 1))
+        facts: dict[str, Any] = {AHEAD: [True] * len(envs), "seeds": seeds, "parameters": parameters}
+        self._writer.ask((), envs, facts, np.zeros((0, self._spec.act_size), np.float32))
+        self._part(envs, rows_of(envs, self._spec), outbox)
+
+    def _part(self, envs: Any, rows: NDArray[np.intp], outbox: StepBuffers) -> None:
         infos = {row: outbox.infos[row] for row in rows.tolist() if row in outbox.infos} if outbox.infos else {}
-        some = None if len(envs) == len(done) else envs
         self._writer.part(
-            some, {"infos": infos} if infos else {}, *(getattr(outbox, name)[rows] for name in self._names)
+            envs, {"infos": infos} if infos else {}, *(getattr(outbox, name)[rows] for name in self._names)
         )
 
     def called(self, line: str, answer: str) -> None:

@@ -10,7 +10,8 @@ each, little endian), then one frame of Zstandard. The first, "UTR1", holds the 
     1  all envs were asked for a step: actions, float32 of all rows
     2  all envs answered: obs, rewards, dones, truncated, and masks, present, image where the engine has them
     3  a request of another kind: bytes of JSON, envs that step, envs that are reset (u32 each), the JSON (seeds,
-       options, parameters), the ids of both (i32), actions of the envs that step
+       options, parameters; ahead: begun by the engine before they were asked), the ids of both (i32), actions of the
+       envs that step
     4  another answer: bytes of JSON, envs (u32 each; 2**32 - 1: all), the JSON (infos, lost), their ids (i32), arrays
        as in 2, of the rows of these envs
     5  to 8: a call, its answer, an error, a session that begins: bytes of JSON (u32), the JSON
@@ -52,6 +53,7 @@ with named_if_missing("a trace"):
 _log = logging.getLogger("ue_rl.recording")
 
 FORMAT, VERSION = "ue_rl trace", 1
+AHEAD = "ahead"
 MOST = 1 << 30  # bytes that a trace may take on the disk, unless somebody says otherwise
 _FIRST, _MESSAGES, _LAST = b"UTR1", b"UTRm", b"UTRz"
 _FRAME = struct.Struct("<4sIII")
