@@ -27,6 +27,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.support.models import make, vector
 from ue_rl import AutoSave
+from ue_rl.cli import cli
 from ue_rl.cli.export import export
 from ue_rl.errors import UntrustedFile
 from ue_rl.inference.export.models import load_sb3_model
@@ -37,6 +38,7 @@ from ue_rl.security.trust import load_model, load_pickle, made_here, trusting
 from ue_rl.training.config import require_origin
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
+from ue_rl.tuning.search import resumed
 
 HARMLESS = {"config of RLlib", "message of RLlib"}  # read as data, whatever they name
 GOAL = spaces.Dict({name: vector(3) for name in ("observation", "achieved_goal", "desired_goal")})
@@ -54,7 +56,8 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def hostile(folder: Path, *words: str) -> dict[str, Any]:
     script = Path(__file__).with_name("hostile.py")
-    done = subprocess.run([sys.executable, script, folder, *words], capture_output=True, text=True, check=False)
+    # -B: what Python itself writes beside a module that is imported for the first time is no fault of a file.
+    done = subprocess.run([sys.executable, "-B", script, folder, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -199,11 +202,36 @@ def test_a_run_of_a_stranger_starts_nothing(tmp_path: Path) -> None:
     require_origin(mine.path, mine.read_config(), options)
     config = theirs.read_config()
     asked = TrainOptions(engine=config["engine"])
-    with pytest.raises(UntrustedFile, match=r"not written here, and starts a program.*thiefs"):
+    with pytest.raises(UntrustedFile, match=r"not written here: it starts a program.*thiefs"):
         require_origin(theirs.path, config, asked)
     require_origin(theirs.path, config, options)  # another program was named
     with trusting():
         require_origin(theirs.path, config, asked)
+    require_origin(theirs.path, config, asked, {"engine"})
+
+
+@pytest.mark.parametrize("option", [{"callback": "ran:It"}, {"env_wrapper": "ran:It"}, {"trace": "TARGET"}])
+@pytest.mark.parametrize("seeds", [None, 2])
+def test_an_engine_of_ones_own_does_not_trust_the_rest_of_a_strangers_run(
+    option: dict[str, str], seeds: int | None, tmp_path: Path
+) -> None:
+    run, kept = RunDirectory(tmp_path / "theirs"), tmp_path / "kept"
+    run.checkpoints.mkdir(parents=True)
+    kept.write_text("mine")
+    given: dict[str, Any] = {name: value.replace("TARGET", str(kept)) for name, value in option.items()}
+    text = TrainOptions(log_dir=str(tmp_path), seeds=seeds, **given).as_yaml()
+    (run.path / ("config.yaml" if seeds is None else "seeds.yaml")).write_text(text)
+    words = ["train", "--resume", "--log-dir", str(tmp_path), "--run-id", "theirs", "--env", "CartPole-v1"]
+    done = CliRunner().invoke(cli, words)
+    assert isinstance(done.exception, UntrustedFile), done.output
+    assert kept.read_text() == "mine"
+
+
+def test_the_search_of_a_stranger_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("engine: ./thiefs {port}\n")
+    with pytest.raises(UntrustedFile, match="thiefs"):
+        resumed({}, tmp_path)
+    assert resumed({"engine": "./mine {port}"}, tmp_path).engine == "./mine {port}"
 
 
 def test_a_pickle_takes_no_more_memory_than_it_has_bytes() -> None:

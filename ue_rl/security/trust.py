@@ -36,6 +36,11 @@ def trusting(trust: bool = True) -> Iterator[None]:
         _trusted.reset(before)
 
 
+def trusts_all() -> bool:
+    """Are we within `trusting`? A process that is started to go on with the work is to be told."""
+    return _trusted.get()
+
+
 def is_trusted(path: Path) -> bool:
     """May this file run what it holds?"""
     return _trusted.get() or made_here(path)

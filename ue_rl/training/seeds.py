@@ -28,6 +28,7 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.launching.process import EngineProcess, Output, exit_words
 from ue_rl.saving.checkpoints import OVER
 from ue_rl.saving.stopping import Stopping
+from ue_rl.security.trust import trusts_all
 from ue_rl.system.durable import write_whole
 from ue_rl.training.config import signed_yaml
 from ue_rl.training.directory import RunDirectory, checked_id
@@ -179,6 +180,7 @@ class _Processes:
         words += ["--log-dir", str(self._folder), "--run-id", run.path.name, "--seed", str(seed)]
         begun = run.config.exists()
         words += ["--force"] if self._force else ["--resume"] if begun else []
+        words += ["--trust"] if trusts_all() else []
         self._tell(f"seed {seed}: {'goes on' if begun and not self._force else 'begins'}")
         output = Output(self._folder / f"seed-{seed}.log")
         output.begin(" ".join(words))
