@@ -20,7 +20,8 @@ SEARCH = "The search"
 _TRIALS = 50
 # What each trial has of its own, or has not at all.
 _NOT = {name for name, row in ROWS.items() if row.group == RAY} | {
-    "run_id", "init_from", "seeds", "jobs", "export", "keep", "save_replay_buffer", "verbose", "video_freq",
+    "run_id", "init_from", "seeds", "jobs", "trace", "trace_size", "metrics", "export", "keep", "save_replay_buffer",
+    "verbose", "video_freq",
 }  # fmt: skip
 _TITLES = [title for title in GROUPS if any(r.help and r.group == title and n not in _NOT for n, r in ROWS.items())]
 

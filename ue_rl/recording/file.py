@@ -21,6 +21,7 @@ each, little endian), then one frame of Zstandard. The first, "UTR1", holds the 
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -255,6 +256,26 @@ def frame(mark: bytes, stored: bytes, unpacked: int) -> bytes:
     """A frame as it stands in the file."""
     sizes = struct.pack("<II", len(stored), unpacked)
     return _FRAME.pack(mark, len(stored), unpacked, zlib.crc32(stored, zlib.crc32(sizes))) + stored
+
+
+def keep_before(path: Path) -> Path | None:
+    """Gives the trace `path`, of a run that goes on, another name: PATH.before-N; that name, None where there is none.
+
+    Raises:
+        ConfigurationError: it cannot be renamed.
+    """
+    if not path.exists():
+        return None
+    names = (path.with_name(f"{path.name}.before-{number}") for number in itertools.count(1))
+    kept = next(name for name in names if not name.exists())
+    try:
+        path.rename(kept)
+        older = path.with_name(f"{path.name}.1")
+        if older.exists():
+            older.rename(kept.with_name(f"{kept.name}.1"))
+    except OSError as error:
+        raise ConfigurationError("a trace cannot be written", field="trace", got=str(error)) from error
+    return kept
 
 
 class Trace:

@@ -126,7 +126,10 @@ def _prepared(
     stack.callback(transport.close)
     if o.trace is not None:
         from ue_rl.recording import RecordingTransport
+        from ue_rl.recording.file import keep_before
 
+        if goes_on and (kept := keep_before(Path(o.trace))) is not None:
+            report.said(f"trace: {o.trace}; what was recorded before is {kept}")
         transport = RecordingTransport(transport, o.trace, o.trace_size * 1_000_000)
         stack.callback(transport.close)
     # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.

@@ -42,6 +42,7 @@ RUNGS = 20  # how often the running return of a trial is compared with that of t
 _UNCHANGED, _AGAIN = "unchanged", "again"  # attributes of a trial: the options as they are; the number of one cut short
 _MOST_AGAIN = 3  # how often a trial that is killed by somebody else is begun again
 _STOPPED = (129, 130, 143)  # exit codes of a trial that got a signal
+_NOT_SEARCHED = ("seeds", "init_from", "trace", "metrics")  # also where a YAML file has them
 _PLACES = ("engine", "url", "run_id", "log_dir", "threads", "device")  # may change when a search goes on
 _SAVING = 30.0  # seconds that trials have to end when the search is stopped
 SAMPLERS = ("tpe", "random")
@@ -272,6 +273,13 @@ def check(options: TrainOptions, jobs: int) -> None:
     if options.backend != "sb3" or options.algo not in SPACES:
         cure = "train with --backend sb3, or see samples/recipes/tune.py for Ray Tune"
         raise ConfigurationError("there is no search space for it", field="backend", got=options.backend, cure=cure)
+    for name in _NOT_SEARCHED:
+        if getattr(options, name) is not None:
+            what, cure = "a search has no use for it: every trial would have the same", "leave it out"
+            raise ConfigurationError(what, field=name, got=getattr(options, name), cure=cure)
+    if options.eval_url is not None and jobs > 1:
+        what, cure = "trials side by side need engines of their own for evaluations", "leave --eval-url out"
+        raise ConfigurationError(what, field="eval_url", got=options.eval_url, cure=cure)
     if options.urls and jobs > 1:
         what = "trials side by side need engines of their own"
         cure = "give --engine COMMAND, which starts them, or --jobs 1"
