@@ -38,6 +38,7 @@ from ue_rl.security.trust import load_model, load_pickle, made_here, trusting
 from ue_rl.training.config import require_origin
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
+from ue_rl.training.run import train
 from ue_rl.tuning.search import resumed
 
 HARMLESS = {"config of RLlib", "message of RLlib"}  # read as data, whatever they name
@@ -210,8 +211,15 @@ def test_a_run_of_a_stranger_starts_nothing(tmp_path: Path) -> None:
     require_origin(theirs.path, config, asked, {"engine"})
 
 
-@pytest.mark.parametrize("option", [{"callback": "ran:It"}, {"env_wrapper": "ran:It"}, {"trace": "TARGET"}])
-@pytest.mark.parametrize("seeds", [None, 2])
+@pytest.mark.parametrize(
+    ("option", "seeds"),
+    [
+        ({"callback": "ran:It"}, None),
+        ({"callback": "ran:It"}, 2),
+        ({"env_wrapper": "ran:It"}, None),
+        ({"trace": "TARGET"}, None),
+    ],
+)
 def test_an_engine_of_ones_own_does_not_trust_the_rest_of_a_strangers_run(
     option: dict[str, str], seeds: int | None, tmp_path: Path
 ) -> None:
@@ -232,6 +240,20 @@ def test_the_search_of_a_stranger_starts_nothing(tmp_path: Path) -> None:
     with pytest.raises(UntrustedFile, match="thiefs"):
         resumed({}, tmp_path)
     assert resumed({"engine": "./mine {port}"}, tmp_path).engine == "./mine {port}"
+
+
+@pytest.mark.parametrize("name", ["run.log", "engines/engine-0.log", "checkpoints"])
+def test_a_run_with_a_link_in_it_is_not_gone_on_with(name: str, tmp_path: Path) -> None:
+    options = TrainOptions(log_dir=str(tmp_path), run_id="theirs")
+    run, kept = RunDirectory.create(tmp_path, "theirs", "", False, options), tmp_path / "kept"
+    run.lock.__exit__(None, None, None)
+    run.engines.mkdir()
+    run.checkpoints.rmdir()
+    kept.write_text("mine")
+    (run.path / name).symlink_to(kept)
+    with pytest.raises(UntrustedFile, match="go elsewhere"):
+        train(options, resume=run)
+    assert kept.read_text() == "mine"
 
 
 def test_a_pickle_takes_no_more_memory_than_it_has_bytes() -> None:

@@ -91,7 +91,7 @@ class Demonstrations:
                 raise ConfigurationError(
                     f"{self.path} was recorded in another game than the engine's: its {name} differs",
                     fault="trainer", field=name, expected=wanted, got=given,
-                    cure="give demonstrations of this game, or connect to the one that they are of",
+                    cure="give demonstrations of this game, with the --frame-stack and --env-wrapper of their recording",
                 )  # fmt: skip
         episodes = [
             Episode(

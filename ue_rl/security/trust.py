@@ -59,6 +59,18 @@ def require_trust(what: str, made: bool = False) -> None:
         raise wants_code(what)
 
 
+def refuse_links(*folders: Path) -> None:
+    """To be called before files in these folders, which may be a stranger's, are written: a link leads elsewhere.
+
+    Raises:
+        UntrustedFile: there is one, and nobody said that it is trusted.
+    """
+    for each in (path for folder in folders if folder.is_dir() for path in folder.iterdir()):
+        if each.is_symlink() and not _trusted.get():
+            what, cure = f"what would be written to {each} would go elsewhere", "delete the link, or give --trust"
+            raise UntrustedFile(what, expected="no links", got=str(each.readlink()), cure=cure)
+
+
 def load_pickle(path: Path) -> Any:
     """What a pickle holds; of unknown origin: if it is data. Raises UntrustedFile, and whatever a broken one raises."""
     data = path.read_bytes()

@@ -28,7 +28,7 @@ from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.launching.process import EngineProcess, Output, exit_words
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopping, write_to_stderr
-from ue_rl.security.trust import trusts_all
+from ue_rl.security.trust import refuse_links, trusts_all
 from ue_rl.system.durable import write_whole
 from ue_rl.training.config import read_config, require_origin, resolve, signed_yaml
 from ue_rl.training.directory import RunDirectory, checked_id
@@ -346,6 +346,7 @@ def resumed(given: dict[str, Any], folder: Path) -> TrainOptions:
             old, now = getattr(was, name), getattr(options, name)
             cure = "leave it out, or begin another search"
             raise ConfigurationError(what, field=name, expected=old, got=now, cure=cure)
+    refuse_links(folder, folder / "trials")
     require_origin(folder, before, options, {name for name, value in given.items() if value is not None})
     return options
 
