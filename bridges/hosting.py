@@ -262,13 +262,13 @@ class RecordsTicks(Protocol):
     def answered(self, outbox: StepBuffers, command: NDArray[np.uint8]) -> None:
         """Behind a tick: whatever was asked, and is not any more, has been answered."""
 
-    def began_ahead(
+    def begun_ahead(
         self,
-        outbox: StepBuffers,
         envs: Sequence[int],
         following: Sequence[tuple[int | None, Mapping[str, float] | None]],
+        outbox: StepBuffers,
     ) -> None:
-        """Behind a tick: episodes that were asked ahead have begun; `following`: the seed and parameters of each."""
+        """Behind `answered`: these envs have begun the episodes that were asked ahead, see LockStep.begin_ahead."""
 
     def called(self, line: str, answer: str) -> None:
         """A request beside the steps."""

@@ -296,7 +296,7 @@ class LockStep:
                 for env, (seed, _) in zip(envs, following, strict=True):
                     self._begin(env, [seed], [None])
             if self.recorder is not None:
-                self.recorder.began_ahead(self.outbox, envs, following)
+                self.recorder.begun_ahead(envs, following, self.outbox)
         finally:
             self.caller = None
 

@@ -20,7 +20,7 @@ import ue_rl
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.demonstrations.dataset import EPISODES, Episode, Recorder, read
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, UntrustedFile
 from ue_rl.training import RunDirectory, TrainOptions, train
 
 minari = pytest.importorskip("minari", reason="minari is not installed")
@@ -154,6 +154,28 @@ def test_no_env_is_made_and_no_pickle_is_loaded_from_a_hostile_dataset(tmp_path:
         read(tmp_path / "cut")
     assert not (tmp_path / "sprung").exists()
     assert pickle.dumps(Trap())
+
+
+@pytest.mark.parametrize("kind", ["numbers elsewhere", "a link", "a bomb", "a bomb of a recorder"])
+def test_a_hostile_file_of_numbers_is_refused_before_it_is_read(kind: str, tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py", reason="h5py, which minari needs, is not installed")
+    folder, secret, name = tmp_path / "demos", tmp_path / "secret", "episode_0/rewards"
+    secret.write_bytes(bytes(1 << 10))
+    if kind == "a bomb of a recorder":
+        recorder = Recorder(folder, SEEN, DONE)
+        np.savez_compressed(folder / EPISODES / "0.npz", rewards=np.zeros(10 << 20))
+        recorder._lock.__exit__(None, None, None)
+    else:
+        with h5py.File(written(folder, episode(3)) / "data" / "main_data.hdf5", "a") as file:
+            del file[name]
+            if kind == "a link":
+                file[name] = h5py.ExternalLink(str(secret), "/rewards")
+            elif kind == "a bomb":
+                file.create_dataset(name, (1 << 40,), np.float64, chunks=(1 << 20,), compression="gzip")
+            else:
+                file.create_dataset(name, (3,), np.float64, external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
+    with pytest.raises(UntrustedFile, match="is refused"):
+        read(folder)
 
 
 def test_demonstrations_of_another_game_are_refused(cart_pole: Path, tmp_path: Path) -> None:

@@ -201,3 +201,11 @@ def test_an_outcome_says_how_a_run_ended(tmp_path: Path, stopped: BaseException 
 def test_a_run_is_named_or_a_folder(tmp_path: Path) -> None:
     made(tmp_path, "x")
     assert run_named("x", tmp_path).path == run_named(str(tmp_path / "x"), Path("elsewhere")).path
+
+
+def test_a_folder_of_runs_is_told_from_a_run(tmp_path: Path) -> None:
+    for name in ("s/seed-0", "s/seed-1"):
+        made(tmp_path / Path(name).parent, Path(name).name)
+    with pytest.raises(ConfigurationError, match=r"is a folder of 2 runs.*seed-0.*--log-dir"):
+        run_named("s", tmp_path)
+    assert run_named("s/seed-1", tmp_path).path == tmp_path / "s" / "seed-1"

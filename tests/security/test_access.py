@@ -96,6 +96,11 @@ def test_a_run_takes_the_token(token: Path, tmp_path: Path) -> None:
             assert transport.connect().num_envs == 2
 
 
+def test_an_env_that_is_hosted_here_asks_for_the_token(token: Path, tmp_path: Path) -> None:
+    with closing(engines_of(TrainOptions(num_envs=1, token_file=str(token)), tmp_path)) as transport:
+        assert transport.connect().num_envs == 1
+
+
 def test_nobody_else_is_and_who_is_served_goes_on(token: Path, wrong: Path, caplog: pytest.LogCaptureFixture) -> None:
     with engine(token_file=token) as running, closing(ue_rl.connect(running.url, token_file=token)) as env:
         step(env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import logging
@@ -14,6 +15,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -27,6 +29,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.support.models import make, vector
 from ue_rl import AutoSave
+from ue_rl.cli import cli
 from ue_rl.cli.export import export
 from ue_rl.errors import UntrustedFile
 from ue_rl.inference.export.models import load_sb3_model
@@ -37,6 +40,8 @@ from ue_rl.security.trust import load_model, load_pickle, made_here, trusting
 from ue_rl.training.config import require_origin
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
+from ue_rl.training.run import train
+from ue_rl.tuning.search import resumed
 
 HARMLESS = {"config of RLlib", "message of RLlib"}  # read as data, whatever they name
 GOAL = spaces.Dict({name: vector(3) for name in ("observation", "achieved_goal", "desired_goal")})
@@ -54,7 +59,8 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def hostile(folder: Path, *words: str) -> dict[str, Any]:
     script = Path(__file__).with_name("hostile.py")
-    done = subprocess.run([sys.executable, script, folder, *words], capture_output=True, text=True, check=False)
+    # -B: what Python itself writes beside a module that is imported for the first time is no fault of a file.
+    done = subprocess.run([sys.executable, "-B", script, folder, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -135,6 +141,25 @@ def test_a_function_or_a_class_of_ones_own_is_named_and_loads_where_it_is_truste
         load_sb3_model(tmp_path / "schedule.zip")
 
 
+def test_schedules_that_older_versions_saved_as_functions_are_defaults(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(PPO, vector(3), clip_range=0.1).save(tmp_path / "new.zip")
+    code = base64.b64encode(cloudpickle.dumps(lambda _: os.getpid())).decode()
+    with zipfile.ZipFile(tmp_path / "new.zip") as new, zipfile.ZipFile(tmp_path / "old.zip", "w") as old:
+        for name in new.namelist():
+            content = new.read(name)
+            if name == "data":
+                data = json.loads(content)
+                data |= dict.fromkeys(("clip_range", "lr_schedule"), {":type:": "function", ":serialized:": code})
+                content = json.dumps(data).encode()
+            old.writestr(name, content)
+    model = load_model(PPO, tmp_path / "old.zip", device="cpu")
+    assert model.clip_range(1.0) == 0.2
+    assert model.lr_schedule(1.0) == model.learning_rate
+    assert "clip_range is a function, which is not run: it is 0.2, the default" in caplog.text
+
+
 def run_of_ones_own(folder: Path) -> Path:
     """A run whose model has a class that no table has; its checkpoint."""
     model = make(PPO, policy_kwargs={"features_extractor_class": Mine}, n_steps=8, batch_size=8)
@@ -199,11 +224,57 @@ def test_a_run_of_a_stranger_starts_nothing(tmp_path: Path) -> None:
     require_origin(mine.path, mine.read_config(), options)
     config = theirs.read_config()
     asked = TrainOptions(engine=config["engine"])
-    with pytest.raises(UntrustedFile, match=r"not written here, and starts a program.*thiefs"):
+    with pytest.raises(UntrustedFile, match=r"not written here: it starts a program.*thiefs"):
         require_origin(theirs.path, config, asked)
     require_origin(theirs.path, config, options)  # another program was named
     with trusting():
         require_origin(theirs.path, config, asked)
+    require_origin(theirs.path, config, asked, {"engine"})
+
+
+@pytest.mark.parametrize(
+    ("option", "seeds"),
+    [
+        ({"callback": "ran:It"}, None),
+        ({"callback": "ran:It"}, 2),
+        ({"env_wrapper": "ran:It"}, None),
+        ({"trace": "TARGET"}, None),
+    ],
+)
+def test_an_engine_of_ones_own_does_not_trust_the_rest_of_a_strangers_run(
+    option: dict[str, str], seeds: int | None, tmp_path: Path
+) -> None:
+    run, kept = RunDirectory(tmp_path / "theirs"), tmp_path / "kept"
+    run.checkpoints.mkdir(parents=True)
+    kept.write_text("mine")
+    given: dict[str, Any] = {name: value.replace("TARGET", str(kept)) for name, value in option.items()}
+    text = TrainOptions(log_dir=str(tmp_path), seeds=seeds, **given).as_yaml()
+    (run.path / ("config.yaml" if seeds is None else "seeds.yaml")).write_text(text)
+    words = ["train", "--resume", "--log-dir", str(tmp_path), "--run-id", "theirs", "--env", "CartPole-v1"]
+    done = CliRunner().invoke(cli, words)
+    assert isinstance(done.exception, UntrustedFile), done.output
+    assert kept.read_text() == "mine"
+
+
+def test_the_search_of_a_stranger_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("engine: ./thiefs {port}\n")
+    with pytest.raises(UntrustedFile, match="thiefs"):
+        resumed({}, tmp_path)
+    assert resumed({"engine": "./mine {port}"}, tmp_path).engine == "./mine {port}"
+
+
+@pytest.mark.parametrize("name", ["run.log", "engines/engine-0.log", "checkpoints"])
+def test_a_run_with_a_link_in_it_is_not_gone_on_with(name: str, tmp_path: Path) -> None:
+    options = TrainOptions(log_dir=str(tmp_path), run_id="theirs")
+    run, kept = RunDirectory.create(tmp_path, "theirs", "", False, options), tmp_path / "kept"
+    run.lock.__exit__(None, None, None)
+    run.engines.mkdir()
+    run.checkpoints.rmdir()
+    kept.write_text("mine")
+    (run.path / name).symlink_to(kept)
+    with pytest.raises(UntrustedFile, match="go elsewhere"):
+        train(options, resume=run)
+    assert kept.read_text() == "mine"
 
 
 def test_a_pickle_takes_no_more_memory_than_it_has_bytes() -> None:

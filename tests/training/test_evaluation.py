@@ -270,6 +270,24 @@ def test_films_of_a_running_engine(tmp_path: Path, serve: Callable[..., str]) ->
     assert caught.value.field == "video_freq"
 
 
+def test_a_run_that_goes_on_keeps_the_trace_of_before(tmp_path: Path, serve: Callable[..., str]) -> None:
+    """Also where the settings of the run's config.yaml alone say that there is one."""
+    trace, url = tmp_path / "a.trace", serve(Near)
+    path = run(tmp_path, "a", timesteps=64, url=url, trace=str(trace)).run.path
+    before = trace.read_bytes()
+    trace.with_name("a.trace.1").write_bytes(b"older")
+    report = Said()
+    train(
+        resolve({"timesteps": 128}, None, base=RunDirectory(path).read_config()),
+        resume=RunDirectory(path),
+        report=report,
+    )
+    assert (tmp_path / "a.trace.before-1").read_bytes() == before
+    assert (tmp_path / "a.trace.before-1.1").read_bytes() == b"older"
+    assert trace.read_bytes() != before
+    assert any("a.trace.before-1" in text for text in report.texts)
+
+
 @pytest.mark.parametrize(
     ("options", "field"),
     [
@@ -280,7 +298,10 @@ def test_films_of_a_running_engine(tmp_path: Path, serve: Callable[..., str]) ->
         ({"url": "a", "eval_url": "b", "eval_freq": 9, "group": "red"}, "eval_freq"),
         ({"video_freq": 9, "overlap": True}, "video_freq"),
         ({"jobs": 2}, "jobs"),
-        ({"seeds": 2, "url": "a"}, "seeds"),
+        ({"seeds": 2, "url": "a"}, "url"),
+        ({"seeds": 2, "eval_url": "a", "eval_freq": 9}, "eval_url"),
+        ({"seeds": 2, "trace": "a.trace"}, "trace"),
+        ({"seeds": 2, "metrics": "9090"}, "metrics"),
         ({"stop_at_return": float("nan")}, "stop_at_return"),
         ({"normalize": {"norm_rewards": True}}, "normalize.norm_rewards"),
         ({"callback": "no dots"}, "callback"),

@@ -183,6 +183,13 @@ def test_what_cannot_be_searched_is_refused() -> None:
     check(running, 1)
     with pytest.raises(ConfigurationError, match="jobs"):
         check(running, 2)
+    for given in ({"seeds": 2}, {"trace": "a"}, {"metrics": "0"}, {"init_from": "a"}):
+        with pytest.raises(ConfigurationError, match=next(iter(given))):
+            check(resolve(given, None), 1)
+    evaluated = resolve({"eval_freq": 9, "eval_url": "a"}, None)
+    check(evaluated, 1)
+    with pytest.raises(ConfigurationError, match="eval_url"):
+        check(evaluated, 2)
 
 
 @pytest.mark.learning

@@ -142,7 +142,8 @@ class BaseTransport(Transport):
             self._drop_begun()
         following: dict[int, Next] = {}
         for place, env in enumerate(env_ids):
-            one = (None if seeds is None else seeds[place], (parameters and parameters.get(env)) or None)
+            given = None if parameters is None else parameters.get(env)
+            one: Next = (None if seeds is None else seeds[place], given or None)
             if ahead.asked.get(env) != one:
                 following[env] = one
         if following:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option, two_columns
+from ue_rl.errors import printable
 
 
 @click.group(short_help="Record and show demonstrations.")
@@ -41,7 +42,7 @@ def show(folder: str, gif: Path | None) -> None:
         ("actions", str(found.action_space)),
         *((name, str(found.about[name])) for name in ("dataset_id", "algorithm_name", "author") if name in found.about),
     ):
-        table.add_row(name, value)
+        table.add_row(name, printable(value, lines=True))
     console().print(table)
     if gif is not None:
         _film(found, gif)

@@ -102,7 +102,9 @@ def play(
     if path is not None and options is not None:
         started = asked or TrainOptions()  # an engine that runs already starts nothing
         require_origin(
-            path if path.is_dir() else path.parent, trained, replace(started, env_wrapper=options.env_wrapper)
+            path if path.is_dir() else path.parent,
+            trained,
+            replace(started, env_wrapper=options.env_wrapper, callback=None, trace=None),  # neither is used here
         )
     if asked is not None:
         words = command_of(asked, filmed=gif is not None)

@@ -33,7 +33,8 @@ def report(run: Path, output: Path, trace: Path | None, trace_size: int, models:
     Look through it before you send it: logs and configs hold paths, addresses, and what the game has written.
     """
     if not (run / "config.yaml").is_file():
-        raise WrongCommandLine("not a run's folder", field="run", expected="config.yaml in it", got=str(run))
+        cure = "of a folder of several runs, such as a search, name one of those in it"
+        raise WrongCommandLine("not a run's folder", field="run", expected="config.yaml in it", got=str(run), cure=cure)
     from ue_rl.doctor import diagnose
 
     trace = trace or _trace_of(run)

@@ -34,7 +34,8 @@ def trace(what: str, file: Path, messages: int, skip: int) -> None:
     table = two_columns(str(file))
     spec = found.spec
     table.add_row("engine", f"{spec.num_envs} envs, {spec.obs_size} -> {spec.act_size} numbers, {spec.env_type.value}")
-    table.add_row("recorded", f"{found.header['began']}, on the {found.header['side']}'s side, {seconds:.1f} s")
+    where = f"{found.header['began']}, on the {found.header['side']}'s side, {seconds:.1f} s"
+    table.add_row("recorded", printable(where))
     table.add_row("versions", printable(", ".join(f"{name} {text}" for name, text in found.header["versions"].items())))
     table.add_row("messages", ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none")
     table.add_row("beginning", "whole" if found.begins else "dropped: more was recorded than the trace could take")

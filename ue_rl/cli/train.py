@@ -158,13 +158,14 @@ def train(
             raise ConfigurationError("--resume and --force exclude each other", cure=cure)
         read_flags(given, url, port, settings)
         options, run = resolve(given, config, resumed=resume), None
+        named = {name for name, value in given.items() if value is not None}
+        named |= set() if config is None else set(read_config(config))
     group = group_of(options) if resume else None
     if group is not None:
         before = read_config(group / SEEDS)
         options = resolve(given, config, base=before)
-        options.run_id = group.name
-        if given["engine"] is None and given["env"] is None:
-            require_origin(group, before, options)
+        options.log_dir, options.run_id = str(group.parent), group.name
+        require_origin(group, before, options, named)
     use_json() if log_format == "json" else use_text()
     if options.seeds is not None:
         _train_seeds(options, resume, force)
@@ -173,8 +174,7 @@ def train(
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
         before = run.read_config()
         options = resolve(given, config, base=before)
-        if given["engine"] is None and given["env"] is None:
-            require_origin(run.path, before, options)
+        require_origin(run.path, before, options, named)
     outcome = run_training(options, resume=run, force=force, report=_report(ui))
     summary(outcome)
     if outcome.stopped_by is not None:

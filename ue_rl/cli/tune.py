@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ue_rl.cli import completion
-from ue_rl.cli.common import GroupedCommand, GroupedOption, command_line, flags, lasting_console
+from ue_rl.cli.common import GroupedCommand, GroupedOption, command_line, flags, lasting_console, trust_option
 from ue_rl.cli.train import flags_of_the_table, read_flags, use_text
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.config import resolve
@@ -20,7 +20,8 @@ SEARCH = "The search"
 _TRIALS = 50
 # What each trial has of its own, or has not at all.
 _NOT = {name for name, row in ROWS.items() if row.group == RAY} | {
-    "run_id", "init_from", "seeds", "jobs", "export", "keep", "save_replay_buffer", "verbose", "video_freq",
+    "run_id", "init_from", "seeds", "jobs", "trace", "trace_size", "metrics", "export", "keep", "save_replay_buffer",
+    "verbose", "video_freq",
 }  # fmt: skip
 _TITLES = [title for title in GROUPS if any(r.help and r.group == title and n not in _NOT for n, r in ROWS.items())]
 
@@ -54,6 +55,7 @@ def _option(*names: str, **more: Any) -> Callable[[Any], Any]:
 @_option("--run-id", metavar="NAME", help="The name of its folder.  [default: such as tune-ppo-CartPole-v1-1]")
 @_option("--resume", is_flag=True, help="Go on with the search --run-id, or with the newest one.")
 @_option("--force", is_flag=True, help="Delete the search of this name, and begin anew.")
+@trust_option(cls=GroupedOption, group=SEARCH)
 @flags(*flags_of_the_table(_NOT))
 def tune(
     n_trials: int | None,

@@ -27,9 +27,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.demonstrations.trees import each, fits, joined, leaves, moved, rebuilt
-from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.errors import ConfigurationError, UeRlError, UntrustedFile
 from ue_rl.saving.lock import LOCK, RunLock
-from ue_rl.system.durable import HALF, sync_folder, write_whole
+from ue_rl.security.archives import MOST_TIMES, SMALL, check_zip
+from ue_rl.system.durable import HALF, amount, sync_folder, write_whole
 from ue_rl.system.lazy import named_if_missing
 
 DATA, EPISODES, ABOUT = "data", "episodes", "recording.json"
@@ -91,7 +92,7 @@ class Demonstrations:
                 raise ConfigurationError(
                     f"{self.path} was recorded in another game than the engine's: its {name} differs",
                     fault="trainer", field=name, expected=wanted, got=given,
-                    cure="give demonstrations of this game, or connect to the one that they are of",
+                    cure="give demonstrations of this game, and the --frame-stack and --env-wrapper that they have",
                 )  # fmt: skip
         episodes = [
             Episode(
@@ -222,6 +223,8 @@ def read(folder: Path | str, field: str = "demos") -> Demonstrations:
                     raise _unreadable(path, field, "a recording that was cut off before its first episode ended")
                 try:
                     finish(path)
+                except UeRlError:
+                    raise
                 except (OSError, ValueError, LookupError, BadZipFile) as error:  # not what a recorder writes
                     raise _unreadable(path, field, f"{type(error).__name__}: {error}") from error
     data = path / DATA if (path / DATA).is_dir() else path
@@ -232,6 +235,8 @@ def read(folder: Path | str, field: str = "demos") -> Demonstrations:
         for name in ("observation_space", "action_space"):
             if not isinstance(about.get(name), str):  # Minari would make the env that the file names, to ask it
                 raise ValueError(f"its metadata names no {name}")
+        for part in data.glob("*.hdf5"):
+            _check_hdf5(part)
         with named_if_missing(f"a dataset in the format {about.get('data_format')}"):
             storage = _minari("dataset.minari_storage").MinariStorage.read(data)
         seen_in, acted_in = storage.observation_space, storage.action_space
@@ -248,6 +253,39 @@ def read(folder: Path | str, field: str = "demos") -> Demonstrations:
     if not episodes:
         raise _unreadable(path, field, "a dataset without an episode")
     return Demonstrations(path, seen_in, acted_in, episodes, about)
+
+
+def _check_hdf5(path: Path) -> None:
+    """Looks at a file of HDF5 before anything of it is read.
+
+    Raises:
+        UntrustedFile: it would read another file, or would unpack into far more than it is.
+    """
+    h5py = import_module("h5py")
+    unpacked, waiting = 0, []
+
+    def refuse(what: str, name: str) -> UntrustedFile:
+        return UntrustedFile(
+            f"{path} is refused: {what}", got=name, cure="no recorder writes this: take it for an attack"
+        )
+
+    with h5py.File(path) as file:
+        waiting.append(file)
+        while waiting:
+            group = waiting.pop()
+            for name in group:
+                if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                    raise refuse("a link in it", f"{group.name}/{name}")
+                one = group[name]
+                if isinstance(one, h5py.Group):
+                    waiting.append(one)
+                elif isinstance(one, h5py.Dataset):
+                    if one.external or one.is_virtual:
+                        raise refuse("its numbers are in another file", one.name)
+                    unpacked += one.nbytes
+    size = path.stat().st_size
+    if unpacked > max(MOST_TIMES * size, SMALL):
+        raise refuse("it would unpack into far more than it is", f"{amount(unpacked)} from {amount(size)}")
 
 
 def _unreadable(path: Path, field: str, got: str) -> ConfigurationError:
@@ -275,6 +313,8 @@ def _check(episode: Episode, of: tuple[spaces.Space[Any], spaces.Space[Any]], pa
 
 def _columns(path: Path, seen_in: Any, acted_in: Any) -> dict[str, Any]:
     """A recorded episode as Minari's EpisodeBuffer has it."""
+    with path.open("rb") as packed:
+        check_zip(packed, path.name)
     with np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     columns = {

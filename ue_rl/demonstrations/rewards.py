@@ -118,6 +118,7 @@ class Gail(LearntRewards):
         theirs = torch.cat([self._flat(self._normal(self._seen)), self._acted], 1)
         centre, spread = theirs.mean(0), theirs.std(0) + 1e-3
         mine, theirs = (mine - centre) / spread, (theirs - centre) / spread
+        loss = torch.zeros(())
         for _ in range(self._updates):
             true, made = (
                 self._judge(rows[torch.randint(len(rows), (self._batch,), device=rows.device)])

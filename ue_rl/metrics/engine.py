@@ -58,15 +58,15 @@ class EngineNumbers:
         if self._next is not None:
             self._next.answered(outbox, command)
 
-    def began_ahead(
+    def begun_ahead(
         self,
-        outbox: StepBuffers,
         envs: Sequence[int],
         following: Sequence[tuple[int | None, Mapping[str, float] | None]],
+        outbox: StepBuffers,
     ) -> None:
         """See RecordsTicks."""
         if self._next is not None:
-            self._next.began_ahead(outbox, envs, following)
+            self._next.begun_ahead(envs, following, outbox)
 
     def called(self, line: str, answer: str) -> None:
         """See RecordsTicks."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.recording.file import HEAD, MOST, Kind, TraceWriter, answer_arrays, rows_of
+from ue_rl.recording.file import AHEAD, HEAD, MOST, Kind, TraceWriter, answer_arrays, rows_of
 
 _STEP, _ANSWER = int(Kind.STEP), int(Kind.ANSWER)
 _ASKED_STEP, _ASKED_RESET = ActionBatch.STEP, ActionBatch.RESET
@@ -30,15 +30,6 @@ def record_engine(bridge: BaseBridge, path: str | Path, limit: int = MOST) -> Tr
     return writer
 
 
-class _Begun(NamedTuple):
-    """An episode that was asked ahead: what it began with, and how."""
-
-    seed: int | None
-    parameters: Mapping[str, float] | None
-    info: dict[str, Any] | None
-    arrays: list[NDArray[Any]]
-
-
 class _Recorder:
     """See RecordsTicks."""
 
@@ -48,7 +39,6 @@ class _Recorder:
         self._open: NDArray[np.bool_] = np.zeros(bridge.num_envs, np.bool_)
         self._all_step = bytes([_ASKED_STEP]) * bridge.spec.num_rows
         self._whole = self._begun = False
-        self._ahead: dict[int, _Begun] = {}
 
     def asked(self, inbox: ActionBatch, command: NDArray[np.uint8]) -> None:
         """See RecordsTicks."""
@@ -63,9 +53,6 @@ class _Recorder:
         steps = np.flatnonzero(new & (per_env == _ASKED_STEP)).tolist()
         resets = np.flatnonzero(new & (per_env == _ASKED_RESET)).tolist()
         first = [env * self._spec.agents_per_env for env in resets]
-        self._settle(steps)
-        for env in resets:
-            self._ahead.pop(env, None)  # the trainer has begun it otherwise
         facts: dict[str, Any] = {}
         seeds = [int(inbox.seeds[row]) for row in first]
         facts |= {"seeds": [None if seed < 0 else seed for seed in seeds]} if max(seeds, default=-1) >= 0 else {}
@@ -77,8 +64,6 @@ class _Recorder:
     def stepped(self, inbox: ActionBatch, envs: NDArray[np.intp] | None) -> None:
         """See RecordsTicks."""
         self._session()
-        if self._ahead:
-            self._settle(range(len(self._open)) if envs is None else envs.tolist())
         if envs is None:
             self._whole = True
             self._writer.pieces += (HEAD.pack(_STEP, perf_counter() - self._writer.began), inbox.actions.tobytes())
@@ -105,31 +90,25 @@ class _Recorder:
             return
         self._open[envs] = False
         rows = rows_of(envs, self._spec)
-        infos = {row: outbox.infos[row] for row in rows.tolist() if row in outbox.infos} if outbox.infos else {}
-        some = None if len(envs) == len(done) else envs
-        self._writer.part(
-            some, {"infos": infos} if infos else {}, *(getattr(outbox, name)[rows] for name in self._names)
-        )
+        self._part(None if len(envs) == len(done) else envs, rows, outbox)
 
-    def began_ahead(
+    def begun_ahead(
         self,
-        outbox: StepBuffers,
         envs: Sequence[int],
         following: Sequence[tuple[int | None, Mapping[str, float] | None]],
+        outbox: StepBuffers,
     ) -> None:
-        """See RecordsTicks. It is kept until a step follows: a trainer may still begin the episode otherwise."""
-        for env, (seed, parameters) in zip(envs, following, strict=True):
-            arrays = [getattr(outbox, name)[env : env + 1].copy() for name in self._names]
-            self._ahead[env] = _Begun(seed, parameters, outbox.infos.get(env), arrays)
+        """See RecordsTicks."""
+        seeds, parameters = ([one[at] for one in following] for at in (0, 1))
+        facts: dict[str, Any] = {AHEAD: [True] * len(envs), "seeds": seeds, "parameters": parameters}
+        self._writer.ask((), envs, facts, np.zeros((0, self._spec.act_size), np.float32))
+        self._part(envs, rows_of(envs, self._spec), outbox)
 
-    def _settle(self, envs: Iterable[int]) -> None:
-        """These envs step: episodes of theirs that were asked ahead are recorded as any other reset."""
-        for env in [env for env in envs if env in self._ahead]:
-            begun = self._ahead.pop(env)
-            facts: dict[str, Any] = {} if begun.seed is None else {"seeds": [begun.seed]}
-            facts |= {"parameters": [dict(begun.parameters)]} if begun.parameters else {}
-            self._writer.ask((), (env,), facts, np.empty(0, np.float32))
-            self._writer.part((env,), {"infos": {env: begun.info}} if begun.info else {}, *begun.arrays)
+    def _part(self, envs: Any, rows: NDArray[np.intp], outbox: StepBuffers) -> None:
+        infos = {row: outbox.infos[row] for row in rows.tolist() if row in outbox.infos} if outbox.infos else {}
+        self._writer.part(
+            envs, {"infos": infos} if infos else {}, *(getattr(outbox, name)[rows] for name in self._names)
+        )
 
     def called(self, line: str, answer: str) -> None:
         """See RecordsTicks."""
@@ -141,7 +120,6 @@ class _Recorder:
         """See RecordsTicks."""
         self._open[:] = False
         self._whole = self._begun = False
-        self._settle(list(self._ahead))
 
     def _session(self) -> None:
         if not self._begun:

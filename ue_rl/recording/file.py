@@ -10,7 +10,8 @@ each, little endian), then one frame of Zstandard. The first, "UTR1", holds the 
     1  all envs were asked for a step: actions, float32 of all rows
     2  all envs answered: obs, rewards, dones, truncated, and masks, present, image where the engine has them
     3  a request of another kind: bytes of JSON, envs that step, envs that are reset (u32 each), the JSON (seeds,
-       options, parameters), the ids of both (i32), actions of the envs that step
+       options, parameters; ahead: begun by the engine before they were asked), the ids of both (i32), actions of the
+       envs that step
     4  another answer: bytes of JSON, envs (u32 each; 2**32 - 1: all), the JSON (infos, lost), their ids (i32), arrays
        as in 2, of the rows of these envs
     5  to 8: a call, its answer, an error, a session that begins: bytes of JSON (u32), the JSON
@@ -20,6 +21,7 @@ each, little endian), then one frame of Zstandard. The first, "UTR1", holds the 
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -52,6 +54,7 @@ with named_if_missing("a trace"):
 _log = logging.getLogger("ue_rl.recording")
 
 FORMAT, VERSION = "ue_rl trace", 1
+AHEAD = "ahead"
 MOST = 1 << 30  # bytes that a trace may take on the disk, unless somebody says otherwise
 _FIRST, _MESSAGES, _LAST = b"UTR1", b"UTRm", b"UTRz"
 _FRAME = struct.Struct("<4sIII")
@@ -253,6 +256,26 @@ def frame(mark: bytes, stored: bytes, unpacked: int) -> bytes:
     """A frame as it stands in the file."""
     sizes = struct.pack("<II", len(stored), unpacked)
     return _FRAME.pack(mark, len(stored), unpacked, zlib.crc32(stored, zlib.crc32(sizes))) + stored
+
+
+def keep_before(path: Path) -> Path | None:
+    """Gives the trace `path`, of a run that goes on, another name: PATH.before-N; that name, None where there is none.
+
+    Raises:
+        ConfigurationError: it cannot be renamed.
+    """
+    if not path.exists():
+        return None
+    names = (path.with_name(f"{path.name}.before-{number}") for number in itertools.count(1))
+    kept = next(name for name in names if not name.exists())
+    try:
+        path.rename(kept)
+        older = path.with_name(f"{path.name}.1")
+        if older.exists():
+            older.rename(kept.with_name(f"{kept.name}.1"))
+    except OSError as error:
+        raise ConfigurationError("a trace cannot be written", field="trace", got=str(error)) from error
+    return kept
 
 
 class Trace:

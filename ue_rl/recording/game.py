@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.game import EnvIds, Told
 from ue_rl.errors import ReplayInvalid, printable
-from ue_rl.recording.file import Kind, Message, Trace
+from ue_rl.recording.file import AHEAD, Kind, Message, Trace
 
 _AHEAD = 100_000  # requests of an env that may be recorded before the next one of another
 
@@ -50,7 +50,7 @@ class ReplayedGame(BaseBridge):
         self._trace, self._departed = trace, departed
         self._messages: Iterator[Message] = iter(())
         self._used = self._over = False
-        # Resets that were asked ahead were recorded as any others, so the trainer asks for each.
+        # Whoever plays asks for each reset: what follows one that was begun ahead says whether it was taken.
         super().__init__(replace(trace.spec, shm=None, features=trace.spec.features - {"AUTORESET"}))
 
     def configure(self, spec: Any) -> None:
@@ -67,7 +67,9 @@ class ReplayedGame(BaseBridge):
     def begin_in(self, envs: EnvIds, seeds: Told, options: Told) -> None:
         """See Game."""
         for env, seed, given in zip(envs.tolist(), seeds, options, strict=True):
-            event = self._next(env, "a reset")
+            event, waiting = self._next(env, "a reset"), self._waiting[env]
+            if event.told.get(AHEAD) and self._read_for(env) and waiting[0].action is None:
+                event = waiting.popleft()  # it was reset otherwise
             if event.action is not None:
                 raise self._differs(env, "ACT", "a step", "a reset")
             told = {"seed": seed, "options": given or None, "parameters": self._set.pop(env, None) or None}
@@ -136,9 +138,13 @@ class ReplayedGame(BaseBridge):
     def _next(self, env: int, asked: str) -> _Event:
         self._used = True
         waiting = self._waiting[env]
-        if not waiting and not self._read(lambda: bool(waiting)):
+        if not self._read_for(env):
             raise self._differs(env, "ACT", "nothing: the recording ends here", asked)
         return waiting.popleft()
+
+    def _read_for(self, env: int) -> bool:
+        """Reads on until something of this env waits; whether it does."""
+        return bool(self._waiting[env]) or self._read(lambda: bool(self._waiting[env]))
 
     def _read(self, enough: Callable[[], bool]) -> bool:
         """Reads on in this session until there is enough; whether there is."""
@@ -163,7 +169,7 @@ class ReplayedGame(BaseBridge):
         agents, actions, facts = self.spec.agents_per_env, message.arrays["actions"], message.facts
         for at, env in enumerate(range(self.spec.num_envs) if message.envs is None else message.envs.tolist()):
             self._open[env] = actions[at * agents : (at + 1) * agents], {}
-        names = {"seeds": "seed", "options": "options", "parameters": "parameters"}
+        names = {"seeds": "seed", "options": "options", "parameters": "parameters", AHEAD: AHEAD}
         for at, env in enumerate(facts.get("resets", ())):
             self._open[int(env)] = None, {one: facts[many][at] for many, one in names.items() if facts.get(many)}
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.errors import CommandFailed, UeRlError
+from ue_rl.errors import CommandFailed, UeRlError, UnexpectedMessage
 from ue_rl.recording.file import HEAD, MOST, Kind, TraceWriter, answer_arrays, rows_of
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Draw, Options, Params, Seeds, Transport, owns_transport
@@ -61,7 +61,7 @@ class RecordingTransport(Transport):
         return self._draw
 
     @draw_parameters.setter
-    def draw_parameters(self, draw: Draw | None) -> None:
+    def draw_parameters(self, draw: Draw | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._draw = draw
         self.transport.draw_parameters = None if draw is None else self._noting(draw)
 
@@ -190,6 +190,8 @@ class RecordingTransport(Transport):
         return answer
 
     def _failed(self, during: str, error: BaseException) -> None:
+        if isinstance(error, UnexpectedMessage) and error.fault == "caller":
+            return  # a reset takes what may be under way, and as a rule nothing is: no message at all
         if "writer" in vars(self):
             said = error.plain() if isinstance(error, UeRlError) else str(error)
             self.writer.add(Kind.ERROR, {"during": during, "error": type(error).__name__, "message": said})

@@ -46,11 +46,16 @@ def listed(folder: Path) -> list[Listed]:
         if (path / "config.yaml").is_file() and (path / "checkpoints").is_dir():
             found.append(listed_run(RunDirectory(path)))
         else:
-            inner = [each for pattern in _GROUPED for each in path.glob(pattern)]
+            inner = runs_in(path)
             if inner:
                 at = max(each.stat().st_mtime for each in inner)
                 found.append(Listed(path, None, "", 0, None, at, len(inner)))
     return sorted(found, key=lambda each: each.at)
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The config.yaml of each run in a folder of runs; [] of any other."""
+    return sorted(each for pattern in _GROUPED for each in folder.glob(pattern))
 
 
 def listed_run(run: RunDirectory) -> Listed:
@@ -102,6 +107,12 @@ def run_named(name: str, log_dir: Path) -> RunDirectory:
     for path in (log_dir / name, Path(name)):
         if path.is_dir():
             run = RunDirectory(path)
+            inner = [] if run.config.exists() else runs_in(path)
+            if inner:
+                what = f"{path} is a folder of {len(inner)} runs"
+                first = inner[0].parent
+                cure = f"name one of them, such as {first}; ue-rl runs --log-dir {first.parent} lists them"
+                raise ConfigurationError(what, field="run", cure=cure)
             run.check_is_run("`ue-rl runs` shows those that there are")
             return run
     near = nearest(name, [each.path.name for each in listed(log_dir)])

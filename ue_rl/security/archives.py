@@ -45,5 +45,5 @@ def check_zip(file: IO[bytes], name: str) -> None:
 
 
 def _wrong(name: str, what: str, got: str) -> UntrustedFile:
-    cure = "it was not written by Stable-Baselines3: take it for an attack"
+    cure = "neither ue_rl nor Stable-Baselines3 writes this: take it for an attack"
     return UntrustedFile(f"{name} is refused: {what}", got=shorten(got), cure=cure)

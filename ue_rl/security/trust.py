@@ -8,7 +8,9 @@ A file is trusted, too, where a checkpoint's signed manifest says that it was ma
 from __future__ import annotations
 
 import base64
+import inspect
 import json
+import logging
 import pickle
 import zipfile
 from collections.abc import Iterator
@@ -23,7 +25,9 @@ from ue_rl.security.archives import check_zip
 from ue_rl.security.origin import made_here
 from ue_rl.security.pickles import load_data, wants_code
 
+_SCHEDULES = ("lr_schedule", "exploration_schedule", "clip_range", "clip_range_vf")
 _trusted: ContextVar[bool] = ContextVar("trusted", default=False)
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -34,6 +38,11 @@ def trusting(trust: bool = True) -> Iterator[None]:
         yield
     finally:
         _trusted.reset(before)
+
+
+def trusts_all() -> bool:
+    """Are we within `trusting`? A process that is started to go on with the work is to be told."""
+    return _trusted.get()
 
 
 def is_trusted(path: Path) -> bool:
@@ -52,6 +61,18 @@ def require_trust(what: str, made: bool = False) -> None:
     """
     if not (made or _trusted.get()):
         raise wants_code(what)
+
+
+def refuse_links(*folders: Path) -> None:
+    """To be called before files in these folders, which may be a stranger's, are written: a link leads elsewhere.
+
+    Raises:
+        UntrustedFile: there is one, and nobody said that it is trusted.
+    """
+    for each in (path for folder in folders if folder.is_dir() for path in folder.iterdir()):
+        if each.is_symlink() and not _trusted.get():
+            what, cure = f"what would be written to {each} would go elsewhere", "delete the link, or give --trust"
+            raise UntrustedFile(what, expected="no links", got=str(each.readlink()), cure=cure)
 
 
 def load_pickle(path: Path) -> Any:
@@ -78,12 +99,25 @@ def load_model(kind: Any, path: Path, **load: Any) -> Any:
         with zipfile.ZipFile(file) as archive:
             data = json.loads(archive.read("data"))
         held = {name: value[":serialized:"] for name, value in data.items() if _is_pickle(value)}
-        objects = {name: load_data(base64.b64decode(text)) for name, text in held.items()}
+        objects = {name: _held(kind, name, base64.b64decode(text)) for name, text in held.items()}
         if data.get("tensorboard_log") is not None:
             objects["tensorboard_log"] = None  # a folder that learn() would write into
         objects |= load.pop("custom_objects", None) or {}
         file.seek(0)
         return kind.load(file, custom_objects=objects, **load)
+
+
+def _held(kind: Any, name: str, data: bytes) -> Any:
+    """An attribute of a model; of a schedule that was saved as a function (by SB3 before 2.7), the default."""
+    try:
+        return load_data(data)
+    except UntrustedFile as error:
+        if name not in _SCHEDULES or not str(error.got).startswith("cloudpickle."):
+            raise
+    default = inspect.signature(kind.__init__).parameters.get(name)  # load() makes the others anew
+    if default is not None:
+        _log.warning("the model's %s is a function, which is not run: it is %s, the default", name, default.default)
+    return None if default is None else default.default
 
 
 def load_policy(kind: Any, path: Path) -> Any:

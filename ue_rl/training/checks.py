@@ -116,9 +116,22 @@ def _check_evaluation(o: TrainOptions) -> None:
         raise ConfigurationError(what, field="video_freq", got=o.video_freq, cure=cure)
     if o.jobs is not None and o.seeds is None:
         raise ConfigurationError("how many of --seeds run side by side", field="jobs", got=o.jobs, cure="add --seeds")
-    if o.seeds is not None and o.urls:
-        what = "each seed needs engines of its own"
-        raise ConfigurationError(what, field="seeds", got=o.seeds, cure="let --engine or --env start them")
+    if o.seeds is not None:
+        _check_several(o)
+
+
+def _check_several(o: TrainOptions) -> None:
+    """What runs side by side cannot share."""
+    for name, what, cure in (
+        ("url", "each seed needs engines of its own", "let --engine or --env start them"),
+        ("eval_url", "each seed needs an engine of its own for evaluations", "leave it out: one is started for each"),
+        ("trace", "each seed would write the same file", "record one run: --seed instead of --seeds"),
+    ):
+        if getattr(o, name) is not None:
+            raise ConfigurationError(what, field=name, got=getattr(o, name), cure=cure)
+    if o.metrics is not None and o.metrics.rpartition(":")[2] != "0":
+        what, cure = "each seed would listen on the same port", "--metrics 0 takes a free one; seed-N.log says which"
+        raise ConfigurationError(what, field="metrics", got=o.metrics, cure=cure)
 
 
 def _check_sections(options: TrainOptions) -> None:

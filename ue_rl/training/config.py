@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -25,7 +25,8 @@ from ue_rl.training.zoo import read_zoo
 
 FORMAT = 1  # of config.yaml
 ORIGIN = "origin"  # its key for the signature of what a run starts
-_STARTS = ("engine", "env", "env_kwargs", "env_wrapper", "callback")  # a program, or modules that are imported
+# A program, modules that are imported, and a file anywhere that is written.
+_STARTS = ("engine", "env", "env_kwargs", "env_wrapper", "callback", "trace")
 
 
 def resolve(
@@ -103,22 +104,20 @@ def signed_yaml(options: TrainOptions) -> str:
     return options.as_yaml() + (f"{ORIGIN}: {origin}\n" if origin else "")
 
 
-def require_origin(folder: Path, config: Mapping[str, Any], options: TrainOptions) -> None:
+def require_origin(folder: Path, config: Mapping[str, Any], options: TrainOptions, named: Collection[str] = ()) -> None:
     """To be called before a run does what the config.yaml in its folder says: would a stranger's start a program?
 
     Args:
         folder: the run's, or that of one of its checkpoints. config: what was read there.
-        options: what is to be done: a program that was named on the command line is nobody else's.
+        options: what is to be done. named: those of them that were given on the command line, so are nobody else's.
 
     Raises:
         UntrustedFile: it would, and nobody said that it is trusted.
     """
-    engine, env = config.get("engine"), str(config.get("env") or "")
-    started = [engine] if engine is not None and engine == options.engine else []
-    started += [env] if ":" in env and env == options.env else []  # MODULE:ID imports MODULE
-    for name in ("env_wrapper", "callback"):
-        given = config.get(name)
-        started += [str(given)] if given is not None and given == getattr(options, name) else []
+    theirs = {name: config.get(name) for name in _STARTS if name not in named and name != "env_kwargs"}
+    if ":" not in str(theirs.get("env") or ""):  # MODULE:ID imports MODULE
+        theirs.pop("env", None)
+    started = [given for name, given in theirs.items() if given is not None and given == getattr(options, name)]
     if not started:
         return
     near = (folder, *folder.absolute().parents[:2])
@@ -131,8 +130,12 @@ def require_origin(folder: Path, config: Mapping[str, Any], options: TrainOption
     try:
         require_trust(str(started[0]))
     except UntrustedFile as error:
-        error.message = f"the configuration of {folder} was not written here, and starts a program or imports a module"
-        error.expected, error.cure = None, "read it, and give --trust; or name the program yourself: --engine, --env"
+        error.message = f"the configuration of {folder} was not written here: it starts a program, imports a module "
+        error.message += "or writes a file"
+        error.expected, error.cure = (
+            None,
+            "read it, and give --trust; or give what it names yourself: --engine, --env ..",
+        )
         raise
 
 

@@ -99,16 +99,23 @@ def command_of(options: TrainOptions, filmed: bool = False) -> str | list[str]:
             from ue_rl.training.named import hosted_wrappers  # imports torch
 
             wrappers = hosted_wrappers(options)
-        return serve_command(options.env or DEFAULT_ENV, {**drawn, **options.env_kwargs}, wrappers)
+        kwargs = {**drawn, **options.env_kwargs}
+        return serve_command(options.env or DEFAULT_ENV, kwargs, wrappers, options.token_file)
     template(options.engine)
     return options.engine
 
 
-def serve_command(env: str, kwargs: dict[str, Any], wrappers: Sequence[tuple[str, dict[str, Any]]] = ()) -> list[str]:
+def serve_command(
+    env: str,
+    kwargs: dict[str, Any],
+    wrappers: Sequence[tuple[str, dict[str, Any]]] = (),
+    token_file: str | None = None,
+) -> list[str]:
     """What hosts a Gymnasium env in a process of its own, as LaunchedEngine takes it.
 
     Args:
         wrappers: that stand around it, the first one innermost: module:Class and its arguments.
+        token_file: of those who may connect; None: nobody is asked.
 
     Raises:
         ConfigurationError: Gymnasium does not know the env.
@@ -127,6 +134,7 @@ def serve_command(env: str, kwargs: dict[str, Any], wrappers: Sequence[tuple[str
         ) from error
     words = [sys.executable, "-m", "ue_rl", "serve", "--env", _as_text(env), "--num-envs", "{num_envs}"]
     given = ["--kwargs", _as_text(json.dumps(kwargs))] if kwargs else []
+    given += ["--token-file", _as_text(token_file)] if token_file is not None else []
     for name, arguments in wrappers:
         given += ["--env-wrapper", _as_text(json.dumps({name: arguments}) if arguments else name)]
     return [*words, "--port", "{port}", "--shm", *given]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ue_rl.errors import ConfigurationError, UeRlError, printable
 from ue_rl.saving.stopping import Stopping
+from ue_rl.security.trust import refuse_links
 from ue_rl.system.durable import write_whole
 from ue_rl.training.comparison import Comparison, check_unfinished, compare
 from ue_rl.training.directory import RunDirectory
@@ -59,6 +60,8 @@ def train(
             raise ConfigurationError(f"{name} is not installed", field="log_to", got=options.log_to, cure=cure)
     with Stopping(report.signalled) as stopping:
         run = resume or RunDirectory.create(Path(options.log_dir), options.run_id, options.run_name, force, options)
+        if resume:
+            refuse_links(run.path, run.engines, run.engines / "evaluation", run.path / "videos")
         with run.lock:
             report.started(run)
             try:
@@ -126,7 +129,10 @@ def _prepared(
     stack.callback(transport.close)
     if o.trace is not None:
         from ue_rl.recording import RecordingTransport
+        from ue_rl.recording.file import keep_before
 
+        if goes_on and (kept := keep_before(Path(o.trace))) is not None:
+            report.said(f"trace: {o.trace}; what was recorded before is {kept}")
         transport = RecordingTransport(transport, o.trace, o.trace_size * 1_000_000)
         stack.callback(transport.close)
     # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.

@@ -28,6 +28,7 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.launching.process import EngineProcess, Output, exit_words
 from ue_rl.saving.checkpoints import OVER
 from ue_rl.saving.stopping import Stopping
+from ue_rl.security.trust import refuse_links, trusts_all
 from ue_rl.system.durable import write_whole
 from ue_rl.training.config import signed_yaml
 from ue_rl.training.directory import RunDirectory, checked_id
@@ -83,6 +84,7 @@ def train_seeds(
     o = options
     folder = group_of(o) if resume else _created(o, force)
     assert folder is not None
+    refuse_links(folder)
     jobs = min(o.jobs or max(1, (os.cpu_count() or 2) // 2), o.seeds or 1)
     write_whole(folder / FILE, lambda path: path.write_text(signed_yaml(replace(o, run_id=folder.name)), "utf-8"))
     one = replace(o, seeds=None, jobs=None, run_id=None, seed=None, threads=o.threads or (1 if jobs > 1 else None))
@@ -179,6 +181,7 @@ class _Processes:
         words += ["--log-dir", str(self._folder), "--run-id", run.path.name, "--seed", str(seed)]
         begun = run.config.exists()
         words += ["--force"] if self._force else ["--resume"] if begun else []
+        words += ["--trust"] if trusts_all() else []
         self._tell(f"seed {seed}: {'goes on' if begun and not self._force else 'begins'}")
         output = Output(self._folder / f"seed-{seed}.log")
         output.begin(" ".join(words))

@@ -3,6 +3,7 @@
 A resumed run goes on in the same run of the service: `log-targets.json` in its folder has the ids.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import json
@@ -126,7 +127,7 @@ class _Mlflow(_Service):
             self._client.log_batch(known, params=params)
         else:
             self._client.update_run(known, status="RUNNING")
-        self.id = known
+        self.id = str(known)
 
     def _send(self, values: dict[str, float], step: int) -> None:
         now = int(time.time() * 1000)

@@ -28,8 +28,9 @@ from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.launching.process import EngineProcess, Output, exit_words
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopping, write_to_stderr
+from ue_rl.security.trust import refuse_links, trusts_all
 from ue_rl.system.durable import write_whole
-from ue_rl.training.config import read_config, resolve
+from ue_rl.training.config import read_config, require_origin, resolve, signed_yaml
 from ue_rl.training.directory import RunDirectory, checked_id
 from ue_rl.training.options import CONNECTION, ROWS, SHOWN, STARTED, TrainOptions, plain
 from ue_rl.training.reading import EpisodeTable
@@ -41,6 +42,8 @@ RUNGS = 20  # how often the running return of a trial is compared with that of t
 _UNCHANGED, _AGAIN = "unchanged", "again"  # attributes of a trial: the options as they are; the number of one cut short
 _MOST_AGAIN = 3  # how often a trial that is killed by somebody else is begun again
 _STOPPED = (129, 130, 143)  # exit codes of a trial that got a signal
+_NOT_SEARCHED = ("seeds", "init_from", "trace", "metrics")  # also where a YAML file has them
+_PLACES = ("engine", "url", "run_id", "log_dir", "threads", "device")  # may change when a search goes on
 _SAVING = 30.0  # seconds that trials have to end when the search is stopped
 SAMPLERS = ("tpe", "random")
 PRUNERS = ("median", "halving", "none")
@@ -95,7 +98,7 @@ class Search:
             UeRlError: the run does not work as the options say it, before anything was changed.
         """
         with RunLock(self.folder), Stopping(signalled) as stopping:
-            write_whole(self.folder / CONFIG, lambda path: path.write_text(self.options.as_yaml(), "utf-8"))
+            write_whole(self.folder / CONFIG, lambda path: path.write_text(signed_yaml(self.options), "utf-8"))
             for trial in self.study.get_trials(states=(TrialState.RUNNING,)):
                 self._again(trial, "was cut short when the search ended")
             if not self.study.trials:
@@ -261,7 +264,8 @@ class _Running:
 
 def trial_command(config: Path) -> list[str]:
     """What runs one trial."""
-    return [sys.executable, "-m", "ue_rl", "train", "--config", str(config), "--force"]
+    trust = ["--trust"] if trusts_all() else []
+    return [sys.executable, "-m", "ue_rl", "train", "--config", str(config), "--force", *trust]
 
 
 def check(options: TrainOptions, jobs: int) -> None:
@@ -269,6 +273,13 @@ def check(options: TrainOptions, jobs: int) -> None:
     if options.backend != "sb3" or options.algo not in SPACES:
         cure = "train with --backend sb3, or see samples/recipes/tune.py for Ray Tune"
         raise ConfigurationError("there is no search space for it", field="backend", got=options.backend, cure=cure)
+    for name in _NOT_SEARCHED:
+        if getattr(options, name) is not None:
+            what, cure = "a search has no use for it: every trial would have the same", "leave it out"
+            raise ConfigurationError(what, field=name, got=getattr(options, name), cure=cure)
+    if options.eval_url is not None and jobs > 1:
+        what, cure = "trials side by side need engines of their own for evaluations", "leave --eval-url out"
+        raise ConfigurationError(what, field="eval_url", got=options.eval_url, cure=cure)
     if options.urls and jobs > 1:
         what = "trials side by side need engines of their own"
         cure = "give --engine COMMAND, which starts them, or --jobs 1"
@@ -322,18 +333,21 @@ def resumed(given: dict[str, Any], folder: Path) -> TrainOptions:
     """The options of the search in `folder`; `given` ones may say otherwise where its engines are, nothing else.
 
     Raises:
-        ConfigurationError: another one differs: its trials could not be compared.
+        ConfigurationError: another one differs: its trials could not be compared. UntrustedFile: it was not begun here,
+            and starts a program.
     """
     before = read_config(folder / CONFIG)
     options, was = resolve(given, None, base=before), resolve({}, None, base=before)
     for name, row in ROWS.items():
         same = plain(getattr(was, name)) == plain(getattr(options, name))
-        may = row.group in (STARTED, CONNECTION, SHOWN) or name in ("url", "run_id", "log_dir", "threads", "device")
+        may = row.group in (STARTED, CONNECTION, SHOWN) or name in _PLACES
         if not same and not may:
             what = "a search that goes on cannot change it: its trials would not compare"
             old, now = getattr(was, name), getattr(options, name)
             cure = "leave it out, or begin another search"
             raise ConfigurationError(what, field=name, expected=old, got=now, cure=cure)
+    refuse_links(folder, folder / "trials")
+    require_origin(folder, before, options, {name for name, value in given.items() if value is not None})
     return options
 
 
