@@ -92,8 +92,9 @@ class Players:
         if session is not None and session.reason and not begins:
             raise SessionEnded(f"this session has ended: {session.reason}", cure="call reset: it begins another one")
         if session is None or session.reason:
-            ended = [each for each, session in self._sessions.items() if session.reason]
-            for each in ended[:-_REMEMBERED]:  # of clients that have gone without a word
+            self._sessions.pop(client, None)  # the new one is the newest of all
+            ended = [each for each, its in self._sessions.items() if its.reason]
+            for each in ended[:-_REMEMBERED]:  # those begun first, of clients that have gone without a word
                 del self._sessions[each]
             session = self._sessions[client] = self._pool.create()
         return session

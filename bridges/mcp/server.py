@@ -91,8 +91,15 @@ class _Endpoint:
         if (answer := _without_sessions(headers)) is not None:
             await answer(scope, receive, send)
             return
-        await self._manager.handle_request(scope, receive, send)
-        if scope["method"] == "DELETE":
+        refused = False
+
+        async def answer_with(message: Any) -> None:
+            nonlocal refused
+            refused = refused or message.get("status", 0) >= 400
+            await send(message)
+
+        await self._manager.handle_request(scope, receive, answer_with)
+        if scope["method"] == "DELETE" and not refused:
             await self._players.leave(headers.get(SESSION_ID, ""))
 
 

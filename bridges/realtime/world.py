@@ -139,8 +139,12 @@ class World:
         try:
             if self._stage is None:
                 bridge = self._make()
-                self.orders.tools = ToolRegistry.of(bridge)
-                self._stage = Stage(bridge, self._hold, self._max_ticks)
+                try:
+                    self.orders.tools = ToolRegistry.of(bridge)
+                    self._stage = Stage(bridge, self._hold, self._max_ticks)
+                except BaseException:
+                    close_bridge(bridge)
+                    raise
         except RAISED as error:
             self._end_failed(session, error)
             return

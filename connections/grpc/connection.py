@@ -150,11 +150,18 @@ class GrpcConnection(BaseTransport):
         rewards = _array("rewards", answer.rewards, FLOAT, count)
         terminated = _array("terminated", answer.terminated, "u1", count)
         truncated = _array("truncated", answer.truncated, "u1", count)
-        if not np.isfinite(obs).all() or not np.isfinite(rewards).all():
-            wrong = envs[int((~(np.isfinite(obs).all(axis=1) & np.isfinite(rewards))).argmax())]
-            raise NonFiniteValue(
-                "the game gave NaN or infinity", fault="engine", env_id=wrong, field="OBS", expected="finite numbers"
-            )
+        for field, finite in (("OBS", np.isfinite(obs).all(axis=1)), ("REW", np.isfinite(rewards))):
+            if not finite.all():
+                raise NonFiniteValue(
+                    "the game gave NaN or infinity", fault="engine", env_id=envs[int((~finite).argmax())], field=field,
+                    expected="finite numbers",
+                )  # fmt: skip
+        for field, flags in (("DONE", terminated), ("TRUNC", truncated)):
+            if flags.max(initial=0) > 1:
+                raise MalformedMessage(
+                    "a flag is neither 0 nor 1", fault="engine", env_id=envs[int(flags.argmax())], field=field,
+                    expected="0 or 1", got=int(flags.max()),
+                )  # fmt: skip
         buffers.rewards[rows] = rewards
         buffers.dones[rows] = terminated | truncated
         buffers.truncated[rows] = truncated & ~terminated & 1

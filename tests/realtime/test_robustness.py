@@ -119,6 +119,23 @@ def test_a_long_advance_lets_the_others_go_on() -> None:
         asked[-1].cancel()
 
 
+def test_a_game_that_fails_at_its_start_is_closed() -> None:
+    closed: list[int] = []
+
+    class Fails(OneByOne):
+        def start_training(self) -> None:
+            raise RuntimeError("no licence")
+
+        def close(self) -> None:
+            closed.append(1)
+
+    with SessionPool(Fails, workers=1, max_sessions=2) as pool:
+        session = pool.create()
+        with pytest.raises(Exception, match="no licence"):
+            session.advance(1)
+        until(lambda: bool(closed))
+
+
 @pytest.mark.parametrize("game", [Sums, OneByOne])
 def test_a_thousand_sessions_leave_nothing(game: Any) -> None:
     process = psutil.Process()

@@ -98,11 +98,11 @@ async def test_clients_that_have_gone_without_a_word_are_forgotten(make_pool: An
     monkeypatch.setattr("ue_rl.bridges.mcp.playing._REMEMBERED", 2)
     pool = make_pool()
     players = Players(pool)
-    for client in "abcde":
+    for client in "abcdebf":
         await players.call(client, "reset", {})
         pool.sessions()[0].destroy()
-    told = {client: (await players.call(client, "advance", {"ticks": 1}))["isError"] for client in "ade"}
-    assert told == {"a": False, "d": True, "e": True}, "a client of long ago begins anew"
+    told = {client: (await players.call(client, "advance", {"ticks": 1}))["isError"] for client in "abf"}
+    assert told == {"a": False, "b": True, "f": True}, "a client of long ago begins anew"
 
 
 async def test_resources(served: Any) -> None:
@@ -146,5 +146,9 @@ def test_a_page_of_elsewhere_and_a_protocol_without_sessions_are_refused(served:
     accepts = {"Accept": "application/json, text/event-stream"}
     assert httpx.post(server.url, json=asked, headers={**accepts, "Host": "evil.example:80"}).status_code == 421
     assert httpx.post(server.url, json=asked, headers={**accepts, "Origin": "http://evil.example"}).status_code == 403
+    from_elsewhere = {**accepts, "Origin": "http://evil.example", "mcp-session-id": "known"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ue_rl.bridges.mcp.playing.Players.leave", lambda *_: pytest.fail("a session was ended"))
+        assert httpx.delete(server.url, headers=from_elsewhere).status_code >= 400
     answer = httpx.post(server.url, json=asked, headers={**accepts, "mcp-protocol-version": "2026-07-28"})
     assert answer.status_code == 400

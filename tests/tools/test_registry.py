@@ -110,7 +110,11 @@ def test_what_cannot_be_a_tool() -> None:
     def good(agent: str, x: int = 1) -> tuple[str, int]:
         return agent, x
 
-    for function in (untyped, any_number):
+    def by_place(x: int, /) -> None: ...
+
+    def private(_x: int) -> None: ...
+
+    for function in (untyped, any_number, by_place, private):
         with pytest.raises(ConfigurationError, match="has no type"):
             registry.add(function)
     others = ToolRegistry(hidden=("agent",))

@@ -188,11 +188,12 @@ def _model(function: Callable[..., Any], hidden: frozenset[str]) -> type[BaseMod
     for place, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
         if name in hidden or (place == 0 and name == "self"):
             continue
-        if name not in types or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if name not in types or not named or name.startswith("_"):
             raise ConfigurationError(
-                f"a parameter of the tool {function.__name__!r} has no type",
+                f"a parameter of the tool {function.__name__!r} has no type, or cannot be given by its name",
                 field=name,
-                expected="a type for each parameter, and neither *args nor **kwargs",
+                expected="a type for each parameter; no *args, no **kwargs, none before a /, none that begins with _",
             )
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[name] = types[name], Field(default, description=about.get(name))
