@@ -99,6 +99,7 @@ def play(
             connection["url"] = options.urls[0]
         else:
             asked = options
+        connection["token_file"] = options.token_file
     if path is not None and options is not None:
         started = asked or TrainOptions()  # an engine that runs already starts nothing
         require_origin(

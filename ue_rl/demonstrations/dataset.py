@@ -337,6 +337,6 @@ def _minari(module: str = "") -> Any:
     Raises:
         MissingPackage: minari is not installed.
     """
-    with named_if_missing("Demonstrations"):
+    with named_if_missing("a dataset of demonstrations"):
         import_module("h5py")
         return import_module(f"minari.{module}" if module else "minari")

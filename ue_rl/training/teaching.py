@@ -51,7 +51,7 @@ class Teaching:
         )
         for name, is_wrong, got, expected in wrong:
             if getattr(o, name) and is_wrong:
-                what, cure = f"--{name} does not go with this run", "leave one of the two out"
+                what, cure = f"--{name} does not go with this run", "leave it out, or train as is expected"
                 raise ConfigurationError(what, field=name, expected=expected, got=got, cure=cure)
 
     def fit(self, env: VecEnv) -> dict[str, LearntRewards]:
