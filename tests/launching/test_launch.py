@@ -87,7 +87,7 @@ def test_engines_that_die_together_come_back(
     )
     assert env.num_envs == 4
     env.reset()
-    segments = {path for path in Path("/dev/shm").glob("ue_rl_*") if int(path.name.split("_")[2]) in pids(token)}
+    segments = {path for path in Path("/dev/shm").glob("ue_rl_*") if path.name.split("_")[2] in map(str, pids(token))}
     assert bool(segments) == (transport == "shm")
     for process in engines(token):
         process.kill()
