@@ -122,6 +122,17 @@ def slack() -> float:
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """torch computes with one thread, as whatever is to be the same to the bit must."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
 def msgpack_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """The functions of `msgpack` as where Ray was imported: replaced by msgpack-numpy's, which load pickles."""
     import msgpack

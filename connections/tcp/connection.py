@@ -281,18 +281,9 @@ class TcpConnection(BaseTransport):
 
     def _take_begun(self, env_ids: list[int]) -> None:
         """See BaseTransport._take_begun: their line stands behind that of the step, and has its number."""
-        assert self._wiring is not None
-        self._use()
-        try:
-            for env in env_ids:
-                self.buffers.pending[env] = 1
-            self._wiring.receive(len(env_ids), time.monotonic() + self.timeout)
-        except EngineDisconnected as error:
-            raise self._ended(error) from error
-        except EngineTimeout as error:
-            raise self._late(error) from error
-        finally:
-            self.used()
+        for env in env_ids:
+            self.buffers.pending[env] = 1
+        self._hear(len(env_ids), self.timeout)
 
     def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
         check_actions(self.spec, actions)
@@ -313,11 +304,15 @@ class TcpConnection(BaseTransport):
             self.used()
 
     def _collect(self) -> None:
+        self._hear(self._rows_due, self.timeout + self._accept_seconds)
+        self._accept_seconds = 0.0
+
+    def _hear(self, rows: int, patience: float) -> None:
+        """Waits so many seconds until this many rows have been answered; an error says what is known of the engine."""
         assert self._wiring is not None
         self._use()
         try:
-            self._wiring.receive(self._rows_due, time.monotonic() + self.timeout + self._accept_seconds)
-            self._accept_seconds = 0.0
+            self._wiring.receive(rows, time.monotonic() + patience)
         except EngineDisconnected as error:
             raise self._ended(error) from error
         except EngineTimeout as error:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -68,12 +68,7 @@ class Seedless(MemoryTransport):
         return dataclasses.replace(spec, features=spec.features - {"SEED"})
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def env_of(name: str = "ppo", transport: Callable[..., Any] = MemoryTransport, **options: Any) -> UnrealVecEnv:

@@ -23,12 +23,7 @@ from ue_rl.testing import MemoryTransport
 MUST = ("ppo", "a2c", "sac", "dqn")
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
