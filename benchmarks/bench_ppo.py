@@ -1,11 +1,12 @@
 """PPO through the bridge against DummyVecEnv, and what a step costs each side after a policy; prints markdown tables.
 
-    python benchmarks/bench_ppo.py [--rounds 9] [--only cold,episodes,ppo]
+    python benchmarks/bench_ppo.py [--rounds 9] [--only cold,episodes,ppo,watched]
 
 CartPole-v1, 16 envs; the bridge's engine is a second process. 128 steps a rollout, batches of 256, 4 epochs, one torch
 thread. Contenders take turns, the order reversed from round to round; ratios are medians of the rounds' ratios. Between
 two steps a policy acts, so that the bridge's code meets caches that are cold, which loops of steps alone hide: "cold"
-has trainer and engine in one thread, with a policy that acts, and 3 MB that are read, before each call.
+has trainer and engine in one thread, with a policy that acts, and 3 MB that are read, before each call. "watched" has
+what --trace and --metrics, asked once a second, cost.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ import contextlib
 import functools
 import os
 import statistics
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -31,6 +36,14 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 import ue_rl
 from ue_rl.bridges import GymnasiumBridge, ShmHost, run_in_process, run_shm_in_process
+from ue_rl.connecting import open_transport
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.metrics.serving import serve_metrics
+from ue_rl.recording import RecordingTransport
+from ue_rl.training.callbacks import EpisodeLog, RunNumbers
+from ue_rl.training.fleet import Fleet
+from ue_rl.training.report import Report
+from ue_rl.training.writing import Episodes
 
 ENVS, STEPS, ROLLOUTS = 16, 128, 4
 torch.set_num_threads(1)
@@ -59,12 +72,12 @@ class Timed(PPO):
             self.rollouts += time.perf_counter() - begun
 
 
-def measured(make: Callable[[], Any]) -> Measured:
-    """Of one training."""
-    with contextlib.closing(make()) as env:
+def measured(make: Callable[[], Any], watch: Callable[[Any], Any] = contextlib.nullcontext) -> Measured:
+    """Of one training; `watch` is entered with the env, and gives callbacks."""
+    with contextlib.closing(make()) as env, watch(env) as callbacks:
         model = Timed("MlpPolicy", env, n_steps=STEPS, batch_size=256, n_epochs=4, device="cpu", seed=0)
         begun, steps = time.perf_counter(), STEPS * ROLLOUTS
-        model.learn(steps * ENVS)
+        model.learn(steps * ENVS, callbacks)
         return model.rollouts / steps * 1e6, steps * ENVS / (time.perf_counter() - begun)
 
 
@@ -193,13 +206,99 @@ def bench_ppo(rounds: int) -> None:
     table(f"PPO on CartPole-v1, {ENVS} envs, medians of {rounds} rounds", header, rows)
 
 
+@contextlib.contextmanager
+def numbered(folder: Path, asked: bool, env: Any) -> Iterator[list[Any]]:
+    """The callbacks that each run has; `asked`: their numbers are served, and scraped once a second."""
+    episodes = Episodes(folder / f"{time.monotonic_ns()}.csv", Report(), 10**9)
+    numbers, over = RunNumbers(episodes, Fleet(env.transport)), threading.Event()
+
+    def scrape(url: str) -> None:
+        while not over.wait(1):
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                answer.read()
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(episodes.close)
+        if asked:
+            scraper = threading.Thread(target=scrape, args=[stack.enter_context(serve_metrics("0", numbers))])
+            scraper.start()
+            stack.callback(scraper.join)
+            stack.callback(over.set)
+        yield [EpisodeLog(episodes), numbers]
+
+
+def bench_watched(rounds: int) -> None:
+    """What a trace, and numbers that are scraped, cost."""
+    factory, rows = functools.partial(GymnasiumBridge, "CartPole-v1", ENVS), []
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for carrier, start in (("text", run_in_process), ("shared memory", run_shm_in_process)):
+
+            def opened(trace: bool = False, start: Any = start) -> Callable[[], Any]:
+                url = stack.enter_context(start(factory)).url
+
+                def make() -> UnrealVecEnv:
+                    transport = open_transport(url)
+                    file = folder / f"{time.monotonic_ns()}.trace"
+                    return UnrealVecEnv(RecordingTransport(transport, file) if trace else transport)
+
+                return make
+
+            without, scraped = (functools.partial(numbered, folder, asked) for asked in (False, True))
+            runs: dict[str, tuple[Callable[[], Any], Any]] = {
+                "plain": (opened(), without),
+                "again": (opened(), without),  # how far two of a kind are apart
+                "--trace": (opened(trace=True), without),
+                "--metrics": (opened(), scraped),
+            }
+            trained: dict[str, list[Measured]] = {name: [] for name in runs}
+            for n in range(rounds):
+                for name in list(runs)[:: 1 if n % 2 else -1]:
+                    trained[name].append(measured(*runs[name]))
+            looped = loops(runs, rounds * 12)
+            for name in runs:
+                ratios = [against(trained[name], trained["plain"], k) for k in (0, 1)]
+                ratios += [against(looped[name], looped["plain"], k) for k in (0, 1)]
+                middle = [statistics.median(us) for us in zip(*looped[name], strict=True)]
+                us = statistics.median(us for us, _ in trained[name]), *middle
+                rows.append((carrier, name, *(f"{each:.1f}" for each in us), *(f"{ratio:.3f}" for ratio in ratios)))
+    header = "carrier|run|us a step of the rollout|in a loop|its CPU|rollout, of plain|fps|loop|its CPU"
+    table(f"What watching costs, {ENVS} envs, medians of {rounds} rounds", header, rows)
+
+
+def against(figures: list[Any], base: list[Any], k: int) -> float:
+    """The median of the rounds' ratios."""
+    return statistics.median(one[k] / other[k] for one, other in zip(figures, base, strict=True))
+
+
+def loops(runs: dict[str, tuple[Callable[[], Any], Any]], rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Microseconds of a step without a policy, and of the trainer's CPU; rounds of 500 steps, in turn."""
+    took: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
+    with contextlib.ExitStack() as stack:
+        envs = {}
+        for name, (make, watch) in runs.items():
+            envs[name] = stack.enter_context(contextlib.closing(make()))
+            stack.enter_context(watch(envs[name]))
+            envs[name].reset()
+        chosen = np.random.default_rng(0).integers(2, size=(500, ENVS))
+        for n in range(rounds):
+            for name in list(envs)[:: 1 if n % 2 else -1]:
+                begun, cpu = time.perf_counter(), time.process_time()
+                for actions in chosen:
+                    envs[name].step(actions)
+                spent = time.perf_counter() - begun, time.process_time() - cpu
+                took[name].append((spent[0] / 500 * 1e6, spent[1] / 500 * 1e6))
+    return took
+
+
 def main() -> None:
     """Runs what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--only", default="cold,episodes,ppo", help="which tables")
+    parser.add_argument("--only", default="cold,episodes,ppo,watched", help="which tables")
     arguments = parser.parse_args()
-    for name, run in {"cold": bench_cold, "episodes": bench_episodes, "ppo": bench_ppo}.items():
+    tables = {"cold": bench_cold, "episodes": bench_episodes, "ppo": bench_ppo, "watched": bench_watched}
+    for name, run in tables.items():
         if name in arguments.only.split(","):
             run(arguments.rounds)
 

@@ -29,6 +29,7 @@ from ue_rl.arena.replaylog import read_replay
 from ue_rl.bridges.realtime.replay import Replay
 from ue_rl.buffers import StepBuffers
 from ue_rl.cli.play import play as play_command
+from ue_rl.cli.train import train as train_command
 from ue_rl.inference import OnnxInference, Sb3Inference
 from ue_rl.inference.export.models import load_vec_normalize
 from ue_rl.rllink.msgpack_dialect import unpack
@@ -137,6 +138,16 @@ def play(folder: Path) -> Any:
     return result
 
 
+def trains(path: Path) -> Any:
+    """`ue-rl train --config`."""
+    result = CliRunner().invoke(
+        train_command, ["--config", str(path), "--log-dir", str(FOLDER), "--start-timeout", "0.5"]
+    )
+    if result.exception is not None:
+        raise result.exception
+    return result
+
+
 def bomb(size: int) -> bytes:
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as file:
@@ -226,6 +237,8 @@ KINDS: dict[str, Callable[[], Any]] = {
     "opponents": lambda: Pool(FOLDER / "opponents", 1000).policy(Past(1, 1000), PPO.policy_aliases["MlpPolicy"]),
     "run, its program": lambda: play(FOLDER / "run"),
     "run, its module": lambda: play(FOLDER / "imports"),
+    "--config, its program": lambda: trains(FOLDER / "run" / "config.yaml"),
+    "--config, its module": lambda: trains(FOLDER / "imports" / "config.yaml"),
     "config": lambda: read_config(FOLDER / "tags.yaml"),
     "curriculum": lambda: read_config(FOLDER / "lessons.yaml"),
     "ONNX": lambda: OnnxInference(onnx_file(FOLDER / "outside.onnx", "../../etc/hostname")),

@@ -72,7 +72,7 @@ def test_no_file_of_a_stranger_runs_anything(tmp_path: Path) -> None:
     for kind, said in found.items():
         assert (said["tried"], said["pwned"]) == ([], False), kind
         assert (said["gave"] == "opened") <= (kind in HARMLESS), kind
-        if kind.startswith(("model.zip", "statistics", "opponents", "run")) or kind.endswith(
+        if kind.startswith(("model.zip", "statistics", "opponents", "run", "--config")) or kind.endswith(
             ("model", "statistics", "state", "buffer")
         ):
             assert said["gave"].startswith("UntrustedFile: "), (kind, said)
@@ -82,7 +82,7 @@ def test_the_same_files_run_what_they_hold_where_they_are_trusted(tmp_path: Path
     found = hostile(tmp_path / "files", "--trust")
     ran = [kind for kind, said in found.items() if said["pwned"] and said["tried"]]
     assert len(ran) > 10
-    assert {"statistics", "checkpoint, state", "opponents", "run, its program"} <= set(ran)
+    assert {"statistics", "checkpoint, state", "opponents", "run, its program", "--config, its program"} <= set(ran)
 
 
 @pytest.mark.parametrize(
@@ -254,6 +254,31 @@ def test_an_engine_of_ones_own_does_not_trust_the_rest_of_a_strangers_run(
     done = CliRunner().invoke(cli, words)
     assert isinstance(done.exception, UntrustedFile), done.output
     assert kept.read_text() == "mine"
+
+
+def test_a_file_of_options_starts_what_was_trusted_once(tmp_path: Path) -> None:
+    """Of --config: another hyperparameter needs no new word, another program does."""
+    file = tmp_path / "mine.yaml"
+    words = ["train", "--config", str(file), "--log-dir", str(tmp_path), "--start-timeout", "0.5"]
+
+    def told(engine: str, *more: str) -> BaseException | None:
+        file.write_text(
+            f"engine: {engine} {tmp_path}/ran {tmp_path}/{{port}}\nhyperparameters: {{n_steps: {len(more) + 8}}}\n"
+        )
+        (tmp_path / "ran").unlink(missing_ok=True)
+        return CliRunner().invoke(cli, [*words, *more]).exception
+
+    for engine, more, ran in (
+        ("touch", (), False),
+        ("touch", ("--engine", "true {port}"), False),
+        ("touch", ("--trust",), True),
+        ("touch", (), True),
+        ("/bin/touch", (), False),
+    ):
+        refused = isinstance(told(engine, *more), UntrustedFile)
+        assert (refused, (tmp_path / "ran").exists()) == (not ran and not more, ran), (engine, more)
+    told_to = CliRunner().invoke(cli, ["tune", "--config", str(file), "--log-dir", str(tmp_path), "--n-trials", "1"])
+    assert "give --trust, once; or give what it names yourself" in str(told_to.exception)
 
 
 def test_the_search_of_a_stranger_starts_nothing(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class GroupedCommand(click.Command):
         """The options by heading."""
         found: dict[str, list[click.Parameter]] = {title: [] for title in self.groups}
         for each in self.get_params(context):
-            if isinstance(each, click.Option):
+            if isinstance(each, click.Option) and not each.hidden:
                 found[getattr(each, "group", self.groups[-1])].append(each)
         return found
 

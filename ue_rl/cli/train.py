@@ -136,6 +136,7 @@ def _flag(name: str) -> Flag:
     show_default=True,
     help="json writes the log to stderr, one object a line.",
 )
+@click.option("--written-here", is_flag=True, hidden=True, help="--config was written by who starts this process.")
 def train(
     config: Path | None,
     resume: bool,
@@ -143,6 +144,7 @@ def train(
     settings: tuple[str, ...],
     ui: bool,
     log_format: str,
+    written_here: bool,
     url: tuple[str, ...],
     port: int | None,
     **given: Any,
@@ -159,7 +161,11 @@ def train(
         read_flags(given, url, port, settings)
         options, run = resolve(given, config, resumed=resume), None
         named = {name for name, value in given.items() if value is not None}
-        named |= set() if config is None else set(read_config(config))
+    if config is not None:
+        said = read_config(config)
+        if not written_here:
+            require_origin(config, said, options, named)
+        named |= set(said)
     group = group_of(options) if resume else None
     if group is not None:
         before = read_config(group / SEEDS)

@@ -13,7 +13,7 @@ from ue_rl.cli import completion
 from ue_rl.cli.common import GroupedCommand, GroupedOption, command_line, flags, lasting_console, trust_option
 from ue_rl.cli.train import flags_of_the_table, read_flags, use_text
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.config import resolve
+from ue_rl.training.config import read_config, require_origin, resolve
 from ue_rl.training.options import GROUPS, RAY, ROWS
 
 SEARCH = "The search"
@@ -87,6 +87,10 @@ def tune(
             raise ConfigurationError("a search that goes on has its options already", field="config")
         options = resolve(given, config)
         check(options, jobs or 1)
+    if config is not None:
+        named = {name for name, value in given.items() if value is not None}
+        require_origin(config, read_config(config), options, named)
+    with command_line():
         folder = existing(Path(options.log_dir), options.run_id) if resume else created(options, force)
         if resume:
             options = resumed(given, folder)

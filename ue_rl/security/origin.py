@@ -2,7 +2,8 @@
 
 The key is 32 random bytes in the user's configuration folder ($XDG_CONFIG_HOME/ue_rl/origin.key, ~/.config where that
 is not set, %APPDATA% on Windows), made when something is signed for the first time. Where it cannot be kept, nothing is
-signed, and nothing of one's own is known again.
+signed, and nothing of one's own is known again. Beside it, in the file `trusted`, are the signatures of what the user
+has trusted by word.
 """
 
 from __future__ import annotations
@@ -50,6 +51,25 @@ def is_signed(said: bytes, signature: object) -> bool:
         if key is not None and isinstance(signature, str):
             return hmac.compare_digest(hmac.digest(key, said, "sha256").hex().encode(), signature.encode())
     return False
+
+
+def remember(said: bytes) -> None:
+    """The user trusts these bytes; without effect where no key can be kept."""
+    signature = sign(said)
+    if signature and not is_remembered(said):
+        with suppress(OSError), _trusted().open("a", encoding="ascii") as file:
+            file.write(f"{signature}\n")
+
+
+def is_remembered(said: bytes) -> bool:
+    """Were these bytes given to `remember`?"""
+    with suppress(OSError, RuntimeError, UnicodeDecodeError):
+        return any(is_signed(said, line) for line in _trusted().read_text("ascii").split())
+    return False
+
+
+def _trusted() -> Path:
+    return key_file().with_name("trusted")
 
 
 def signed(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from ue_rl.errors import ConfigurationError, UntrustedFile, nearest
-from ue_rl.security.origin import is_signed, sign
-from ue_rl.security.trust import require_trust
+from ue_rl.security.origin import is_remembered, is_signed, remember, sign
+from ue_rl.security.trust import require_trust, trusts_all
 from ue_rl.training.checks import check_options
 from ue_rl.training.options import ALGORITHMS, OFF_POLICY, REPLACED, ROWS, TrainOptions
 from ue_rl.training.yaml_files import in_one_line, read_mapping
@@ -104,11 +104,13 @@ def signed_yaml(options: TrainOptions) -> str:
     return options.as_yaml() + (f"{ORIGIN}: {origin}\n" if origin else "")
 
 
-def require_origin(folder: Path, config: Mapping[str, Any], options: TrainOptions, named: Collection[str] = ()) -> None:
-    """To be called before a run does what the config.yaml in its folder says: would a stranger's start a program?
+def require_origin(path: Path, config: Mapping[str, Any], options: TrainOptions, named: Collection[str] = ()) -> None:
+    """To be called before a run does what a file says: would a stranger's start a program?
+
+    What a file given as --config starts is remembered where `--trust` stands: it needs that once.
 
     Args:
-        folder: the run's, or that of one of its checkpoints. config: what was read there.
+        path: the file of --config, or the folder of a run or of one of its checkpoints. config: what was read there.
         options: what is to be done. named: those of them that were given on the command line, so are nobody else's.
 
     Raises:
@@ -120,23 +122,32 @@ def require_origin(folder: Path, config: Mapping[str, Any], options: TrainOption
     started = [given for name, given in theirs.items() if given is not None and given == getattr(options, name)]
     if not started:
         return
-    near = (folder, *folder.absolute().parents[:2])
-    places = [place for at in near for name in ("config.yaml", "seeds.yaml") for place in at.glob(name)]
-    for path in (*places, *folder.glob("checkpoints/*_steps/config.yaml")):
+    said, is_file = _said(config), path.is_file()
+    for place in [path] if is_file else _configs(path):
         with suppress(OSError, UnicodeDecodeError):
-            found = re.search(rf"^{ORIGIN}: ([0-9a-f]+)$", path.read_text("utf-8"), re.MULTILINE)
-            if found and is_signed(_said(config), found[1]):
+            found = re.search(rf"^{ORIGIN}: ([0-9a-f]+)$", place.read_text("utf-8"), re.MULTILINE)
+            if found and is_signed(said, found[1]):
                 return
+    if is_file and trusts_all():
+        remember(said)
+    if is_file and is_remembered(said):
+        return
     try:
         require_trust(str(started[0]))
     except UntrustedFile as error:
-        error.message = f"the configuration of {folder} was not written here: it starts a program, imports a module "
-        error.message += "or writes a file"
-        error.expected, error.cure = (
-            None,
-            "read it, and give --trust; or give what it names yourself: --engine, --env ..",
-        )
+        name, once = (path, ", once") if is_file else (f"the configuration of {path}", "")
+        error.message = f"{name} was not written here: it starts a program, imports a module or writes a file"
+        error.expected = None
+        error.cure = f"read it, and give --trust{once}; or give what it names yourself: --engine, --env .."
         raise
+
+
+def _configs(folder: Path) -> Iterator[Path]:
+    """Those that may have the signature of what a run in it starts."""
+    for at in (folder, *folder.absolute().parents[:2]):
+        for name in ("config.yaml", "seeds.yaml"):
+            yield at / name
+    yield from folder.glob("checkpoints/*_steps/config.yaml")
 
 
 def _said(config: Mapping[str, Any]) -> bytes:

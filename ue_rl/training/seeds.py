@@ -177,7 +177,7 @@ class _Processes:
 
     def _start(self, seed: int) -> None:
         run = RunDirectory(self._folder / f"seed-{seed}")
-        words = [sys.executable, "-m", "ue_rl", "train", "--config", str(self._folder / CONFIG)]
+        words = [sys.executable, "-m", "ue_rl", "train", "--config", str(self._folder / CONFIG), "--written-here"]
         words += ["--log-dir", str(self._folder), "--run-id", run.path.name, "--seed", str(seed)]
         begun = run.config.exists()
         words += ["--force"] if self._force else ["--resume"] if begun else []

@@ -212,7 +212,7 @@ class Search:
 
     def _write_best(self, best: FrozenTrial) -> None:
         found = replace(self.options, hyperparameters=best.user_attrs["hyperparameters"], run_id=None)
-        text = f"# trial {best.number} of {self.folder.name}, return {best.value:.2f}\n{found.as_yaml()}"
+        text = f"# trial {best.number} of {self.folder.name}, return {best.value:.2f}\n{signed_yaml(found)}"
         write_whole(self.folder / BEST, lambda path: path.write_text(text, "utf-8"))
 
 
@@ -265,7 +265,7 @@ class _Running:
 def trial_command(config: Path) -> list[str]:
     """What runs one trial."""
     trust = ["--trust"] if trusts_all() else []
-    return [sys.executable, "-m", "ue_rl", "train", "--config", str(config), "--force", *trust]
+    return [sys.executable, "-m", "ue_rl", "train", "--config", str(config), "--written-here", "--force", *trust]
 
 
 def check(options: TrainOptions, jobs: int) -> None:
