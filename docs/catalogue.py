@@ -1,5 +1,6 @@
 """What docs/hooks.py writes into pages of the site, from the code.
 
+- docs/cli.md: every command.
 - docs/checking.md: every mistake that `ue-rl check` can name.
 - docs/troubleshooting.md, "By error": what each error means, from its docstring.
 """
@@ -8,11 +9,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
+from pathlib import Path
 
 from ue_rl import errors
 from ue_rl.compliance.mistakes import MISTAKES
 
 MARK = "<!-- every mistake -->"
+COMMANDS, REFERENCE = "<!-- every command -->", Path(__file__).with_name("cli_reference.py")
 BY_ERROR = "\n## By error\n"
 GROUPS = ("UeRlError", "Exception", "TransportError", "ProtocolError", "InferenceError")  # said on the page
 
@@ -52,6 +56,8 @@ def by_error(entries: str) -> str:
 
 def filled(markdown: str) -> str:
     """A page with all that."""
+    if COMMANDS in markdown:
+        markdown = markdown.replace(COMMANDS, runpy.run_path(str(REFERENCE))["commands"]())
     before, heading, entries = markdown.replace(MARK, table()).partition(BY_ERROR)
     introduction, mark, entries = entries.partition("\n### ")
     return before + heading + introduction + "\n" * bool(mark) + (by_error(mark[1:] + entries) if mark else "")

@@ -1,6 +1,6 @@
-"""Writes docs/cli.md from the commands and options of `ue-rl`: python docs/cli_reference.py
+"""Every command and option of `ue-rl`, for docs/cli.md on the site: what its help says, and examples.
 
-What a flag means is said once, in its help; what is said here beside it are the beginning of the page and examples.
+python docs/cli_reference.py prints it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import contextlib
 import inspect
 import re
 import textwrap
-from pathlib import Path
 
 import click
 
@@ -17,43 +16,6 @@ from ue_rl.cli import COMMANDS, cli
 from ue_rl.cli.common import URL_HELP, GroupedCommand
 from ue_rl.cli.sessions_replay import replay
 
-PAGE = Path(__file__).resolve().parent / "cli.md"
-BEGINNING = """\
-<!-- Written by `python docs/cli_reference.py` from the commands themselves: change their help, not this page. -->
-
-# The command line
-
-Look up every command and option of `ue-rl` here; `ue-rl COMMAND --help` says the same. To begin, see the
-[quickstart](quickstart.md).
-
-- `--num-envs=8` is an option with its default. Of several words, such as `auto|tcp|shm`, the first is the default.
-- An error is one sentence with a cure ([troubleshooting](troubleshooting.md)). `ue-rl --debug COMMAND` shows the
-  traceback and the log.
-- Durations: `500ms`, `30s`, `5min`, `2h`; a number alone is seconds.
-- Exit codes: 0 done, 1 the run failed, 2 the command line is wrong. Ctrl-C: 130, SIGTERM: 143, SIGHUP (the terminal was
-  closed): 129.
-
-## Addresses
-
-Every command finds a running engine by its URL, and so do `ue_rl.connect` and `url:` in a YAML file:
-
-| URL | what |
-|---|---|
-| `tcp://HOST:PORT` | the engine that listens there; `HOST:PORT` and `HOST` (port 7777) mean the same |
-| `shm://NAME` | an engine's shared memory, by name or by the path of a file |
-| `'tcp://HOST:PORT?channel=per-env&timeout=2min'` | with options; quotes keep `?` and `&` from the shell |
-
-`--port 7777` is short for `tcp://127.0.0.1:7777`. The options go before flags and arguments of the same name:
-
-| option | what |
-|---|---|
-| `transport` | `auto`, `tcp` or `shm`; auto takes shared memory where both share a machine |
-| `channel` | `auto`, `shared` (one socket for all envs) or `per-env` |
-| `nul-terminated` | a NUL byte after each line, `yes` or `no`; by default for the Unreal plugin's SINGLE and RLBASE |
-| `timeout`, `connect-timeout`, `wait` | how long a step, the handshake, and waiting for the engine may take |
-
-`shm://NAME` takes the last row only.
-"""
 EXAMPLES = {
     "train": """\
 ue-rl train --env Pendulum-v1 --algo sac --timesteps 20000
@@ -115,10 +77,10 @@ MORE = {
 WIDTH = 112
 
 
-def page() -> str:
-    """The whole page."""
+def commands() -> str:
+    """A section for each command."""
     context = click.Context(cli, info_name="ue-rl")
-    out, seen = [BEGINNING], {}
+    out, seen = [], {}
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None
@@ -190,4 +152,4 @@ def described(parameter: click.Parameter) -> tuple[str, str] | None:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
+    print(commands())

@@ -13,6 +13,7 @@ What a Python block needs before it stands in a comment that no reader sees:
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 from dataclasses import dataclass
 from functools import cache
@@ -59,9 +60,18 @@ def pages() -> list[str]:
 
 
 @cache
+def text_of(page: str) -> str:
+    """A page as on the site, as far as its blocks go."""
+    text = (ROOT / page).read_text("utf-8")
+    return (
+        text + runpy.run_path(str(ROOT / "docs" / "cli_reference.py"))["commands"]() if page == "docs/cli.md" else text
+    )
+
+
+@cache
 def blocks(page: str) -> list[Block]:
     """Those of a page, in order, with its comments."""
-    text, found = (ROOT / page).read_text("utf-8"), []
+    text, found = text_of(page), []
     for match in BLOCK.finditer(text):
         setup, indent = match["setup"], match["indent"] or ""
         code = setup if setup is not None else re.sub(f"^{indent}", "", match["text"], flags=re.M)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.docs.blocks import ROOT, RUN_BY, Block, blocks, every, pages, runs_elsewhere
+from tests.docs.blocks import ROOT, RUN_BY, Block, blocks, every, pages, runs_elsewhere, text_of
 
 KINDS = {
     "python": "test_python_blocks.py", "setup": "test_python_blocks.py", "bash": "test_shell_blocks.py",
@@ -31,8 +31,7 @@ def test_who_says_that_he_runs_a_block_reads_it(key: tuple[str, str], test: str)
 
 def test_fences_are_seen() -> None:
     for page in pages():
-        text = (ROOT / page).read_text("utf-8")
-        fences = len(re.findall(r"^ *`{3,}", text, re.M))
+        fences = len(re.findall(r"^ *`{3,}", text_of(page), re.M))
         assert fences == 2 * sum(block.language != "setup" for block in blocks(page)), page
 
 

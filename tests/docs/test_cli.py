@@ -1,4 +1,4 @@
-"""docs/cli.md is what docs/cli_reference.py writes from the commands; the help of `ue-rl train` is in groups."""
+"""What docs/cli_reference.py gives docs/cli.md on the site; the help of `ue-rl train` is in groups."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from ue_rl.training.options import EVERYDAY, GROUPS, ROWS
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_the_page_is_that_of_the_commands() -> None:
-    script = runpy.run_path(str(DOCS / "cli_reference.py"))
-    assert script["PAGE"].read_text("utf-8") == script["page"](), "python docs/cli_reference.py"
-
-
 def test_the_page_has_every_option_of_every_command() -> None:
     context = click.Context(cli)
-    parts = {part.split()[0]: part for part in (DOCS / "cli.md").read_text("utf-8").split("\n## ")[1:]}
+    assert "<!-- every command -->" in (DOCS / "cli.md").read_text("utf-8")
+    text = runpy.run_path(str(DOCS / "cli_reference.py"))["commands"]()
+    parts = {part.split()[0]: part for part in text.split("\n## ")[1:]}
     for name in COMMANDS:
         command, part = cli.get_command(context, name), parts[name]
         assert command is not None
