@@ -9,7 +9,8 @@ import click
 
 from ue_rl.cli import COMMANDS, cli
 from ue_rl.cli.common import GroupedCommand
-from ue_rl.training.options import EVERYDAY, GROUPS, ROWS
+from ue_rl.training.options import ROWS
+from ue_rl.training.rows import EVERYDAY, GROUPS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -12,11 +12,13 @@ import yaml
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import ActionSpec, EnvSpec
 from ue_rl.training import comparison
+from ue_rl.training.algorithms import ALGORITHMS
 from ue_rl.training.comparison import check_engine, compare
 from ue_rl.training.config import resolve
 from ue_rl.training.hyperparameters import APPLIED
-from ue_rl.training.options import ALGORITHMS, ROWS, UNSAID, TrainOptions
-from ue_rl.training.options import APPLIED as MAY_CHANGE
+from ue_rl.training.options import ROWS, TrainOptions
+from ue_rl.training.rows import APPLIED as MAY_CHANGE
+from ue_rl.training.rows import UNSAID
 from ue_rl.wire.handshake import encode_handshake
 
 RUN = Path("runs/mine")

@@ -21,6 +21,7 @@ from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError
+from ue_rl.training.algorithms import CLASS_NAMES
 from ue_rl.training.hyperparameters import APPLIED
 from ue_rl.training.loading import (
     check_arguments,
@@ -30,7 +31,7 @@ from ue_rl.training.loading import (
     load_model,
     load_statistics,
 )
-from ue_rl.training.options import CLASS_NAMES, TrainOptions
+from ue_rl.training.options import TrainOptions
 
 # What each hyperparameter is changed to from a tiny model's own, so that 32 steps of learning show it.
 _ROLLOUT = {"n_steps": 8, "batch_size": 8}

@@ -9,9 +9,10 @@ import pytest
 
 from ue_rl.cli.train import train
 from ue_rl.errors import ConfigurationError
+from ue_rl.launching.template import program_of
 from ue_rl.training.config import parse_setting, read_config, resolve
 from ue_rl.training.hyperparameters import tuned_for
-from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions, program_of
+from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions
 
 
 @pytest.mark.parametrize(

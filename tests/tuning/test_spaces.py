@@ -5,10 +5,10 @@ from __future__ import annotations
 import optuna
 import pytest
 
+from ue_rl.training.algorithms import ALGORITHMS, OFF_POLICY
 from ue_rl.training.config import resolve
 from ue_rl.training.loading import check_arguments
 from ue_rl.training.models import known_algorithm
-from ue_rl.training.options import ALGORITHMS, OFF_POLICY
 from ue_rl.tuning.spaces import SPACES, suggest
 
 

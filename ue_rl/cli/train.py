@@ -27,10 +27,12 @@ from ue_rl.cli.common import (
 from ue_rl.cli.train_report import lines, live_view, seeds_summary, summary
 from ue_rl.engines.lifecycle import Change
 from ue_rl.errors import ConfigurationError
+from ue_rl.training.algorithms import BACKENDS
 from ue_rl.training.config import parse_param, parse_setting, read_config, require_origin, resolve
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.options import BACKENDS, DEFAULTS, EVERYDAY, FOLDER, GROUPS, LEARNING, ROWS, SHOWN, TrainOptions
+from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions
 from ue_rl.training.report import Report
+from ue_rl.training.rows import EVERYDAY, FOLDER, GROUPS, LEARNING, SHOWN
 from ue_rl.training.run import train as run_training
 from ue_rl.training.seeds import FILE as SEEDS
 from ue_rl.training.seeds import group_of, train_seeds

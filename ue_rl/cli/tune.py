@@ -14,7 +14,8 @@ from ue_rl.cli.common import GroupedCommand, GroupedOption, command_line, flags,
 from ue_rl.cli.train import flags_of_the_table, read_flags, use_text
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.config import read_config, require_origin, resolve
-from ue_rl.training.options import GROUPS, RAY, ROWS
+from ue_rl.training.options import ROWS
+from ue_rl.training.rows import GROUPS, RAY
 
 SEARCH = "The search"
 _TRIALS = 50

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from ue_rl.errors import ConfigurationError, nearest
@@ -125,6 +125,16 @@ def used(command: str | Sequence[str], **values: int) -> dict[str, Any]:
     """Those of `values` whose placeholders the command has, and None for the others; errors as `template`."""
     uses = template(command).uses
     return {name: value if uses(name) else None for name, value in values.items()}
+
+
+def program_of(engine: str) -> str:
+    """A short name of an engine's command, or of a preset's PATH: "walker" of "godot:/games/walker"."""
+    kind, colon, path = engine.partition(":")
+    words = [path] if colon and re.fullmatch(r"[a-z][a-z-]+", kind) else engine.split()
+    scripts = [word for word in words[1:] if not word.startswith("-")]
+    if re.fullmatch(r"(python|py|bash|sh|node|wine|xvfb-run)[\d.]*", PureWindowsPath(words[0]).stem) and scripts:
+        words = scripts
+    return PureWindowsPath(words[0].strip("'\"")).stem or "engine"
 
 
 def _godot(path: str) -> tuple[list[str], list[str]]:

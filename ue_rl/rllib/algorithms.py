@@ -21,9 +21,10 @@ from ue_rl.engines.restarts import read_restarts
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.rllib.engines import NAME, OPTIONS
 from ue_rl.rllib.env_runner import UnrealEnvRunner
+from ue_rl.training.algorithms import OFF_POLICY, RLLIB_ALGORITHMS
 from ue_rl.training.engine import command_of
 from ue_rl.training.hyperparameters import LinearSchedule, schedule, tuned_for
-from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, RLLIB_ALGORITHMS, TrainOptions
+from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 
 _CLASSES = {name: f"{name.upper()}Config" for name in RLLIB_ALGORITHMS}
 _SCHEDULED = ("lr", "actor_lr", "critic_lr", "alpha_lr", "entropy_coeff", "epsilon")  # may change over a run

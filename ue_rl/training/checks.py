@@ -8,9 +8,11 @@ from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.calls.parameters import as_ranges
 from ue_rl.connecting import address_of
 from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.training.algorithms import BACKENDS, OFF_POLICY
 from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.lessons import parse_curriculum
-from ue_rl.training.options import BACKENDS, BOTH, DEFAULTS, OFF_POLICY, ONLY, ROWS, TrainOptions
+from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions
+from ue_rl.training.rows import BOTH, ONLY
 
 _HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
 _NORMALIZE = (

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 from ue_rl.errors import ConfigurationError, HandshakeError, nearest
 from ue_rl.spec import EnvSpec
+from ue_rl.training.algorithms import OFF_POLICY
 from ue_rl.training.config import resolve
 from ue_rl.training.directory import read_handshake
 from ue_rl.training.hyperparameters import applied, loadable, tuned_for
-from ue_rl.training.options import APPLIED, DEFAULT_ENV, NEW_RUN, OFF_POLICY, ROWS, UNSAID, TrainOptions, plain
+from ue_rl.training.options import DEFAULT_ENV, ROWS, TrainOptions, plain
+from ue_rl.training.rows import APPLIED, NEW_RUN, UNSAID
 from ue_rl.wire.handshake import decode_handshake, encode_handshake
 
 _SPACES = {

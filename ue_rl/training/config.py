@@ -18,8 +18,9 @@ import yaml
 from ue_rl.errors import ConfigurationError, UntrustedFile, nearest
 from ue_rl.security.origin import is_remembered, is_signed, remember, sign
 from ue_rl.security.trust import require_trust, trusts_all
+from ue_rl.training.algorithms import ALGORITHMS, OFF_POLICY
 from ue_rl.training.checks import check_options
-from ue_rl.training.options import ALGORITHMS, OFF_POLICY, REPLACED, ROWS, TrainOptions
+from ue_rl.training.options import ROWS, TrainOptions
 from ue_rl.training.yaml_files import in_one_line, read_mapping
 from ue_rl.training.zoo import read_zoo
 
@@ -27,6 +28,10 @@ FORMAT = 1  # of config.yaml
 ORIGIN = "origin"  # its key for the signature of what a run starts
 # A program, modules that are imported, and a file anywhere that is written.
 _STARTS = ("engine", "env", "env_kwargs", "env_wrapper", "callback", "trace")
+_REPLACED = {
+    "host": "write url: tcp://HOST:PORT, or a list of such",
+    "port": "write url: tcp://127.0.0.1:PORT",
+}  # keys that people write, and what is to be written
 
 
 def resolve(
@@ -217,7 +222,7 @@ def _refuse_unknown(section: str, given: dict[str, Any], allowed: list[str], pat
                 f"{path.name} has an unknown key",
                 field=f"{section}.{key}" if section else str(key),
                 expected=", ".join(allowed),
-                cure=REPLACED.get(str(key)) or nearest(str(key), allowed),
+                cure=_REPLACED.get(str(key)) or nearest(str(key), allowed),
             )
 
 

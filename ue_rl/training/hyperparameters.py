@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.training.algorithms import ALGORITHMS, CLASS_NAMES
 from ue_rl.training.expressions import policy_arguments
-from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, DEFAULT_ENV, TrainOptions
+from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 
 # Hyperparameters that are known to solve a task; what the user gives wins.
 # "lin_x" falls linearly from x to 0 over the run.

@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training import agents
+from ue_rl.training.algorithms import ALGORITHMS, OFF_POLICY
 from ue_rl.training.hyperparameters import known_algorithm, tuned_for
 from ue_rl.training.loading import (
     find_start,
@@ -22,7 +23,7 @@ from ue_rl.training.loading import (
     load_model,
     load_statistics,
 )
-from ue_rl.training.options import ALGORITHMS, OFF_POLICY, TrainOptions
+from ue_rl.training.options import TrainOptions
 from ue_rl.training.overlap import overlap
 
 _ACTION_SPACES: dict[str, type[spaces.Space[Any]]] = {

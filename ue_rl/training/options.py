@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import PureWindowsPath
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from ue_rl.connecting import address_of
 from ue_rl.errors import ConfigurationError
+from ue_rl.launching.template import program_of
 from ue_rl.training.kinds import (
     ADDRESS,
     CHANNEL,
@@ -37,79 +37,35 @@ from ue_rl.training.kinds import (
     TEXT,
     TRANSPORT,
     URLS,
-    Kind,
+)
+from ue_rl.training.rows import (
+    APPLIED,
+    CONNECTION,
+    EVALUATION,
+    EVERYDAY,
+    FOLDER,
+    GAME,
+    LEARNING,
+    LEAVE,
+    NEW_RUN,
+    ONLY,
+    RAY,
+    SEVERAL,
+    SHOWN,
+    STARTED,
+    UNSAID,
+    Row,
+    option,
 )
 
-ALGORITHMS = {
-    **dict.fromkeys(("ppo", "a2c", "sac", "td3", "ddpg", "dqn"), "stable_baselines3"),
-    **dict.fromkeys(("trpo", "tqc", "qrdqn", "recurrentppo", "maskable_ppo"), "sb3_contrib"),
-}  # the module that each is imported from
-CLASS_NAMES = {"qrdqn": "QRDQN", "recurrentppo": "RecurrentPPO", "maskable_ppo": "MaskablePPO"}
-OFF_POLICY = ("sac", "td3", "ddpg", "dqn", "tqc", "qrdqn")
-RLLIB_ALGORITHMS = ("ppo", "appo", "impala", "sac", "dqn")
-BACKENDS = {"sb3": tuple(ALGORITHMS), "rllib": RLLIB_ALGORITHMS}
 DEFAULT_ENV = "CartPole-v1"
 
-
-# What --resume does with an option, beside refusing another value with a cure.
-APPLIED = "applied, and said"
-UNSAID = "where the run is, or compared part by part"
-NEW_RUN = "leave it out, or begin a new run with the weights of this one: --init-from {run}"
-
-# With RLlib, beside what to do instead of an option that it does not have.
-BOTH, ONLY = "", "Stable-Baselines3 does not have it"
-_SB3 = "train with --backend sb3"
-_LEAVE = f"leave it out, or {_SB3}"
-
-# The headings of `ue-rl train --help`, in their order.
-GROUPS = (
-    EVERYDAY := "Every day",
-    STARTED := "Engines that are started",
-    CONNECTION := "Running engines, and the connection",
-    GAME := "The game",
-    LEARNING := "Learning",
-    FOLDER := "The run's folder",
-    EVALUATION := "Evaluation and films, while it learns",
-    SEVERAL := "The same run with several seeds",
-    RAY := "Ray RLlib",
-    SHOWN := "What you see",
-)
-
-
-class Row(NamedTuple):
-    """What the table says of an option beside its name, type and default.
-
-    Attributes:
-        kind: what it may be; None, too, where that is the default.
-        help: of its flag; "": it stands in YAML files only.
-        resume: APPLIED, UNSAID, or the cure with which another value is refused.
-        rllib: BOTH backends have it, RLlib ONLY, or what to do instead with RLlib.
-        flag: its name, where that is another one. metavar: of its value. multiple: it may be given several times.
-        group: under which heading of `ue-rl train --help` it stands; "": it has no flag.
-    """
-
-    kind: Kind
-    help: str = ""
-    resume: str = APPLIED
-    rllib: str = BOTH
-    flag: str = ""
-    metavar: str | None = None
-    multiple: bool = False
-    group: str = ""
-
-
-def option(default: Any, kind: Kind, help: str = "", **more: Any) -> Any:
-    """A field of TrainOptions; `more` as Row has it."""
-    metadata = {"row": Row(kind, help, **more)}
-    if isinstance(default, dict):
-        return field(default_factory=dict, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-# Of rows that RLlib does not have.
-_sb3 = functools.partial(option, rllib=_LEAVE, group=LEARNING)
+_rllib = functools.partial(option, None, rllib=ONLY, group=RAY)
+_sb3 = functools.partial(option, rllib=LEAVE, group=LEARNING)
+_evaluation = functools.partial(_sb3, group=EVALUATION)
 _named = functools.partial(_sb3, None, NAMED, metavar="MODULE:CLASS", multiple=True)
 _several = functools.partial(_sb3, None, POSITIVE, resume=UNSAID, group=SEVERAL)
+_demonstrations = functools.partial(_sb3, None, TEXT, metavar="FOLDER", resume=NEW_RUN)
 
 
 @dataclass
@@ -152,35 +108,12 @@ class TrainOptions:
     )
     num_engines: int = option(1, POSITIVE, "How many engines to start; each is a process.", group=STARTED)
     num_envs: int = option(8, POSITIVE, "How many envs each started engine has.", group=EVERYDAY)
-    num_env_runners: int | None = option(
-        None,
-        COUNT,
-        "Processes that play; each has --num-envs envs.  [default: 2]",
-        rllib=ONLY,
-        group=RAY,
+    num_env_runners: int | None = _rllib(COUNT, "Processes that play; each has --num-envs envs.  [default: 2]")
+    ray_address: str | None = _rllib(
+        TEXT, "A running Ray cluster: auto, or HOST:PORT.  [default: start one here]", metavar="ADDRESS"
     )
-    ray_address: str | None = option(
-        None,
-        TEXT,
-        "A running Ray cluster: auto, or HOST:PORT.  [default: start one here]",
-        metavar="ADDRESS",
-        rllib=ONLY,
-        group=RAY,
-    )
-    num_learners: int | None = option(
-        None,
-        COUNT,
-        "Processes that learn; 0: this one.  [default: 0]",
-        rllib=ONLY,
-        group=RAY,
-    )
-    num_gpus_per_learner: float | None = option(
-        None,
-        NUMBER,
-        "GPUs of each learner.  [default: 0]",
-        rllib=ONLY,
-        group=RAY,
-    )
+    num_learners: int | None = _rllib(COUNT, "Processes that learn; 0: this one.  [default: 0]")
+    num_gpus_per_learner: float | None = _rllib(NUMBER, "GPUs of each learner.  [default: 0]")
     start_timeout: float = option(120.0, DEADLINE, "How long an engine may take to start.", group=STARTED)
     restarts: str = option(
         "10/60s",
@@ -207,11 +140,10 @@ class TrainOptions:
         rllib="leave it out: the wiring is found out",
         group=CONNECTION,
     )
-    nul_terminated: bool | None = option(
+    nul_terminated: bool | None = _sb3(
         None,
         SWITCH,
         "Send a NUL byte after each line.  [default: only to the Unreal plugin's SINGLE and RLBASE]",
-        rllib=_LEAVE,
         group=CONNECTION,
     )
     token_file: str | None = option(
@@ -240,22 +172,15 @@ class TrainOptions:
     hyperparams: str | None = _sb3(
         None, TEXT, "RL Zoo's YAML file of hyperparameters: its section of this task.", metavar="FILE", resume=UNSAID
     )
-    normalize: bool | dict[str, Any] = option(
-        False,
-        NORMALIZE,
-        "Normalise observations and rewards (VecNormalize); saved with the model.",
-        resume=NEW_RUN,
-        rllib=_LEAVE,
-        group=LEARNING,
+    normalize: bool | dict[str, Any] = _sb3(
+        False, NORMALIZE, "Normalise observations and rewards (VecNormalize); saved with the model.", resume=NEW_RUN
     )
-    overlap: bool = option(
+    overlap: bool = _sb3(
         False,
         SWITCH,
         "Act or learn while the engine ticks: the envs step in two halves (ppo, a2c ..), or gradient steps are taken "
         "meanwhile (sac, dqn ..).",
         resume=NEW_RUN,
-        rllib=_LEAVE,
-        group=LEARNING,
     )
     frame_stack: int | None = _sb3(
         None, POSITIVE, "Let the policy see the last so many observations (VecFrameStack).", resume=NEW_RUN
@@ -281,19 +206,18 @@ class TrainOptions:
         group=GAME,
     )
     time_scale: float | None = option(None, SCALE, "How fast the game runs; 1 is real time.", group=GAME)
-    curriculum: Any = option(None, LESSONS, rllib=_LEAVE)
-    her: dict[str, Any] | None = option(None, MAPPING, resume=NEW_RUN, rllib=_LEAVE)
-    group: str | None = option(
+    curriculum: Any = _sb3(None, LESSONS, group="")
+    her: dict[str, Any] | None = _sb3(None, MAPPING, resume=NEW_RUN, group="")
+    group: str | None = _sb3(
         None,
         TEXT,
         "The group of agents that learns, where the engine has several.",
         metavar="NAME",
         resume=NEW_RUN,
-        rllib=_LEAVE,
         group=GAME,
     )
-    others: dict[str, Any] = option({}, MAPPING, rllib=_LEAVE)
-    self_play: dict[str, Any] | None = option(None, MAPPING, resume=NEW_RUN, rllib=_LEAVE)
+    others: dict[str, Any] = _sb3({}, MAPPING, group="")
+    self_play: dict[str, Any] | None = _sb3(None, MAPPING, resume=NEW_RUN, group="")
     device: str = option(
         "auto",
         TEXT,
@@ -323,49 +247,25 @@ class TrainOptions:
         metavar="NAMES",
         group=FOLDER,
     )
-    init_from: str | None = option(
+    init_from: str | None = _sb3(
         None,
         TEXT,
         "Start with the weights of this run, checkpoint or model.zip.",
         metavar="PATH",
         resume="leave it out: the run goes on with its own weights",
-        rllib=_LEAVE,
-        group=LEARNING,
     )
-    bc: str | None = option(
-        None,
-        TEXT,
-        "Behaviour cloning: first learn to act as these demonstrations, a Minari dataset, do.",
-        metavar="FOLDER",
-        resume=NEW_RUN,
-        rllib=_LEAVE,
-        group=LEARNING,
+    bc: str | None = _demonstrations(
+        "Behaviour cloning: first learn to act as these demonstrations, a Minari dataset, do."
     )
-    prefill: str | None = option(
-        None,
-        TEXT,
-        "Demonstrations that the replay buffer begins with (sac, td3, dqn ..).",
-        metavar="FOLDER",
-        resume=NEW_RUN,
-        rllib=_LEAVE,
-        group=LEARNING,
+    prefill: str | None = _demonstrations("Demonstrations that the replay buffer begins with (sac, td3, dqn ..).")
+    gail: str | None = _demonstrations(
+        "Earn rewards for acting as these demonstrations do, instead of the game's (ppo, a2c ..)."
     )
-    gail: str | None = option(
-        None,
-        TEXT,
-        "Earn rewards for acting as these demonstrations do, instead of the game's (ppo, a2c ..).",
-        metavar="FOLDER",
-        resume=NEW_RUN,
-        rllib=_LEAVE,
-        group=LEARNING,
-    )
-    rnd: float = option(
+    rnd: float = _sb3(
         0.0,
         NUMBER,
         "Weight of a reward for what was never seen, beside the game's (ppo, a2c ..); 0: none.",
         resume=NEW_RUN,
-        rllib=_LEAVE,
-        group=LEARNING,
     )
     save_freq: int = option(  # a checkpoint with its ONNX file takes 0.3 s, which is a tenth of 50 000 quick steps
         0, COUNT, "env-steps between checkpoints; 0: only --save-interval counts.", group=FOLDER
@@ -375,11 +275,8 @@ class TrainOptions:
     )
     keep: int = option(3, POSITIVE, "How many checkpoints are kept.", group=FOLDER)
     save_replay_buffer: bool = option(True, SWITCH, "Keep the replay buffer in the newest checkpoint.", group=FOLDER)
-    eval_freq: int = _sb3(
-        0,
-        COUNT,
-        "env-steps between two evaluations, in an engine of their own; best_model.zip is the best. 0: none.",
-        group=EVALUATION,
+    eval_freq: int = _evaluation(
+        0, COUNT, "env-steps between two evaluations, in an engine of their own; best_model.zip is the best. 0: none."
     )
     eval_episodes: int | None = option(
         None,
@@ -387,50 +284,38 @@ class TrainOptions:
         "Episodes of each evaluation, and of the one at the end.  [default: 20 with --env or --eval-freq, else 0]",
         group=EVALUATION,
     )
-    eval_url: str | list[str] | None = _sb3(
+    eval_url: str | list[str] | None = _evaluation(
         None,
         URLS,
         "The engine for --eval-freq that runs already.  [default: one is started, as those that learn are]",
         metavar="URL",
-        group=EVALUATION,
     )
-    stop_at_return: float | None = _sb3(
+    stop_at_return: float | None = _evaluation(
         None,
         NUMBER_OF_ANY_SIGN,
         "End when an evaluation reaches this mean return, or the last 100 episodes where none is made.",
         metavar="RETURN",
-        group=EVALUATION,
     )
-    video_freq: int = _sb3(
-        0,
-        COUNT,
-        "env-steps between two films of env 0, in videos/ (FEATURES=RENDER); 0: none. Needs Pillow.",
-        group=EVALUATION,
+    video_freq: int = _evaluation(
+        0, COUNT, "env-steps between two films of env 0, in videos/ (FEATURES=RENDER); 0: none. Needs Pillow."
     )
     seeds: int | None = _several(
         "Train so many times, each with another seed from --seed on, in one folder with a table and a plot."
     )
     jobs: int | None = _several("How many of --seeds run side by side.  [default: half the cores]")
     export: bool = option(True, SWITCH, "Write model.onnx at the end and with each checkpoint.", group=FOLDER)
-    trace: str | None = option(
+    trace: str | None = _sb3(
         None,
         TEXT,
         "Record every message of the engines into this file; ue-rl replay plays it.",
         metavar="FILE",
         resume=APPLIED,
-        rllib=_LEAVE,
         group=FOLDER,
     )
-    metrics: str | None = option(
-        None,
-        ADDRESS,
-        "Serve metrics for Prometheus on 127.0.0.1:PORT, or on HOST:PORT.",
-        rllib=_LEAVE,
-        group=SHOWN,
+    metrics: str | None = _sb3(
+        None, ADDRESS, "Serve metrics for Prometheus on 127.0.0.1:PORT, or on HOST:PORT.", group=SHOWN
     )
-    trace_size: int = option(
-        1000, POSITIVE, "Megabytes that the trace may take; beyond it the oldest go.", rllib=_LEAVE, group=FOLDER
-    )
+    trace_size: int = _sb3(1000, POSITIVE, "Megabytes that the trace may take; beyond it the oldest go.", group=FOLDER)
     verbose: int = option(
         0,
         COUNT,
@@ -445,10 +330,9 @@ class TrainOptions:
             if row.kind.read is not None and value is not None:
                 try:
                     setattr(self, name, row.kind.read(value))
-                except ConfigurationError:
-                    raise
-                except ValueError:
-                    pass  # check_options says what it must be
+                except ValueError as error:  # check_options says what it must be
+                    if isinstance(error, ConfigurationError):
+                        raise
 
     @property
     def embedded(self) -> bool:
@@ -495,21 +379,7 @@ class TrainOptions:
 
 
 ROWS: dict[str, Row] = {each.name: each.metadata["row"] for each in fields(TrainOptions)}
-REPLACED = {
-    "host": "write url: tcp://HOST:PORT, or a list of such",
-    "port": "write url: tcp://127.0.0.1:PORT",
-}  # keys that people write, and what is to be written
 DEFAULTS: dict[str, Any] = vars(TrainOptions())
-
-
-def program_of(engine: str) -> str:
-    """A short name of an engine's command, or of a preset's PATH: "walker" of "godot:/games/walker"."""
-    kind, colon, path = engine.partition(":")
-    words = [path] if colon and re.fullmatch(r"[a-z][a-z-]+", kind) else engine.split()
-    scripts = [word for word in words[1:] if not word.startswith("-")]
-    if re.fullmatch(r"(python|py|bash|sh|node|wine|xvfb-run)[\d.]*", PureWindowsPath(words[0]).stem) and scripts:
-        words = scripts
-    return PureWindowsPath(words[0].strip("'\"")).stem or "engine"
 
 
 def plain(value: Any) -> Any:

@@ -14,7 +14,8 @@ from ue_rl.demonstrations.dataset import Demonstrations, read
 from ue_rl.demonstrations.prefill import prefill
 from ue_rl.demonstrations.rewards import Gail, LearntRewards, Rnd
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.options import OFF_POLICY, TrainOptions
+from ue_rl.training.algorithms import OFF_POLICY
+from ue_rl.training.options import TrainOptions
 
 _ON_POLICY = "ppo, a2c, trpo, maskable_ppo or recurrentppo"
 

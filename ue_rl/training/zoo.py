@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.launching.template import program_of
 from ue_rl.training import expressions
+from ue_rl.training.algorithms import ALGORITHMS
 from ue_rl.training.hyperparameters import known_algorithm
-from ue_rl.training.options import ALGORITHMS, DEFAULT_ENV, program_of
+from ue_rl.training.options import DEFAULT_ENV
 from ue_rl.training.yaml_files import read_mapping
 
 _ALGORITHMS = {**{name: name for name in ALGORITHMS}, "ppo_lstm": "recurrentppo", "ppo-lstm": "recurrentppo"}

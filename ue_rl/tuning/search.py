@@ -32,8 +32,9 @@ from ue_rl.security.trust import refuse_links, trusts_all
 from ue_rl.system.durable import write_whole
 from ue_rl.training.config import read_config, require_origin, resolve, signed_yaml
 from ue_rl.training.directory import RunDirectory, checked_id
-from ue_rl.training.options import CONNECTION, ROWS, SHOWN, STARTED, TrainOptions, plain
+from ue_rl.training.options import ROWS, TrainOptions, plain
 from ue_rl.training.reading import EpisodeTable
+from ue_rl.training.rows import CONNECTION, SHOWN, STARTED
 from ue_rl.tuning.pictures import draw
 from ue_rl.tuning.spaces import SPACES, suggest
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import optuna
 
+from ue_rl.training.algorithms import OFF_POLICY
 from ue_rl.training.hyperparameters import fitting
-from ue_rl.training.options import OFF_POLICY, TrainOptions
+from ue_rl.training.options import TrainOptions
 
 
 class Choice(NamedTuple):

@@ -1,0 +1,61 @@
+"""What a row of the table of options.py says of an option, and the words that it may use for it."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any, NamedTuple
+
+from ue_rl.training.kinds import Kind
+
+# What --resume does with an option, beside refusing another value with a cure.
+APPLIED = "applied, and said"
+UNSAID = "where the run is, or compared part by part"
+NEW_RUN = "leave it out, or begin a new run with the weights of this one: --init-from {run}"
+
+# With RLlib, beside what to do instead of an option that it does not have.
+BOTH, ONLY = "", "Stable-Baselines3 does not have it"
+LEAVE = "leave it out, or train with --backend sb3"
+
+# The headings of `ue-rl train --help`, in their order.
+GROUPS = (
+    EVERYDAY := "Every day",
+    STARTED := "Engines that are started",
+    CONNECTION := "Running engines, and the connection",
+    GAME := "The game",
+    LEARNING := "Learning",
+    FOLDER := "The run's folder",
+    EVALUATION := "Evaluation and films, while it learns",
+    SEVERAL := "The same run with several seeds",
+    RAY := "Ray RLlib",
+    SHOWN := "What you see",
+)
+
+
+class Row(NamedTuple):
+    """What the table says of an option beside its name, type and default.
+
+    Attributes:
+        kind: what it may be; None, too, where that is the default.
+        help: of its flag; "": it stands in YAML files only.
+        resume: APPLIED, UNSAID, or the cure with which another value is refused.
+        rllib: BOTH backends have it, RLlib ONLY, or what to do instead with RLlib.
+        flag: its name, where that is another one. metavar: of its value. multiple: it may be given several times.
+        group: under which heading of `ue-rl train --help` it stands; "": it has no flag.
+    """
+
+    kind: Kind
+    help: str = ""
+    resume: str = APPLIED
+    rllib: str = BOTH
+    flag: str = ""
+    metavar: str | None = None
+    multiple: bool = False
+    group: str = ""
+
+
+def option(default: Any, kind: Kind, help: str = "", **more: Any) -> Any:
+    """A field of TrainOptions; `more` as Row has it."""
+    metadata = {"row": Row(kind, help, **more)}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
