@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.recording.file import AHEAD, HEAD, MOST, Kind, TraceWriter, answer_arrays, rows_of
+from ue_rl.recording.file import AHEAD, HEAD, MOST, Kind, answer_arrays, rows_of
+from ue_rl.recording.writing import TraceWriter
 
 _STEP, _ANSWER = int(Kind.STEP), int(Kind.ANSWER)
 _ASKED_STEP, _ASKED_RESET = ActionBatch.STEP, ActionBatch.RESET

@@ -129,7 +129,7 @@ def _prepared(
     stack.callback(transport.close)
     if o.trace is not None:
         from ue_rl.recording import RecordingTransport
-        from ue_rl.recording.file import keep_before
+        from ue_rl.recording.writing import keep_before
 
         if goes_on and (kept := keep_before(Path(o.trace))) is not None:
             report.said(f"trace: {o.trace}; what was recorded before is {kept}")
