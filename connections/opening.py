@@ -11,8 +11,8 @@ from typing import Any
 
 from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.connections.shm.upgrade import UpgradeRefused
-from ue_rl.connections.tcp.connection import MultiTcpConnection, SingleTcpConnection, go_on, open_tcp
 from ue_rl.connections.tcp.greeting import shake_hands
+from ue_rl.connections.tcp.kinds import MultiTcpConnection, SingleTcpConnection, go_on, open_tcp
 from ue_rl.errors import ConfigurationError
 from ue_rl.security.guard import Guard
 

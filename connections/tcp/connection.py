@@ -1,4 +1,4 @@
-"""The client's TCP transports: MultiTcpConnection and SingleTcpConnection (ue_rl/transport.py says what they must do).
+"""TcpConnection: a Transport over TCP (ue_rl/transport.py says what it must do); kinds.py has its two kinds.
 
 One process, one loop: everything is sent, then everything is received. Two wirings carry a session
 (docs/protocol.md, section 4): the shared channel, one socket for the whole batch, and per-env sockets, one for
@@ -7,12 +7,10 @@ each env, opened in order because the engine numbers them as it accepts them. Af
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +30,6 @@ from ue_rl.errors import (
     EngineDisconnected,
     EngineTimeout,
     HandshakeError,
-    UeRlError,
-    UnexpectedMessage,
     UnsupportedByEngine,
 )
 from ue_rl.security.guard import Guard
@@ -41,7 +37,7 @@ from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
 from ue_rl.wire.calls import PICTURE_LIMIT
 from ue_rl.wire.kernels_writing import end_line
-from ue_rl.wire.limits import needs_nuls, nul_terminated, require_lines
+from ue_rl.wire.limits import needs_nuls, require_lines
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -50,7 +46,7 @@ _LAST_WORDS = 0.2  # seconds for the engine's reason, which comes on another soc
 
 
 class TcpConnection(BaseTransport):
-    """What both TCP transports share: address, handshake, wiring. Use one of the two below.
+    """What both kinds share: address, handshake, wiring, requests and answers. Use one of kinds.py.
 
     Args:
         host, port: where the engine listens.
@@ -366,7 +362,7 @@ class TcpConnection(BaseTransport):
         """Sends a call on the first connection, and waits for its answer."""
         self._ready_wiring()
         if self._numbers is None:
-            self._require_silence(link, None)
+            link.require_silence()
         else:
             link.number += 1
         lines, deadline, start, end = link.lines, time.monotonic() + self.timeout, 0, -1
@@ -398,67 +394,5 @@ class TcpConnection(BaseTransport):
         if self._numbers is not None or not wiring.may_have_strays():
             return wiring
         for env, link in enumerate(wiring.links):
-            self._require_silence(link, env if isinstance(wiring, PerEnvWiring) else None)
+            link.require_silence(env if isinstance(wiring, PerEnvWiring) else None)
         return wiring
-
-    @staticmethod
-    def _require_silence(link: Link, env_id: int | None) -> None:
-        if link.has_stray_data():
-            came = link.lines.unread()
-            ended = link.last_words()
-            if ended is not None:
-                raise ended
-            raise UnexpectedMessage(
-                "the engine sent a line that nobody asked for", fault="engine", env_id=env_id,
-                expected="one answer per request", got=came or None, cure="the game must answer each ACT exactly once",
-            )  # fmt: skip
-
-
-class MultiTcpConnection(TcpConnection):
-    """N envs behind one engine (ENV_TYPE=MULTI), on the shared channel or on per-env sockets."""
-
-    _types = (EnvType.MULTI,)
-
-
-class SingleTcpConnection(TcpConnection):
-    """One env (ENV_TYPE=SINGLE or RLBASE)."""
-
-    _types = (EnvType.SINGLE, EnvType.RLBASE)
-
-    def _open(self) -> EnvSpec:
-        spec = super()._open()
-        if spec.env_type is EnvType.RLBASE:
-            self._rows_due = self._expect(None, steps=False)
-            self._collect()  # RLBASE: the engine speaks first, one state before anything was asked
-        return spec
-
-    def finish(self) -> None:
-        """Tells an RLBASE engine that training is over (it resets and closes), then closes."""
-        if self._wiring is not None and self._spec is not None and self._spec.env_type is EnvType.RLBASE:
-            with contextlib.suppress(UeRlError):
-                line = b"TRAINING_COMPLETE\n"
-                line = nul_terminated(line) if self._nuls else line
-                self._wiring.links[0].send(line, time.monotonic() + self.timeout)
-        self.close()
-
-
-def open_tcp(host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:
-    """A connected transport, of the kind that the engine's handshake asks for.
-
-    Args:
-        options: see TcpConnection.
-
-    Raises:
-        ConfigurationError: an invalid argument. Also what Transport.connect raises.
-    """
-    probe = MultiTcpConnection(host, port, **options)  # checks the options before anything is dialled
-    return go_on(*probe._shake_hands(), host, port, **options)
-
-
-def go_on(link: Link, spec: EnvSpec, host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:
-    """A connected transport, of the kind that the handshake asks for, from where `shake_hands` ended."""
-    kind = MultiTcpConnection if spec.env_type is EnvType.MULTI else SingleTcpConnection
-    connection = kind(host, port, **options)
-    connection._greeted = link, spec
-    connection.connect()
-    return connection

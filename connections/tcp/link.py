@@ -18,7 +18,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable, LineTooLong, printable, shorten
+from ue_rl.errors import (
+    EngineDisconnected,
+    EngineTimeout,
+    EngineUnreachable,
+    LineTooLong,
+    UnexpectedMessage,
+    printable,
+    shorten,
+)
 from ue_rl.security.tls import why
 from ue_rl.system.compiled import load
 from ue_rl.system.keepalive import notice_dead_peer
@@ -147,6 +155,26 @@ class Link:
             return False
         finally:
             self.sock.settimeout(before)
+
+    def require_silence(self, env_id: int | None = None) -> None:
+        """Raises UnexpectedMessage where the peer has sent more than was read, of env `env_id` where that is known.
+
+        Raises:
+            EngineDisconnected: what has come says why it ends the session.
+        """
+        if self.has_stray_data():
+            came = self.lines.unread()
+            ended = self.last_words()
+            if ended is not None:
+                raise ended
+            raise UnexpectedMessage(
+                "the engine sent a line that nobody asked for",
+                fault="engine",
+                env_id=env_id,
+                expected="one answer per request",
+                got=came or None,
+                cure="the game must answer each ACT exactly once",
+            )
 
     def failed(self, number: int) -> None:
         """Its socket failed so where others received from it: the system says it only once."""

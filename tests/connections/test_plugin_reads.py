@@ -20,7 +20,7 @@ from ue_rl import errors
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connections import open_engine
-from ue_rl.connections.tcp.connection import SingleTcpConnection
+from ue_rl.connections.tcp.kinds import SingleTcpConnection
 from ue_rl.connections.tcp.link import Link
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.system import keepalive

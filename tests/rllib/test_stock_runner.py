@@ -28,7 +28,7 @@ from ray.tune.registry import register_env
 import ue_rl.rllib
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.connections.shm.connection import SharedMemoryConnection
-from ue_rl.connections.tcp.connection import MultiTcpConnection
+from ue_rl.connections.tcp.kinds import MultiTcpConnection
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.rllib import UnrealEnvRunner
 from ue_rl.spec import Channel

@@ -1,0 +1,63 @@
+"""The two kinds of engine over TCP, of several envs and of one, and how the one that a handshake asks for is opened."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+from ue_rl.connections.tcp.connection import TcpConnection
+from ue_rl.connections.tcp.link import Link
+from ue_rl.errors import UeRlError
+from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.wire.limits import nul_terminated
+
+
+class MultiTcpConnection(TcpConnection):
+    """N envs behind one engine (ENV_TYPE=MULTI), on the shared channel or on per-env sockets."""
+
+    _types = (EnvType.MULTI,)
+
+
+class SingleTcpConnection(TcpConnection):
+    """One env (ENV_TYPE=SINGLE or RLBASE)."""
+
+    _types = (EnvType.SINGLE, EnvType.RLBASE)
+
+    def _open(self) -> EnvSpec:
+        spec = super()._open()
+        if spec.env_type is EnvType.RLBASE:
+            self._rows_due = self._expect(None, steps=False)
+            self._collect()  # RLBASE: the engine speaks first, one state before anything was asked
+        return spec
+
+    def finish(self) -> None:
+        """Tells an RLBASE engine that training is over (it resets and closes), then closes."""
+        if self._wiring is not None and self._spec is not None and self._spec.env_type is EnvType.RLBASE:
+            with contextlib.suppress(UeRlError):
+                line = b"TRAINING_COMPLETE\n"
+                line = nul_terminated(line) if self._nuls else line
+                self._wiring.links[0].send(line, time.monotonic() + self.timeout)
+        self.close()
+
+
+def open_tcp(host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:
+    """A connected transport, of the kind that the engine's handshake asks for.
+
+    Args:
+        options: see TcpConnection.
+
+    Raises:
+        ConfigurationError: an invalid argument. Also what Transport.connect raises.
+    """
+    probe = MultiTcpConnection(host, port, **options)  # checks the options before anything is dialled
+    return go_on(*probe._shake_hands(), host, port, **options)
+
+
+def go_on(link: Link, spec: EnvSpec, host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:
+    """A connected transport, of the kind that the handshake asks for, from where `shake_hands` ended."""
+    kind = MultiTcpConnection if spec.env_type is EnvType.MULTI else SingleTcpConnection
+    connection = kind(host, port, **options)
+    connection._greeted = link, spec
+    connection.connect()
+    return connection
