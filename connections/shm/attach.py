@@ -203,6 +203,12 @@ def evicted(memory: StepMemory) -> bool:
     return memory.header.extended and memory.load_u32(CLIENT_PID) != os.getpid()
 
 
+def require_ours(memory: StepMemory) -> None:
+    """Before anything is written: raises EngineDisconnected where another trainer may hold the segment by now."""
+    if evicted(memory):
+        raise gone(memory, "it has ended this session")
+
+
 def leave(memory: StepMemory, asked: bool) -> None:
     """Leaves the segment.
 

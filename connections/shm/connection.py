@@ -11,7 +11,6 @@ finite numbers, flags that are flags, exactly one frame per request. After any f
 from __future__ import annotations
 
 import os
-import socket
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +24,12 @@ from ue_rl.carriers.ahead import Next
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
 from ue_rl.carriers.together import Together
-from ue_rl.commands.entries import NEXT_PARAMETERS
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.connections.shm.held import Held
 from ue_rl.connections.shm.plain import PlainSteps
-from ue_rl.connections.shm.requests import copy_actions, note_resets, reset_entries, reset_ids
-from ue_rl.connections.shm.rows import AgentReader, MaskReader
+from ue_rl.connections.shm.requests import copy_actions, entries_ahead, note_ahead, note_resets, reset_entries
+from ue_rl.connections.shm.rows import AgentReader, MaskReader, Taken, readers, take_first
 from ue_rl.connections.shm.together import MemoryTogether
 from ue_rl.connections.shm.torch_upload import TorchUpload
 from ue_rl.connections.shm.upgrade import UpgradeRefused, check_name, check_offered, propose
@@ -73,9 +71,9 @@ class SharedMemoryConnection(BaseTransport):
     carries = "shared memory"
     _commands: ShmCommands
     _watch: EngineWatch
+    _taken: Taken
     _agent_reader: AgentReader | None
     _mask_reader: MaskReader | None
-    _taken: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # what Bell copies into
     _who_acts: bytes | None  # present and dones of the last request of some agents, without resets
 
     def __init__(
@@ -171,9 +169,6 @@ class SharedMemoryConnection(BaseTransport):
             self._ask_all()
         if actions is None:  # Bell.ask(None) means that the actions are already in the segment
             check_actions(self.spec, actions)
-        self._ring_bell(actions)
-
-    def _ring_bell(self, actions: NDArray[np.float32]) -> None:
         try:
             outcome = self._bell.ask(actions)
         except (TypeError, ValueError, BufferError):
@@ -186,19 +181,7 @@ class SharedMemoryConnection(BaseTransport):
             raise self._refused(outcome)
 
     def _ask_resets(self, resets: Resets) -> None:
-        env_ids = reset_ids(self.spec, resets)
-        entries = reset_entries(self.spec, self._commands, env_ids, resets)
-        self._refuse_evicted()
-        self._mixed, self._who_acts = True, None
-        if self._plain is not None:
-            self._plain.ask_resets(env_ids)
-        else:
-            assert self.memory.ask is not None
-            if self._agent_reader is not None:
-                self._expect(resets, steps=False)
-            self.memory.ask[:] = ActionBatch.NOTHING
-            note_resets(self.memory, self.spec, env_ids, resets)
-        self._publish(entries)
+        self._ask_some(None, resets)
 
     @property
     def asks_ahead(self) -> bool:
@@ -208,58 +191,47 @@ class SharedMemoryConnection(BaseTransport):
         return memory.first is not None and more == (None, None, None) and "AUTORESET" in self.spec.features
 
     def _ask_ahead(self, following: Mapping[int, Next]) -> None:
-        seeds, ahead, commands = self.memory.seeds, self.memory.ahead, self._commands
-        assert seeds is not None
-        assert ahead is not None
-        given = ((env, values) for env, (_, values) in following.items() if values)
-        entries = [commands.reset_entry(NEXT_PARAMETERS, env, values) for env, values in given]
-        self._refuse_evicted()
+        entries = entries_ahead(self._commands, following)
+        attach.require_ours(self.memory)
         for entry in entries:
-            commands.send_entry(entry, self.timeout)
-        for env, (seed, _) in following.items():
-            seeds[env], ahead[env] = -1 if seed is None else seed, 1
+            self._commands.send_entry(entry, self.timeout)
+        note_ahead(self.memory, following)
 
     def _take_begun(self, env_ids: list[int]) -> None:
-        memory, buffers, asked, infos = self.memory, self.buffers, self._ahead.asked, self._commands.first_infos
-        assert memory.first is not None
-        assert memory.ahead is not None
-        for env in env_ids:
-            if env not in asked:
-                memory.ahead[env] = 0
-            bad = memory.words.copy_finite(buffers.obs[env], memory.first[env])
-            if bad >= 0:
-                raise bad_state(self.spec, self._taken, (1, env * self.spec.obs_size + bad))
-        if infos:
-            buffers.infos.update(infos)
-            infos.clear()
+        infos = self._commands.first_infos
+        bad = take_first(self.memory, env_ids, self._ahead.asked, self.buffers)
+        if bad >= 0:
+            raise bad_state(self.spec, self._taken, (1, bad))
+        self.buffers.infos.update(infos)
+        infos.clear()
 
-    def _ask_some(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
-        """A step of some rows, and a new episode of some envs."""
+    def _ask_some(self, actions: NDArray[np.float32] | None, resets: Resets | None) -> None:
+        """A step of some rows, a new episode of some envs, or both."""
+        who = None
+        if actions is not None:
+            if self._plain is not None:
+                what = "a segment of the plain layout steps or resets all its envs at once"
+                raise UnsupportedByEngine(what, field="resets", got=resets and resets.env_ids)
+            check_actions(self.spec, actions)
+            who = self.buffers.present.tobytes() + self.buffers.dones.tobytes()
+            if resets is None and who == self._who_acts:  # the same agents as in the request before
+                attach.require_ours(self.memory)
+                copy_actions(self.memory, self.spec, actions)
+                self._publish([])
+                return
+        env_ids, entries = reset_entries(self.spec, self._commands, resets)
+        attach.require_ours(self.memory)
+        self._mixed, self._who_acts = True, None
         if self._plain is not None:
-            raise UnsupportedByEngine(
-                "a segment of the plain layout steps or resets all its envs at once",
-                field="resets",
-                got=resets and resets.env_ids,
-            )
-        check_actions(self.spec, actions)
-        who = self.buffers.present.tobytes() + self.buffers.dones.tobytes()
-        if resets is None and who == self._who_acts:  # the same agents as in the request before
-            self._refuse_evicted()
-            copy_actions(self.memory, self.spec, actions)
-            self._publish([])
-            return
-        env_ids = reset_ids(self.spec, resets)
-        entries = reset_entries(self.spec, self._commands, env_ids, resets)
-        self._refuse_evicted()
-        self._who_acts = None
-        self._expect(resets, steps=True)
-        self._mixed = True
-        ask = self.memory.ask
-        assert ask is not None
-        np.equal(self.buffers.pending, 1, out=ask)
-        note_resets(self.memory, self.spec, env_ids, resets)
-        copy_actions(self.memory, self.spec, actions)
-        self._who_acts = who if resets is None else None
+            self._plain.ask_resets(env_ids)
+        else:
+            self._expect(resets, steps=actions is not None)
+            assert self.memory.ask is not None
+            np.equal(self.buffers.pending, 1, out=self.memory.ask)
+            note_resets(self.memory, self.spec, env_ids, resets)
+            if actions is not None:
+                copy_actions(self.memory, self.spec, actions)
+            self._who_acts = who if resets is None else None
         self._publish(entries)
 
     def _publish(self, entries: list[bytes]) -> None:
@@ -278,7 +250,7 @@ class SharedMemoryConnection(BaseTransport):
         if self._plain is not None:
             self._plain.ask_step()
             return
-        self._refuse_evicted()
+        attach.require_ours(self.memory)
         assert self.memory.ask is not None
         self.memory.ask[:] = ActionBatch.STEP
         self.memory.resets[:] = 0
@@ -347,11 +319,6 @@ class SharedMemoryConnection(BaseTransport):
             return attach.gone(self.memory, "it has ended this session")
         return unasked("frame_seq", self._bell.expected, self._bell.peek())
 
-    def _refuse_evicted(self) -> None:
-        """Before anything is written: another trainer may hold the segment by now."""
-        if attach.evicted(self.memory):
-            raise self._refused(NOT_OURS)
-
     # -- attaching
 
     def _open(self) -> EnvSpec:
@@ -397,32 +364,21 @@ class SharedMemoryConnection(BaseTransport):
     def _begin(self, spec: EnvSpec, link: Link | None) -> EnvSpec:
         memory = self.memory
         self._held.link = link
-        sock: socket.socket | None = None if link is None else link.sock
+        sock = None if link is None else link.sock
         self._bell = self._held.bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
         self._ring = memory.s2c if memory.header.extended else None
         if memory.s2c is not None:
             memory.s2c.skip_all()
         self.buffers = buffers = StepBuffers(spec.num_rows, spec.obs_size, mask_size=spec.mask_size)
         self._plain = None if memory.header.extended else PlainSteps(memory, buffers)
-        rewards, dones, truncated = buffers.rewards, buffers.dones, buffers.truncated
-        if memory.present is not None:  # what is said of agents that were not asked is dropped
-            rewards, dones, truncated = np.zeros_like(rewards), np.zeros_like(dones), np.zeros_like(truncated)
-        self._taken = buffers.obs, rewards, dones, truncated
-        self._agent_reader = None
-        if memory.present is not None:
-            self._agent_reader = AgentReader(memory.present, self._taken[1:], spec, buffers)
-        self._some_act, self._mixed = self._agent_reader is not None, True
-        self._who_acts = None
+        self._taken, self._agent_reader, self._mask_reader = readers(memory, spec, buffers)
+        self._some_act, self._mixed, self._who_acts = self._agent_reader is not None, True, None
+        # of a plain producer: private arrays. Bell.answer finds no answer there, and every answer takes the slow path
         given, into = self._taken, None
         if self._plain is None:
             buffers.image = memory.image
             given, into = (memory.obs, memory.rewards, memory.dones, memory.truncated), self._taken
             buffers.may_give = buffers.obs.nbytes >= _LARGE
-        # of a plain producer: private arrays. Bell.answer finds no answer there, and every answer takes the slow path
-        asked = memory.ask if self._agent_reader is None else buffers.pending
-        self._mask_reader = None
-        if memory.masks is not None and asked is not None:
-            self._mask_reader = MaskReader(memory, spec, asked)
         holder = (CLIENT_PID, os.getpid()) if memory.header.extended else (0, 0)
         self._bell.bind(memory.actions, *given, ANSWERED_SEQ, *holder, into)
         self._watch = watch = EngineWatch(memory, spec, self._bell, sock, self.timeout)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, Resets
-from ue_rl.commands.entries import RESET_OPTIONS, RESET_PARAMETERS
+from ue_rl.carriers.ahead import Next
+from ue_rl.commands.entries import NEXT_PARAMETERS, RESET_OPTIONS, RESET_PARAMETERS
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec
@@ -15,29 +18,37 @@ from ue_rl.wire.refusals import nonfinite_action
 _NONE: NDArray[np.intp] = np.zeros(0, np.intp)
 
 
-def reset_ids(spec: EnvSpec, resets: Resets | None) -> NDArray[np.intp]:
-    """The envs that are reset."""
-    if resets is None:
-        return _NONE
-    return np.arange(spec.num_envs) if resets.env_ids is None else np.asarray(resets.env_ids, np.intp)
-
-
-def reset_entries(
-    spec: EnvSpec, commands: ShmCommands, env_ids: NDArray[np.intp], resets: Resets | None
-) -> list[bytes]:
-    """What goes through the ring: options and parameters of resets, each of its env's first row.
+def reset_entries(spec: EnvSpec, commands: ShmCommands, resets: Resets | None) -> tuple[NDArray[np.intp], list[bytes]]:
+    """The envs that are reset, and what goes through the ring: options and parameters, each of its env's first row.
 
     Raises:
         ConfigurationError: one is no JSON, or longer than the ring takes. UnsupportedByEngine: the engine has no rings.
     """
-    if resets is None or not (resets.options or resets.parameters):
-        return []
-    return [
+    if resets is None:
+        return _NONE, []
+    ids = np.arange(spec.num_envs) if resets.env_ids is None else np.asarray(resets.env_ids, np.intp)
+    if not (resets.options or resets.parameters):
+        return ids, []
+    entries = [
         commands.reset_entry(method, int(env) * spec.agents_per_env, value)
         for method, values in ((RESET_OPTIONS, resets.options), (RESET_PARAMETERS, resets.parameters))
-        for env, value in zip(env_ids, values or (), strict=False)
+        for env, value in zip(ids, values or (), strict=False)
         if value is not None and (value or method == RESET_OPTIONS)
     ]
+    return ids, entries
+
+
+def entries_ahead(commands: ShmCommands, following: Mapping[int, Next]) -> list[bytes]:
+    """What goes through the ring for resets that are asked ahead: their parameters; raises as `reset_entries`."""
+    return [commands.reset_entry(NEXT_PARAMETERS, env, values) for env, (_, values) in following.items() if values]
+
+
+def note_ahead(memory: StepMemory, following: Mapping[int, Next]) -> None:
+    """Marks the envs whose next episode is asked ahead; each has its seed."""
+    assert memory.seeds is not None
+    assert memory.ahead is not None
+    for env, (seed, _) in following.items():
+        memory.seeds[env], memory.ahead[env] = -1 if seed is None else seed, 1
 
 
 def note_resets(memory: StepMemory, spec: EnvSpec, env_ids: NDArray[np.intp], resets: Resets | None) -> None:

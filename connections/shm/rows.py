@@ -6,7 +6,7 @@ agent of an env (EnvSpec.groups), and what the engine says about an agent that w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.refusals import agent_text
 
+Taken = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # what Bell copies an answer into
 _ACTED = bytes([0, 1, *[0] * 254])  # of `pending`: 1 where an agent acted
 
 
@@ -130,3 +131,41 @@ class AgentReader:
         for own, given in self._own:  # of an agent that has just come they mean nothing
             np.multiply(given, acted, out=own, where=came)
         self.all_act = out.present.tobytes() == self._everybody and out.dones.tobytes() == self._nobody
+
+
+def readers(
+    memory: StepMemory, spec: EnvSpec, buffers: StepBuffers
+) -> tuple[Taken, AgentReader | None, MaskReader | None]:
+    """Where the numbers and flags of an answer are copied to, and who reads the rest; None where there is no such rest.
+
+    Args:
+        buffers: what the connection gives out. With agents only observations go there at once: what is said of agents
+            that were not asked is dropped.
+    """
+    masks = memory.masks
+    if memory.present is None:
+        reader = None if masks is None or memory.ask is None else MaskReader(memory, spec, memory.ask)
+        return (buffers.obs, buffers.rewards, buffers.dones, buffers.truncated), None, reader
+    given = np.zeros_like(buffers.rewards), np.zeros_like(buffers.dones), np.zeros_like(buffers.truncated)
+    reader = None if masks is None else MaskReader(memory, spec, buffers.pending)
+    return (buffers.obs, *given), AgentReader(memory.present, given, spec, buffers), reader
+
+
+def take_first(memory: StepMemory, env_ids: Sequence[int], asked: Container[int], out: StepBuffers) -> int:
+    """Copies the first observations of episodes that were asked ahead into `out`.
+
+    Args:
+        asked: the envs whose next episode is asked ahead already; the mark of the others is taken away.
+
+    Returns:
+        the place in `out.obs` of the first number that is not finite; -1: all are.
+    """
+    assert memory.first is not None
+    assert memory.ahead is not None
+    for env in env_ids:
+        if env not in asked:
+            memory.ahead[env] = 0
+        bad: int = memory.words.copy_finite(out.obs[env], memory.first[env])
+        if bad >= 0:
+            return bad + env * len(out.obs[env])
+    return -1
