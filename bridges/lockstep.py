@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.action_check import ActionCheck
 from ue_rl.bridges.calls import apply_with_resets, blames_options
-from ue_rl.bridges.game import AgentArrays, EnvIds, Envs, Game, Mode, Told
+from ue_rl.bridges.game import EnvIds, Envs, Game, Mode, Told
 from ue_rl.bridges.hosting import Pauses, RecordsTicks
 from ue_rl.bridges.policy import Policy
+from ue_rl.bridges.roster import Roster
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import ConfigurationError, MalformedMessage
+from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
 
 _log = logging.getLogger("ue_rl.bridges")
@@ -46,8 +47,7 @@ class LockStep:
         ticks: calls of `update_rl` so far.
         paused: the trainer has stopped the game: it stands still between requests, until told so or nobody is there.
         switches: changes of `mode` or of the sizes so far; requests from before a change are void.
-        live: bool [num_envs, agents]; who is there, its episode not over. Without agents it means nothing.
-        everybody: all agents of all envs can act; known of games that are `together`.
+        roster: who of the agents can act.
         caller: the thread in which a callback of the game runs right now, None for none.
         policy: of inference mode; None while none was set.
         recorder: is told what is asked and answered in training mode; None as a rule.
@@ -61,6 +61,7 @@ class LockStep:
     outbox: StepBuffers
     answered: NDArray[np.uint8]
     check: ActionCheck
+    roster: Roster
 
     def __init__(self, game: Game) -> None:
         self._game, self._together = game, game.together
@@ -92,24 +93,10 @@ class LockStep:
             self._marks: NDArray[np.uint8] = self.answered
             if self._agents:
                 self._command, self._marks = self._command.reshape(n, agents), self._marks.reshape(n, agents)
-            self._states: AgentArrays | None = None
-            self._seen_obs: object = None
             self._all: EnvIds = np.arange(n)
-            self.live = np.zeros((n, agents), np.bool_)
-            self.everybody = False
+            self.roster = Roster(spec, self.outbox, self._all, self._together)
             self._running, self._over = np.zeros((2, n), np.bool_)
             self.forget_requests()
-
-    @property
-    def states(self) -> AgentArrays:
-        """The arrays of the outbox."""
-        out = self.outbox
-        if self._states is None or self._seen_obs is not out.obs:  # a host has laid them over other memory
-            n, agents = self._shape
-            all_rows: list[Any] = [out.obs, out.rewards, out.dones, out.truncated, out.present, out.masks]
-            self._states = AgentArrays(*(rows.reshape(n, agents, *rows.shape[1:]) for rows in all_rows))
-            self._seen_obs = out.obs
-        return self._states
 
     def start_training(self) -> None:
         """Ticks answer the trainer's requests from now on. Has no effect in training mode; safe at any time."""
@@ -227,7 +214,7 @@ class LockStep:
                 self.recorder.stepped(inbox, envs)
             if self._agents:
                 self._act(asked, inbox.actions)
-                self._note_who_lives(asked)
+                self.roster.stepped(asked)
             else:
                 self._game.act_in(asked, inbox.actions)
             if self.recorder is not None:
@@ -258,7 +245,7 @@ class LockStep:
             else:
                 if together or not self._running[envs]:
                     if self._agents:
-                        self._require_all_asked(envs)
+                        self.roster.require_all_asked(envs, command)
                     self._act(envs, self.inbox.actions if self.demo is None else self._decided(envs))
                 if not self._has_ended(envs):
                     continue
@@ -266,7 +253,7 @@ class LockStep:
                     self._tell_taken(envs)
             rows = slice(None) if envs is self._all else envs
             command[rows] = _NOTHING
-            self._marks[rows] = self.states.present[rows] if self._agents else 1
+            self._marks[rows] = self.roster.states.present[rows] if self._agents else 1
 
     def begin_ahead(
         self, envs: Sequence[int], following: Sequence[tuple[int | None, Mapping[str, float] | None]]
@@ -319,8 +306,8 @@ class LockStep:
             return
         rows = ready
         if self._agents:
-            live = np.zeros_like(self.live)
-            live[ready] = self.live[ready]
+            live = np.zeros_like(self.roster.live)
+            live[ready] = self.roster.live[ready]
             rows = np.flatnonzero(live)
         if len(rows) == len(self.answered):
             actions = self._decide(out.obs, range(len(rows)))
@@ -345,7 +332,7 @@ class LockStep:
         return seeds, [inbox.options.pop(row, None) for row in rows.tolist()]
 
     def _begin(self, envs: Envs, seeds: Told, options: Told) -> None:
-        together, states = self._together, self.states if self._agents else self.outbox
+        together, states = self._together, self.roster.states if self._agents else self.outbox
         self._running[envs] = False
         if together or self.mode is Mode.TRAINING:  # in inference mode they say what has ended in this tick
             for values in (states.rewards, states.dones, states.truncated):
@@ -359,20 +346,11 @@ class LockStep:
         if not together:
             self._game.read_in(envs, True)
         if self._agents:
-            self.live[envs] = there = self.states.present[envs] != 0
-            self.everybody = together and bool(self.live.all())
-            if not there.any(axis=-1).all():
-                raise ConfigurationError(
-                    "an episode begins without any agent",
-                    fault="engine",
-                    field="AGENT",
-                    env_id=int(np.atleast_1d(envs)[np.atleast_1d(there.any(axis=-1)).argmin()]),
-                    expected="one agent or more that is there after the reset",
-                )
+            self.roster.begun(envs)
 
     def _act(self, envs: Envs, actions: NDArray[np.float32]) -> None:
-        if self._agents and not (self.everybody and envs is self._all):
-            self._require_somebody(envs)
+        if self._agents and not (self.roster.everybody and envs is self._all):
+            self.roster.require_somebody(envs)
         if not self._together:
             self._running[envs] = True
         self._game.act_in(envs, actions)
@@ -385,48 +363,10 @@ class LockStep:
             self._running[envs] = False
             self._game.read_in(envs, False)
         if self._agents:
-            self._note_who_lives(envs)
+            self.roster.stepped(envs)
         if self.mode is _INFERENCE:
-            self._over[envs] = ~self.live[envs].any(axis=-1) if self._agents else self.outbox.dones[envs] != 0
+            self._over[envs] = ~self.roster.live[envs].any(axis=-1) if self._agents else self.outbox.dones[envs] != 0
         return True
-
-    def _note_who_lives(self, envs: Envs) -> None:
-        """After a step. Who has ended is away from the next one on, unless the game says otherwise."""
-        out = self.outbox
-        if (
-            self.everybody
-            and envs is self._all
-            and not np.count_nonzero(out.dones)
-            and np.count_nonzero(out.present) == len(out.present)
-        ):
-            return
-        states = self.states
-        self.live[envs] = states.present[envs] > states.dones[envs]
-        self.everybody = self._together and bool(self.live.all())
-
-    def _require_all_asked(self, envs: Envs) -> None:
-        """A step asks every agent that can act."""
-        forgotten = self.live[envs] & (self._command[envs] != _STEP)
-        if np.count_nonzero(forgotten):
-            at, agent = np.argwhere(np.atleast_2d(forgotten))[0]
-            raise MalformedMessage(
-                "an agent that can act was not asked",
-                fault="trainer",
-                field="AGENT",
-                env_id=int(np.atleast_1d(envs)[at]),
-                expected=self._game.spec.agent_names[agent],
-            )
-
-    def _require_somebody(self, envs: Envs) -> None:
-        can_act = self.live[envs].any(axis=-1)
-        if np.count_nonzero(can_act) < can_act.size:
-            raise MalformedMessage(
-                "nobody in this env can act any more",
-                fault="trainer",
-                field="AGENT",
-                expected="ACT=RESET",
-                env_id=int(np.atleast_1d(envs)[can_act.argmin()]),
-            )
 
     def _decided(self, envs: Envs) -> NDArray[np.float32]:
         """The inbox's actions, with what the game itself does now in the rows of `envs`."""

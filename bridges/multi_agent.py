@@ -134,7 +134,7 @@ class MultiAgentBridge(BaseBridge):
 
     def act_in(self, envs: int, actions: NDArray[np.float32]) -> None:
         """See Game."""
-        first, acting = envs * len(self.agent_names), np.flatnonzero(self.lockstep.live[envs]).tolist()
+        first, acting = envs * len(self.agent_names), np.flatnonzero(self.lockstep.roster.live[envs]).tolist()
         self.step_env(envs, {self.agent_names[i]: actions[first + i, : self._act_sizes[i]].copy() for i in acting})
 
     def running_in(self, envs: int) -> bool:
@@ -146,10 +146,10 @@ class MultiAgentBridge(BaseBridge):
         self._see(envs)
         if begun:
             return
-        results, states = self.results(envs), self.lockstep.states
+        results, states = self.results(envs), self.lockstep.roster.states
         for values in (states.rewards, states.dones, states.truncated):
             values[envs] = 0
-        for agent in np.flatnonzero(self.lockstep.live[envs]).tolist():
+        for agent in np.flatnonzero(self.lockstep.roster.live[envs]).tolist():
             name = self.agent_names[agent]
             if name not in results or not states.present[envs, agent]:
                 missing, given = "result", sorted(results)

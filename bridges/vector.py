@@ -95,12 +95,13 @@ class VectorAgentsBridge(VectorBridge):
     @property
     def states(self) -> AgentArrays:
         """The arrays to be written."""
-        return self.lockstep.states
+        return self.lockstep.roster.states
 
     def act_in(self, envs: EnvIds, actions: NDArray[np.float32]) -> None:
         """See Game. Who acted must be there; what has ended is away, whatever the game writes of it."""
-        live, everybody = self.lockstep.live, self.lockstep.everybody
-        if not everybody or len(envs) != len(live):
+        roster = self.lockstep.roster
+        live = roster.live
+        if not roster.everybody or len(envs) != len(live):
             states = self.states
             states.present[envs] = live[envs]
             for values in (states.rewards, states.dones, states.truncated):
@@ -110,7 +111,7 @@ class VectorAgentsBridge(VectorBridge):
         if np.count_nonzero(present) == len(present):
             return
         states = self.states
-        gone = self.lockstep.live[envs] & (states.present[envs] == 0)
+        gone = live[envs] & (states.present[envs] == 0)
         if gone.any():
             at, agent = np.argwhere(gone)[0]
             raise ConfigurationError(

@@ -88,7 +88,7 @@ class ReplayedGame(BaseBridge):
             if event.action is None:
                 raise self._differs(env, "ACT", "a reset", "a step")
             for agent in range(agents):
-                if agents > 1 and not self.lockstep.live[env, agent]:
+                if agents > 1 and not self.lockstep.roster.live[env, agent]:
                     continue
                 if event.action[agent].tobytes() != given[agent].tobytes():
                     at = int((event.action[agent] != given[agent]).argmax())
