@@ -62,8 +62,7 @@ _COMMANDS = ("pip", "python")
 def shorten(value: object, limit: int = _SHOWN) -> str:
     """`value` as text for an error message, cut to about `limit` characters."""
     if isinstance(value, (bytes, bytearray, memoryview)):
-        raw = bytes(value[: limit * 4])
-        text = raw.decode("utf-8", "backslashreplace").rstrip("\r\n")
+        text = bytes(value[: limit * 4]).decode("utf-8", "backslashreplace").rstrip("\r\n")
         total = len(value)
     else:
         try:
@@ -136,16 +135,12 @@ class UeRlError(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
-        where = []
-        if self.env_id is not None:
-            where.append(f"env {self.env_id}")
-        if self.field is not None:
-            where.append(f"field {self.field}")
+        named = (("env", self.env_id), ("field", self.field))
+        where = [f"{what} {value}" for what, value in named if value is not None]
         text = self.message + (f" ({', '.join(where)})" if where else "")
-        if self.expected is not None:
-            text += f"; expected {shorten(self.expected)}"
-        if self.got is not None:
-            text += f"; got {shorten(self.got)}"
+        for what, value in (("expected", self.expected), ("got", self.got)):
+            if value is not None:
+                text += f"; {what} {shorten(value)}"
         if self.fault is not None:
             text += f" [at fault: {self.fault}]"
         text = printable(text)
@@ -317,9 +312,8 @@ class ToolError(UeRlError, ValueError):
 
     _fault = "caller"
 
-    def __init__(
-        self, message: str, *, tool: str = "", code: str = "TOOL_EXECUTION_FAILED", **about: Any
-    ) -> None:  # defaults, so that it can be unpickled
+    # With defaults, so that it can be unpickled.
+    def __init__(self, message: str, *, tool: str = "", code: str = "TOOL_EXECUTION_FAILED", **about: Any) -> None:
         self.tool, self.code = tool, code
         super().__init__(message, **about)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from ue_rl.bridges.realtime.lifecycle import Event, LifeCycle, Phase
 from ue_rl.bridges.realtime.observation import Action, Observation, SessionState
 from ue_rl.bridges.realtime.queues import ActionQueue, Mailbox
 from ue_rl.bridges.realtime.request import Request
-from ue_rl.errors import SessionEnded, SessionError, UnsupportedByEngine
+from ue_rl.errors import GameFailed, SessionEnded, SessionError, UeRlError, UnsupportedByEngine
 from ue_rl.system.json_text import json_items, whole_text
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ue_rl.bridges.realtime.world import World
 
 DESTROYED_WITHIN = ASKED_WITHIN = 10.0  # seconds
+
+_log = logging.getLogger("ue_rl.bridges.realtime")
 
 
 class Session:
@@ -315,6 +318,12 @@ class Session:
         self.fail_all(why)
         self.world.post(partial(self.world.end, self))
         return True
+
+    def game_failed(self, error: BaseException) -> GameFailed:
+        """For who waits; the traceback is logged."""
+        reason = f"the game failed: {error.plain() if isinstance(error, UeRlError) else repr(error)}"
+        _log.error("session %s: %s", self.id, reason, exc_info=error)
+        return GameFailed(reason, field="session_id", got=self.id)
 
     def fail_all(self, why: SessionError | None = None) -> None:
         """Whoever waits for an answer is told that the session has ended; who is being answered, `why`."""

@@ -25,7 +25,7 @@ from ue_rl.bridges.realtime.paces import Paces
 from ue_rl.bridges.realtime.source import close_bridge
 from ue_rl.bridges.realtime.stage import Rows, Stage
 from ue_rl.bridges.realtime.workers import RAISED, Turn, Workers
-from ue_rl.errors import ConfigurationError, GameFailed, ProtocolError, SessionEnded, UeRlError
+from ue_rl.errors import ConfigurationError, ProtocolError, SessionEnded, UeRlError
 from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:
@@ -92,10 +92,8 @@ class World:
                 if self._stage is None or session.row < 0:
                     raise SessionEnded("the game is not there")
                 answer.set_result(what(self._stage.bridge, session.row))
-            except SessionEnded as error:
-                answer.set_exception(error)
             except RAISED as error:
-                answer.set_exception(_game_failed(session, error))
+                answer.set_exception(error if isinstance(error, SessionEnded) else session.game_failed(error))
 
         self.post(call)
         return answer
@@ -215,10 +213,8 @@ class World:
         over = session.life.phase in (Phase.GAME_OVER, Phase.LOADING)
         if request.ticks and over:
             session.current = None
-            cure = "reset the session first"
-            request.fail(
-                session, ConfigurationError("the episode is over", field="session_id", got=session.id, cure=cure)
-            )
+            what, cure = "the episode is over", "reset the session first"
+            request.fail(session, ConfigurationError(what, field="session_id", got=session.id, cure=cure))
             return
         actions = request.of(session)
         session.untouched &= not (request.ticks or actions or request.reset)
@@ -394,14 +390,7 @@ class World:
                 self._end_failed(session, error)
 
     def _end_failed(self, session: Session, error: BaseException) -> None:
-        failed = _game_failed(session, error)
+        failed = session.game_failed(error)
         self._counters.add("sessions_failed")
         session.leave(Event.LOSE, failed.message, failed)
         self.end(session)
-
-
-def _game_failed(session: Session, error: BaseException) -> GameFailed:
-    """For who waits; the traceback is logged."""
-    reason = f"the game failed: {error.plain() if isinstance(error, UeRlError) else repr(error)}"
-    _log.error("session %s: %s", session.id, reason, exc_info=error)
-    return GameFailed(reason, field="session_id", got=session.id)

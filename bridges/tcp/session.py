@@ -28,11 +28,11 @@ from ue_rl.errors import LineTooLong, NonFiniteValue, UnexpectedMessage
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
 from ue_rl.wire.calls import CALL_LIMIT, is_call
-from ue_rl.wire.codec import AHEAD
 from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.lines import LineBuffer
 from ue_rl.wire.notices import error_line
 from ue_rl.wire.refusals import nonfinite_line
+from ue_rl.wire.resets import AHEAD, decode_ahead
 from ue_rl.wire.session import Event, Role, Session, State
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class EngineSession:
                     self._answer_call(line)
                     continue
                 if self._hears_ahead and not place and AHEAD.match(line):
-                    codec.decode_ahead(line, inbox.ahead)
+                    decode_ahead(codec, line, inbox.ahead)
                     continue
             before = inbox.command.copy() if not place and self._order.state is State.ASKED else None
             self._order.on(Event.ASK)

@@ -38,6 +38,7 @@ from ue_rl.wire import Codec
 from ue_rl.wire.calls import PICTURE_LIMIT
 from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.limits import needs_nuls, require_lines
+from ue_rl.wire.resets import encode_ahead
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -178,12 +179,12 @@ class TcpConnection(BaseTransport):
 
     @property
     def last_number(self) -> int:
-        """See BaseTransport.last_number."""
+        """See Carrier.last_number."""
         used = [self._admin.number] if self._admin else []
         return max([0, *used, *([self._wiring.last_number] if self._wiring else [])])
 
     def replace(self, last_number: int) -> str:
-        """See BaseTransport.replace; without numbers a call or a reset of one env among several must be answered."""
+        """See Carrier.replace; without numbers a call or a reset of one env among several must be answered."""
         wiring = self._wiring
         assert wiring is not None
         if self._numbers is not None and self._admin is not None:
@@ -244,7 +245,7 @@ class TcpConnection(BaseTransport):
 
     @classmethod
     def join(cls, transports: Sequence[BaseTransport], buffers: StepBuffers) -> Together | None:
-        """See BaseTransport.join. On shared channels with compiled kernels on POSIX, without agents, masks and NULs."""
+        """See Carrier.join. On shared channels with compiled kernels on POSIX, without agents, masks and NULs."""
         mine = [each for each in transports if isinstance(each, TcpConnection)]
         wirings = [each._wiring for each in mine if isinstance(each._wiring, SharedWiring) and not each._nuls]
         plain = all(each.codec.kernels == "compiled" and not each.spec.groups for each in mine)
@@ -267,16 +268,16 @@ class TcpConnection(BaseTransport):
 
     @property
     def asks_ahead(self) -> bool:
-        """See BaseTransport.asks_ahead: on the shared channel, and not with agents."""
+        """See Carrier.asks_ahead: on the shared channel, and not with agents."""
         spec, shared = self.spec, isinstance(self._wiring, SharedWiring)
         return shared and "AUTORESET" in spec.features and spec.version > 0 and not spec.groups
 
     def _ask_ahead(self, following: Mapping[int, Next]) -> None:
         assert isinstance(self._wiring, SharedWiring)
-        self._wiring.before += self._codec.encode_ahead(following)
+        self._wiring.before += encode_ahead(self.spec, following)
 
     def _take_begun(self, env_ids: list[int]) -> None:
-        """See BaseTransport._take_begun: their line stands behind that of the step, and has its number."""
+        """See Carrier._take_begun: their line stands behind that of the step, and has its number."""
         for env in env_ids:
             self.buffers.pending[env] = 1
         self._hear(len(env_ids), self.timeout)

@@ -24,6 +24,7 @@ from ue_rl.shm import offer
 from ue_rl.training.config import resolve
 from ue_rl.wire.codec import Codec
 from ue_rl.wire.handshake import decode_handshake
+from ue_rl.wire.resets import decode_ahead
 
 SAMPLES, STAND_INS = ROOT / "samples", ROOT / "tests" / "samples"
 
@@ -171,9 +172,8 @@ def test_the_lines_of_the_protocol_are_read() -> None:
 def test_the_line_that_asks_ahead_is_read() -> None:
     (block,) = [block for block in of("text") if block.label == "ahead"]
     found: dict[int, tuple[int | None, Any]] = {}
-    Codec(decode_handshake(b"CONFIG:OBS=2;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=8;VERSION=1;PARAMS=gravity:9.8")).decode_ahead(
-        block.text.strip().encode(), found
-    )
+    spec = decode_handshake(b"CONFIG:OBS=2;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=8;VERSION=1;PARAMS=gravity:9.8")
+    decode_ahead(Codec(spec), block.text.strip().encode(), found)
     assert found == {3: (42, {"gravity": 3.7}), 5: (None, None)}
 
 

@@ -9,7 +9,7 @@ import pytest
 from ue_rl import errors
 from ue_rl.spec import EnvSpec, EnvType, Parameter
 from ue_rl.wire import Codec
-from ue_rl.wire.codec import AHEAD
+from ue_rl.wire.resets import AHEAD, decode_ahead, encode_ahead
 
 SPEC = EnvSpec(
     2, 1, num_envs=12, features=frozenset({"SEED", "SEQ", "AUTORESET"}), parameters=(Parameter("top speed", 1, 0, 9),)
@@ -30,22 +30,22 @@ SPEC = EnvSpec(
 )
 def test_what_is_written_is_read(following: dict[int, Any], line: bytes, compiled: bool) -> None:
     codec, into = Codec(SPEC, compiled=compiled), {5: (1, None)}
-    assert codec.encode_ahead(following) == line
+    assert encode_ahead(codec.spec, following) == line
     assert AHEAD.match(line)
-    codec.decode_ahead(line[:-1], into)
+    decode_ahead(codec, line[:-1], into)
     assert into == {5: (1, None), **following}
     loose: dict[int, Any] = {}
     spaced = line[:-1].lower().replace(b"next=", b" Next = ").replace(b"seed=", b"SEED =").replace(b";", b" ; ")
     assert AHEAD.match(spaced)
-    codec.decode_ahead(spaced, loose)
+    decode_ahead(codec, spaced, loose)
     assert loose == following
 
 
 def test_an_engine_of_one_env_names_none() -> None:
     codec, into = Codec(EnvSpec(2, 1, EnvType.SINGLE)), {}
-    line = codec.encode_ahead({0: (4, None)})
+    line = encode_ahead(codec.spec, {0: (4, None)})
     assert line == b"NEXT=RESET;SEED=4\n"
-    codec.decode_ahead(line[:-1], into)
+    decode_ahead(codec, line[:-1], into)
     assert into == {0: (4, None)}
 
 
@@ -64,5 +64,5 @@ def test_an_engine_of_one_env_names_none() -> None:
 def test_what_cannot_be_followed_is_refused(line: bytes, error: type[Exception]) -> None:
     into: dict[int, Any] = {}
     with pytest.raises(error):
-        Codec(SPEC).decode_ahead(line, into)
+        decode_ahead(Codec(SPEC), line, into)
     assert not into

@@ -9,7 +9,6 @@ A row is an env's or, where the engine has agents, an agent's: ue_rl.spec.EnvSpe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
@@ -27,11 +26,10 @@ from ue_rl.wire.agent_rows import end_answers, layouts, live_rows
 from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.limits import line_limit
 from ue_rl.wire.refusals import nonfinite_action, nonfinite_state, refusal
-from ue_rl.wire.settings import check_parameter, read_known, settings_text
+from ue_rl.wire.resets import reset_row
+from ue_rl.wire.settings import read_known
 
 _FORMS = {EnvType.MULTI: k.FORM_MULTI, EnvType.SINGLE: k.FORM_SINGLE, EnvType.RLBASE: k.FORM_RLBASE}
-AHEAD = re.compile(rb"(\A|\|\|)[ \t]*NEXT[ \t]*=", re.IGNORECASE)  # before a reset that is asked ahead
-_AHEAD_OF_ONE = re.compile(rb"NEXT=RESET;ENV=([0-9]{1,9})(?:;SEED=([0-9]{1,18}))?")
 _FIRST = np.zeros(1, np.intp)  # the env ids of a line of one env
 _FIRST.flags.writeable = False
 
@@ -118,52 +116,22 @@ class Codec:
         """
         if env_ids is None and seeds is None and options is None and parameters is None:
             if self._reset_all is None:
-                self._reset_all = b"||".join(map(self._reset_row, range(self.spec.num_envs))) + b"\n"
+                self._reset_all = b"||".join(reset_row(self.spec, env) for env in range(self.spec.num_envs)) + b"\n"
             return self._reset_all
         ids = range(self.spec.num_envs) if env_ids is None else env_ids
         given = [seeds, options, parameters]
         rows = [
-            self._reset_row(env, *(None if values is None else values[n] for values in given))  # type: ignore[arg-type]
+            reset_row(self.spec, env, *(None if values is None else values[n] for values in given))  # type: ignore[arg-type]
             for n, env in enumerate(ids)
         ]
         return b"||".join(rows) + b"\n"
-
-    def encode_ahead(self, following: Mapping[int, tuple[int | None, Mapping[str, float] | None]]) -> bytes:
-        """One line that asks ahead (FEATURES=AUTORESET) for these envs' resets, with these seeds and parameters.
-
-        Raises:
-            ConfigurationError, UnsupportedByEngine: as encode_resets.
-        """
-        rows = [self._reset_row(env, seed, None, given) for env, (seed, given) in following.items()]
-        return b"||".join(rows).replace(b"ACT=RESET", b"NEXT=RESET") + b"\n"
-
-    def decode_ahead(self, line: bytes, into: dict[int, tuple[int | None, Mapping[str, float] | None]]) -> None:
-        """Reads a line for which `AHEAD` matches: env -> seed and parameters of the reset that is asked ahead.
-
-        Raises:
-            ProtocolError: the subclass says what is wrong.
-        """
-        usual = _AHEAD_OF_ONE.fullmatch(line)
-        if usual is not None and (env := int(usual[1])) < self.spec.num_envs:
-            into[env] = None if usual[2] is None else int(usual[2]), None
-            return
-        batch = ActionBatch.of(self.spec)
-        self.decode_requests(AHEAD.sub(rb"\1ACT=", line), batch)
-        envs = np.flatnonzero(batch.command == batch.RESET).tolist()
-        if not envs or len(envs) != np.count_nonzero(batch.command):
-            raise MalformedMessage(
-                "only a reset can be asked ahead", fault="trainer", field="NEXT", expected="RESET", got=line[:80]
-            )
-        for env in envs:
-            seed = int(batch.seeds[env])
-            into[env] = None if seed < 0 else seed, batch.parameters.get(env)
 
     def encode_reset_line(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None, env_id: int | None = None,
         parameters: Mapping[str, float] | None = None, number: int = 0,
     ) -> bytes:  # fmt: skip
         """One env's reset for its own socket: no ENV. `env_id`: for errors only."""
-        return end_line(self._reset_row(env_id, seed, options, parameters, named=False), number)
+        return end_line(reset_row(self.spec, env_id, seed, options, parameters, named=False), number)
 
     def encode_request(
         self, actions: NDArray[np.float32] | None, resets: Resets | None, buffers: StepBuffers, number: int = 0
@@ -353,26 +321,6 @@ class Codec:
 
     def _ids(self, env_ids: Sequence[int] | NDArray[np.int32] | None) -> NDArray[np.int32]:
         return self._all if env_ids is None else np.ascontiguousarray(env_ids, np.int32)
-
-    def _reset_row(
-        self, env: int | None, seed: int | None = None, options: Mapping[str, Any] | None = None,
-        parameters: Mapping[str, float] | None = None, named: bool = True,
-    ) -> bytes:  # fmt: skip
-        if self.form == k.FORM_RLBASE:
-            return b"RESET"
-        text = "ACT=RESET"
-        if named and self.form == k.FORM_MULTI:
-            text += f";ENV={env}"
-        if seed is not None:
-            text += f";SEED={seed}"
-        if options is not None:
-            text += f";OPTIONS={quote(json_text(options, 'OPTIONS', env), safe='')}"
-        if parameters:
-            known = {parameter.name: parameter for parameter in self.spec.parameters}
-            for name, value in parameters.items():
-                check_parameter(known, name, value, "SET", env)
-            text += f";SET={settings_text(parameters)}"
-        return text.encode()
 
     def _encode_with_infos(
         self,

@@ -81,6 +81,16 @@ def find_parameter(
     )
 
 
+def check_parameters(
+    known: Iterable[Parameter], settings: Mapping[str, Any], field: str | None = None, env_id: int | None = None
+) -> None:
+    """Raises as `check_parameter` where an engine with the parameters `known` cannot have one of `settings`."""
+    if settings:
+        by_name = {parameter.name: parameter for parameter in known}
+        for name, value in settings.items():
+            check_parameter(by_name, name, value, field, env_id)
+
+
 def check_parameter(
     known: Mapping[str, Parameter], name: str, value: Any, field: str | None = None, env_id: int | None = None
 ) -> None:
