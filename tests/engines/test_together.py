@@ -87,7 +87,7 @@ def joined(transport: EnginesTransport, n: int) -> int:
     """The same, after n steps. On a busy machine an answer may take longer than a slice: then each is waited for."""
     for taken in range(n + 1, n + 100):
         assert step(transport) == taken
-        if transport._again:
+        if transport._once.again:
             return taken
     pytest.fail("the engines are never asked in one go")
 
@@ -124,7 +124,7 @@ def test_whole_steps_are_asked_and_answered_in_one_go(carrier: str, features: Se
         assert [len(transport.latencies(engine)) for engine in range(3)] == [n] * 3
         transport.send_actions(np.zeros((6, 1), np.float32), [0, 1, 2])
         assert transport.receive().obs[:, 1].tolist() == [0, 0, 0, n + 1, n + 1, n + 1]
-        assert not transport._again
+        assert not transport._once.again
         transport.send_actions(np.zeros((6, 1), np.float32))
         assert transport.receive().obs[:, 1].tolist() == [1, 1, 1, n + 2, n + 2, n + 2]
 
@@ -136,7 +136,7 @@ def test_an_engine_that_takes_longer_than_a_slice_is_waited_for(carrier: str) ->
         n = begun(transport)
         bridges[1].then = lambda bridge: time.sleep(0.6)
         assert step(transport) == n + 1
-        assert not transport._again
+        assert not transport._once.again
         assert transport.latencies(1)[-1] >= 0.6
         n = joined(transport, n + 1)
         bridges[1].then = lambda bridge: time.sleep(0.05)
@@ -214,7 +214,7 @@ def test_closed_by_another_thread_while_it_waits(carrier: str) -> None:
 def test_a_request_that_did_not_fit_its_socket_is_sent_to_its_end() -> None:
     with engines("tcp", odd()) as transport:
         n = begun(transport)
-        together = transport._together
+        together = transport._once.together
         fast, sends = together._fast, transport._parts[0].transport._wiring.links[0].sock
 
         class Narrow:
@@ -234,7 +234,7 @@ def test_a_request_that_did_not_fit_its_socket_is_sent_to_its_end() -> None:
 def test_what_has_come_of_a_line_is_not_lost_where_its_end_has_not() -> None:
     with engines("tcp", odd()) as transport:
         n = begun(transport)
-        together, ends = transport._together, list[bytes]()
+        together, ends = transport._once.together, list[bytes]()
         fast, collect, link = together._fast, together.collect, transport._parts[1].transport._wiring.links[0]
 
         class Torn:
@@ -255,7 +255,7 @@ def test_what_has_come_of_a_line_is_not_lost_where_its_end_has_not() -> None:
 
         together._fast, together.collect = Torn, collect_and_go_on
         assert step(transport) == n + 1
-        assert not transport._again
+        assert not transport._once.again
         together._fast, together.collect = fast, collect
         joined(transport, n + 1)
 
@@ -271,7 +271,7 @@ def test_engines_of_two_carriers_are_asked_one_by_one() -> None:
             for n in range(1, 4):
                 transport.send_actions(np.zeros((4, 1), np.float32))
                 assert transport.receive().obs[:, 1].tolist() == [n] * 4
-            assert transport._together is None
+            assert transport._once.together is None
 
 
 def test_bells_are_checked_before_they_are_joined() -> None:

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
 from ue_rl.buffers import Resets
 from ue_rl.engines.part import EnginePart
 from ue_rl.errors import ConfigurationError, ConnectionUnusable, UeRlError
-from ue_rl.transport import Options, Params, Seeds
+from ue_rl.transport import Draw, Options, Params, Seeds
 
 # An engine, its own env ids (None: all), the seeds and options that align with them, and its envs' parameters.
 ResetOf: TypeAlias = "tuple[EnginePart, list[int] | None, Seeds, Options, Params]"
+
+
+class Drawn:
+    """Values of parameters that were drawn for resets not answered yet: one that is asked again has the same."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, Mapping[str, float] | None] = {}
+        self._by: Draw | None = None
+
+    def draw(self, envs: Sequence[int], draw: Draw) -> dict[int, Mapping[str, float] | None]:
+        """For each of these envs."""
+        if draw is not self._by:
+            self._by = draw
+            self._values.clear()
+        return {env: self._values[env] if env in self._values else draw(int(env)) for env in envs}
+
+    def note(self, envs: Sequence[int], values: Sequence[Mapping[str, float] | None]) -> None:
+        """They are asked with these."""
+        self._values.update(zip(map(int, envs), values, strict=True))
+
+    def answered(self, envs: Sequence[int]) -> None:
+        """Their episodes have begun."""
+        if self._values:
+            for env in envs:
+                self._values.pop(env, None)
 
 
 def check_owed(owed: AbstractSet[int], begin: Sequence[int], parts: Sequence[EnginePart]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 
 from ue_rl.engines.lifecycle import Change
@@ -13,16 +14,18 @@ from ue_rl.engines.part import EnginePart
 _LOOK = 0.1  # seconds until a Ctrl-C is seen where waiting for a lock cannot be interrupted
 
 
-def open_together(parts: Sequence[EnginePart]) -> list[BaseException | None]:
-    """What opening each of them raised. Listeners are called in this thread, as they are for one engine alone."""
+def open_together(parts: Sequence[EnginePart]) -> list[Future[None]]:
+    """Opening each of them, done. Listeners are called in this thread, as they are for one engine alone."""
     events: queue.SimpleQueue[Change | int] = queue.SimpleQueue()
-    raised: list[BaseException | None] = [None] * len(parts)
+    opened: list[Future[None]] = [Future() for _ in parts]
 
     def work(place: int) -> None:
         try:
             parts[place].open()
         except BaseException as error:  # noqa: BLE001 - raised by the trainer's thread
-            raised[place] = error
+            opened[place].set_exception(error)
+        else:
+            opened[place].set_result(None)
         finally:
             events.put(place)
 
@@ -40,4 +43,4 @@ def open_together(parts: Sequence[EnginePart]) -> list[BaseException | None]:
                 left -= 1
             elif (listener := listeners[event.engine]) is not None:
                 listener(event)
-    return raised
+    return opened

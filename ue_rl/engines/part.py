@@ -119,7 +119,7 @@ class EnginePart:
         self.copies: list[tuple[Array, Array]] = []
 
     def bind(self) -> None:
-        """Pairs each array of all engines with this one's, which `BaseTransport.join` may have put elsewhere."""
+        """Pairs each array of all engines with this one's, which `Carrier.join` may have put elsewhere."""
         mine, everything = self._buffers, self._all
         assert mine is not None
         arrays = (*_ARRAYS[: None if self.spec.groups else -1], *(("masks",) if everything.masks.size else ()))

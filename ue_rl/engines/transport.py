@@ -10,7 +10,6 @@ import functools
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
@@ -21,13 +20,13 @@ from numpy.typing import NDArray
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions, check_finite
-from ue_rl.carriers.together import Together
-from ue_rl.engines.asking import check_owed, split_resets, too_late
+from ue_rl.engines.asking import Drawn, ResetOf, check_owed, split_resets, too_late
+from ue_rl.engines.at_once import AtOnce
 from ue_rl.engines.calling import Asked, answer_of
 from ue_rl.engines.lifecycle import Life, Listener
 from ue_rl.engines.merging import merged, merged_facts
 from ue_rl.engines.opening import open_together
-from ue_rl.engines.part import KEPT, SURVIVABLE, Engine, EnginePart
+from ue_rl.engines.part import SURVIVABLE, Engine, EnginePart
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.errors import ConfigurationError, ConnectionUnusable, EngineTimeout, UeRlError
@@ -66,13 +65,10 @@ class EnginesTransport(BaseTransport):
             EnginePart(number, source, restarts, on_change, len(sources) == 1) for number, source in enumerate(sources)
         ]
         self._owed: set[int] = set()  # envs that were lost and have not begun an episode since
-        self._unanswered: dict[int, Mapping[str, float] | None] = {}  # what was drawn for resets not answered yet
-        self._drew: Draw | None = None  # who drew it
+        self._unanswered = Drawn()
         self._asked: list[EnginePart] = []
         self._stepping = self._whole = self._some_lost = self._some_over = self._at_once = False
-        self._together: Together | None = None  # all engines, since `_joined`
-        self._joined = self._again = False  # `again`: the last request was made and answered in one go
-        self._took: deque[tuple[float, ...]] = deque(maxlen=KEPT)  # latencies of all parts that they do not have yet
+        self._once = AtOnce()
         self.restarts = restarts
         super().__init__()
         self.lives: list[Life] = [part.life for part in self._parts]
@@ -89,7 +85,7 @@ class EnginesTransport(BaseTransport):
 
     def latencies(self, engine: int) -> NDArray[np.float64]:
         """Seconds from a step's request to this engine's answer, of its last 1024 steps, oldest first."""
-        self._part_ways()
+        self._once.part_ways(self._parts)
         return self._parts[engine].latencies()
 
     # -- opening
@@ -112,17 +108,12 @@ class EnginesTransport(BaseTransport):
         return spec
 
     def _drawn(self, envs: Sequence[int], draw: Draw) -> Mapping[int, Mapping[str, float] | None]:
-        """A reset that is asked again after a loss has the values of the first."""
-        if draw is not self._drew:
-            self._drew = draw
-            self._unanswered.clear()
-        return {env: self._unanswered[env] if env in self._unanswered else draw(int(env)) for env in envs}
+        return self._unanswered.draw(envs, draw)
 
     def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, parameters: Params) -> Resets:
         resets = super()._resets(env_ids, seeds, options, parameters)
         if resets.parameters is not None:
-            envs = range(self.spec.num_envs) if env_ids is None else env_ids
-            self._unanswered.update(zip(map(int, envs), resets.parameters, strict=True))
+            self._unanswered.note(range(self.spec.num_envs) if env_ids is None else env_ids, resets.parameters)
         return resets
 
     # -- requests
@@ -131,7 +122,7 @@ class EnginesTransport(BaseTransport):
         if resets is None and not self._some_lost and not self._some_act:
             self._ask_all(actions)
             return
-        self._part_ways()
+        self._once.part_ways(self._parts)
         if resets is None:
             self._check_step(actions, ())
         self._stepping, self._whole, self._asked = True, False, []
@@ -139,7 +130,7 @@ class EnginesTransport(BaseTransport):
         self.buffers.lost.clear()
         wanted = {} if resets is None else {entry[0]: entry for entry in split_resets(resets, self._parts)}
         resting = frozenset(() if resets is None else resets.resting)
-        down: list[EnginePart] = []
+        down: list[ResetOf] = []
         for part in self._parts:
             rest = [env - part.envs.start for env in part.envs if env in resting] if resting else []
             part.asked = [env for env in part.envs if env not in resting] if rest else None
@@ -150,20 +141,18 @@ class EnginesTransport(BaseTransport):
                 step = functools.partial(part.transport.send_actions, actions[part.rows], mine, parameters, rest)
                 self._request(part, step)
             elif part.news is None:  # the caller knows; those of its envs that are asked begin, or it was refused
-                down.append(part)
-        self._revive(down)
-        for part in down:
-            if part.transport is not None:
-                self._reset(*wanted[part])
+                down.append(wanted[part])
+        self._begin_again(down)
 
     def _ask_all(self, actions: NDArray[np.float32]) -> None:
         """The usual step: in one go where that can be, else engine by engine."""
-        if not self._joined:
-            self._join()
+        once = self._once
+        if not once.joined:
+            once.join(self._parts, self.buffers)
         self._since = perf_counter()
-        left = None if self._together is None else self._together.ask(actions, self._again)
+        left = None if once.together is None else once.together.ask(actions, once.again)
         if left is None:
-            self._part_ways()
+            self._once.part_ways(self._parts)
             self._ask_each(actions)
             return
         self._stepping, self._whole, self._asked, self._at_once = True, True, self._parts, not left
@@ -172,25 +161,9 @@ class EnginesTransport(BaseTransport):
         if left:
             self._go_apart(left)
 
-    def _join(self) -> None:
-        """All engines are there."""
-        transports = [part.transport for part in self._parts if part.transport is not None]
-        self._joined = True
-        if self._several and len({type(transport) for transport in transports}) == 1:
-            self._together = transports[0].join(transports, self.buffers)
-            for part in self._parts:
-                part.bind()
-
-    def _part_ways(self) -> None:
-        """What follows is engine by engine: gives every part the latencies of the steps before."""
-        self._again = False
-        for part, took in zip(self._parts, zip(*self._took, strict=True), strict=False):
-            part.answered_after.extend(took)
-        self._took.clear()
-
     def _go_apart(self, left: Sequence[bytes]) -> None:
         """What was asked in one go is answered engine by engine."""
-        self._part_ways()
+        self._once.part_ways(self._parts)
         self._asked = []
         for part, rest in zip(self._parts, left, strict=True):
             assert part.transport is not None
@@ -232,22 +205,17 @@ class EnginesTransport(BaseTransport):
             check_owed(self._owed, begin, self._parts)
 
     def _ask_resets(self, resets: Resets) -> None:
-        self._part_ways()
+        self._once.part_ways(self._parts)
         self._stepping, self._whole, self._asked = False, False, []
         self.buffers.lost.clear()
         wanted = split_resets(resets, self._parts)
         down = [entry for entry in wanted if entry[0].transport is None]
-        for entry in wanted:
-            if entry[0].transport is not None:
-                self._reset(*entry)
-        self._revive([entry[0] for entry in down])
-        for entry in down:
-            if entry[0].transport is not None:
-                self._reset(*entry)
+        self._reset(wanted)
+        self._begin_again(down)
 
     @property
     def asks_ahead(self) -> bool:
-        """See BaseTransport.asks_ahead. Not with several engines: they are asked and read in one go."""
+        """See Carrier.asks_ahead. Not with several engines: they are asked and read in one go."""
         transport = self._parts[0].transport
         return not self._several and transport is not None and transport.asks_ahead
 
@@ -258,12 +226,12 @@ class EnginesTransport(BaseTransport):
             assert part.transport is not None
             self._surviving(part, functools.partial(part.transport.ask_ahead, env_ids, seeds, parameters))
 
-    def _reset(
-        self, part: EnginePart, env_ids: list[int] | None, seeds: Seeds, options: Options, parameters: Params
-    ) -> None:
-        assert part.transport is not None
-        part.asked = None if env_ids is None else [env + part.envs.start for env in env_ids]
-        self._request(part, functools.partial(part.transport.reset, env_ids, seeds, options, parameters))
+    def _reset(self, wanted: Sequence[ResetOf]) -> None:
+        """Asks those of these engines that are there."""
+        for part, env_ids, seeds, options, parameters in wanted:
+            if part.transport is not None:
+                part.asked = None if env_ids is None else [env + part.envs.start for env in env_ids]
+                self._request(part, functools.partial(part.transport.reset, env_ids, seeds, options, parameters))
 
     def _request(self, part: EnginePart, send: Callable[[], object]) -> None:
         try:
@@ -283,12 +251,12 @@ class EnginesTransport(BaseTransport):
 
     def _collect(self) -> None:
         if self._at_once:
-            assert self._together is not None
-            self._at_once = False
-            took = self._together.collect()
+            once, self._at_once = self._once, False
+            assert once.together is not None
+            took = once.together.collect()
             if took is not None:
-                self._again = True
-                self._took.append(took)
+                once.again = True
+                once.took.append(took)
                 self._note_episodes()
                 return
             self._go_apart([b""] * len(self._parts))
@@ -338,9 +306,7 @@ class EnginesTransport(BaseTransport):
                 owed.difference_update(envs)
             else:
                 part.take(None)
-            if self._unanswered:
-                for env in part.envs if part.asked is None else part.asked:
-                    self._unanswered.pop(env, None)
+            self._unanswered.answered(part.envs if part.asked is None else part.asked)
 
     def _tell_lost(self) -> None:
         """Writes the rows of envs whose engine was lost; their observations stand there as they were."""
@@ -368,22 +334,23 @@ class EnginesTransport(BaseTransport):
         """Raises what ends the connection; otherwise the engine's envs are owed a reset."""
         if self._session.ended:  # by another thread: nothing was lost
             raise error
-        self._part_ways()
-        self._together, self._joined = None, False
+        self._once.part_ways(self._parts)
+        self._once.together, self._once.joined = None, False
         part.lose(error)
         self._owed.update(part.envs)
         self._some_lost = True
         _log.warning("%s. Its episodes end as truncated, and it is %s", part.told, part.comes_back)
 
-    def _revive(self, parts: Sequence[EnginePart]) -> None:
-        """Opens lost engines again, all at the same time; one that fails is lost again."""
-        if not parts:
+    def _begin_again(self, down: Sequence[ResetOf]) -> None:
+        """Opens lost engines again, all at the same time, and resets them; one that fails is lost again."""
+        if not down:
             return
         began = time.monotonic()
-        started = [part for part in parts if self._surviving(part, part.start)]
-        for part, error in zip(started, open_together(started), strict=True):
-            if self._surviving(part, functools.partial(_raise, error)):
+        started = [entry[0] for entry in down if self._surviving(entry[0], entry[0].start)]
+        for part, opened in zip(started, open_together(started), strict=True):
+            if self._surviving(part, opened.result):
                 _log.info("engine %d is back after %.1f s", part.number, time.monotonic() - began)
+        self._reset(down)
 
     def _surviving(self, part: EnginePart, do: Callable[[], None]) -> bool:
         try:
@@ -425,8 +392,3 @@ class EnginesTransport(BaseTransport):
     def describe(self) -> dict[str, str]:
         """See Transport.describe; what differs between the engines is listed."""
         return merged_facts([part.describe() for part in self._parts])
-
-
-def _raise(error: BaseException | None) -> None:
-    if error is not None:
-        raise error
