@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -49,12 +50,8 @@ def ppo(num_env_runners: int = 2, env_config: dict[str, Any] | None = None, **en
     ue_rl.rllib.register()
     command = chaos_command(shm=True, **{"step_seconds": 0.005, **engine})
     config = PPOConfig().environment("ue_rl", env_config={"engine": command, **(env_config or {})})
-    config.env_runners(
-        env_runner_cls=ue_rl.rllib.UnrealEnvRunner,
-        num_env_runners=num_env_runners,
-        num_envs_per_env_runner=2,
-        custom_resources_per_env_runner={"engine": 1},
-    )
+    config.env_runners(env_runner_cls=ue_rl.rllib.UnrealEnvRunner, num_env_runners=num_env_runners)
+    config.env_runners(num_envs_per_env_runner=2, custom_resources_per_env_runner={"engine": 1})
     config.fault_tolerance(env_runner_health_probe_timeout_s=2)  # a runner that waits for a node costs as much per step
     return config.training(train_batch_size_per_learner=BATCH, num_epochs=1, minibatch_size=100)
 
@@ -126,18 +123,17 @@ def iteration(algorithm: Any) -> tuple[int, float]:
     return int(result["env_runners"]["num_env_steps_sampled_lifetime"]), time.monotonic() - began
 
 
-def until_well(algorithm: Any, count: int = 2, within: float = 60.0) -> tuple[int, float]:
-    """Trains until so many env runners are well again; (iterations, seconds).
+def until_well(algorithm: Any, count: int = 2, within: float = 60.0) -> float:
+    """Trains until so many env runners are well again; seconds.
 
     Raises:
         AssertionError: they are not within that time.
     """
-    began, iterations = time.monotonic(), 0
+    began = time.monotonic()
     while True:
         healthy = algorithm.train()["fault_tolerance"]["num_healthy_workers"]
-        iterations += 1
         if healthy >= count:
-            return iterations, time.monotonic() - began
+            return time.monotonic() - began
         assert time.monotonic() - began < within, f"{healthy} env runners are well, not {count}"
 
 
@@ -229,11 +225,11 @@ def kill_node(nodes: Nodes, algorithm: Any) -> tuple[str, float]:
         began = time.monotonic()
         before, _ = iteration(algorithm)
     gone(victims)
-    after, seconds = iteration(algorithm)
+    after, _ = iteration(algorithm)
     assert after > before, "the other runner does not go on"
     lasted = time.monotonic() - began
     nodes.workers.append(nodes.add())
-    _, seconds = until_well(algorithm)
+    seconds = until_well(algorithm)
     return f"the run goes on with the other runner ({lasted:.1f} s), and on a new node when one joins", seconds
 
 
@@ -289,9 +285,8 @@ def fail_to_start(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
     began = time.monotonic()
     error = _raised(EngineNotStarted, config.build_algo)
     assert "no licence" in str(error), error
-    return "`build_algo()` raises EngineNotStarted: runner, node, command, exit code, last lines", (
-        time.monotonic() - began
-    )
+    seconds = time.monotonic() - began
+    return "`build_algo()` raises EngineNotStarted: runner, node, command, exit code, last lines", seconds
 
 
 def two_trials(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
@@ -319,17 +314,10 @@ def two_trials(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
     began = time.monotonic()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            results = tune.Tuner(
-                config.algo_class,
-                param_space=config,
-                tune_config=tune.TuneConfig(max_concurrent_trials=2),
-                run_config=tune.RunConfig(
-                    storage_path=folder,
-                    stop={"training_iteration": 3},
-                    verbose=0,
-                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                ),
-            ).fit()
+            saved = {"storage_path": folder, "checkpoint_config": tune.CheckpointConfig(checkpoint_at_end=False)}
+            how = tune.RunConfig(stop={"training_iteration": 3}, verbose=0, **saved)
+            both = tune.TuneConfig(max_concurrent_trials=2)
+            results = tune.Tuner(config.algo_class, param_space=config, tune_config=both, run_config=how).fit()
     finally:
         over.set()
         thread.join()
@@ -362,14 +350,9 @@ def check_memory(leftovers: Leftovers, within: float = 10.0) -> None:
         time.sleep(0.1)
 
 
-def freeze_engine(nodes: Nodes, algorithm: Any) -> tuple[str, float]:
-    """SIGSTOP of an engine in mid-iteration: a deadline of 2 s finds it out."""
-    return kill_engine(nodes, algorithm, frozen=True)
-
-
 KINDS: dict[str, Callable[[Nodes, Any], tuple[str, float]]] = {
     "engine": kill_engine,
-    "frozen": freeze_engine,
+    "frozen": partial(kill_engine, frozen=True),
     "runner": kill_runner,
     "node": kill_node,
     "actor": end_actors,
