@@ -42,16 +42,12 @@ def _option(*names: str, **more: Any) -> Callable[[Any], Any]:
 @_option(
     "--sampler",
     type=click.Choice(["tpe", "random"]),
-    default="tpe",
-    show_default=True,
-    help="How hyperparameters are drawn.",
+    help="How hyperparameters are drawn.  [default: tpe]",
 )
 @_option(
     "--pruner",
     type=click.Choice(["median", "halving", "none"]),
-    default="median",
-    show_default=True,
-    help="How a trial is ended whose running return falls behind.",
+    help="How a trial is ended whose running return falls behind.  [default: median]",
 )
 @_option("--run-id", metavar="NAME", help="The name of its folder.  [default: such as tune-ppo-CartPole-v1-1]")
 @_option("--resume", is_flag=True, help="Go on with the search --run-id, or with the newest one.")
@@ -61,8 +57,8 @@ def _option(*names: str, **more: Any) -> Callable[[Any], Any]:
 def tune(
     n_trials: int | None,
     jobs: int | None,
-    sampler: str,
-    pruner: str,
+    sampler: str | None,
+    pruner: str | None,
     resume: bool,
     force: bool,
     config: Path | None,
@@ -86,11 +82,11 @@ def tune(
         read_flags(given, url, port, settings)
         if resume and config is not None:
             raise ConfigurationError("a search that goes on has its options already", field="config")
-        options = resolve(given, config)
+        said = None if config is None else read_config(config)
+        options = resolve(given, said)
         check(options, jobs or 1)
-    if config is not None:
-        named = {name for name, value in given.items() if value is not None}
-        require_origin(config, read_config(config), options, named)
+    if config is not None and said is not None:
+        require_origin(config, said, options, {name for name, value in given.items() if value is not None})
     with command_line():
         folder = existing(Path(options.log_dir), options.run_id) if resume else created(options, force)
         if resume:
@@ -102,7 +98,7 @@ def tune(
     def tell(text: str) -> None:
         screen.print(text, soft_wrap=True)
 
-    search = Search(options, folder, jobs=jobs or 1, sampler=sampler, pruner=pruner, tell=tell)
+    search = Search(options, folder, jobs=jobs, sampler=sampler, pruner=pruner, tell=tell)
     if resume and n_trials is None:
         n_trials = search.study.user_attrs.get("n_trials")
     n_trials = n_trials or _TRIALS
