@@ -1,6 +1,7 @@
 """What docs/hooks.py writes into pages of the site, from the code.
 
 - docs/cli.md: every command.
+- docs/fifty-lines.md: the engines of samples/fifty_lines.
 - docs/checking.md: every mistake that `ue-rl check` can name.
 - docs/troubleshooting.md, "By error": what each error means, from its docstring.
 """
@@ -17,6 +18,8 @@ from ue_rl.compliance.mistakes import MISTAKES
 
 MARK = "<!-- every mistake -->"
 COMMANDS, REFERENCE = "<!-- every command -->", Path(__file__).with_name("cli_reference.py")
+ROOT = Path(__file__).resolve().parents[1]
+FILE = re.compile(r"^<!-- file (\S+) as (\w+) -->$", re.M)
 BY_ERROR = "\n## By error\n"
 GROUPS = ("UeRlError", "Exception", "TransportError", "ProtocolError", "InferenceError")  # said on the page
 
@@ -56,6 +59,7 @@ def by_error(entries: str) -> str:
 
 def filled(markdown: str) -> str:
     """A page with all that."""
+    markdown = FILE.sub(lambda found: f"```{found[2]}\n{(ROOT / found[1]).read_text('utf-8')}```", markdown)
     if COMMANDS in markdown:
         markdown = markdown.replace(COMMANDS, runpy.run_path(str(REFERENCE))["commands"]())
     before, heading, entries = markdown.replace(MARK, table()).partition(BY_ERROR)
