@@ -60,7 +60,6 @@ class Sample:
         target: the return that must be reached. most: what the best policy gets, or why nobody knows.
         film: its drawing in gallery_film.DRAWINGS; "" where the engine sends pictures.
         step: seconds of the film for one step.
-        carrier: what the engine is trained over.
         filming: what starts an engine that sends pictures; "": `engine`.
         needs: programs.
         before: shown and run before the command, with the checkout as its folder.
@@ -74,7 +73,6 @@ class Sample:
     options: str
     target: float
     most: str
-    carrier: str
     film: str = ""
     step: float = 0.05
     filming: str = ""
@@ -88,20 +86,20 @@ class Sample:
 PLACES = "--port {port} --num-envs {num_envs}"
 SAMPLES = {
     "cartpole": Sample(
-        "CartPole, Gymnasium", "", "--timesteps 100000", 475, "500 is the most", "shared memory",
+        "CartPole, Gymnasium", "", "--timesteps 100000", 475, "500 is the most",
         filming="ue-rl serve --env CartPole-v1 " + PLACES + ' --kwargs \'{"render_mode": "rgb_array"}\'', step=0.02,
         note="the env's own picture",
     ),
     "cpp": Sample(
         "Reach, a C++ engine", f"samples/cpp/build/reach {PLACES} --seed {{seed}} --shm",
-        f"--num-envs 32 --timesteps 60000 {PPO_REACH}", 4, "5 on arrival, less the way", "shared memory", "reach",
+        f"--num-envs 32 --timesteps 60000 {PPO_REACH}", 4, "5 on arrival, less the way", "reach",
         needs=("g++",),
         before=("mkdir -p samples/cpp/build",
                 "g++ -std=c++17 -O2 -ffp-contract=off -pthread -o samples/cpp/build/reach samples/cpp/reach.cpp -lrt"),
     ),
     "csharp": Sample(
         "Reach, an engine in C#", f"mono samples/unity/build/engine.exe {PLACES} --seed {{seed}}",
-        f"--num-envs 32 --timesteps 60000 {PPO_REACH}", 4, "5 on arrival, less the way", "text", "reach",
+        f"--num-envs 32 --timesteps 60000 {PPO_REACH}", 4, "5 on arrival, less the way", "reach",
         needs=("mono", "mcs"),
         before=("mkdir -p samples/unity/build",
                 "mcs -optimize+ -out:samples/unity/build/engine.exe samples/unity/UeRlBridge.cs "
@@ -111,50 +109,50 @@ SAMPLES = {
         "Cart-pole, Godot 3", "godot:samples/godot",
         "--num-envs 8 --timesteps 80000 --n-steps 128 --batch-size 128 --learning-rate lin_0.003 --set n_epochs=8 "
         "--set 'policy_kwargs={log_std_init: -0.5}'",
-        450, "500 is the most", "text", "cart_pole", 1 / 60, needs=("godot3-server",),
+        450, "500 is the most", "cart_pole", 1 / 60, needs=("godot3-server",),
     ),
     "godot_rolling_ball": Sample(
         "Rolling ball, Godot 3", "godot:samples/godot --task=rolling_ball",
         "--num-envs 16 --timesteps 130000 --n-steps 64 --batch-size 256 --learning-rate lin_0.001 --set gamma=0.98",
-        4, "1 for each target; how many depends on where they come up", "text", "rolling_ball", 1 / 15,
+        4, "1 for each target", "rolling_ball", 1 / 15,
         needs=("godot3-server",), note="from above. Red: what its rays hit",
     ),
     "godot_catcher": Sample(
         "Catcher, Godot 3", "godot:samples/godot --task=catcher",
         "--num-envs 16 --timesteps 60000 --n-steps 128 --batch-size 256 --learning-rate lin_0.002 --set gamma=0.98",
-        4, "1 for each ball that is caught, -1 for each that is missed, less the way", "text", "catcher", 1 / 15,
+        4, "1 for each ball caught, -1 for each missed, less the way", "catcher", 1 / 15,
         needs=("godot3-server",),
     ),
     "pendulum": Sample(
         "InvertedPendulum, MuJoCo", f"ue-rl serve --mujoco InvertedPendulum {PLACES} --shm",
         "--num-envs 16 --timesteps 60000 --n-steps 64 --batch-size 256 --learning-rate 0.001 --normalize "
         "--set gae_lambda=0.9 --set gamma=0.98",
-        950, "1000 is the most", "shared memory", step=0.04,
+        950, "1000 is the most", step=0.04,
         filming=f"ue-rl serve --mujoco InvertedPendulum {PLACES} --kwargs '{{\"picture\": [240, 320]}}'",
-        crop=(0, 0.15, 1, 0.75), note="MuJoCo's own picture, made brighter; 200 of 1000 steps",
+        crop=(0, 0.15, 1, 0.75), note="MuJoCo's picture, made brighter; 200 of 1000 steps",
     ),
     "reacher": Sample(
         "Reacher, MuJoCo", f"ue-rl serve --mujoco Reacher {PLACES} --shm",
         "--num-envs 16 --timesteps 120000 --n-steps 64 --batch-size 256 --learning-rate 0.001 --normalize "
         "--set gae_lambda=0.9 --set gamma=0.98",
-        -7, "about -4 with the best known policies", "shared memory", step=0.04,
+        -7, "about -4 with the best known policies", step=0.04,
         filming=f"ue-rl serve --mujoco Reacher {PLACES} --kwargs '{{\"picture\": [480, 480]}}'",
-        crop=(0.25, 0.34, 0.75, 0.69), note="MuJoCo's own picture, a part of it, made brighter",
+        crop=(0.25, 0.34, 0.75, 0.69), note="a part of MuJoCo's picture, made brighter",
     ),
     "cover": Sample(
         "Cover, two agents with one policy", f"python samples/agents/cover.py {PLACES}",
         "--num-envs 16 --timesteps 60000 --n-steps 64 --batch-size 512 --learning-rate 2e-3 --set gamma=0.95 "
         "--set n_epochs=8",
-        4.5, "5 for both places at once, less the way", "text", "cover", 0.15, agents=True,
+        4.5, "5 for both places at once, less the way", "cover", 0.15, agents=True,
     ),
     "skirmish": Sample(
         "Skirmish, a strategy game",
         f"ue-rl serve --bridge samples.skirmish.bridge:Skirmish {PLACES} --shm --kwargs '{{\"ticks\": 25}}'",
         "--algo maskable_ppo --num-envs 64 --timesteps 400000 --n-steps 16 --batch-size 256 --learning-rate lin_0.002 "
         "--set gamma=0.98 --set n_epochs=3 --set ent_coef=0.001",
-        1.8, "1 for a win, and up to about 2 for what is built, destroyed and kept", "shared memory", step=0.1,
+        1.8, "1 for a win, up to about 2 for what is built, destroyed and kept", step=0.1,
         filming=f"ue-rl serve --bridge samples.skirmish.bridge:Skirmish {PLACES} --kwargs '{{\"ticks\": 25}}'",
-        note="the game's own picture: blue is the agent, red the middle script, darker what the agent does not see",
+        note="the game's own: blue is the agent, red the middle script, darker what the agent does not see",
     ),
 }  # fmt: skip
 
@@ -301,34 +299,33 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# Gallery", "",
         "<!-- benchmarks/gallery.py wrote this page: change it there -->", "",
-        "Agents, each trained with the one command below it. Copy one that is like your game, and change the engine.",
+        "Each agent was trained with the one command below it. Copy one that is like your game, and change the engine.",
         "",
-        "| sample | over | env-steps | time | return | goal |",
-        "|---|---|---|---|---|---|",
+        "| sample | env-steps | time | return | goal |",
+        "|---|---|---|---|---|",
     ]  # fmt: skip
     for name in shown:
         sample, result = SAMPLES[name], results[name]
         verdict = "" if result["return"] >= sample.target else " **missed**"
         lines.append(
-            f"| [{sample.title}](#{anchor(sample.title)}) | {sample.carrier} | {result['env_steps']:,} "
+            f"| [{sample.title}](#{anchor(sample.title)}) | {result['env_steps']:,} "
             f"| {result['seconds']} s | {result['return']} +/- {result['deviation']}{verdict} "
             f"| {sample.target:g} |"
         )
     loads = [results[name]["load"] for name in shown]
     lines += [
         "",
-        "- **Return**: mean and standard deviation of 50 or a few more episodes. The exported ONNX file plays them in",
-        "  a new engine, with seeds that training has not seen.",
-        f"- **Time**: of the whole command, on a machine that others used (load average {min(loads)} to {max(loads)}).",
-        f"- **Machine**: {'; '.join(machines)}.",
-        "- **Env-steps**: where an env holds two agents, the steps of each count.",
-        "- **Films**: drawn from the observations where nothing else is said.",
+        "- **Return**: mean and standard deviation of 50 or more episodes of the ONNX file, in a new engine with other",
+        "  seeds than the training's.",
+        f"- **Time**: of the whole command, on a machine that others used (load average {min(loads)} to {max(loads)}):",
+        f"  {'; '.join(machines)}.",
+        "- **Env-steps**: those of each agent. **Films**: drawn from the observations, unless another source is named.",
     ]
     for name in shown:
         sample = SAMPLES[name]
         lines += [
             "", f"## {sample.title}", "",
-            f"![learning curve](gallery/{name}.png)", f"![the trained agent](gallery/{name}.gif)", "",
+            f"![curve](gallery/{name}.png)", f"![film](gallery/{name}.gif)", "",
             *textwrap.wrap(f"Return: {sample.most}.{f' Film: {sample.note}.' if sample.note else ''}", 118), "",
             "```bash", *map(in_lines, [*sample.before, command_of(name)]), "```",
         ]  # fmt: skip

@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from tests.docs.blocks import ROOT, Block, every, runs_elsewhere
-from tests.docs.test_pages import messages
 from tests.samples import building
 from ue_rl.arena.config import load_config, scene_of
 from ue_rl.arena.scenes import World
@@ -198,16 +197,8 @@ def test_the_presets_are_those_of_the_code(monkeypatch: pytest.MonkeyPatch) -> N
     assert template.PRESETS["unreal-editor"]("PROJECT.uproject")[0][0] in shown
 
 
-@pytest.mark.parametrize("block", [block for block in of("text") if block.label == "output"], ids=str)
-def test_what_a_command_prints_is_in_the_code(block: Block) -> None:
-    said = messages()
-    for piece in re.split(r"[\d.,:;()]+|\n| was | signal| train| --[a-z-]+|\band ", block.text):
-        words = piece.strip(" -")
-        assert len(words) < 5 or words in said or words in ("WARNING engine", "runs"), words
-
-
 def test_no_text_is_left_over() -> None:
-    known = {"handshake", "request", "ahead", "reply", "upgrade", "preset", "output"}
+    known = {"handshake", "request", "ahead", "reply", "upgrade", "preset"}
     assert [str(block) for block in of("text") if block.label not in known and block.page != "docs/cli.md"] == []
 
 

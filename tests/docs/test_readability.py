@@ -53,7 +53,8 @@ def words(page: Path) -> int:
 
 
 def test_all_of_it_can_be_read() -> None:
-    assert sum(words(page) for page in PAGES) <= ALL
+    """All words of docs/, code and comments too: find docs -name '*.md' | xargs cat | wc -w."""
+    assert sum(len(page.read_text("utf-8").split()) for page in (ROOT / "docs").rglob("*.md")) <= ALL
 
 
 def test_a_game_developer_s_path_is_short() -> None:

@@ -143,14 +143,13 @@ def jobs(folder: Path) -> dict[tuple[str, str], list[str]]:
     for ending, kind, source in re.findall(r"```(cpp|csharp) (\w+)\n(.*?)```", PAGE.read_text("utf-8"), re.S):
         pages[ending, kind] = folder / f"page_{kind}.{ending}"
         pages[ending, kind].write_text(source, "utf-8")
-    assert set(pages) == {("cpp", "onnx"), ("cpp", "client"), ("csharp", "onnx"), ("csharp", "client")}
+    assert set(pages) == {("cpp", "onnx"), ("csharp", "onnx")}
     own = ["-I", str(SAMPLE / "cpp")]
     for language, headers in (("C++", str(STAND_INS)), ("C++, official header", HEADERS)):
         if shutil.which("g++") is None or headers is None:
             continue
         if headers != HEADERS:
             jobs[language, "client"] = ["g++", *STRICT, str(SAMPLE / "cpp" / "client_demo.cpp")]
-            jobs[language, "page's client"] = ["g++", *STRICT, *own, str(pages["cpp", "client"])]
         if LIBRARY is not None:
             for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
                 if not (folder / name).exists():  # made for the headers before
@@ -161,10 +160,8 @@ def jobs(folder: Path) -> dict[tuple[str, str], list[str]]:
     if all(map(shutil.which, NEEDS["C#"])):
         mcs = ["mcs", "-langversion:7", "-optimize+", "-warn:4", "-warnaserror+"]
         csharp = SAMPLE / "csharp"
-        client = [*mcs, str(csharp / "PolicyClient.cs")]
         onnx_policy = [*mcs, str(csharp / "OnnxPolicy.cs"), str(STAND_INS / "OnnxRuntimeStandIn.cs")]
-        jobs["C#", "client"] = [*client, str(csharp / "ClientDemo.cs")]
-        jobs["C#", "page's client"] = [*client, str(pages["csharp", "client"])]
+        jobs["C#", "client"] = [*mcs, str(csharp / "PolicyClient.cs"), str(csharp / "ClientDemo.cs")]
         jobs["C#", "onnx"] = [*onnx_policy, str(csharp / "OnnxDemo.cs")]
         jobs["C#", "page's onnx"] = [*onnx_policy, str(pages["csharp", "onnx"])]
     return jobs
@@ -452,11 +449,3 @@ def test_the_page_s_onnxruntime(language: str, programs: dict[tuple[str, str], l
         pytest.skip("this onnxruntime wheel has no libonnxruntime.so of its own")
     command = ["env", "-C", str(page_model.parent), *programs[language, "page's onnx"]]
     shown(page_model, run(command, "").stdout.replace(",", "."))
-
-
-@pytest.mark.parametrize("language", ["C++", "C#"])
-def test_the_page_s_client(language: str, programs: dict[tuple[str, str], list[str]], page_model: Path) -> None:
-    skip_without_tools(language)
-    with serving(page_model) as server:
-        done = run([*programs[language, "page's client"], str(server.port)], "")
-    shown(page_model, done.stdout.replace(",", "."))
