@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ue_rl.buffers import StepBuffers
 from ue_rl.spec import EnvSpec
 
+Envs = Sequence[int] | None  # env ids; None: all in `reset`, none in `send_actions`
 Seeds = Sequence[int | None] | None
 Options = Sequence[Mapping[str, Any] | None] | None
 # The parameters that an env is reset with, drawn for it; None: the game's own.
@@ -61,11 +62,7 @@ class Transport(Protocol):
         ...
 
     def send_actions(
-        self,
-        actions: NDArray[np.float32],
-        resets: Sequence[int] | None = None,
-        parameters: Params = None,
-        resting: Sequence[int] = (),
+        self, actions: NDArray[np.float32], resets: Envs = None, parameters: Params = None, resting: Sequence[int] = ()
     ) -> None:
         """Ask every env for one step, or, those in `resets`, for a new episode: one request, one round trip.
 
@@ -82,11 +79,7 @@ class Transport(Protocol):
         """
 
     def reset(
-        self,
-        env_ids: Sequence[int] | None = None,
-        seeds: Seeds = None,
-        options: Options = None,
-        parameters: Params = None,
+        self, env_ids: Envs = None, seeds: Seeds = None, options: Options = None, parameters: Params = None
     ) -> None:
         """Ask for a reset of `env_ids` (None: all). `seeds` and `options` align with `env_ids`.
 

@@ -185,7 +185,7 @@ class SharedMemoryConnection(BaseTransport):
 
     @property
     def asks_ahead(self) -> bool:
-        """See BaseTransport.asks_ahead: where the segment has room for it, and an answer is numbers and flags alone."""
+        """See Carrier.asks_ahead: where the segment has room for it, and an answer is numbers and flags alone."""
         memory = self.memory
         more = (memory.present, memory.masks, memory.image)
         return memory.first is not None and more == (None, None, None) and "AUTORESET" in self.spec.features
@@ -259,7 +259,7 @@ class SharedMemoryConnection(BaseTransport):
 
     @classmethod
     def join(cls, transports: Sequence[BaseTransport], buffers: StepBuffers) -> Together | None:
-        """See BaseTransport.join. Not where an answer is more than observations, rewards and flags."""
+        """See Carrier.join. Not where an answer is more than observations, rewards and flags."""
         mine = [each for each in transports if isinstance(each, SharedMemoryConnection)]
         rings = [each._ring for each in mine if each._ring is not None]
         more = [(each._agent_reader, each._mask_reader, each.image) for each in mine]

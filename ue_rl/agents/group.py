@@ -20,7 +20,7 @@ from ue_rl.buffers import StepBuffers
 from ue_rl.carriers.checks import check_actions, check_finite, live_agents
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Draw, Options, Params, Seeds, Transport, owns_transport
+from ue_rl.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
 
 
 class GroupTransport(Transport):
@@ -141,11 +141,7 @@ class GroupTransport(Transport):
         return self.spec
 
     def send_actions(
-        self,
-        actions: NDArray[np.float32],
-        resets: Sequence[int] | None = None,
-        parameters: Params = None,
-        resting: Sequence[int] = (),
+        self, actions: NDArray[np.float32], resets: Envs = None, parameters: Params = None, resting: Sequence[int] = ()
     ) -> None:
         """Every agent that can act takes a step; an env in which nobody can begins a new episode.
 
@@ -177,11 +173,7 @@ class GroupTransport(Transport):
         self._asked, self._begun, self._stepping, self._nothing_sent = asked, begun, True, False
 
     def reset(
-        self,
-        env_ids: Sequence[int] | None = None,
-        seeds: Seeds = None,
-        options: Options = None,
-        parameters: Params = None,
+        self, env_ids: Envs = None, seeds: Seeds = None, options: Options = None, parameters: Params = None
     ) -> None:
         """Begins new episodes: None: in every env; else in those envs of these rows in which nobody can act any more.
 

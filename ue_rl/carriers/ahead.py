@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ue_rl.buffers import Resets, StepBuffers
+from ue_rl.transport import Params, Seeds
 
 Next = tuple["int | None", "Mapping[str, float] | None"]  # seed and parameters of an episode
 ANY: Next = (None, None)  # asked once, it holds for all further episodes of the env, until a reset is asked
@@ -35,6 +36,16 @@ class Ahead:
         self.standing: Sequence[int] | None = None
         self.kept: list[int] | None = None
         self._rows: list[tuple[Any, Any, dict[str, Any] | None]] = []  # of these, where others are asked
+
+    def new(self, env_ids: Sequence[int], seeds: Seeds, parameters: Params) -> dict[int, Next]:
+        """Of the next episodes of these envs those that were not asked ahead yet, with this seed and these values."""
+        following: dict[int, Next] = {}
+        for place, env in enumerate(env_ids):
+            given = None if parameters is None else parameters.get(env)
+            one: Next = (None if seeds is None else seeds[place], given or None)
+            if self.asked.get(env) != one:
+                following[env] = one
+        return following
 
     def note_ended(self, buffers: StepBuffers) -> None:
         """After an answer: where it ends an episode, the next one has begun."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.carriers.ahead import Ahead, Next
+from ue_rl.carriers.ahead import Ahead
+from ue_rl.carriers.carrier import Carrier
 from ue_rl.carriers.checks import acting, check_actions, check_finite, check_reset, expect, listed, live_agents
-from ue_rl.carriers.together import Together
 from ue_rl.errors import (
     ActionError,
     CommandFailed,
@@ -26,11 +25,11 @@ from ue_rl.errors import (
 )
 from ue_rl.spec import EnvSpec
 from ue_rl.system.forks import notify_of_forks
-from ue_rl.transport import Draw, Options, Params, Seeds, Transport
+from ue_rl.transport import Draw, Envs, Options, Params, Seeds
 from ue_rl.wire.calls import check_call, understood
 from ue_rl.wire.handshake import unknown_words
 from ue_rl.wire.session import Event, Session, State
-from ue_rl.wire.settings import check_parameter
+from ue_rl.wire.settings import check_parameters
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -39,10 +38,8 @@ _ASK, _ANSWERED, _ASKED = Event.ASK, Event.ANSWERED, State.ASKED
 _Self = TypeVar("_Self", bound="BaseTransport")
 
 
-class BaseTransport(Transport):
-    """See the module's docstring.
-
-    A carrier implements `_open`, `_ask`, `_ask_resets`, `_collect`, `_drop` and `describe`, and `_call` where it can.
+class BaseTransport(Carrier):
+    """See the module's docstring; how the engine is reached, Carrier says.
 
     Args:
         timeout: seconds for a step or reset to be answered.
@@ -50,16 +47,11 @@ class BaseTransport(Transport):
         wait: keep trying to connect this many seconds while nobody is there, or another trainer is served.
 
     Attributes:
-        buffers, handshake: see Transport; set by `_open`.
         timeout: as given; it may be changed between requests.
-        carries: what it is, for error messages.
 
     Raises:
         ConfigurationError: a deadline is not positive and finite.
     """
-
-    carries = "this connection"
-    handshake = ""
 
     def __init__(self, timeout: float = 30.0, connect_timeout: float | None = None, wait: float = 0.0) -> None:
         for name, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
@@ -74,56 +66,7 @@ class BaseTransport(Transport):
         self._ahead = Ahead()
         notify_of_forks(self)
 
-    # -- what a carrier implements
-
-    @abc.abstractmethod
-    def _open(self) -> EnvSpec:
-        """Connects, shakes hands and makes `buffers`."""
-
-    @abc.abstractmethod
-    def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
-        """Sends a step of all envs but those that are reset.
-
-        Calls `check_actions` where its encoder does not check them as strictly.
-
-        Args:
-            resets: checked, never of all envs; None in the usual case.
-
-        Raises:
-            ActionError: only before anything was sent. Anything else makes the connection dead.
-        """
-
-    @abc.abstractmethod
-    def _ask_resets(self, resets: Resets) -> None:
-        """Sends resets; they were checked.
-
-        Raises:
-            ConfigurationError, UnsupportedByEngine: only before anything was sent. Anything else makes the connection
-                dead.
-        """
-
-    @abc.abstractmethod
-    def _collect(self) -> None:
-        """Waits until every asked env has answered into `buffers`."""
-
-    def _call(self, line: bytes) -> bytes:
-        """Sends a request beside the steps, without its line ending, and waits for its answer, which is returned so."""
-        raise UnsupportedByEngine(
-            f"{self.carries} has no requests beside the steps", field=line[:40].decode("ascii", "replace")
-        )
-
-    # -- resets that are asked ahead (FEATURES=AUTORESET)
-
-    def _ask_ahead(self, following: Mapping[int, Next]) -> None:
-        """Notes, for the next request, with what the next episodes of these envs begin."""
-
-    def _take_begun(self, env_ids: list[int]) -> None:
-        """Takes the first observations of these envs, and their infos, into `buffers`: they have come already."""
-
-    @property
-    def asks_ahead(self) -> bool:
-        """Can resets be asked ahead here?"""
-        return False
+    # -- what is asked ahead, or of several at once
 
     def ask_ahead(self, env_ids: Sequence[int], seeds: Seeds = None, parameters: Params = None) -> None:
         """From the next step on the engine begins the next episodes of these envs by itself, when the present ones end.
@@ -140,12 +83,7 @@ class BaseTransport(Transport):
         ahead = self._ahead
         if ahead.begun:
             self._drop_begun()
-        following: dict[int, Next] = {}
-        for place, env in enumerate(env_ids):
-            given = None if parameters is None else parameters.get(env)
-            one: Next = (None if seeds is None else seeds[place], given or None)
-            if ahead.asked.get(env) != one:
-                following[env] = one
+        following = ahead.new(env_ids, seeds, parameters)
         if following:
             self._ask_ahead(following)
             ahead.asked.update(following)
@@ -154,17 +92,6 @@ class BaseTransport(Transport):
         """Nobody has asked for the first observations of episodes that have begun."""
         begun, self._ahead.begun = self._ahead.begun, {}
         self._take_begun(list(begun))
-
-    # -- several of them (ue_rl/engines/)
-
-    @classmethod
-    def join(cls, transports: Sequence[BaseTransport], buffers: StepBuffers) -> Together | None:
-        """What asks and reads these in one go; None where there is no such thing for them.
-
-        Args:
-            transports: connected, of this class. buffers: of all their engines, one's rows behind the other's.
-        """
-        return None
 
     def was_asked(self, left: bytes = b"") -> None:
         """`Together.ask` has asked for a step here, and from now on this connection goes on by itself.
@@ -179,40 +106,6 @@ class BaseTransport(Transport):
         except BaseException as error:
             self._died(error)
             raise
-
-    def _finish_asking(self, left: bytes) -> None:
-        """Sends it; where there may be any."""
-
-    # -- after a loss
-
-    @property
-    def last_number(self) -> int:
-        """The highest number that a request had (FEATURES=SEQ, docs/protocol.md, section 5); 0: none had one."""
-        return 0
-
-    def replace(self, last_number: int) -> str:
-        """Before the first request: this connection takes the place of one to the same engine, which was lost.
-
-        An answer to that one may still come, and must not be taken for one to this.
-
-        Args:
-            last_number: of the lost connection.
-
-        Returns:
-            what cannot be told of such answers, as a sentence; "" where each is known by its number.
-
-        Raises:
-            EngineTimeout, EngineDisconnected, ProtocolError: the engine answered what this one has not asked.
-        """
-        return ""
-
-    @abc.abstractmethod
-    def _drop(self) -> None:
-        """Lets go of everything; idempotent, never raises. It may be called from another thread than the others."""
-
-    @abc.abstractmethod
-    def describe(self) -> dict[str, str]:
-        """See Transport.describe."""
 
     # -- life
 
@@ -271,11 +164,7 @@ class BaseTransport(Transport):
     # -- requests and answers
 
     def send_actions(
-        self,
-        actions: NDArray[np.float32],
-        resets: Sequence[int] | None = None,
-        parameters: Params = None,
-        resting: Sequence[int] = (),
+        self, actions: NDArray[np.float32], resets: Envs = None, parameters: Params = None, resting: Sequence[int] = ()
     ) -> None:
         """See Transport.send_actions."""
         if (resets is not None and len(resets)) or len(resting):
@@ -305,11 +194,7 @@ class BaseTransport(Transport):
             raise
 
     def reset(
-        self,
-        env_ids: Sequence[int] | None = None,
-        seeds: Seeds = None,
-        options: Options = None,
-        parameters: Params = None,
+        self, env_ids: Envs = None, seeds: Seeds = None, options: Options = None, parameters: Params = None
     ) -> None:
         """See Transport.reset."""
         self._session.require(_ASK)
@@ -398,10 +283,8 @@ class BaseTransport(Transport):
             if self.draw_parameters is None:
                 return Resets(env_ids, seeds, options)
             parameters = self._drawn(envs, self.draw_parameters)
-        known = {parameter.name: parameter for parameter in self.spec.parameters}
         for env in envs:
-            for name, value in (parameters.get(env) or {}).items():
-                check_parameter(known, name, value, "SET", int(env))
+            check_parameters(self.spec.parameters, parameters.get(env) or {}, "SET", int(env))
         return Resets(env_ids, seeds, options, [parameters.get(env) for env in envs])
 
     def _drawn(self, envs: Sequence[int], draw: Draw) -> Mapping[int, Mapping[str, float] | None]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class Together(Protocol):
-    """Several engines asked in one go, and their answers taken in one; see BaseTransport.join.
+    """Several engines asked in one go, and their answers taken in one; see Carrier.join.
 
     It is for the usual step alone. Whatever else happens is left to the connections, one after the other, as if this
     were not there.

@@ -15,7 +15,7 @@ from ue_rl.errors import CommandFailed, UeRlError, UnexpectedMessage
 from ue_rl.recording.file import HEAD, MOST, Kind, answer_arrays, rows_of
 from ue_rl.recording.writing import TraceWriter
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Draw, Options, Params, Seeds, Transport, owns_transport
+from ue_rl.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
 from ue_rl.wire.calls import write_refused
 
 _STEP, _ANSWER = int(Kind.STEP), int(Kind.ANSWER)
@@ -87,11 +87,7 @@ class RecordingTransport(Transport):
         return spec
 
     def send_actions(
-        self,
-        actions: NDArray[np.float32],
-        resets: Sequence[int] | None = None,
-        parameters: Params = None,
-        resting: Sequence[int] = (),
+        self, actions: NDArray[np.float32], resets: Envs = None, parameters: Params = None, resting: Sequence[int] = ()
     ) -> None:
         """See Transport.send_actions."""
         try:
@@ -110,11 +106,7 @@ class RecordingTransport(Transport):
         self._note(steps, list(map(int, begin)), None, None, parameters, actions[rows_of(steps, self._spec)])
 
     def reset(
-        self,
-        env_ids: Sequence[int] | None = None,
-        seeds: Seeds = None,
-        options: Options = None,
-        parameters: Params = None,
+        self, env_ids: Envs = None, seeds: Seeds = None, options: Options = None, parameters: Params = None
     ) -> None:
         """See Transport.reset."""
         try:
