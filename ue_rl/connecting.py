@@ -74,7 +74,7 @@ def _dial_grpc(place: str, transport: str, **options: Any) -> BaseTransport:
     return connection
 
 
-class Carrier(NamedTuple):
+class Dialer(NamedTuple):
     """What the addresses of one scheme mean.
 
     Attributes:
@@ -91,12 +91,12 @@ _TCP = ("transport", "channel", "nul_terminated", "token_file", *_DEADLINES)
 _TLS = ("channel", "nul_terminated", *_GUARDED, *_DEADLINES)
 _GRPC = ("num_envs", "ticks", *_DEADLINES)
 CARRIERS = {
-    "tcp": Carrier(Scheme("tcp://HOST:PORT", "tcp://127.0.0.1:7777", host_and_port, _TCP), _dial_tcp),
-    "tls": Carrier(
+    "tcp": Dialer(Scheme("tcp://HOST:PORT", "tcp://127.0.0.1:7777", host_and_port, _TCP), _dial_tcp),
+    "tls": Dialer(
         Scheme("tls://HOST:PORT", "tls://10.0.0.5:7777?ca=ours.pem", host_and_port, _TLS), partial(_dial_tcp, tls=True)
     ),
-    "shm": Carrier(Scheme("shm://NAME", "shm://arena", str, _DEADLINES), _dial_shm),
-    "grpc": Carrier(Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, _GRPC), _dial_grpc),
+    "shm": Dialer(Scheme("shm://NAME", "shm://arena", str, _DEADLINES), _dial_shm),
+    "grpc": Dialer(Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, _GRPC), _dial_grpc),
 }
 
 

@@ -55,11 +55,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-_SHOWN = 120
-_COMMANDS = ("pip", "python")
 
-
-def shorten(value: object, limit: int = _SHOWN) -> str:
+def shorten(value: object, limit: int = 120) -> str:
     """`value` as text for an error message, cut to about `limit` characters."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         text = bytes(value[: limit * 4]).decode("utf-8", "backslashreplace").rstrip("\r\n")
@@ -96,7 +93,7 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
 def as_sentence(cure: str) -> str:
     """With a capital letter, unless it begins with code or a command."""
     word = cure.partition(" ")[0].rstrip(",:;")
-    return cure[:1].upper() + cure[1:] if word.isalpha() and word not in _COMMANDS else cure
+    return cure[:1].upper() + cure[1:] if word.isalpha() and word not in ("pip", "python") else cure
 
 
 class UeRlError(Exception):
@@ -125,13 +122,9 @@ class UeRlError(Exception):
         got: Any = None,
         cure: str | None = None,
     ) -> None:
-        self.message = message
-        self.fault = fault or self._fault
-        self.env_id = env_id
-        self.field = field
-        self.expected = expected
-        self.got = got
-        self.cure = cure
+        self.message, self.fault = message, fault or self._fault
+        self.env_id, self.field = env_id, field
+        self.expected, self.got, self.cure = expected, got, cure
         super().__init__(message)
 
     def __str__(self) -> str:
@@ -148,9 +141,14 @@ class UeRlError(Exception):
             text += printable(f". {as_sentence(self.cure)}", lines=True)
         return text
 
+    def facts(self, **others: Any) -> dict[str, Any]:
+        """All but the message, with `others` in their places: for an error of another kind that says the same."""
+        named = ("fault", "env_id", "field", "expected", "got", "cure")
+        return {**{name: getattr(self, name) for name in named}, **others}
+
     def plain(self) -> str:
         """The sentence without who is at fault and what to do about it, for somebody else than who reads the log."""
-        return str(UeRlError(self.message, env_id=self.env_id, field=self.field, expected=self.expected, got=self.got))
+        return str(UeRlError(self.message, **self.facts(fault=None, cure=None)))
 
 
 class ConfigurationError(UeRlError, ValueError):

@@ -50,9 +50,7 @@ class Checks:
         try:
             return self._check.of_model(rows, range(len(rows)))
         except InferenceError as error:
-            raise ActionError(
-                error.message, fault="caller", field="ACT", expected=error.expected, got=error.got
-            ) from error
+            raise ActionError(error.message, **error.facts(fault="caller", field="ACT", cure=None)) from error
 
     def ticks(self, ticks: int) -> int:
         """Raises ConfigurationError where nobody may ask for so many."""

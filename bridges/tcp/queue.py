@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 
 from ue_rl.bridges.tcp.connection import Connection
+from ue_rl.security.doors import Refusals
 from ue_rl.wire.notices import busy_line, error_line
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
@@ -17,8 +17,7 @@ class Queue:
 
     def __init__(self) -> None:
         self._waiting: list[Connection] = []
-        self._quiet_until = 0.0
-        self._untold = 0
+        self._refusals = Refusals(_log, "a trainer")
 
     def __iter__(self) -> Iterator[Connection]:
         """In the order they came."""
@@ -106,20 +105,10 @@ class Queue:
         """Closes those that came last, until `most` wait: they are told at once instead of by silence."""
         while len(self._waiting) > most:
             connection = self._waiting.pop()
-            self._log_refusal(connection.peer, why)
+            self._refusals.log(connection.peer, why)
             if speaks and not connection.told:
                 connection.write(error_line(why))
             connection.drop()
-
-    def _log_refusal(self, peer: str, why: str) -> None:
-        """One line a second: a crowd must not fill the disk, nor keep the loop busy with its names."""
-        now = time.monotonic()
-        if now < self._quiet_until:
-            self._untold += 1
-            return
-        more = f" (and {self._untold} more since the last such line)" if self._untold else ""
-        _log.warning("a trainer from %s was refused: %s%s", peer, why, more)
-        self._quiet_until, self._untold = now + 1.0, 0
 
     def close(self, why: str, speaks: bool) -> None:
         """Closes all: the server stops."""

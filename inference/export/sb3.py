@@ -55,7 +55,7 @@ class Sb3Inference(StatefulInference):
         try:
             model = load_sb3_model(Path(path), self._algorithm)
         except ExportError as error:
-            raise ModelLoadError(error.message, fault=error.fault, got=error.got, cure=error.cure) from error
+            raise ModelLoadError(error.message, **error.facts()) from error
         self._use(model)
         self.reset()
 
@@ -66,14 +66,7 @@ class Sb3Inference(StatefulInference):
             check_starts(model.action_space, "action")
             check_starts(model.observation_space, "observation")
         except ExportError as error:
-            raise ModelMismatch(
-                error.message,
-                fault=error.fault,
-                field=error.field,
-                expected=error.expected,
-                got=error.got,
-                cure=error.cure,
-            ) from error
+            raise ModelMismatch(error.message, **error.facts()) from error
         self._keys = keys_of(model.observation_space)
         self._model = model
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.errors import ConfigurationError
+from ue_rl.system.known import require_known
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,6 @@ class SelfPlayOptions:
             ConfigurationError: an unknown key, or a value out of range.
         """
         known = [option.name for option in fields(cls)]
-        for key in section:
-            if key not in known:
-                raise ConfigurationError(
-                    "self_play has an unknown key",
-                    field=f"self_play.{key}",
-                    expected=", ".join(known),
-                    cure=nearest(str(key), known),
-                )
+        require_known(section, known, "self_play has an unknown key", "self_play")
         sides = section.get("sides")
         return cls(**{**section, "sides": tuple(sides) if isinstance(sides, list) else sides})

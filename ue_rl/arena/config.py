@@ -24,7 +24,8 @@ from ue_rl.arena.memory import EMBEDDERS, MEMORIES, Memory
 from ue_rl.arena.scenes import SCENES, World
 from ue_rl.arena.scenes.rules import RULES
 from ue_rl.arena.types import refused
-from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.errors import ConfigurationError
+from ue_rl.system.known import require_known
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.system.loading import loaded
 
@@ -100,10 +101,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, A
             at[group] = at = known if isinstance(known, dict) else short
         at[last] = read(text, name)
         read_tree()  # another one may be named
-    for key in config:
-        if key not in Config.model_fields:
-            raise ConfigurationError("no such key", field=str(key), expected=", ".join(Config.model_fields),
-                                     cure=nearest(str(key), Config.model_fields))  # fmt: skip
+    require_known(config, Config.model_fields, "no such key")
     return dict(_checked(Config, config))
 
 

@@ -60,15 +60,7 @@ def check_owed(owed: AbstractSet[int], begin: Sequence[int], parts: Sequence[Eng
 
 def too_late(error: UeRlError) -> ConnectionUnusable:
     """A caller's mistake that one engine's connection found after others had been asked."""
-    return ConnectionUnusable(
-        f"{error.message}; other engines had been asked already",
-        fault=error.fault,
-        env_id=error.env_id,
-        field=error.field,
-        expected=error.expected,
-        got=error.got,
-        cure=error.cure,
-    )
+    return ConnectionUnusable(f"{error.message}; other engines had been asked already", **error.facts())
 
 
 def split_resets(resets: Resets, parts: Sequence[EnginePart]) -> list[ResetOf]:

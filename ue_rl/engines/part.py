@@ -235,14 +235,8 @@ class EnginePart:
             raise self._changed(error) from error
 
     def _changed(self, error: UeRlError) -> ConnectionUnusable:
-        return ConnectionUnusable(
-            f"the engine is not the one that was lost: {error.message}",
-            fault="engine",
-            field=error.field,
-            expected=error.expected,
-            got=error.got,
-            cure="start the same build of the game again",
-        )
+        facts = error.facts(fault="engine", cure="start the same build of the game again")
+        return ConnectionUnusable(f"the engine is not the one that was lost: {error.message}", **facts)
 
     def lose(self, error: UeRlError) -> None:
         """The engine failed: what is left of it is ended.

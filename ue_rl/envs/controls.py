@@ -81,6 +81,13 @@ class EngineControls:
             return None
 
 
+def refuse_agents(spec: EnvSpec, cure: str = "use ue_rl.UnrealParallelEnv") -> None:
+    """Raises ConfigurationError where the envs hold agents."""
+    if spec.groups:
+        what, names = "the envs of this engine hold agents", ", ".join(spec.agent_names)
+        raise ConfigurationError(what, field="AGENTS", got=names, cure=cure)
+
+
 def connected(transport: Transport) -> EnvSpec:
     """What the engine of `transport` says of itself; connects it, where that has not happened yet.
 

@@ -16,7 +16,15 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
-from ue_rl.envs.controls import EngineControls, GoalReward, check_render_mode, connected, goal_reward, render_modes
+from ue_rl.envs.controls import (
+    EngineControls,
+    GoalReward,
+    check_render_mode,
+    connected,
+    goal_reward,
+    refuse_agents,
+    render_modes,
+)
 from ue_rl.envs.episodes import start_episodes
 from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.masks import Masks
@@ -64,13 +72,7 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
                 cure="ue_rl.connect(url) gives all of them to Stable-Baselines3 (in place of make_vec_env), "
                 "gymnasium.make_vec to others",
             )
-        if spec.groups:
-            raise ConfigurationError(
-                "the envs of this engine hold agents",
-                field="AGENTS",
-                got=", ".join(spec.agent_names),
-                cure="use ue_rl.UnrealParallelEnv",
-            )
+        refuse_agents(spec)
         self.engine_spec = spec
         self.metadata = {"render_modes": render_modes(spec), "render_fps": spec.render_fps}
         self.render_mode = check_render_mode(spec, render_mode)

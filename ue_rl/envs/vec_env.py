@@ -20,7 +20,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.attributes import Attributes, check_limit
-from ue_rl.envs.controls import GoalReward, connected, goal_reward, render_mode_of
+from ue_rl.envs.controls import GoalReward, connected, goal_reward, refuse_agents, render_mode_of
 from ue_rl.envs.episodes import Reset, begin_episodes, start_episodes
 from ue_rl.envs.halves import Halves
 from ue_rl.envs.infos import is_number, put_arrays
@@ -29,7 +29,6 @@ from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.resumable import Resumable
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
 from ue_rl.system.compiled import load
 from ue_rl.transport import Transport, owns_transport
@@ -88,13 +87,7 @@ class UnrealVecEnv(Resumable, Halves, Attributes):
         self.spec = None
         self.render_mode = render_mode_of(self.engine_spec, render_mode)
         self._compute_reward = goal_reward(transport, compute_reward, zero_based=True)
-        if self.engine_spec.groups:
-            raise ConfigurationError(
-                "the envs of this engine hold agents",
-                field="AGENTS",
-                got=", ".join(self.engine_spec.agent_names),
-                cure="use ue_rl.UnrealParallelEnv, or GroupVecEnv for the agents of one group",
-            )
+        refuse_agents(self.engine_spec, "use ue_rl.UnrealParallelEnv, or GroupVecEnv for the agents of one group")
         n = self.engine_spec.num_envs
         self._writer = ActionWriter(self.engine_spec, zero_based=True)
         self._observations = Observations(self.engine_spec, copy, zero_based=True)

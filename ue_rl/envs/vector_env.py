@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
-from ue_rl.envs.controls import EngineControls, check_render_mode, connected, render_modes
+from ue_rl.envs.controls import EngineControls, check_render_mode, connected, refuse_agents, render_modes
 from ue_rl.envs.episodes import CutOff, begin_episodes, start_episodes
 from ue_rl.envs.infos import stacked, taken
 from ue_rl.envs.masks import Masks
@@ -63,13 +63,7 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         self.transport = transport
         self.engine_spec = spec = connected(transport)
         self.closed = False
-        if spec.groups:
-            raise ConfigurationError(
-                "the envs of this engine hold agents",
-                field="AGENTS",
-                got=", ".join(spec.agent_names),
-                cure="use ue_rl.UnrealParallelEnv",
-            )
+        refuse_agents(spec)
         self.num_envs = spec.num_envs
         self.render_mode = check_render_mode(spec, render_mode)
         self.metadata = {

@@ -21,6 +21,7 @@ from ue_rl.engines.restarts import read_restarts
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.rllib.engines import NAME, OPTIONS
 from ue_rl.rllib.env_runner import UnrealEnvRunner
+from ue_rl.system.known import require_known
 from ue_rl.training.algorithms import OFF_POLICY, RLLIB_ALGORITHMS
 from ue_rl.training.engine import command_of
 from ue_rl.training.hyperparameters import LinearSchedule, schedule, tuned_for
@@ -207,17 +208,11 @@ def _check_value(name: str, value: Any, falling: bool, default: Any) -> None:
 
 
 def _model(given: Any) -> DefaultModelConfig:
-    known = [field.name for field in dataclasses.fields(DefaultModelConfig)]
     if not isinstance(given, Mapping):
         raise ConfigurationError("model_config is a mapping", field="hyperparameters.model_config", got=given)
+    known = [field.name for field in dataclasses.fields(DefaultModelConfig)]
+    require_known(given, known, "RLlib's networks have no such setting", "hyperparameters.model_config")
     for name in given:
-        if name not in known:
-            raise ConfigurationError(
-                "RLlib's networks have no such setting",
-                field=f"hyperparameters.model_config.{name}",
-                expected=", ".join(known),
-                cure=nearest(str(name), known),
-            )
         _check_model(name, given[name])
     return DefaultModelConfig(**given)
 

@@ -10,6 +10,7 @@ import contextlib
 import ipaddress
 import logging
 import ssl
+import time
 from collections.abc import Callable
 from os import PathLike
 
@@ -23,6 +24,24 @@ MOST_OUTSIDE = 64  # connections that have not come through yet; more are refuse
 PATIENCE = 5.0  # seconds in which one must
 _log = logging.getLogger(__name__)
 Make = Callable[[], asyncio.Protocol]
+
+
+class Refusals:
+    """Logs who was refused, a line a second: a crowd must not fill the disk, nor keep the loop busy with its names."""
+
+    def __init__(self, log: logging.Logger, who: str) -> None:
+        self._log, self._who = log, who
+        self._quiet_until, self._untold = 0.0, 0
+
+    def log(self, peer: str, why: str) -> None:
+        """One more."""
+        now = time.monotonic()
+        if now < self._quiet_until:
+            self._untold += 1
+            return
+        more = f" (and {self._untold} more since the last such line)" if self._untold else ""
+        self._log.warning("%s from %s was refused: %s%s", self._who, peer, why, more)
+        self._quiet_until, self._untold = now + 1.0, 0
 
 
 class Doorway:
@@ -49,8 +68,7 @@ class Doorway:
         self.token = None if token_file is None else read_token(token_file)
         self.tls = None if tls_cert is None else engine_context(tls_cert, tls_key, tls_client_ca)
         self.outside = 0
-        self._quiet_until = 0.0
-        self._untold = 0
+        self.refusals = Refusals(_log, "a connection")
 
     def __reduce__(self) -> tuple[type[Doorway], tuple[object, ...]]:
         """Another process reads the files itself."""
@@ -70,16 +88,6 @@ class Doorway:
             context, within = self.tls, make
             make = lambda: _TlsDoor(self, within, context)  # noqa: E731
         return make
-
-    def refuse(self, peer: str, reason: str) -> None:
-        """Says so, once a second: a crowd must not fill the disk."""
-        now = asyncio.get_running_loop().time()
-        if now < self._quiet_until:
-            self._untold += 1
-            return
-        more = f" (and {self._untold} more since the last such line)" if self._untold else ""
-        _log.warning("a connection from %s was refused: %s%s", peer, reason, more)
-        self._quiet_until, self._untold = now + 1.0, 0
 
 
 class _Door(asyncio.Protocol):
@@ -133,7 +141,7 @@ class _Door(asyncio.Protocol):
         """Refuses it."""
         if self.is_outside and self.transport is not None:
             self.settle()
-            self.doorway.refuse(self.peer, reason)
+            self.doorway.refusals.log(self.peer, reason)
             self.transport.write(error_line(reason))
             self.transport.close()
 
@@ -201,7 +209,7 @@ class _TlsDoor(_Door):
             silent = isinstance(error, ConnectionAbortedError)
             reason = "it has said nothing: this port speaks TLS" if silent else f"no TLS: {why(error)}"
             self.settle()
-            self.doorway.refuse(self.peer, reason)
+            self.doorway.refusals.log(self.peer, reason)
             if silent or reason.endswith("speaks no TLS"):  # so it can read this
                 with contextlib.suppress(OSError):
                     spare.send(error_line("this port speaks TLS: dial tls://"))

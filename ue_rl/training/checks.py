@@ -8,6 +8,7 @@ from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.calls.parameters import as_ranges
 from ue_rl.connecting import address_of
 from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.system.known import require_known
 from ue_rl.training.algorithms import BACKENDS, OFF_POLICY
 from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.lessons import parse_curriculum
@@ -140,14 +141,7 @@ def _check_sections(options: TrainOptions) -> None:
     """What can be said of parameters, curriculum and HER before an engine is there."""
     as_ranges(options.params, "params")
     if isinstance(options.normalize, Mapping):
-        for key in options.normalize:
-            if key not in _NORMALIZE:
-                raise ConfigurationError(
-                    "VecNormalize has no such argument",
-                    field=f"normalize.{key}",
-                    expected=", ".join(_NORMALIZE),
-                    cure=nearest(str(key), _NORMALIZE),
-                )
+        require_known(options.normalize, _NORMALIZE, "VecNormalize has no such argument", "normalize")
     if options.curriculum is not None:
         parse_curriculum(options.curriculum)
     if options.self_play is not None:
@@ -158,11 +152,7 @@ def _check_sections(options: TrainOptions) -> None:
         raise ConfigurationError(
             "HER needs an algorithm with a replay buffer", field="her", expected=", ".join(OFF_POLICY), got=options.algo
         )
-    for key in options.her:
-        if key not in _HER:
-            raise ConfigurationError(
-                "HER has no such argument", field=f"her.{key}", expected=", ".join(_HER), cure=nearest(str(key), _HER)
-            )
+    require_known(options.her, _HER, "HER has no such argument", "her")
     strategy = options.her.get("goal_selection_strategy", "future")
     if strategy not in _STRATEGIES:
         raise ConfigurationError(

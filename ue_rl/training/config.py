@@ -15,9 +15,10 @@ from typing import Any
 
 import yaml
 
-from ue_rl.errors import ConfigurationError, UntrustedFile, nearest
+from ue_rl.errors import ConfigurationError, UntrustedFile
 from ue_rl.security.origin import is_remembered, is_signed, remember, sign
 from ue_rl.security.trust import require_trust, trusts_all
+from ue_rl.system.known import require_known
 from ue_rl.training.algorithms import ALGORITHMS, OFF_POLICY
 from ue_rl.training.checks import check_options
 from ue_rl.training.options import ROWS, TrainOptions
@@ -168,7 +169,7 @@ def read_whole_config(path: Path) -> dict[str, Any]:
         what = f"{path} was written by a newer version of ue_rl"
         cure = "install that version"
         raise ConfigurationError(what, field="format", expected=FORMAT, got=content["format"], cure=cure)
-    _refuse_unknown("", content, [*ROWS, "format", ORIGIN], path)
+    require_known(content, [*ROWS, "format", ORIGIN], f"{path.name} has an unknown key", cures=_REPLACED)
     return content
 
 
@@ -185,7 +186,7 @@ def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
     names = ("paths", "common_parameters", "on_policy", "off_policy")
     sections = {"": content, **{name: _section(content, name, path) for name in names}}
     for name, allowed in _PLUGIN_KEYS.items():
-        _refuse_unknown(name, sections[name], allowed, path)
+        require_known(sections[name], allowed, f"{path.name} has an unknown key", name)
     algo = str(content.get("model", "ppo")).lower()
     common = sections["common_parameters"]
     taken = ("learning_rate", "gamma") if algo == "a2c" else ("learning_rate", "gamma", "batch_size")
@@ -213,17 +214,6 @@ def _section(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any
     if not isinstance(section, dict):
         raise ConfigurationError(f"{path.name} is malformed", field=name, expected="a YAML mapping", got=section)
     return section
-
-
-def _refuse_unknown(section: str, given: dict[str, Any], allowed: list[str], path: Path) -> None:
-    for key in given:
-        if key not in allowed:
-            raise ConfigurationError(
-                f"{path.name} has an unknown key",
-                field=f"{section}.{key}" if section else str(key),
-                expected=", ".join(allowed),
-                cure=_REPLACED.get(str(key)) or nearest(str(key), allowed),
-            )
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

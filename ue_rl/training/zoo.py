@@ -9,6 +9,7 @@ from typing import Any
 
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.launching.template import program_of
+from ue_rl.system.known import require_known
 from ue_rl.training import expressions
 from ue_rl.training.algorithms import ALGORITHMS
 from ue_rl.training.hyperparameters import known_algorithm
@@ -43,10 +44,8 @@ def read_zoo(file: str | Path, given: Mapping[str, Any]) -> dict[str, Any]:
     known = [*_RENAMED, *_OTHERS, *_arguments_of(algo)]
     values: dict[str, Any] = {} if named is None else {"algo": algo}
     hyper: dict[str, Any] = {}
+    require_known(section, known, f"{path.name} has an unknown key", "hyperparams")
     for key, written in section.items():
-        if key not in known:
-            what, names = f"{path.name} has an unknown key", ", ".join(known)
-            raise ConfigurationError(what, field=f"hyperparams.{key}", expected=names, cure=nearest(str(key), known))
         value = _read(str(key), written)
         if key in _RENAMED:
             values[_RENAMED[key]] = int(value) if isinstance(value, float) and value.is_integer() else value

@@ -46,8 +46,6 @@ _STOPPED = (129, 130, 143)  # exit codes of a trial that got a signal
 _NOT_SEARCHED = ("seeds", "init_from", "trace", "metrics")  # also where a YAML file has them
 _PLACES = ("engine", "url", "run_id", "log_dir", "threads", "device")  # may change when a search goes on
 _SAVING = 30.0  # seconds that trials have to end when the search is stopped
-SAMPLERS = ("tpe", "random")
-PRUNERS = ("median", "halving", "none")
 
 
 class Search:
@@ -57,7 +55,7 @@ class Search:
         options: of the runs; hyperparameters that they have are not searched.
         folder: its folder, which exists; `created` and `existing` give one.
         jobs: trials side by side, each with engines of its own.
-        sampler: one of SAMPLERS. pruner: one of PRUNERS.
+        sampler: "tpe" or "random". pruner: "median", "halving" or "none".
         tell: shows a sentence.
 
     Attributes:

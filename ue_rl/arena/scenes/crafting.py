@@ -15,7 +15,6 @@ RECIPES: dict[str, dict[str, int]] = {
 }
 GOAL, RAW = "stone_pickaxe", ("wood", "stone")
 ITEMS = (*RAW, *RECIPES)
-WORTH = {"wood": 1, "stone": 1, "plank": 1, "stick": 1, GOAL: 5}  # of raw material
 BENCH_REACH = 3.0
 
 
