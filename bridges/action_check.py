@@ -67,13 +67,8 @@ class ActionCheck:
         if actions.shape == expected[:1] and self._size == 1:
             actions = actions.reshape(expected)
         if actions.shape != expected:
-            raise ModelMismatch(
-                "the model's actions do not fit the bridge",
-                fault="model",
-                field="ACT",
-                expected=expected,
-                got=actions.shape,
-            )
+            what = "the model's actions do not fit the bridge"
+            raise ModelMismatch(what, fault="model", field="ACT", expected=expected, got=actions.shape)
         if actions.dtype.kind not in "fiub":
             raise ModelOutputError("the model's actions are not real numbers", field="ACT", got=str(actions.dtype))
         actions = np.ascontiguousarray(actions, np.float32)

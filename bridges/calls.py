@@ -104,13 +104,8 @@ def _rewards(game: Any, call: Call) -> str:
     assert call.desired is not None
     rewards = np.asarray(game.compute_reward(call.achieved, call.desired), np.float32).reshape(-1)
     if len(rewards) != len(call.achieved):
-        raise ConfigurationError(
-            "the game's compute_reward gave a wrong number of rewards",
-            fault="engine",
-            field="REW",
-            expected=len(call.achieved),
-            got=len(rewards),
-        )
+        what = "the game's compute_reward gave a wrong number of rewards"
+        raise ConfigurationError(what, fault="engine", field="REW", expected=len(call.achieved), got=len(rewards))
     return calls.write_rewards(rewards)
 
 

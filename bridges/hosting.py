@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
     from ue_rl.bridges.realtime.interrupts import Interrupts
-    from ue_rl.buffers import ActionBatch, StepBuffers
+    from ue_rl.buffers import ActionBatch, Next, StepBuffers
     from ue_rl.spec import EnvSpec
 
 
@@ -142,18 +142,17 @@ class ComputesRewards(Protocol):
         """Goals, float32 [n, k] each -> n rewards."""
 
 
+Ranges = Mapping[str, "tuple[float, float]"]  # name -> (low, high) to draw from
+
+
 @runtime_checkable
 class BeginsContracts(Protocol):
     """A game that takes seed, parameters and ranges of an episode in one message."""
 
     def begin_contract(
-        self,
-        seed: int | None,
-        parameters: Mapping[str, float],
-        randomization: Mapping[str, tuple[float, float]],
-        env_ids: Sequence[int],
+        self, seed: int | None, parameters: Mapping[str, float], randomization: Ranges, env_ids: Sequence[int]
     ) -> None:
-        """For `env_ids`; empty: for all. `randomization`: name -> (low, high) to draw from."""
+        """For `env_ids`; empty: for all."""
 
 
 @runtime_checkable
@@ -262,12 +261,7 @@ class RecordsTicks(Protocol):
     def answered(self, outbox: StepBuffers, command: NDArray[np.uint8]) -> None:
         """Behind a tick: whatever was asked, and is not any more, has been answered."""
 
-    def begun_ahead(
-        self,
-        envs: Sequence[int],
-        following: Sequence[tuple[int | None, Mapping[str, float] | None]],
-        outbox: StepBuffers,
-    ) -> None:
+    def begun_ahead(self, envs: Sequence[int], following: Sequence[Next], outbox: StepBuffers) -> None:
         """Behind `answered`: these envs have begun the episodes that were asked ahead, see LockStep.begin_ahead."""
 
     def called(self, line: str, answer: str) -> None:

@@ -23,7 +23,7 @@ from ue_rl.bridges.game import EnvIds, Envs, Game, Mode, Told
 from ue_rl.bridges.hosting import Pauses, RecordsTicks
 from ue_rl.bridges.policy import Policy
 from ue_rl.bridges.roster import Roster
-from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.buffers import ActionBatch, Next, StepBuffers
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
 
@@ -255,9 +255,7 @@ class LockStep:
             command[rows] = _NOTHING
             self._marks[rows] = self.roster.states.present[rows] if self._agents else 1
 
-    def begin_ahead(
-        self, envs: Sequence[int], following: Sequence[tuple[int | None, Mapping[str, float] | None]]
-    ) -> None:
+    def begin_ahead(self, envs: Sequence[int], following: Sequence[Next]) -> None:
         """Begins the next episodes of envs whose episode has ended and whose reset was asked ahead; the lock is held.
 
         Args:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.game import EnvIds
+from ue_rl.bridges.hosting import Ranges
 from ue_rl.bridges.mujoco_cameras import Cameras, Picture
 from ue_rl.bridges.mujoco_commands import SceneCommands
 from ue_rl.bridges.mujoco_parameters import PhysicsParameters
@@ -254,11 +255,7 @@ class MujocoBridge(VectorBridge):
         self._parameters.set(name, value, env_id)
 
     def begin_contract(
-        self,
-        seed: int | None,
-        parameters: Mapping[str, float],
-        randomization: Mapping[str, tuple[float, float]],
-        env_ids: Sequence[int],
+        self, seed: int | None, parameters: Mapping[str, float], randomization: Ranges, env_ids: Sequence[int]
     ) -> None:
         """See BeginsContracts; ranges are drawn from in each reset until the next contract."""
         for env in env_ids or range(self.num_envs):

@@ -264,9 +264,6 @@ def model_file(task: MujocoTask) -> Path:
         return path
     gymnasium = find_spec("gymnasium")
     if gymnasium is None or not gymnasium.submodule_search_locations:
-        raise ConfigurationError(
-            f"the model {task.file} comes with Gymnasium, which is not installed",
-            field="model",
-            cure="pip install gymnasium",
-        )
+        what, cure = f"the model {task.file} comes with Gymnasium, which is not installed", "pip install gymnasium"
+        raise ConfigurationError(what, field="model", cure=cure)
     return Path(gymnasium.submodule_search_locations[0]) / "envs" / "mujoco" / "assets" / path

@@ -205,11 +205,6 @@ class MultiAgentBridge(BaseBridge):
     def _values(self, env: int, name: str, numbers: Numbers, size: int, field: str) -> NDArray[np.float32]:
         values = np.asarray(numbers, np.float32).reshape(-1)
         if values.size != size:
-            raise WrongCount(
-                f"the game gave {name} a wrong number of numbers",
-                env_id=env,
-                field=field,
-                expected=size,
-                got=values.size,
-            )
+            what = f"the game gave {name} a wrong number of numbers"
+            raise WrongCount(what, env_id=env, field=field, expected=size, got=values.size)
         return values

@@ -172,14 +172,8 @@ class MultiEnvBridge(BaseBridge):
                 cure="look at what create_state_string returns; is a `return` missing?",
             ) from error
         if values.size != self.spec.obs_size:
-            raise WrongCount(
-                "the game's state has the wrong number of numbers",
-                env_id=env,
-                field="OBS",
-                expected=self.spec.obs_size,
-                got=values.size,
-                cure="it must be the OBS of the handshake",
-            )
+            what, cure = "the game's state has the wrong number of numbers", "it must be the OBS of the handshake"
+            raise WrongCount(what, env_id=env, field="OBS", expected=self.spec.obs_size, got=values.size, cure=cure)
         self.outbox.obs[env] = values
 
 

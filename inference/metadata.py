@@ -283,11 +283,8 @@ def space_to_json(space: Any) -> dict[str, Any]:
         return {"type": kind, "shape": [int(n) for n in space.shape]}
     if kind == "Dict":
         return {"type": kind, "spaces": {key: space_to_json(sub) for key, sub in space.spaces.items()}}
-    raise ModelMismatch(
-        f"a {kind} space cannot be described in a policy file",
-        expected="Box, Discrete, MultiDiscrete, MultiBinary or Dict",
-        got=space,
-    )
+    what = f"a {kind} space cannot be described in a policy file"
+    raise ModelMismatch(what, expected="Box, Discrete, MultiDiscrete, MultiBinary or Dict", got=space)
 
 
 def tree_to_json(tree: Space, image: ImageSpec | None = None) -> dict[str, Any]:

@@ -95,6 +95,9 @@ class Resets:
         return [*(self.env_ids or ()), *self.resting]
 
 
+Next = tuple["int | None", "Mapping[str, float] | None"]  # seed and parameters of an episode that is asked ahead
+
+
 class ActionBatch:
     """What the trainer asks for, for all rows (engine's side).
 
@@ -120,7 +123,7 @@ class ActionBatch:
         self.seeds: NDArray[np.int64] = np.full(num_rows, -1, np.int64)
         self.options: dict[int, dict[str, Any]] = {}
         self.parameters: dict[int, Mapping[str, float]] = {}
-        self.ahead: dict[int, tuple[int | None, Mapping[str, float] | None]] = {}
+        self.ahead: dict[int, Next] = {}
 
     @classmethod
     def of(cls, spec: EnvSpec) -> ActionBatch:

@@ -230,11 +230,8 @@ class _Handlers:
         ranges = {text(r.name): (float(r.low), float(r.high)) for r in contract.randomization or ()}
         for name, (low, high) in ranges.items():
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-                raise ConfigurationError(
-                    "a range to draw from must be finite, its low not above its high",
-                    field=name,
-                    got=f"{low} to {high}",
-                )
+                what = "a range to draw from must be finite, its low not above its high"
+                raise ConfigurationError(what, field=name, got=f"{low} to {high}")
         if isinstance(game, ListsParameters):
             known, bounds = known_parameters(game), [(name, bound) for name, pair in ranges.items() for bound in pair]
             for name, value in [*parameters.items(), *bounds]:

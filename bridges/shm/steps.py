@@ -204,13 +204,8 @@ class ShmSteps:
     def count(self, seq: int) -> None:
         """Notes that `seq` was seen; raises UnexpectedMessage: it is not the next one."""
         if seq != (self.seen + 1) % _SEQ:
-            raise UnexpectedMessage(
-                "the trainer asked more than once, or counted wrongly",
-                fault="trainer",
-                field="action_seq",
-                expected=(self.seen + 1) % _SEQ,
-                got=seq,
-            )
+            what = "the trainer asked more than once, or counted wrongly"
+            raise UnexpectedMessage(what, fault="trainer", field="action_seq", expected=(self.seen + 1) % _SEQ, got=seq)
         self.seen = seq
 
     def forget(self) -> None:

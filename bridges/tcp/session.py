@@ -194,12 +194,8 @@ class EngineSession:
 
     def _answer_call(self, line: bytes) -> None:
         if self._order.state is State.ASKED or self.finished:
-            raise UnexpectedMessage(
-                "a call came while a request was open",
-                fault="trainer",
-                expected="the answer to be awaited first",
-                got=line[:80],
-            )
+            what = "a call came while a request was open"
+            raise UnexpectedMessage(what, fault="trainer", expected="the answer to be awaited first", got=line[:80])
         call, number = self._numbers.cut_call(line)
         self._writers[0].write(end_line(answer_call(self.bridge, call), number))
 

@@ -117,11 +117,8 @@ def check_maker(header: Header, name: str) -> None:
             cure="pass wait= seconds to connect(); if that does not help, it died while it started: see its log",
         )
     if header.magic == MAGIC and processes.engine_alive(header) is False:
-        raise EngineUnreachable(
-            f"the engine that made {name!r} has died",
-            got=f"pid {header.server_pid}",
-            cure="start it again; what it left is deleted then",
-        )
+        what, cure = f"the engine that made {name!r} has died", "start it again; what it left is deleted then"
+        raise EngineUnreachable(what, got=f"pid {header.server_pid}", cure=cure)
 
 
 def claim(

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import ActionBatch, Resets, StepBuffers
-from ue_rl.carriers.ahead import Next
+from ue_rl.buffers import ActionBatch, Next, Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
 from ue_rl.carriers.together import Together

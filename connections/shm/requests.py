@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import ActionBatch, Resets
-from ue_rl.carriers.ahead import Next
+from ue_rl.buffers import ActionBatch, Next, Resets
 from ue_rl.commands.entries import NEXT_PARAMETERS, RESET_OPTIONS, RESET_PARAMETERS
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.shm.memory import StepMemory

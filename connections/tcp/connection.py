@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.carriers.ahead import Next
+from ue_rl.buffers import Next, Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
 from ue_rl.carriers.together import Together

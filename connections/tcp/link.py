@@ -322,12 +322,8 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
             sock.close()
             error: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         except (socket.gaierror, UnicodeError) as unknown:  # UnicodeError: it cannot be any host's name
-            raise EngineUnreachable(
-                f"the host name {host!r} is unknown",
-                fault="caller",
-                got=str(unknown),
-                cure="is it spelt right? An address in numbers always works",
-            ) from unknown
+            what, cure = f"the host name {host!r} is unknown", "is it spelt right? An address in numbers always works"
+            raise EngineUnreachable(what, fault="caller", got=str(unknown), cure=cure) from unknown
         except TimeoutError as late:
             raise EngineTimeout(
                 f"connecting to {where} took too long",
@@ -337,11 +333,8 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
         except OSError as refused:
             error = refused
         if time.monotonic() >= give_up:
-            raise EngineUnreachable(
-                f"nothing listens on {where}",
-                got=str(error),
-                cure="is Play pressed, and is the game's bridge set to this port?",
-            ) from error
+            what, cure = f"nothing listens on {where}", "is Play pressed, and is the game's bridge set to this port?"
+            raise EngineUnreachable(what, got=str(error), cure=cure) from error
         time.sleep(min(0.2, max(0.01, give_up - time.monotonic())))
         deadline = max(deadline, time.monotonic() + 1.0)
 

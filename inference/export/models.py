@@ -48,19 +48,12 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
         with zipfile.ZipFile(path) as archive:
             data = json.loads(archive.read("data"))
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise ExportError(
-            f"{path} is not a saved model of Stable-Baselines3",
-            got=f"{type(error).__name__}: {error}",
-            cure="check the path",
-        ) from error
+        what, cure = f"{path} is not a saved model of Stable-Baselines3", "check the path"
+        raise ExportError(what, got=f"{type(error).__name__}: {error}", cure=cure) from error
     name = {known.lower(): known for known in ALGORITHMS}.get((algorithm or _guess(data) or "").lower())
     if name is None:
-        raise ExportError(
-            f"the algorithm of {path} is not supported or cannot be told from it",
-            expected=", ".join(ALGORITHMS),
-            got=algorithm,
-            cure="name the algorithm",
-        )
+        what, cure = f"the algorithm of {path} is not supported or cannot be told from it", "name the algorithm"
+        raise ExportError(what, expected=", ".join(ALGORITHMS), got=algorithm, cure=cure)
     try:
         library = import_module("sb3_contrib" if name in _CONTRIB else "stable_baselines3")
     except ImportError as error:
@@ -126,11 +119,8 @@ def load_vec_normalize(source: VecNormalize | str | PathLike[str] | None) -> Vec
     except UntrustedFile:
         raise
     except Exception as error:  # unpickling can raise anything
-        raise ExportError(
-            f"{source} cannot be read as VecNormalize statistics",
-            got=f"{type(error).__name__}: {error}",
-            cure="pass the file that VecNormalize.save wrote",
-        ) from error
+        what, cure = f"{source} cannot be read as VecNormalize statistics", "pass the file that VecNormalize.save wrote"
+        raise ExportError(what, got=f"{type(error).__name__}: {error}", cure=cure) from error
     if not isinstance(found, VecNormalize):
         raise ExportError(f"{source} holds no VecNormalize", got=type(found).__name__)
     return found

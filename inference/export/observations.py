@@ -180,11 +180,8 @@ def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Leaf]) -> N
     mine = {leaf.key for leaf in leaves}
     theirs = set(rms) if isinstance(rms, dict) else {None}
     if not theirs <= mine or (theirs == {None}) != (mine == {None}):
-        raise ExportError(
-            "the VecNormalize statistics belong to another observation space",
-            expected=f"keys {sorted(map(str, mine))}",
-            got=f"keys {sorted(map(str, theirs))}",
-        )
+        what = "the VecNormalize statistics belong to another observation space"
+        raise ExportError(what, expected=f"keys {sorted(map(str, mine))}", got=f"keys {sorted(map(str, theirs))}")
     for leaf in leaves:
         stats = stats_of(vec_normalize, leaf.key)
         wanted, had = tuple(leaf.policy_space.shape or ()), () if stats is None else tuple(stats.mean.shape)

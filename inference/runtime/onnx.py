@@ -243,11 +243,8 @@ class OnnxInference(StatefulInference):
         """Run `model` on observations in `feeds`; other inputs that are not given have their defaults."""
         given = {NOISE: noise, ACTION_MASKS: masks, EPISODE_START: starts} if model.side_inputs else {}
         if masks is not None and all(port.role != ACTION_MASKS for port in model.side_inputs):
-            raise ModelMismatch(
-                "this policy takes no action masks",
-                field="action_masks",
-                cure="only policies of MaskablePPO do; leave them out",
-            )
+            what, cure = "this policy takes no action masks", "only policies of MaskablePPO do; leave them out"
+            raise ModelMismatch(what, field="action_masks", cure=cure)
         for port in model.side_inputs:
             shape = (n, *port.shape)
             if port.role == STATE and state is not None:
@@ -260,12 +257,8 @@ class OnnxInference(StatefulInference):
             else:  # every choice is allowed, no episode begins, and states begin at zero
                 value = np.full(shape, port.role == ACTION_MASKS, np.float32)
             if value is None or value.shape != shape:
-                raise ModelMismatch(
-                    f"wrong shape of {port.role.replace('_', ' ')}",
-                    field=port.name,
-                    expected=shape,
-                    got=None if value is None else value.shape,
-                )
+                what = f"wrong shape of {port.role.replace('_', ' ')}"
+                raise ModelMismatch(what, field=port.name, expected=shape, got=None if value is None else value.shape)
             feeds[port.name] = value
         return model.run(feeds, n, self._batch_size)
 

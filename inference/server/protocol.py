@@ -24,22 +24,13 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
     """
     sizes = handshake_sizes(line)  # before the rest is decoded, which takes memory and time in proportion to them
     if any(own not in (None, size) for own, size in zip((model.obs_size, model.act_size), sizes, strict=True)):
-        raise HandshakeError(
-            "the engine's sizes are not the model's",
-            expected=f"OBS={model.obs_size};ACT={model.act_size}",
-            got=line,
-            cure="serve the model that was trained for this game",
-        )
+        what, cure = "the engine's sizes are not the model's", "serve the model that was trained for this game"
+        raise HandshakeError(what, expected=f"OBS={model.obs_size};ACT={model.act_size}", got=line, cure=cure)
     spec = decode_handshake(line)
     require_lines(spec)
     if spec.num_envs > max_rows:
-        raise HandshakeError(
-            "more envs than the server answers at once",
-            field="ENV_COUNT",
-            expected=f"at most {max_rows}",
-            got=spec.num_envs,
-            cure="use several connections, or raise --max-batch",
-        )
+        what, cure = "more envs than the server answers at once", "use several connections, or raise --max-batch"
+        raise HandshakeError(what, field="ENV_COUNT", expected=f"at most {max_rows}", got=spec.num_envs, cure=cure)
     if spec.groups:
         raise HandshakeError(
             "the server answers envs, not their agents",
@@ -50,13 +41,8 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
         )
     found = with_engine(spec, *model.spaces, says_actions=b"ACT_SPACE" in line.upper())
     if found is not None:  # what the model has is expected of the engine
-        raise HandshakeError(
-            "the engine's spaces are not the model's",
-            field=found.field,
-            expected=found.got,
-            got=found.expected,
-            cure="serve the model that was trained for this game",
-        )
+        what, cure = "the engine's spaces are not the model's", "serve the model that was trained for this game"
+        raise HandshakeError(what, field=found.field, expected=found.got, got=found.expected, cure=cure)
     kept = spec.features & {"MASK"} if model.takes_masks else frozenset[str]()
     return replace(spec, env_type=EnvType.MULTI if spec.num_envs > 1 else EnvType.SINGLE, features=kept)
 

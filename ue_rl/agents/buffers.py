@@ -123,12 +123,8 @@ class _ActiveReplay:
         handle_timeout_termination: bool = True,
     ) -> None:
         if optimize_memory_usage:
-            raise ConfigurationError(
-                "rows come and go: the next observation is not in the next place",
-                field="optimize_memory_usage",
-                expected=False,
-                got=True,
-            )
+            what = "rows come and go: the next observation is not in the next place"
+            raise ConfigurationError(what, field="optimize_memory_usage", expected=False, got=True)
         cast(Any, super()).__init__(
             buffer_size,
             observation_space,

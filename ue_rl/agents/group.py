@@ -48,12 +48,8 @@ class GroupTransport(Transport):
         self._adopt(transport)
         names = [g.name for g in self.engine_spec.groups]
         if group is None and len(names) != 1:
-            raise ConfigurationError(
-                "which group learns?",
-                field="group",
-                expected=", ".join(names),
-                cure=f"name it: group={names[0]!r}, or --group {names[0]}",
-            )
+            what, cure = "which group learns?", f"name it: group={names[0]!r}, or --group {names[0]}"
+            raise ConfigurationError(what, field="group", expected=", ".join(names), cure=cure)
         self.group: str | None = names[0] if group is None else group
         self._learns(agents_of(self.engine_spec, self.group))
         for name, policy in (others or {}).items():

@@ -113,12 +113,8 @@ class AgentsEnv:
         if not self.agents:
             raise UnexpectedMessage("nobody in this env can act", fault="caller", cure="call reset() first")
         if set(actions) != set(self.agents):
-            raise ActionError(
-                "there must be one action for each agent that can act",
-                field="ACT",
-                expected=sorted(self.agents),
-                got=sorted(map(str, actions)),
-            )
+            what = "there must be one action for each agent that can act"
+            raise ActionError(what, field="ACT", expected=sorted(self.agents), got=sorted(map(str, actions)))
         for name, action in actions.items():
             group, _, row = self._places[name]
             try:

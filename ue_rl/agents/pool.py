@@ -60,12 +60,8 @@ class Pool:
                 self.elo = float(content["elo"])
                 self.policies = [Past(int(past["steps"]), float(past["elo"])) for past in content["policies"]]
             except (OSError, ValueError, KeyError, TypeError) as error:
-                raise ConfigurationError(
-                    f"{self._index} cannot be read",
-                    field="self_play",
-                    got=str(error),
-                    cure="delete the folder to begin a new pool",
-                ) from error
+                what, cure = f"{self._index} cannot be read", "delete the folder to begin a new pool"
+                raise ConfigurationError(what, field="self_play", got=str(error), cure=cure) from error
 
     def add(self, steps: int, model: Any) -> None:
         """Saves the model's policy, with the learner's rating.
@@ -103,12 +99,8 @@ class Pool:
             except UntrustedFile:
                 raise
             except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
-                raise ConfigurationError(
-                    f"{path} cannot be read as a policy",
-                    field="self_play",
-                    got=str(error),
-                    cure="delete the folder to begin a new pool",
-                ) from error
+                what, cure = f"{path} cannot be read as a policy", "delete the folder to begin a new pool"
+                raise ConfigurationError(what, field="self_play", got=str(error), cure=cure) from error
             self._loaded[past.name] = policy
         return self._loaded[past.name]
 

@@ -9,14 +9,13 @@ A call is in most steps, and as a rule about one env: NumPy would cost more than
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ue_rl.buffers import Resets, StepBuffers
+from ue_rl.buffers import Next, Resets, StepBuffers
 from ue_rl.transport import Params, Seeds
 
-Next = tuple["int | None", "Mapping[str, float] | None"]  # seed and parameters of an episode
 ANY: Next = (None, None)  # asked once, it holds for all further episodes of the env, until a reset is asked
 
 

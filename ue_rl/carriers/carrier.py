@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.carriers.ahead import Next
+from ue_rl.buffers import Next, Resets, StepBuffers
 from ue_rl.carriers.together import Together
 from ue_rl.errors import UnsupportedByEngine
 from ue_rl.spec import EnvSpec

@@ -61,13 +61,8 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
         if values is None:
             continue
         if len(values) != count:
-            raise ConfigurationError(
-                f"{feature} needs one value for each env that is reset",
-                field=feature,
-                expected=count,
-                got=len(values),
-                cure="use None for an env without a value",
-            )
+            what, cure = f"{feature} needs one value for each env that is reset", "use None for an env without a value"
+            raise ConfigurationError(what, field=feature, expected=count, got=len(values), cure=cure)
         if feature not in spec.features and any(value is not None for value in values):
             raise UnsupportedByEngine(
                 f"the engine does not take {feature} on a reset",

@@ -108,11 +108,8 @@ def messages() -> ModuleType:
     try:
         return importlib.import_module("ue_rl.commands.payloads")
     except ImportError as error:
-        raise ConfigurationError(
-            "commands over shared memory need the package flatbuffers",
-            got=str(error),
-            cure="pip install flatbuffers",
-        ) from error
+        what, cure = "commands over shared memory need the package flatbuffers", "pip install flatbuffers"
+        raise ConfigurationError(what, got=str(error), cure=cure) from error
 
 
 def method_name(method: int) -> str:

@@ -107,12 +107,8 @@ class _LeafWriter:
         if ignored is not None:
             rows = np.where(ignored[:, None], self._first, rows)
         if self._wide and (wrong := beyond_exact(rows)) is not None:
-            raise ActionError(
-                "an integer of the action is not exact in float32, which is what travels",
-                field=_field(self._path),
-                expected=f"{-MAX_EXACT} to {MAX_EXACT}",
-                got=wrong,
-            )
+            what = "an integer of the action is not exact in float32, which is what travels"
+            raise ActionError(what, field=_field(self._path), expected=f"{-MAX_EXACT} to {MAX_EXACT}", got=wrong)
         if self._box:
             with np.errstate(over="ignore"):
                 return np.ascontiguousarray(rows, np.float32)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.buffers import ActionBatch, Next, StepBuffers
 from ue_rl.metrics.names import Histogram, Sample, exchanged
 
 
@@ -58,12 +58,7 @@ class EngineNumbers:
         if self._next is not None:
             self._next.answered(outbox, command)
 
-    def begun_ahead(
-        self,
-        envs: Sequence[int],
-        following: Sequence[tuple[int | None, Mapping[str, float] | None]],
-        outbox: StepBuffers,
-    ) -> None:
+    def begun_ahead(self, envs: Sequence[int], following: Sequence[Next], outbox: StepBuffers) -> None:
         """See RecordsTicks."""
         if self._next is not None:
             self._next.begun_ahead(envs, following, outbox)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.buffers import ActionBatch, Next, StepBuffers
 from ue_rl.recording.file import AHEAD, HEAD, MOST, Kind, answer_arrays, rows_of
 from ue_rl.recording.writing import TraceWriter
 
@@ -93,12 +93,7 @@ class _Recorder:
         rows = rows_of(envs, self._spec)
         self._part(None if len(envs) == len(done) else envs, rows, outbox)
 
-    def begun_ahead(
-        self,
-        envs: Sequence[int],
-        following: Sequence[tuple[int | None, Mapping[str, float] | None]],
-        outbox: StepBuffers,
-    ) -> None:
+    def begun_ahead(self, envs: Sequence[int], following: Sequence[Next], outbox: StepBuffers) -> None:
         """See RecordsTicks."""
         seeds, parameters = ([one[at] for one in following] for at in (0, 1))
         facts: dict[str, Any] = {AHEAD: [True] * len(envs), "seeds": seeds, "parameters": parameters}

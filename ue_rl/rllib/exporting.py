@@ -168,21 +168,12 @@ def _alone(module: Any) -> Any:
     if isinstance(module, MultiRLModule):
         names = list(module.keys())
         if len(names) != 1:
-            raise ExportError(
-                "a file holds one module",
-                field="module",
-                got=", ".join(map(str, names)),
-                cure="export each on its own: module[NAME]",
-            )
+            what, cure = "a file holds one module", "export each on its own: module[NAME]"
+            raise ExportError(what, field="module", got=", ".join(map(str, names)), cure=cure)
         return _alone(module[names[0]])
     if not hasattr(module, "forward_inference") or getattr(module, "framework", None) != "torch":
-        raise ExportError(
-            "not an RLModule of torch",
-            field="module",
-            expected="a TorchRLModule",
-            got=type(module).__name__,
-            cure="pass algorithm.get_module()",
-        )
+        what, cure = "not an RLModule of torch", "pass algorithm.get_module()"
+        raise ExportError(what, field="module", expected="a TorchRLModule", got=type(module).__name__, cure=cure)
     if module.is_stateful():
         raise ExportError(
             "a module with a state cannot be exported",

@@ -241,9 +241,5 @@ def read_pickle(data: bytes) -> Any:
     try:
         return _Reader().run(data)
     except (ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError, Warning) as error:
-        raise MalformedMessage(
-            "a pickle cannot be read",
-            fault="server",
-            field="config",
-            got=f"{type(error).__name__}: {error}",
-        ) from error
+        what = "a pickle cannot be read"
+        raise MalformedMessage(what, fault="server", field="config", got=f"{type(error).__name__}: {error}") from error

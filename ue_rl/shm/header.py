@@ -322,12 +322,8 @@ def plan(
     try:
         return Header.parse(header.pack(), total), total
     except SegmentInvalid as error:
-        raise ConfigurationError(
-            f"no segment can have this layout: {error.message}",
-            field=error.field,
-            expected=error.expected,
-            got=error.got,
-        ) from error
+        what = f"no segment can have this layout: {error.message}"
+        raise ConfigurationError(what, field=error.field, expected=error.expected, got=error.got) from error
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:

@@ -120,11 +120,8 @@ class Segment:
                 cure="is the engine running, on this machine, and was it told to offer shared memory?",
             ) from error
         except OSError as error:
-            raise EngineUnreachable(
-                f"the shared memory {name!r} cannot be mapped",
-                got=str(error),
-                cure="does the engine run as another user?",
-            ) from error
+            what, cure = f"the shared memory {name!r} cannot be mapped", "does the engine run as another user?"
+            raise EngineUnreachable(what, got=str(error), cure=cure) from error
         return cls(name, memory, size, owner=False)
 
     def close(self) -> None:
@@ -279,19 +276,11 @@ def _open(name: str) -> tuple[mmap.mmap, int]:
                 f"the segment {name!r} belongs to another user", field="owner", expected=os.getuid(), got=facts.st_uid
             )
         if is_path(name) and not stat.S_ISREG(facts.st_mode):
-            raise SegmentInvalid(
-                f"{name!r} is not a regular file",
-                fault="caller",
-                field="name",
-                cure="give the path of a segment's file",
-            )
+            what, cure = f"{name!r} is not a regular file", "give the path of a segment's file"
+            raise SegmentInvalid(what, fault="caller", field="name", cure=cure)
         if facts.st_size < HEADER_SIZE:
-            raise SegmentInvalid(
-                f"the segment {name!r} is smaller than its header",
-                field="size",
-                expected=f"at least {HEADER_SIZE} bytes",
-                got=facts.st_size,
-            )
+            what = f"the segment {name!r} is smaller than its header"
+            raise SegmentInvalid(what, field="size", expected=f"at least {HEADER_SIZE} bytes", got=facts.st_size)
         return mmap.mmap(fd, facts.st_size), facts.st_size
     finally:
         os.close(fd)

@@ -140,12 +140,8 @@ class MemoryTransport(BaseTransport):
             self.bridge.update_rl(1 / 60)
             self._take_answers()
         late = np.unique(np.flatnonzero(self.buffers.pending) // self.spec.agents_per_env).tolist()
-        raise EngineTimeout(
-            f"the bridge did not answer within {self.max_ticks} ticks",
-            env_id=late[0],
-            expected=f"answers of envs {late}",
-            cure="does its action ever end?",
-        )
+        what, cure = f"the bridge did not answer within {self.max_ticks} ticks", "does its action ever end?"
+        raise EngineTimeout(what, env_id=late[0], expected=f"answers of envs {late}", cure=cure)
 
     def _call(self, line: bytes) -> bytes:
         try:

@@ -168,12 +168,8 @@ class ToolRegistry:
         except ToolError:
             raise
         except (Exception, SystemExit) as error:
-            raise ToolError(
-                f"the tool {name!r} failed: {type(error).__name__}: {error}",
-                tool=name,
-                code="TOOL_EXECUTION_FAILED",
-                fault="engine",
-            ) from error
+            what = f"the tool {name!r} failed: {type(error).__name__}: {error}"
+            raise ToolError(what, tool=name, code="TOOL_EXECUTION_FAILED", fault="engine") from error
 
 
 @lru_cache(1024)

@@ -105,12 +105,8 @@ def write_goals(achieved: NDArray[np.float32], desired: NDArray[np.float32]) -> 
     """Asks for the rewards of pairs of goals, float32 [pairs, numbers] each; for very many, ask several times."""
     texts = [_rows_text("GOALS", np.atleast_2d(np.asarray(goals, np.float32))) for goals in (achieved, desired)]
     if not texts[0] or len(texts[0]) != len(texts[1]):
-        raise ConfigurationError(
-            "there is one achieved goal for each desired one, and one pair at least",
-            field="GOALS",
-            expected=f"{len(texts[0])} desired goals",
-            got=len(texts[1]),
-        )
+        what = "there is one achieved goal for each desired one, and one pair at least"
+        raise ConfigurationError(what, field="GOALS", expected=f"{len(texts[0])} desired goals", got=len(texts[1]))
     return _sent("GOALS", "||".join(f"{got}/{wanted}" for got, wanted in zip(*texts, strict=True)))
 
 
@@ -149,13 +145,8 @@ def understood(line: str, answer: bytes) -> str:
     if ended := ended_by(answer):
         raise ended
     if len(answer) >= CALL_LIMIT and not _PICTURE.match(answer):
-        raise LineTooLong(
-            "the answer to a call is too long",
-            fault="engine",
-            field=name,
-            expected=f"at most {CALL_LIMIT} bytes",
-            got=answer[:80],
-        )
+        what = "the answer to a call is too long"
+        raise LineTooLong(what, fault="engine", field=name, expected=f"at most {CALL_LIMIT} bytes", got=answer[:80])
     try:
         text = answer.decode("ascii").strip()
     except UnicodeDecodeError:
@@ -179,12 +170,8 @@ def read_values(text: str, names: Sequence[str] | None = None) -> dict[str, floa
     """
     values = read_settings(_answer("VALUES", text)[0], "VALUES", "engine")
     if names and set(names) != set(values):
-        raise WrongCount(
-            "the engine answered with other parameters than it was asked for",
-            field="VALUES",
-            expected=", ".join(names),
-            got=", ".join(values),
-        )
+        what = "the engine answered with other parameters than it was asked for"
+        raise WrongCount(what, field="VALUES", expected=", ".join(names), got=", ".join(values))
     return values
 
 
@@ -206,12 +193,8 @@ def read_picture(text: str) -> NDArray[np.uint8]:
         raise MalformedMessage("a picture without its pixels", fault="engine", field="DATA", got=text)
     wanted = (count + 2) // 3 * 4
     if len(data) != wanted:
-        raise WrongCount(
-            "the pixels are not those of the picture's size",
-            field="DATA",
-            expected=f"{wanted} characters of base64 for {count} bytes",
-            got=len(data),
-        )
+        what = "the pixels are not those of the picture's size"
+        raise WrongCount(what, field="DATA", expected=f"{wanted} characters of base64 for {count} bytes", got=len(data))
     try:
         pixels = base64.b64decode(data, validate=True)
     except binascii.Error:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from ue_rl.buffers import ActionBatch
+from ue_rl.buffers import ActionBatch, Next
 from ue_rl.errors import MalformedMessage
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.system.json_text import json_text
@@ -46,7 +46,7 @@ def reset_row(
     return text.encode()
 
 
-def encode_ahead(spec: EnvSpec, following: Mapping[int, tuple[int | None, Mapping[str, float] | None]]) -> bytes:
+def encode_ahead(spec: EnvSpec, following: Mapping[int, Next]) -> bytes:
     """One line that asks ahead (FEATURES=AUTORESET) for these envs' resets, with these seeds and parameters.
 
     Raises:
@@ -56,7 +56,7 @@ def encode_ahead(spec: EnvSpec, following: Mapping[int, tuple[int | None, Mappin
     return b"||".join(rows).replace(b"ACT=RESET", b"NEXT=RESET") + b"\n"
 
 
-def decode_ahead(codec: Codec, line: bytes, into: dict[int, tuple[int | None, Mapping[str, float] | None]]) -> None:
+def decode_ahead(codec: Codec, line: bytes, into: dict[int, Next]) -> None:
     """Reads a line for which `AHEAD` matches: env -> seed and parameters of the reset that is asked ahead.
 
     Raises:
