@@ -1,12 +1,13 @@
 """A reward that chance does not find: PPO alone, after cloning, and with RND: the table of docs/demonstrations.md.
 
-    python benchmarks/demonstrations.py            # nine runs of 60,000 env-steps
+    python benchmarks/demonstrations.py            # nine runs of 120,000 env-steps
 
 Long: it is not part of the suite.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.demonstrations.recording import RecordingVecEnv
 from ue_rl.training import TrainOptions, train
 
-NAME, STEPS = "SparseReach-v0", 60_000
+NAME, STEPS = "SparseReach-v0", 120_000
 
 
 class SparseReach(gymnasium.Env[Any, Any]):
@@ -62,18 +63,19 @@ def main() -> None:
         print("| seed | PPO | BC + PPO | RND + PPO |\n|---|---|---|---|")
         for seed in range(3):
             shares = []
-            for name, more in (("ppo", {}), ("bc", {"bc": f"{folder}/demos"}), ("rnd", {"rnd": 0.05})):
+            for name, more in (("ppo", {}), ("bc", {"bc": f"{folder}/demos"}), ("rnd", {"rnd": 0.02})):
                 with run_in_thread(GymnasiumBridge(NAME, 8)) as engine:
                     outcome = train(
                         TrainOptions(
                             url=engine.url, seed=seed, timesteps=STEPS, threads=1, log_dir=folder,
                             run_id=f"{name}-{seed}", export=False, eval_episodes=50,
-                            hyperparameters={"n_steps": 256, "batch_size": 256, "n_epochs": 6, "learning_rate": 5e-4},
+                            hyperparameters={"n_steps": 128, "batch_size": 256, "n_epochs": 6, "learning_rate": 5e-4},
                             **more,
                         )
                     )  # fmt: skip
                 assert outcome.evaluation is not None
                 shares.append(f"{100 * outcome.evaluation[0]:.0f} %")
+                print(f"{name}-{seed}: {shares[-1]}", file=sys.stderr, flush=True)
             print(f"| {seed} | {' | '.join(shares)} |", flush=True)
 
 

@@ -263,6 +263,27 @@ def test_a_run_with_learnt_rewards_is_resumed_bit_by_bit(cart_pole: Path, tmp_pa
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
+def test_a_step_earns_what_is_new_in_the_state_it_led_to_and_none_of_the_next_episode_s() -> None:
+    from types import SimpleNamespace
+
+    from stable_baselines3 import PPO
+
+    from ue_rl.demonstrations.rewards import Rnd
+
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, seed=0, device="cpu")
+    model._setup_learn(1)
+    rnd = Rnd(1.0)
+    rnd.init_callback(model)
+    seen = np.repeat(np.float32([[0] * 4, [0] * 4, [1] * 4, [1] * 4, [0] * 4]), 2, 0).reshape(10, 1, 4)
+    starts = np.zeros((10, 1), np.float32)
+    starts[[0, 4]] = 1
+    nothing = np.zeros((10, 1), np.float32)
+    earned = rnd._rewards(SimpleNamespace(observations=seen, episode_starts=starts), nothing, nothing)[:, 0]
+    old, new = earned[0], earned[5]
+    assert old != new
+    assert earned.tolist() == [old, old, old, old, new, new, new, old, old, old]
+
+
 class Keys:
     """A person's keys, of a script: right while the pole leans so."""
 

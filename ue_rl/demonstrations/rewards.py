@@ -138,7 +138,7 @@ class Rnd(LearntRewards):
     """RND (Burda et al. 2018): what a network cannot yet predict of another, fixed one is new, and earns a reward.
 
     Args:
-        weight: of that reward, which is about 1 on average where the game earns nothing.
+        weight: of that reward, which is about 1 at first, and falls as less is new.
     """
 
     def __init__(self, weight: float) -> None:
@@ -172,8 +172,9 @@ class Rnd(LearntRewards):
             loss.backward()  # type: ignore[no-untyped-call]
             self._optimizer.step()
         self.logger.record("rnd/reward", self._weight * float(new.mean()))
-        # of the state that an action led to; the last one of a rollout is like the one before
-        reached = np.concatenate([new[1:], new[-1:]])
+        # of the state that an action led to; the last one of an episode or rollout is like the one before
+        last = np.concatenate([buffer.episode_starts[1:], np.ones_like(new[:1])])
+        reached = np.where(last, new, np.roll(new, -1, 0))
         return earned + rest + self._weight * reached
 
 
