@@ -21,6 +21,8 @@ namespace UeRl
         /// <summary>Heuristic() plays, in real time, and nobody is listened to; env 0's numbers are on the screen. Also
         /// -heuristic=1 on the command line.</summary>
         [SerializeField] private bool heuristic = false;
+        /// <summary>Heuristic() plays, in real time, while a trainer records it: ue-rl demos record. Also -demo=1.</summary>
+        [SerializeField] private bool demo = false;
 
         private const int PatienceMs = 50; // how long a frame waits for the trainer before it goes by without a tick
         private UeRlBridge _bridge;
@@ -52,10 +54,17 @@ namespace UeRl
         {
             int numEnvs = (int)Option("envs", envs);
             UeRlGame game = CreateGame(numEnvs, Option("seed", -1));
-            _bridge = new UeRlBridge(Describe(numEnvs), game);
+            UeRlSpec spec = Describe(numEnvs);
+            bool recorded = Option("demo", demo ? 1 : 0) != 0;
+            if (recorded)
+            {
+                spec.Features.Remove("INFO");
+                spec.Features.AddRange(new[] { "DEMO", "INFO" });
+            }
+            _bridge = new UeRlBridge(spec, game);
             _bridge.Log = line => Debug.Log("ue_rl: " + line);
             Application.runInBackground = true; // else a window without the focus stands still
-            bool played = Option("heuristic", heuristic ? 1 : 0) != 0;
+            bool played = recorded || Option("heuristic", heuristic ? 1 : 0) != 0;
             if (played)
             {
                 _bridge.Heuristic = Heuristic;
@@ -70,7 +79,7 @@ namespace UeRl
             _timeScale = Time.timeScale;
             int asked = (int)Option("port", port);
             _bridge.Start(asked, host);
-            if (!played) Debug.Log("ue_rl: listening on " + host + ":" + _bridge.Port.ToString(CultureInfo.InvariantCulture));
+            if (_bridge.Port > 0) Debug.Log("ue_rl: listening on " + host + ":" + _bridge.Port.ToString(CultureInfo.InvariantCulture));
         }
 
         protected virtual void FixedUpdate()

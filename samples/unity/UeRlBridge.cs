@@ -128,6 +128,7 @@ namespace UeRl
             Need((long)NumEnvs * Math.Max(ObsSize, ActSize) <= 16777216, "all envs have more than 16777216 numbers");
             Need(Channel == "ANY" || Channel == "SHARED" || Channel == "PER_ENV",
                 "Channel must be ANY, SHARED or PER_ENV");
+            Need(!Has("DEMO") || Has("INFO"), "DEMO needs INFO");
             Need(ObsNames == null || ObsNames.Length == ObsSize, "ObsNames must have ObsSize names");
             Need(ActNames == null || ActNames.Length == ActSize, "ActNames must have ActSize names");
             foreach (string feature in Features)
@@ -329,6 +330,12 @@ namespace UeRl
             for (int i = 0; i < size; i++) flags += IsChoice[i] ? High[i] - Low[i] + 1 : 0;
             if (flags > 67108864) throw Wrong("it has too many choices");
             MaskSize = (int)flags;
+        }
+
+        /// <summary>Is this number, where it is a choice, one of them?</summary>
+        internal bool Fits(int i, double value)
+        {
+            return !HasChoices || !IsChoice[i] || (value == Math.Floor(value) && value >= Low[i] && value <= High[i]);
         }
 
         private Exception Wrong(string why)
@@ -1209,8 +1216,7 @@ namespace UeRl
                 if (float.IsInfinity(single)) throw NoNumber("ACT", env, start, end);
                 if (count < size)
                 {
-                    if (layout.HasChoices && layout.IsChoice[count]
-                        && !(value == Math.Floor(value) && value >= layout.Low[count] && value <= layout.High[count]))
+                    if (!layout.Fits(count, value))
                         throw Broken("ACT of env " + env + " is no choice: " + Shown(start, end) + ", not "
                                      + layout.Low[count] + " to " + layout.High[count]);
                     Rows.Actions[at + count] = single;
@@ -1886,6 +1892,7 @@ namespace UeRl
         private readonly UeRlGame _game;
         private readonly UeRlCodec _codec;
         private readonly string _handshake;
+        private readonly bool _demo; // FEATURES=DEMO
         private readonly Stopwatch _clock = Stopwatch.StartNew();
         private readonly List<UeRlConnection> _members = new List<UeRlConnection>(); // of the session; the first one first
         private readonly List<UeRlConnection> _waiting = new List<UeRlConnection>(), _outside = new List<UeRlConnection>(),
@@ -1905,13 +1912,16 @@ namespace UeRl
             Spec = spec;
             _game = game;
             _handshake = spec.Handshake();
+            _demo = spec.Has("DEMO");
             _codec = new UeRlCodec(spec, game);
         }
 
-        /// <summary>Listens; port 0 takes a free one, see Port. SocketException: it cannot.</summary>
+        /// <summary>Listens; port 0 takes a free one, see Port. SocketException: it cannot. InvalidOperationException:
+        /// FEATURES=DEMO, and no Heuristic.</summary>
         public void Start(int port = 7777, string host = "127.0.0.1")
         {
             if (Played) return;
+            if (_demo && !HasHeuristic) throw new InvalidOperationException("DEMO needs Heuristic, of UeRlHeuristic.cs");
             IPAddress address;
             if (!IPAddress.TryParse(host, out address)) address = Dns.GetHostAddresses(host)[0];
             _listener = new Socket(address.AddressFamily, SocketType.Stream, ProtocolType.Tcp);
@@ -1953,20 +1963,24 @@ namespace UeRl
         partial void SendFrame(ref bool mine);
         partial void LeaveMemory(string why, bool tell, ref bool mine);
 
-        // What UeRlHeuristic.cs fills in: is somebody playing here, in the trainer's place?
-        partial void IsPlayed(ref bool played);
+        // What UeRlHeuristic.cs fills in: a person or a script plays, without a trainer or, with DEMO, to be recorded by it.
+        partial void FindHeuristic(ref bool found);
         partial void Play();
         partial void ShowReady();
+        partial void TakeOver();
+        partial void TellTaken(int env);
 
-        private bool Played
+        private bool HasHeuristic
         {
             get
             {
-                bool played = false;
-                IsPlayed(ref played);
-                return played;
+                bool found = false;
+                FindHeuristic(ref found);
+                return found;
             }
         }
+
+        private bool Played { get { return HasHeuristic && !_demo; } }
 
         /// <summary>Once a frame: Answer(), then Receive(). True: actions run, simulate a step.</summary>
         public bool Tick()
@@ -2003,6 +2017,7 @@ namespace UeRl
                 {
                     Look();
                     Read();
+                    if (_demo) TakeOver();
                 }
                 IsStepping = _codec.Dispatch();
                 if (!IsStepping) SendReady();
@@ -2394,6 +2409,7 @@ namespace UeRl
             {
                 if (_codec.Asks[env] != UeRlCodec.Ask.Answered) continue;
                 if (_codec.Splits(env)) SendOut(_members[0]);
+                if (_demo) TellTaken(env);
                 _codec.Encode(env);
                 if (_perEnv) SendOut(_members[env + 1]);
             }

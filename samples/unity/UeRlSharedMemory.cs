@@ -203,8 +203,7 @@ namespace UeRl
                 float value = from[at];
                 if (!(Math.Abs(value) <= float.MaxValue))
                     throw Broken("ACT of env " + UeRlText.Integer(env) + " is not a finite number");
-                if (layout.HasChoices && layout.IsChoice[i]
-                    && !(value == Math.Floor(value) && value >= layout.Low[i] && value <= layout.High[i]))
+                if (!layout.Fits(i, value))
                     throw Broken("ACT of env " + UeRlText.Integer(env) + " is no choice of " + layout.Low[i] + " to "
                         + layout.High[i]);
                 Rows.Actions[at] = value;

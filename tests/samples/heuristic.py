@@ -1,12 +1,21 @@
-"""The reach demos of C++ and C# in heuristic mode: what they show, against what a trainer gets of the same game."""
+"""The reach demos of C++ and C# in heuristic mode: what they show or send, against what a trainer gets and does."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from stable_baselines3 import PPO
+from stable_baselines3.common.evaluation import evaluate_policy
 
 import ue_rl
+from ue_rl import compliance
+from ue_rl.demonstrations.cloning import clone
+from ue_rl.demonstrations.dataset import Demonstrations, read
+from ue_rl.demonstrations.recording import record_played
+from ue_rl.errors import UnsupportedByEngine
 
 
 def compare(shown: list[str], port: int) -> None:
@@ -45,3 +54,30 @@ def followed(env: ue_rl.UnrealVecEnv, steps: int) -> list[str]:
                 total[k], length[k] = 0.0, 0
                 show(k, obs[k], 0.0, "")
     return lines
+
+
+def record(port: int, folder: Path, channel: str = "auto") -> Demonstrations:
+    """Twenty episodes of the demo on this port, which acts itself: it says with each state what its script did."""
+    report = compliance.check(f"tcp://127.0.0.1:{port}", only=["steps of all envs", "actions of its own"])
+    assert report.mistakes == []
+    assert "said what it did" in str(report.findings)
+    env = ue_rl.connect(f"tcp://127.0.0.1:{port}", channel=channel)
+    assert record_played(env, folder, 20) == 20
+    env.close()
+    found = read(folder)
+    seen, acted = found.pairs()
+    np.testing.assert_allclose(acted, np.clip(4 * seen[:, 4:6] - 2 * seen[:, 2:4], -1, 1), atol=1e-6)
+    assert all(one.terminated and one.rewards[-1] == 5 for one in found.episodes)
+    return found
+
+
+def clone_and_play(port: int, found: Demonstrations, folder: Path) -> None:
+    """In the demo on this port, which does not act itself."""
+    env = ue_rl.connect(f"tcp://127.0.0.1:{port}")
+    with pytest.raises(UnsupportedByEngine, match="does not act itself"):
+        record_played(env, folder, 1)
+    model = PPO("MlpPolicy", env, n_steps=8, batch_size=16, device="cpu", seed=0)
+    clone(model, found.of(env.observation_space, env.action_space), seed=0)
+    returns, _ = evaluate_policy(model, env, 20, return_episode_rewards=True, warn=False)
+    assert np.mean(np.array(returns) > 2) > 0.9, "it arrives, as the script does"
+    env.close()

@@ -32,10 +32,7 @@ from ue_rl.compliance import Report
 from ue_rl.compliance.memory_peer import MEMORY
 from ue_rl.compliance.text_peer import PER_ENV, SHARED
 from ue_rl.connecting import open_transport
-from ue_rl.demonstrations.cloning import clone
-from ue_rl.demonstrations.dataset import read
-from ue_rl.demonstrations.recording import record_played
-from ue_rl.errors import CommandFailed, EngineDisconnected, UnsupportedByEngine
+from ue_rl.errors import CommandFailed, EngineDisconnected
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.handshake import decode_handshake
 
@@ -607,8 +604,6 @@ def test_wrong_specs_and_taken_ports_are_named(built: dict[str, Path]) -> None:
 @needs_shm
 def test_ppo_learns_to_reach(built: dict[str, Path]) -> None:
     """An untrained policy's return is about -6; after 81 920 env-steps it is above 3 (4.4 was seen)."""
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.evaluation import evaluate_policy
 
     with reach(built, "--num-envs", "32", "--shm") as port:
         env = ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=20)
@@ -644,7 +639,6 @@ def test_the_game_plays_an_exported_model_itself(built: dict[str, Path], tmp_pat
     import onnxruntime
     import torch as th
     from click.testing import CliRunner
-    from stable_baselines3 import PPO
 
     from ue_rl.cli import cli
     from ue_rl.inference import export_onnx
@@ -722,21 +716,7 @@ def test_a_heuristic_ends_with_its_game(built: dict[str, Path]) -> None:
 def test_what_the_demo_s_script_does_is_recorded_and_cloned(built: dict[str, Path], tmp_path: Path) -> None:
     """FEATURES=DEMO over text and shared memory: the game acts, and says with each state what it did."""
     for kind in ([], ["--shm"]):
-        folder = tmp_path / f"demos{len(kind)}"
         with reach(built, "--num-envs", "2", "--seed", "3", "--demo", *kind) as port:
-            env = ue_rl.connect(f"tcp://127.0.0.1:{port}")
-            assert record_played(env, folder, 20) == 20
-            env.close()
-        found = read(folder)
-        seen, acted = found.pairs()
-        np.testing.assert_allclose(acted, np.clip(4 * seen[:, 4:6] - 2 * seen[:, 2:4], -1, 1), atol=1e-6)
-        assert all(one.terminated and one.rewards[-1] == 5 for one in found.episodes)
+            found = heuristic.record(port, tmp_path / f"demos{len(kind)}")
     with reach(built, "--num-envs", "2", "--seed", "3") as port:
-        env = ue_rl.connect(f"tcp://127.0.0.1:{port}")
-        with pytest.raises(UnsupportedByEngine, match="does not act itself"):
-            record_played(env, tmp_path / "none", 1)
-        model = PPO("MlpPolicy", env, n_steps=8, batch_size=16, device="cpu", seed=0)
-        clone(model, found.of(env.observation_space, env.action_space), seed=0)
-        returns, _ = evaluate_policy(model, env, 20, return_episode_rewards=True, warn=False)
-        assert np.mean(np.array(returns) > 2) > 0.9, "it arrives, as the script does"
-        env.close()
+        heuristic.clone_and_play(port, found, tmp_path / "none")

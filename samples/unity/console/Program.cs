@@ -1,5 +1,6 @@
 // A console engine: the reach task, as fast as a trainer asks; in shared memory with UeRlSharedMemory.cs. With
-// --heuristic a script plays so many episodes without a trainer, and each step is shown.
+// --heuristic a script plays so many episodes without a trainer, and each step is shown; with --demo it plays while a
+// trainer records it (ue-rl demos record).
 //
 //     mcs -out:samples/unity/build/engine.exe samples/unity/UeRl{Bridge,SharedMemory,Heuristic}.cs \
 //         samples/unity/console/*.cs
@@ -14,17 +15,18 @@ namespace UeRl.Samples
     public static class Program
     {
         private const string Usage = "usage: engine.exe [--port N] [--num-envs N] [--obs-size N] [--max-steps N] "
-            + "[--per-env] [--seed N] [--token-file FILE] [--heuristic EPISODES]";
+            + "[--per-env] [--seed N] [--token-file FILE] [--heuristic EPISODES] [--demo]";
 
         public static int Main(string[] arguments)
         {
             long port = 7777, numEnvs = 8, seed = 0, obsSize = 6, maxSteps = 60, episodes = 0;
-            bool perEnv = false;
+            bool perEnv = false, demo = false;
             string token = null;
             for (int i = 0; i < arguments.Length; i++)
             {
                 bool number = i + 1 < arguments.Length;
                 if (arguments[i] == "--per-env") perEnv = true;
+                else if (arguments[i] == "--demo") demo = true;
                 else if (number && arguments[i] == "--token-file") token = arguments[++i];
                 else if (number && arguments[i] == "--port" && Integer(arguments[i + 1], 65535, out port)) i++;
                 else if (number && arguments[i] == "--num-envs" && Integer(arguments[i + 1], 65536, out numEnvs)) i++;
@@ -38,19 +40,20 @@ namespace UeRl.Samples
                     return 2;
                 }
             }
-            if (obsSize < 6 || numEnvs < 1)
+            if (obsSize < 6 || numEnvs < 1 || (demo && episodes > 0))
             {
                 Console.Error.WriteLine(Usage);
                 return 2;
             }
             var game = new ReachGame((int)numEnvs, seed, (int)obsSize, (int)maxSteps);
             UeRlSpec spec = ReachGame.Spec((int)numEnvs, perEnv ? "PER_ENV" : "ANY", (int)obsSize);
+            if (demo) spec.Features.AddRange(new[] { "DEMO", "INFO" });
             using (var bridge = new UeRlBridge(spec, game))
             {
                 if (token != null) bridge.Token = UeRlToken.Read(token);
+                if (demo || episodes > 0) bridge.Heuristic = TowardsTarget;
                 if (episodes > 0)
                 {
-                    bridge.Heuristic = TowardsTarget;
                     bridge.Show = (row, text) =>
                     {
                         Console.WriteLine(text);

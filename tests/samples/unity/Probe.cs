@@ -1,6 +1,7 @@
 // What the tests run in mono: engines of each kind, and the codec on lines from standard input.
 //
 //     probe.exe serve sink|plain|agents|behaviour PORT ENVS [SILENCE STARTING]  one line "listening .." first
+//     -demo behind sink, agents or idle (which has no heuristic): FEATURES=DEMO
 //     probe.exe play sink|plain|agents|behaviour ROUNDS ENVS  ones, and what each agent sees
 //     probe.exe codec         each line: COMMAND TAB CONFIG TAB TEXT, answered by one line
 //     probe.exe floats FILE   float32 in, their texts out, one a line
@@ -38,7 +39,7 @@ namespace UeRl.Tests
             switch (words[0])
             {
                 case "serve":
-                    if (words.Length > 5)
+                    if (words.Length > 5 && words[4][0] != '-')
                     {
                         UeRlBridge.Silence = double.Parse(words[4], CultureInfo.InvariantCulture);
                         UeRlBridge.Starting = double.Parse(words[5], CultureInfo.InvariantCulture);
@@ -78,10 +79,19 @@ namespace UeRl.Tests
 
         private static UeRlBridge Made(string kind, int numEnvs)
         {
-            UeRlGame game = kind == "agents" ? (UeRlGame)new Agents(numEnvs)
-                : new KitchenSink(numEnvs, kind == "plain");
-            return new UeRlBridge(
-                kind == "agents" ? Agents.Spec(numEnvs) : KitchenSink.Spec(numEnvs, kind == "plain"), game);
+            string game = kind.Replace("-demo", "");
+            UeRlSpec spec = game == "agents" ? Agents.Spec(numEnvs) : KitchenSink.Spec(numEnvs, game == "plain");
+            bool demo = kind != game;
+            if (demo) spec.Features.AddRange(spec.Features.Contains("INFO") ? new[] { "DEMO" } : new[] { "DEMO", "INFO" });
+            var bridge = new UeRlBridge(spec, game == "agents" ? (UeRlGame)new Agents(numEnvs)
+                : new KitchenSink(numEnvs, game == "plain"));
+            if (!demo || game == "idle") return bridge;
+            bridge.Heuristic = (rows, row) =>
+            {
+                for (int i = 0; i < rows.ActSize; i++) // in the fifth step it fails
+                    rows.Actions[row * rows.ActSize + i] = rows.Observations[row * rows.ObsSize] == 4 ? 7 : 1;
+            };
+            return bridge;
         }
 
         private static void Play(string kind, int rounds, int numEnvs)
@@ -159,8 +169,10 @@ namespace UeRl.Tests
 
             protected override void Heuristic(UeRlRows rows, int row)
             {
+                int seen = 6 * row;
                 for (int i = 0; i < 2; i++)
-                    rows.Actions[2 * row + i] = 4 * rows.Observations[6 * row + 4 + i];
+                    rows.Actions[2 * row + i] = Math.Max(-1, Math.Min(1,
+                        4 * rows.Observations[seen + 4 + i] - 2 * rows.Observations[seen + 2 + i]));
             }
 
             internal void Physics() { _game.Simulate(); }
