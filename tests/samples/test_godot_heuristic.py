@@ -74,3 +74,8 @@ def test_what_the_sample_s_script_does_is_recorded_and_cloned(tmp_path: Path) ->
         env.seed(7)
         assert evaluate_policy(model, env, 2, warn=False)[0] > 180
         env.close()
+
+
+def test_the_ball_s_script_reaches_its_targets(tmp_path: Path) -> None:
+    lines, _ = shown(tmp_path, "--task=rolling_ball", "--envs=1", "--seed=3", "--show=1", until="step 150")
+    assert float(lines[-1].partition("return ")[2].split(",")[0]) > 2

@@ -32,6 +32,16 @@ static func describe(bridge: Node) -> void:
 	bridge.action_names = ["torque/x", "torque/z"]
 
 
+# In heuristic mode: the arrow keys roll; without them a script does, which sees no pillars.
+func rl_heuristic(seen: Array) -> Array:
+	var push = Vector2(
+		Input.get_action_strength("ui_right") - Input.get_action_strength("ui_left"),
+		Input.get_action_strength("ui_down") - Input.get_action_strength("ui_up"))
+	if push == Vector2():
+		push = 2.0 * HALF * Vector2(seen[4], seen[5]) - SPEED * Vector2(seen[2] - seen[6], seen[3] - seen[7])
+	return [clamp(push.x, -1.0, 1.0), clamp(push.y, -1.0, 1.0)]
+
+
 func _begin() -> void:
 	_actions = 0
 	_torque = Vector3()
