@@ -17,6 +17,8 @@ def main() -> Any:
             "The command line needs more than the library: pip install 'ue_rl[engine]' to check and serve engines, "
             "'ue_rl[train]' to train in them, 'ue_rl[engine,inference]' for a policy server"
         )
+    except KeyboardInterrupt:  # Ctrl-C while the command line is imported
+        sys.exit(130)
     return run()
 
 

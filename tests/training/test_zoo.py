@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from stable_baselines3.common.vec_env import VecEnvWrapper
 
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli import cli
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, UntrustedFile
 from ue_rl.inference import OnnxInference
+from ue_rl.security.trust import trusting
 from ue_rl.training import expressions, train
 from ue_rl.training.config import resolve
 from ue_rl.training.hyperparameters import tuned_for
@@ -59,14 +61,19 @@ Pendulum-v1:
 
 
 @pytest.fixture
-def ppo(tmp_path: Path) -> Path:
+def ppo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME", str(tmp_path / "config"))
     path = tmp_path / "ppo.yml"
     path.write_text(ZOO)
     return path
 
 
 def test_a_section_of_rl_zoo_is_a_run(ppo: Path) -> None:
-    options = resolve({"hyperparams": str(ppo), "timesteps": 999, "hyperparameters": {"n_steps": 64}}, None)
+    given = {"hyperparams": str(ppo), "timesteps": 999, "hyperparameters": {"n_steps": 64}}
+    with pytest.raises(UntrustedFile, match="TimeLimit"):  # it imports modules
+        resolve(given, None)
+    with trusting():
+        options = resolve(given, None)
     assert (options.algo, options.num_envs, options.timesteps, options.policy) == ("ppo", 4, 999, "MlpPolicy")
     assert options.normalize == {"norm_obs": True, "norm_reward": False}
     assert (options.frame_stack, options.hyperparams) == (2, None)

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import click
 
 from ue_rl.cli import completion
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, UntrustedFile
 from ue_rl.system.durations import FORM, duration_text, read_duration
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def command_line() -> Iterator[None]:
     """Around the reading of flags: a ConfigurationError becomes a WrongCommandLine."""
     try:
         yield
+    except UntrustedFile:
+        raise
     except ConfigurationError as error:
         facts = {name: getattr(error, name) for name in ("fault", "env_id", "field", "expected", "got", "cure")}
         raise WrongCommandLine(error.message, **facts) from error

@@ -159,17 +159,17 @@ def train(
             cure = "continue the run, or overwrite it"
             raise ConfigurationError("--resume and --force exclude each other", cure=cure)
         read_flags(given, url, port, settings)
-        options, run = resolve(given, config, resumed=resume), None
+        said = None if config is None else read_config(config)  # once: what is judged is what is done
+        options, run = resolve(given, said, resumed=resume), None
         named = {name for name, value in given.items() if value is not None}
-    if config is not None:
-        said = read_config(config)
+    if config is not None and said is not None:
         if not written_here:
             require_origin(config, said, options, named)
         named |= set(said)
     group = group_of(options) if resume else None
     if group is not None:
         before = read_config(group / SEEDS)
-        options = resolve(given, config, base=before)
+        options = resolve(given, said, base=before)
         options.log_dir, options.run_id = str(group.parent), group.name
         require_origin(group, before, options, named)
     use_json() if log_format == "json" else use_text()
@@ -179,7 +179,7 @@ def train(
     if resume:
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
         before = run.read_config()
-        options = resolve(given, config, base=before)
+        options = resolve(given, said, base=before)
         require_origin(run.path, before, options, named)
     outcome = run_training(options, resume=run, force=force, report=_report(ui))
     summary(outcome)

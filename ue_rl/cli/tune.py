@@ -85,11 +85,11 @@ def tune(
         read_flags(given, url, port, settings)
         if resume and config is not None:
             raise ConfigurationError("a search that goes on has its options already", field="config")
-        options = resolve(given, config)
+        said = None if config is None else read_config(config)
+        options = resolve(given, said)
         check(options, jobs or 1)
-    if config is not None:
-        named = {name for name, value in given.items() if value is not None}
-        require_origin(config, read_config(config), options, named)
+    if config is not None and said is not None:
+        require_origin(config, said, options, {name for name, value in given.items() if value is not None})
     with command_line():
         folder = existing(Path(options.log_dir), options.run_id) if resume else created(options, force)
         if resume:

@@ -58,13 +58,13 @@ def remember(said: bytes) -> None:
     signature = sign(said)
     if signature and not is_remembered(said):
         with suppress(OSError), _trusted().open("a", encoding="ascii") as file:
-            file.write(f"{signature}\n")
+            file.write(f"\n{signature}\n")  # a line of its own, whatever the one before was cut to
 
 
 def is_remembered(said: bytes) -> bool:
     """Were these bytes given to `remember`?"""
-    with suppress(OSError, RuntimeError, UnicodeDecodeError):
-        return any(is_signed(said, line) for line in _trusted().read_text("ascii").split())
+    with suppress(OSError, RuntimeError):
+        return any(is_signed(said, line) for line in _trusted().read_text("ascii", errors="replace").split())
     return False
 
 

@@ -6,7 +6,7 @@ trainer (`model:`, `total_timesteps:`, `common_parameters:`, `on_policy:` ..). U
 
 from __future__ import annotations
 
-import json
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -19,42 +19,54 @@ from ue_rl.errors import ConfigurationError, UntrustedFile, nearest
 from ue_rl.security.origin import is_remembered, is_signed, remember, sign
 from ue_rl.security.trust import require_trust, trusts_all
 from ue_rl.training.checks import check_options
-from ue_rl.training.options import ALGORITHMS, OFF_POLICY, REPLACED, ROWS, TrainOptions
+from ue_rl.training.options import ALGORITHMS, OFF_POLICY, REPLACED, ROWS, TrainOptions, plain
 from ue_rl.training.yaml_files import in_one_line, read_mapping
 from ue_rl.training.zoo import read_zoo
 
 FORMAT = 1  # of config.yaml
 ORIGIN = "origin"  # its key for the signature of what a run starts
-# A program, modules that are imported, and a file anywhere that is written.
-_STARTS = ("engine", "env", "env_kwargs", "env_wrapper", "callback", "trace")
+# A program, modules that are imported, a file anywhere that is written, and a cluster whose pickles are read.
+_STARTS = ("engine", "env", "env_kwargs", "env_wrapper", "callback", "trace", "ray_address")
+_BUFFER = "replay_buffer_config"  # a hyperparameter: RLlib imports the "type" that stands in it
 
 
 def resolve(
-    flags: Mapping[str, Any], config: Path | None, base: Mapping[str, Any] | None = None, *, resumed: bool = False
+    flags: Mapping[str, Any],
+    config: Path | Mapping[str, Any] | None,
+    base: Mapping[str, Any] | None = None,
+    *,
+    resumed: bool = False,
 ) -> TrainOptions:
     """Puts `flags` (None: not given) over the YAML file over `base` over the defaults.
 
     What a file of RL Zoo's (`hyperparams`) says stands under the YAML file, in its place: it is read here and now.
+    `base` is a run's config, where that has been done.
 
     Args:
+        config: the YAML file, or what `read_config` gave of it.
         resumed: True only to find the run that is resumed: its config, which is the `base` then, is not known yet, so
             what depends on the backend is not checked.
 
     Raises:
         ConfigurationError: an unknown key, a value of the wrong type, an algorithm that does not exist, an option of
-            the other backend.
+            the other backend. UntrustedFile: the file of RL Zoo's imports a module, and is not trusted.
     """
-    layers = [dict(base or {}), read_config(config) if config is not None else {}]
+    layers = [dict(base or {}), read_config(config) if isinstance(config, Path) else dict(config or {})]
+    layers[0].pop("hyperparams", None)
     layers.append({key: value for key, value in flags.items() if value is not None})
     _one_kind_of_engine(layers)
     file = next((layer.pop("hyperparams") for layer in reversed(layers) if layer.get("hyperparams")), None)
+    zoo: dict[str, Any] = {}
     if file is not None:
-        layers.insert(1, read_zoo(file, {key: value for layer in layers for key, value in layer.items()}))
+        zoo = read_zoo(file, {key: value for layer in layers for key, value in layer.items()})
+        layers.insert(1, dict(zoo))
     merged = {name: _merged(layers, name) for name in ("hyperparameters", "params", "others")}
     values = {key: value for layer in layers for key, value in layer.items()}
     options = TrainOptions(**{**values, **merged})
     options.algo = str(options.algo).lower()
     check_options(options, resumed=resumed)
+    if file is not None:
+        require_origin(Path(file), zoo, options)
     return options
 
 
@@ -116,10 +128,11 @@ def require_origin(path: Path, config: Mapping[str, Any], options: TrainOptions,
     Raises:
         UntrustedFile: it would, and nobody said that it is trusted.
     """
-    theirs = {name: config.get(name) for name in _STARTS if name not in named and name != "env_kwargs"}
+    theirs = {name: given for name, given in _starts(config).items() if name not in named and name != "env_kwargs"}
     if ":" not in str(theirs.get("env") or ""):  # MODULE:ID imports MODULE
         theirs.pop("env", None)
-    started = [given for name, given in theirs.items() if given is not None and given == getattr(options, name)]
+    done = _starts(vars(options))
+    started = [given for name, given in theirs.items() if given is not None and given == done[name]]
     if not started:
         return
     said, is_file = _said(config), path.is_file()
@@ -150,8 +163,20 @@ def _configs(folder: Path) -> Iterator[Path]:
     yield from folder.glob("checkpoints/*_steps/config.yaml")
 
 
+def _starts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config starts, by name; None: nothing."""
+    buffer = dict(config.get("hyperparameters") or {}).get(_BUFFER)
+    if isinstance(buffer, Mapping) and "type" not in str(buffer):
+        buffer = None
+    return {**{name: config.get(name) or None for name in _STARTS}, _BUFFER: buffer}
+
+
 def _said(config: Mapping[str, Any]) -> bytes:
-    return json.dumps([config.get(name) or None for name in _STARTS], sort_keys=True, default=str).encode()
+    """What is signed of a config: what it starts, and the folder where it does so, if that is another one elsewhere."""
+    text = yaml.safe_dump(plain(_starts(config)))
+    words = {word.strip("./\\") for word in re.split(r"[\s'\":,{}\[\]]+", text) if not os.path.isabs(word)}
+    files = {name for word in words - {""} for name in (word, f"{word.partition('.')[0]}.py", word.partition(".")[0])}
+    return f"{text}{os.getcwd() if any(map(os.path.exists, files)) else ''}".encode()
 
 
 def read_whole_config(path: Path) -> dict[str, Any]:

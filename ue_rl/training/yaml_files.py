@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import yaml
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.system.files import require_file
+
+_MOST_BYTES, _MOST_VALUES = 1 << 20, 1_000_000  # of a file; with aliases a short one can say more than memory holds
 
 
 def read_mapping(path: Path, field: str) -> dict[Any, Any]:
@@ -19,18 +22,28 @@ def read_mapping(path: Path, field: str) -> dict[Any, Any]:
     """
     try:
         require_file(path)
+        if path.stat().st_size > _MOST_BYTES:
+            raise OSError(errno.EFBIG, "longer than 1 MiB", str(path))
         content = yaml.safe_load(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read", field=field, got=str(error)) from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not text in UTF-8", field=field, got=str(error)) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of month 13, a number of 5000 digits
         raise ConfigurationError(f"{path} is not YAML", field=field, got=in_one_line(error)) from error
+    waiting, values = [content], 0
+    while waiting and values < _MOST_VALUES:
+        each = waiting.pop()
+        parts = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        values += len(parts)
+        waiting += parts
+    if waiting:
+        raise ConfigurationError(f"{path} has an alias within itself, or too many", field=field, cure="write it out")
     if not isinstance(content, dict):
         raise ConfigurationError(f"{path} is not a YAML mapping", field=field, got=type(content).__name__)
     return content
 
 
-def in_one_line(error: yaml.YAMLError) -> str:
+def in_one_line(error: Exception) -> str:
     """What YAML says is wrong."""
     return " ".join(str(error).split())
