@@ -26,6 +26,7 @@ from stable_baselines3 import PPO
 from tests.cli.conftest import rest_of
 from ue_rl import errors
 from ue_rl.cli import cli
+from ue_rl.cli.common import WrongCommandLine
 from ue_rl.cli.policy_server import figures, live, table
 from ue_rl.inference import ReloadingInference, export_onnx
 from ue_rl.inference.server.server import PolicyServer
@@ -234,3 +235,15 @@ def test_a_model_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["policy-server", str(tmp_path / "none.onnx")])
     assert isinstance(result.exception, errors.ModelLoadError)
     assert "none.onnx" in str(result.exception)
+
+
+def test_a_run_or_a_zip_is_answered_with_the_file_to_name(tmp_path: Path) -> None:
+    def cure(model: Path) -> str | None:
+        done = CliRunner().invoke(cli, ["policy-server", str(model)])
+        assert isinstance(done.exception, WrongCommandLine)
+        return done.exception.cure
+
+    assert cure(tmp_path) == f"write one: ue-rl export {tmp_path}"
+    assert cure(tmp_path / "model.zip") == f"write one: ue-rl export {tmp_path / 'model.zip'}"
+    (tmp_path / "model.onnx").touch()
+    assert cure(tmp_path) == f"name the file in it: {tmp_path / 'model.onnx'}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -209,3 +210,46 @@ def test_a_folder_of_runs_is_told_from_a_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"is a folder of 2 runs.*seed-0.*--log-dir"):
         run_named("s", tmp_path)
     assert run_named("s/seed-1", tmp_path).path == tmp_path / "s" / "seed-1"
+
+
+def test_a_damaged_or_hostile_run_is_listed_shown_compared_and_watched(tmp_path: Path) -> None:
+    """Numbers that are none, deep JSON, pipes in place of files, and names that would steer the terminal."""
+    red = "\x1b[31mred"
+    made(tmp_path, "whole", ended="done")
+    for number, outcome in enumerate(
+        (
+            {"state": red, "env_steps": 5, "evaluation": None},
+            {"state": ["x"], "env_steps": "many", "evaluation": ["a"]},
+            {"state": "done", "env_steps": None, "evaluation": {"a": 1}},
+        )
+    ):
+        made(tmp_path, f"outcome-{number}").outcome.write_text(json.dumps(outcome))
+    made(tmp_path, "deep").outcome.write_text("[" * 100_000)
+    infinite = made(tmp_path, "infinite")
+    infinite.episodes.write_text(f"{HEADER}inf,1,1,1\n1e999,2,2,2\n30,7,1,1\n")
+    (infinite.path / "progress.csv").write_text("time/total_timesteps\ninf\n")
+    names = made(tmp_path, "names")
+    (names.checkpoints / f"0001_9{red}_steps").mkdir()
+    names.path.rename(tmp_path / red)
+    if hasattr(os, "mkfifo"):
+        for name in ("episodes", "log", "outcome"):
+            pipe: Path = getattr(made(tmp_path, f"pipe-{name}"), name)
+            pipe.unlink(missing_ok=True)
+            os.mkfifo(pipe)
+    runs = [path.name for path in tmp_path.iterdir()]
+    asked = [["runs"], ["runs", "compare", *runs, "--chart", str(tmp_path / "curves.png")]]
+    asked += [[*command, run] for run in runs for command in (["runs", "show"], ["top", "--once"])]
+    for words in asked:
+        done = said(*words, "--log-dir", str(tmp_path))
+        assert (done.exit_code, done.exception) == (0, None), words
+        assert "\x1b" not in done.output, words
+    assert next(each for each in listed(tmp_path) if each.path.name == "infinite").mean_return == 7
+
+
+def test_a_report_of_names_that_are_no_text(tmp_path: Path) -> None:
+    run = made(tmp_path, "run")
+    (run.path / "red\x1b[31m.txt").write_text("x")
+    with suppress(OSError):  # a file system that takes text alone
+        Path(f"{run.path}/\udcff.txt").write_text("x")
+    done = said("report", str(run.path), "-o", str(tmp_path / "report.zip"))
+    assert (done.exit_code, "\x1b" in done.output) == (0, False)

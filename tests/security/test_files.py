@@ -377,6 +377,8 @@ def test_the_search_of_a_stranger_starts_nothing(tmp_path: Path) -> None:
     with pytest.raises(UntrustedFile, match="thiefs"):
         resumed({}, tmp_path)
     assert resumed({"engine": "./mine {port}"}, tmp_path).engine == "./mine {port}"
+    (tmp_path / "run.yaml").write_text(signed_yaml(TrainOptions(engine="./mine {port}")))  # as one's own search does
+    assert resumed({}, tmp_path).engine == "./mine {port}"
 
 
 @pytest.mark.parametrize("name", ["run.log", "engines/engine-0.log", "checkpoints"])

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from ue_rl.cli.common import WrongCommandLine
 from ue_rl.cli.train import train
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.config import parse_setting, read_config, resolve
@@ -171,3 +173,11 @@ def test_new_options_are_read_back(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_the_known_good_batch_size_fits_the_number_of_envs(given: dict[str, Any], expected: int) -> None:
     assert tuned_for(TrainOptions(**given))["batch_size"] == expected
+
+
+@pytest.mark.parametrize("words", ["--algo dqn --rnd 0.1", "--algo sac --gail x", "--prefill x", "--rnd 1 --overlap"])
+def test_teaching_that_does_not_fit_is_refused_before_a_folder_is_made(words: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(train, [*words.split(), "--log-dir", str(tmp_path / "runs")])
+    assert isinstance(done.exception, WrongCommandLine)  # exit code 2
+    assert "does not go with this run" in str(done.exception)
+    assert not (tmp_path / "runs").exists()

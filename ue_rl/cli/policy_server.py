@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ue_rl.cli.common import (
+    WrongCommandLine,
     cannot_listen,
     doorway_of,
     doorway_options,
@@ -74,6 +75,10 @@ def policy_server(model: Path, host: str, port: int, every: float, metrics: str 
     from ue_rl.inference.runtime.reload import ReloadingInference
     from ue_rl.inference.server.server import PolicyServer
 
+    if model.is_dir() or model.suffix == ".zip":
+        what, inside = "a run" if model.is_dir() else "a model of Stable-Baselines3's", model / "model.onnx"
+        cure = f"name the file in it: {inside}" if inside.is_file() else f"write one: ue-rl export {model}"
+        raise WrongCommandLine(f"{what} is not served", field="model", expected="MODEL.onnx", got=str(model), cure=cure)
     limits["doorway"] = doorway_of(limits)
     console = Console()
     terminal = sys.stdout.isatty() and console.is_terminal and not console.is_dumb_terminal

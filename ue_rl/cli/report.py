@@ -11,6 +11,7 @@ import click
 
 from ue_rl.cli import completion
 from ue_rl.cli.common import WrongCommandLine
+from ue_rl.errors import printable
 from ue_rl.system.durable import amount, write_whole
 
 _MODELS = (".zip", ".pkl", ".onnx", ".pt", ".safetensors", ".data")
@@ -49,7 +50,7 @@ def report(run: Path, output: Path, trace: Path | None, trace_size: int, models:
 
             put("doctor.json", json.dumps([row.as_dict() for row in diagnose(None, run.parent)], indent=2).encode())
             for each in sorted(run.rglob("*")):
-                name = each.relative_to(run).as_posix()
+                name = printable(each.relative_to(run).as_posix())
                 if each.is_symlink() or not each.is_file() or each.resolve() == output.resolve():
                     continue
                 if each.suffix in _MODELS and not models:
@@ -63,7 +64,7 @@ def report(run: Path, output: Path, trace: Path | None, trace_size: int, models:
             if trace is not None:
                 from ue_rl.recording import Trace
 
-                put("trace", Trace(trace).tail(trace_size * 1_000_000), f", the end of {trace}")
+                put("trace", Trace(trace).tail(trace_size * 1_000_000), printable(f", the end of {trace}"))
             archive.writestr("contents.txt", "\n".join([*contents, ""]))
 
     write_whole(output, pack)

@@ -80,16 +80,17 @@ def show(run: str, log_dir: Path) -> None:
 
     found = run_named(run, log_dir)
     row, o, outcome = listed_run(found), options_of(found), outcome_of(found)
-    table = two_columns(str(found.path))
+    table = two_columns(printable(str(found.path)))
     table.add_row("state", f"{row.state}, {_when(row.at)}")
-    table.add_row("task", f"{o.task}, {o.algo}, {o.backend}")
+    table.add_row("task", printable(f"{o.task}, {o.algo}, {o.backend}"))
     table.add_row("env-steps", f"{row.env_steps:,} of {o.timesteps:,}")
     table.add_row("last 100 episodes", f"mean return {_number(row.mean_return)}")
     if outcome.get("evaluation"):
         table.add_row("evaluation", "mean return {:.1f} +/- {:.1f}".format(*outcome["evaluation"]))
     for name, value in changed(o):
-        table.add_row(name, printable(value))
-    table.add_row("checkpoints", ", ".join(sorted(path.name for path in found.checkpoints.glob("[0-9]*"))) or "none")
+        table.add_row(printable(name), printable(value))
+    names = ", ".join(sorted(path.name for path in found.checkpoints.glob("[0-9]*")))
+    table.add_row("checkpoints", printable(names) or "none")
     files = (found.model, found.onnx, found.curves, found.log)
     table.add_row("files", ", ".join(path.name for path in files if path.exists()))
     console().print(table)
@@ -117,11 +118,11 @@ def compare(run: tuple[str, ...], log_dir: Path, chart: Path | None) -> None:
     table.add_row("env-steps", *(f"{row.env_steps:,}" for row in rows))
     table.add_row("return", *(_number(row.mean_return) for row in rows), end_section=True)
     for name, values in differences(found):
-        table.add_row(name, *map(printable, values))
+        table.add_row(*map(printable, (name, *values)))
     console().print(table)
     target = chart or log_dir / "compare.png"
     draw(found, target)
-    console().print(f"curves: {target}", soft_wrap=True)
+    console().print(printable(f"curves: {target}"), soft_wrap=True)
 
 
 @runs.command(short_help="Delete runs.")
@@ -136,7 +137,8 @@ def rm(run: tuple[str, ...], log_dir: Path, yes: bool) -> None:
         found = run_named(name, log_dir)
         with found.lock:  # refused while a process has it, before anybody is asked
             row = listed_run(found)
-            said = f"delete {found.path}: {row.env_steps:,} env-steps, return {_number(row.mean_return)}?"
+            name = printable(str(found.path))
+            said = f"delete {name}: {row.env_steps:,} env-steps, return {_number(row.mean_return)}?"
             if not yes and not click.confirm(said):
                 continue
             found.discard()

@@ -9,6 +9,7 @@ import click
 
 from ue_rl.cli.common import lasting_console
 from ue_rl.cli.runs import log_dir_option, run_argument
+from ue_rl.errors import printable
 
 _EVERY = 0.5  # seconds between two looks at the files
 
@@ -44,7 +45,7 @@ def top(run: str, log_dir: Path, once: bool) -> None:
     look()
     screen = lasting_console()
     if once or not screen.is_terminal:
-        screen.print(f"{found.path}: {state_of(found)}", soft_wrap=True)
+        screen.print(printable(f"{found.path}: {state_of(found)}"), soft_wrap=True)
         screen.print(view.draw())
         return
     view.started(found)

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, printable
 from ue_rl.runs.listing import options_of
 from ue_rl.system.durable import write_whole
 from ue_rl.training.directory import RunDirectory
@@ -63,7 +63,7 @@ def draw(runs: Sequence[RunDirectory], target: Path) -> None:
     Raises:
         ConfigurationError: no run has an episode, or `target` cannot be written.
     """
-    curves = [(run.path.name, EpisodeTable(run.episodes).follow().curve()) for run in runs]
+    curves = [(printable(run.path.name), EpisodeTable(run.episodes).follow().curve()) for run in runs]
     if not any(len(steps) for _, (steps, _) in curves):
         raise ConfigurationError("none of these runs has finished an episode", field="run")
     figure = Figure(figsize=(8, 5))

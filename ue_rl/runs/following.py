@@ -78,7 +78,7 @@ class Following:
     def _logged_steps(self) -> int:
         """As progress.csv has them: ahead of the episodes, where these are long."""
         _, lines = self._progress.read()
-        with suppress(OSError, ValueError, IndexError):
+        with suppress(OSError, ValueError, IndexError, OverflowError):
             if lines:
                 with (self._run.path / "progress.csv").open(encoding="utf-8") as file:
                     at = file.readline().rstrip().split(",").index(PROGRESS_STEPS)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ue_rl.errors import ConfigurationError, UeRlError, nearest
+from ue_rl.errors import ConfigurationError, UeRlError, nearest, printable
 from ue_rl.saving.lock import RunLock
+from ue_rl.system.files import require_file
 from ue_rl.training.config import resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
@@ -76,17 +77,22 @@ def state_of(run: RunDirectory) -> str:
     writer = RunLock(run.path).writer()
     if writer is not None:
         host = writer.get("host")
-        return "running" if host == socket.gethostname() else f"running on {host}"
-    return str(outcome_of(run).get("state") or ("killed" if run.saved_anything else "new"))
+        return "running" if host == socket.gethostname() else printable(f"running on {host}")
+    return printable(str(outcome_of(run).get("state") or ("killed" if run.saved_anything else "new")))
 
 
 def outcome_of(run: RunDirectory) -> dict[str, Any]:
-    """Its outcome.json; {} where it has not ended by itself."""
+    """Its outcome.json; {} where it has not ended by itself, or where that is damaged."""
     try:
+        require_file(run.outcome)
         found = json.loads(run.outcome.read_text("utf-8"))
-    except (OSError, ValueError):
+        evaluation = found.get("evaluation")
+        whole = isinstance(found.get("env_steps", 0), int) and (
+            evaluation is None or len([*map(float, evaluation)]) > 1
+        )
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return found if whole else {}
 
 
 def options_of(run: RunDirectory) -> TrainOptions:

@@ -17,6 +17,7 @@ _NORMALIZE = (
     "training", "norm_obs", "norm_reward", "clip_obs", "clip_reward", "gamma", "epsilon", "norm_obs_keys",
 )  # fmt: skip
 _STRATEGIES = ("future", "final", "episode")
+_ON_POLICY = "ppo, a2c, trpo, maskable_ppo or recurrentppo"
 
 
 def check_options(options: TrainOptions, *, resumed: bool = False) -> None:
@@ -38,6 +39,7 @@ def check_options(options: TrainOptions, *, resumed: bool = False) -> None:
     tuned_for(options)  # its schedules can be read
     _check_sections(options)
     _check_evaluation(options)
+    check_teaching(options)
 
 
 def _check_backend(o: TrainOptions) -> None:
@@ -118,6 +120,22 @@ def _check_evaluation(o: TrainOptions) -> None:
         raise ConfigurationError("how many of --seeds run side by side", field="jobs", got=o.jobs, cure="add --seeds")
     if o.seeds is not None:
         _check_several(o)
+
+
+def check_teaching(o: TrainOptions) -> None:
+    """Raises ConfigurationError for what --bc and its kind cannot go with."""
+    off_policy = o.algo in OFF_POLICY
+    wrong = (
+        ("bc", o.algo == "recurrentppo", o.algo, "an algorithm without a recurrent policy"),
+        ("prefill", not off_policy, o.algo, "an algorithm with a replay buffer: sac, td3, ddpg, tqc, dqn or qrdqn"),
+        ("prefill", o.her is not None, "her", "a run without hindsight"),
+        *((name, off_policy, o.algo, _ON_POLICY) for name in ("gail", "rnd")),
+        *((name, o.overlap, "overlap", "a run without --overlap") for name in ("gail", "rnd")),
+    )
+    for name, is_wrong, got, expected in wrong:
+        if getattr(o, name) and is_wrong:
+            what, cure = f"--{name} does not go with this run", "leave it out, or train as is expected"
+            raise ConfigurationError(what, field=name, expected=expected, got=got, cure=cure)
 
 
 def _check_several(o: TrainOptions) -> None:

@@ -158,7 +158,7 @@ def require_origin(path: Path, config: Mapping[str, Any], options: TrainOptions,
 def _configs(folder: Path) -> Iterator[Path]:
     """Those that may have the signature of what a run in it starts."""
     for at in (folder, *folder.absolute().parents[:2]):
-        for name in ("config.yaml", "seeds.yaml"):
+        for name in ("config.yaml", "seeds.yaml", "run.yaml"):
             yield at / name
     yield from folder.glob("checkpoints/*_steps/config.yaml")
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ue_rl.system.files import require_file
+
 PROGRESS_STEPS = "time/total_timesteps"  # the column of progress.csv that says where a row stands
 WINDOW = 100  # episodes of a running return
 
@@ -25,6 +27,7 @@ class Tail:
     def read(self) -> tuple[bool, list[str]]:
         """(Is it another file than before, or a shorter one? The whole lines since the last call, or since that.)"""
         try:
+            require_file(self._path)
             with self._path.open("rb") as file:
                 status = self._path.stat()
                 anew = status.st_ino != self._file or status.st_size < self._at
@@ -57,7 +60,7 @@ class EpisodeTable:
         if anew:
             self.steps, self.returns, self.lengths = [], [], []
         for line in lines:
-            with suppress(ValueError):  # the header, and what was cut
+            with suppress(ValueError, OverflowError):  # the header, and what was cut or is no number
                 steps, value, length, _ = map(float, line.split(","))
                 self.steps.append(int(steps))
                 self.returns.append(value)

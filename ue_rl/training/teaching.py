@@ -14,9 +14,8 @@ from ue_rl.demonstrations.dataset import Demonstrations, read
 from ue_rl.demonstrations.prefill import prefill
 from ue_rl.demonstrations.rewards import Gail, LearntRewards, Rnd
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.options import OFF_POLICY, TrainOptions
-
-_ON_POLICY = "ppo, a2c, trpo, maskable_ppo or recurrentppo"
+from ue_rl.training.checks import check_teaching
+from ue_rl.training.options import TrainOptions
 
 
 class Teaching:
@@ -34,25 +33,10 @@ class Teaching:
 
     def __init__(self, options: TrainOptions, resumed: bool) -> None:
         self._options = o = options
-        self._check()
+        check_teaching(o)
         names = [name for name in ("bc", "prefill", "gail") if getattr(o, name) and (name == "gail" or not resumed)]
         read_once = {path: read(path, name) for name in names for path in [getattr(o, name)]}
         self.files: dict[str, Demonstrations] = {name: read_once[getattr(o, name)] for name in names}
-
-    def _check(self) -> None:
-        o = self._options
-        off_policy = o.algo in OFF_POLICY
-        wrong = (
-            ("bc", o.algo == "recurrentppo", o.algo, "an algorithm without a recurrent policy"),
-            ("prefill", not off_policy, o.algo, "an algorithm with a replay buffer: sac, td3, ddpg, tqc, dqn or qrdqn"),
-            ("prefill", o.her is not None, "her", "a run without hindsight"),
-            *((name, off_policy, o.algo, _ON_POLICY) for name in ("gail", "rnd")),
-            *((name, o.overlap, "overlap", "a run without --overlap") for name in ("gail", "rnd")),
-        )
-        for name, is_wrong, got, expected in wrong:
-            if getattr(o, name) and is_wrong:
-                what, cure = f"--{name} does not go with this run", "leave it out, or train as is expected"
-                raise ConfigurationError(what, field=name, expected=expected, got=got, cure=cure)
 
     def fit(self, env: VecEnv) -> dict[str, LearntRewards]:
         """Makes the demonstrations those of `env`; what learns rewards, by name.
