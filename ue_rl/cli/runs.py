@@ -137,8 +137,8 @@ def rm(run: tuple[str, ...], log_dir: Path, yes: bool) -> None:
         found = run_named(name, log_dir)
         with found.lock:  # refused while a process has it, before anybody is asked
             row = listed_run(found)
-            name = printable(str(found.path))
-            said = f"delete {name}: {row.env_steps:,} env-steps, return {_number(row.mean_return)}?"
+            shown = printable(str(found.path))
+            said = f"delete {shown}: {row.env_steps:,} env-steps, return {_number(row.mean_return)}?"
             if not yes and not click.confirm(said):
                 continue
             found.discard()
