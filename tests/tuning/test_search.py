@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import optuna
 import pytest
 from optuna.trial import TrialState
 
@@ -114,8 +115,11 @@ def test_a_search_that_is_killed_loses_no_trial(tmp_path: Path) -> None:
 
 def test_a_search_that_goes_on_draws_other_trials(tmp_path: Path) -> None:
     options, folder = made(tmp_path, seed=5)
-    Search(options, folder, sampler="random", pruner="none").run(2)
-    search = Search(resumed({}, folder), folder, sampler="random", pruner="none")
+    Search(options, folder, jobs=2, sampler="random", pruner="none").run(2)
+    search = Search(resumed({}, folder), folder)  # as it was begun
+    assert isinstance(search.study.sampler, optuna.samplers.RandomSampler)
+    assert isinstance(search.study.pruner, optuna.pruners.NopPruner)
+    assert search.study.user_attrs["jobs"] == 2
     search.run(4)
     rates = [trial.params["learning_rate"] for trial in search.study.trials[1:]]
     assert len(set(rates)) == 3

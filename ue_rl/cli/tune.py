@@ -41,16 +41,12 @@ def _option(*names: str, **more: Any) -> Callable[[Any], Any]:
 @_option(
     "--sampler",
     type=click.Choice(["tpe", "random"]),
-    default="tpe",
-    show_default=True,
-    help="How hyperparameters are drawn.",
+    help="How hyperparameters are drawn.  [default: tpe]",
 )
 @_option(
     "--pruner",
     type=click.Choice(["median", "halving", "none"]),
-    default="median",
-    show_default=True,
-    help="How a trial is ended whose running return falls behind.",
+    help="How a trial is ended whose running return falls behind.  [default: median]",
 )
 @_option("--run-id", metavar="NAME", help="The name of its folder.  [default: such as tune-ppo-CartPole-v1-1]")
 @_option("--resume", is_flag=True, help="Go on with the search --run-id, or with the newest one.")
@@ -60,8 +56,8 @@ def _option(*names: str, **more: Any) -> Callable[[Any], Any]:
 def tune(
     n_trials: int | None,
     jobs: int | None,
-    sampler: str,
-    pruner: str,
+    sampler: str | None,
+    pruner: str | None,
     resume: bool,
     force: bool,
     config: Path | None,
@@ -101,7 +97,7 @@ def tune(
     def tell(text: str) -> None:
         screen.print(text, soft_wrap=True)
 
-    search = Search(options, folder, jobs=jobs or 1, sampler=sampler, pruner=pruner, tell=tell)
+    search = Search(options, folder, jobs=jobs, sampler=sampler, pruner=pruner, tell=tell)
     if resume and n_trials is None:
         n_trials = search.study.user_attrs.get("n_trials")
     n_trials = n_trials or _TRIALS

@@ -45,6 +45,7 @@ _STOPPED = (129, 130, 143)  # exit codes of a trial that got a signal
 _NOT_SEARCHED = ("seeds", "init_from", "trace", "metrics")  # also where a YAML file has them
 _PLACES = ("engine", "url", "run_id", "log_dir", "threads", "device")  # may change when a search goes on
 _SAVING = 30.0  # seconds that trials have to end when the search is stopped
+_BEGUN: dict[str, Any] = {"jobs": 1, "sampler": "tpe", "pruner": "median"}
 SAMPLERS = ("tpe", "random")
 PRUNERS = ("median", "halving", "none")
 
@@ -56,7 +57,7 @@ class Search:
         options: of the runs; hyperparameters that they have are not searched.
         folder: its folder, which exists; `created` and `existing` give one.
         jobs: trials side by side, each with engines of its own.
-        sampler: one of SAMPLERS. pruner: one of PRUNERS.
+        sampler: one of SAMPLERS. pruner: one of PRUNERS. None, of these three: as it was begun, or 1, tpe, median.
         tell: shows a sentence.
 
     Attributes:
@@ -71,23 +72,29 @@ class Search:
         options: TrainOptions,
         folder: Path,
         *,
-        jobs: int = 1,
-        sampler: str = "tpe",
-        pruner: str = "median",
+        jobs: int | None = None,
+        sampler: str | None = None,
+        pruner: str | None = None,
         tell: Callable[[str], object] = print,
     ) -> None:
-        check(options, jobs)
-        self.options, self.folder, self._jobs, self._tell = options, folder, jobs, tell
+        check(options, jobs or 1)
+        self.options, self.folder, self._tell = options, folder, tell
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.study = optuna.create_study(
             storage=f"sqlite:///{(folder / STUDY).absolute()}",
             study_name=folder.name,
             direction="maximize",
             load_if_exists=True,
-            pruner=_pruner(pruner, options.timesteps),
         )
+        given = {"jobs": jobs, "sampler": sampler, "pruner": pruner}
+        how = _BEGUN | self.study.user_attrs | {name: value for name, value in given.items() if value is not None}
+        self._jobs = int(how["jobs"])
+        check(options, self._jobs)
+        for name in _BEGUN:
+            self.study.set_user_attr(name, how[name])
+        self.study.pruner = _pruner(how["pruner"], options.timesteps)
         # Another seed each time that it goes on: the same one would draw again what was drawn before.
-        self.study.sampler = _sampler(sampler, (options.seed or 0) + len(self.study.trials))
+        self.study.sampler = _sampler(how["sampler"], (options.seed or 0) + len(self.study.trials))
         self._running: dict[int, _Running] = {}
         self.stopped: KeyboardInterrupt | None = None
 
