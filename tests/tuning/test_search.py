@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import optuna
+import psutil
 import pytest
 from optuna.trial import TrialState
 
