@@ -244,6 +244,7 @@ def test_a_run_or_a_zip_is_answered_with_the_file_to_name(tmp_path: Path) -> Non
         return done.exception.cure
 
     assert cure(tmp_path) == f"write one: ue-rl export {tmp_path}"
+    (tmp_path / "model.zip").touch()
     assert cure(tmp_path / "model.zip") == f"write one: ue-rl export {tmp_path / 'model.zip'}"
     (tmp_path / "model.onnx").touch()
     assert cure(tmp_path) == f"name the file in it: {tmp_path / 'model.onnx'}"

@@ -178,6 +178,21 @@ def test_a_hostile_file_of_numbers_is_refused_before_it_is_read(kind: str, tmp_p
         read(folder)
 
 
+def test_demonstrations_that_would_be_read_for_ever_are_refused(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py", reason="h5py, which minari needs, is not installed")
+    folder = written(tmp_path / "circle", episode(3))
+    with h5py.File(folder / "data" / "main_data.hdf5", "a") as file:
+        file["episode_0/again"] = file["episode_0"]
+    with pytest.raises(UntrustedFile, match="in it twice"):
+        read(folder)
+    if hasattr(os, "mkfifo"):
+        folder = written(tmp_path / "pipe", episode(3))
+        (folder / "data" / "metadata.json").unlink()
+        os.mkfifo(folder / "data" / "metadata.json")
+        with pytest.raises(ConfigurationError, match="not an ordinary file"):
+            read(folder)
+
+
 def test_demonstrations_of_another_game_are_refused(cart_pole: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="another game") as error:
         train(TrainOptions(env="Pendulum-v1", bc=str(cart_pole), timesteps=64, log_dir=str(tmp_path)))

@@ -24,7 +24,7 @@ from tests.harness.warm_cli import WarmCli
 from ue_rl.bridges import run_in_process
 from ue_rl.cli import cli
 from ue_rl.launching.template import Template
-from ue_rl.training.config import resolve
+from ue_rl.training.config import read_config, resolve
 
 THEIRS = {"engine.py", "./carts", "./engine", "./onnx_demo", "./client_demo", "./Game.sh", "samples/cpp/build/reach"}
 OURS = re.compile(r"(samples|tests|benchmarks|ue_rl|docs)/[\w./*-]+|constraints\.txt")
@@ -55,10 +55,14 @@ class Parsed(Exception):
 
 @pytest.fixture(autouse=True)
 def only_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(given: Any, config: Path | None, **more: Any) -> None:
-        resolve(given, config if config and config.parts[0] == "samples" else None, **more)
+    def stop(given: Any, config: Any, **more: Any) -> None:
+        resolve(given, config, **more)
         raise Parsed
 
+    def read(path: Path) -> dict[str, Any]:
+        return read_config(path) if path.parts[0] == "samples" else {}
+
+    monkeypatch.setattr("ue_rl.cli.train.read_config", read)
     monkeypatch.setattr("ue_rl.cli.train.resolve", stop)
     monkeypatch.chdir(ROOT)
 

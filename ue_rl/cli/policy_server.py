@@ -75,7 +75,7 @@ def policy_server(model: Path, host: str, port: int, every: float, metrics: str 
     from ue_rl.inference.runtime.reload import ReloadingInference
     from ue_rl.inference.server.server import PolicyServer
 
-    if model.is_dir() or model.suffix == ".zip":
+    if model.is_dir() or (model.suffix == ".zip" and model.is_file()):
         what, inside = "a run" if model.is_dir() else "a model of Stable-Baselines3's", model / "model.onnx"
         cure = f"name the file in it: {inside}" if inside.is_file() else f"write one: ue-rl export {model}"
         raise WrongCommandLine(f"{what} is not served", field="model", expected="MODEL.onnx", got=str(model), cure=cure)

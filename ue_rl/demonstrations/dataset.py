@@ -31,6 +31,7 @@ from ue_rl.errors import ConfigurationError, UeRlError, UntrustedFile
 from ue_rl.saving.lock import LOCK, RunLock
 from ue_rl.security.archives import MOST_TIMES, SMALL, check_zip
 from ue_rl.system.durable import HALF, amount, sync_folder, write_whole
+from ue_rl.system.files import require_file
 from ue_rl.system.lazy import named_if_missing
 
 DATA, EPISODES, ABOUT = "data", "episodes", "recording.json"
@@ -229,6 +230,9 @@ def read(folder: Path | str, field: str = "demos") -> Demonstrations:
                     raise _unreadable(path, field, f"{type(error).__name__}: {error}") from error
     data = path / DATA if (path / DATA).is_dir() else path
     try:
+        for part in data.rglob("*"):
+            if not part.is_dir():
+                require_file(part)
         about = json.loads((data / "metadata.json").read_text("utf-8"))
         if not isinstance(about, dict):
             raise TypeError("metadata.json holds no object")
@@ -262,7 +266,7 @@ def _check_hdf5(path: Path) -> None:
         UntrustedFile: it would read another file, or would unpack into far more than it is.
     """
     h5py = import_module("h5py")
-    unpacked, waiting = 0, []
+    unpacked, waiting, seen = 0, [], set()
 
     def refuse(what: str, name: str) -> UntrustedFile:
         return UntrustedFile(
@@ -273,6 +277,10 @@ def _check_hdf5(path: Path) -> None:
         waiting.append(file)
         while waiting:
             group = waiting.pop()
+            address = h5py.h5o.get_info(group.id).addr
+            if address in seen:
+                raise refuse("a group that is in it twice", str(group.name))
+            seen.add(address)
             for name in group:
                 if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                     raise refuse("a link in it", f"{group.name}/{name}")
