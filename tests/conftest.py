@@ -31,6 +31,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS.parent), os.e
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), "ue_rl-tests-config")  # nobody's own key
+# else each learn() leaves a folder in /tmp
+os.environ["SB3_LOGDIR"] = os.path.join(tempfile.gettempdir(), "ue_rl-tests-sb3")
 os.environ.setdefault("RAY_ADDRESS", "local")  # else ray.init() would join the cluster of another worker's test
 os.environ["MONO_DISABLE_SHARED_AREA"] = "1"  # a mono that is killed would leave its counters in /dev/shm
 
@@ -92,13 +94,17 @@ def load_script() -> Callable[[Path], ModuleType]:
 
 
 @pytest.fixture(scope="session")
-def warm_cli() -> Iterator[WarmCli]:
-    """`ue-rl` as processes forked from one that has imported torch: that import is 2 to 5 s of each test without it."""
+def warm_cli(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[WarmCli]:
+    """`ue-rl` as processes forked from one that has imported torch: that import is 2 to 5 s of each test without it.
+
+    One for all workers.
+    """
     if not hasattr(os, "fork"):
         pytest.skip("WarmCli forks")
     from tests.harness.warm_cli import WarmCli
 
-    with WarmCli() as warm:
+    base = tmp_path_factory.getbasetemp()
+    with WarmCli(shared=(base.parent if hasattr(request.config, "workerinput") else base) / "warm") as warm:
         yield warm
 
 

@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,6 +40,7 @@ from ue_rl.recording.file import (
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import amount
 from ue_rl.system.lazy import named_if_missing
+from ue_rl.system.versions import installed
 from ue_rl.wire.handshake import encode_handshake
 
 with named_if_missing("a trace"):
@@ -212,13 +212,7 @@ def keep_before(path: Path) -> Path | None:
 
 def versions() -> dict[str, str]:
     """Of what a session depends on, by name."""
-    found = {"python": platform.python_version(), "system": platform.platform()}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {"python": platform.python_version(), "system": platform.platform()} | installed(*_PACKAGES)
 
 
 def _plain(value: Any) -> Any:
