@@ -31,6 +31,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS.parent), os.e
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), "ue_rl-tests-config")  # nobody's own key
+# else each learn() leaves a folder in /tmp
+os.environ["SB3_LOGDIR"] = os.path.join(tempfile.gettempdir(), "ue_rl-tests-sb3")
 os.environ.setdefault("RAY_ADDRESS", "local")  # else ray.init() would join the cluster of another worker's test
 os.environ["MONO_DISABLE_SHARED_AREA"] = "1"  # a mono that is killed would leave its counters in /dev/shm
 

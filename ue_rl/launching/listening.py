@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 from collections.abc import Iterable
-from pathlib import Path
 
 import psutil
 
-_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_LISTEN = b"0A"
+_SOCK_DIAG, _BY_FAMILY, _DUMP, _DONE, _LISTEN = 4, 20, 0x301, 3, 10  # of <linux/netlink.h> and its sock_diag.h
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1", "::ffff:0.0.0.0": "127.0.0.1"}
 
 
@@ -53,16 +52,32 @@ def address(port: int, keeper: int, started_at: float) -> str | None:
 
 
 def somebody_listens(port: int) -> bool:
-    """A quick look; True where the system has no such table."""
-    wanted, known = f":{port:04X}".encode(), False
-    for table in _TABLES:
-        with contextlib.suppress(OSError):
-            for line in table.read_bytes().splitlines()[1:]:
-                fields = line.split(None, 4)
-                if fields[1].endswith(wanted) and fields[3] == _LISTEN:
-                    return True
-            known = True
-    return not known
+    """A quick look; True where the system cannot be asked like this.
+
+    Linux is asked over netlink for those who listen: /proc/net/tcp takes 5 to 10 ms, as it goes through all that the
+    kernel has room for.
+    """
+    try:
+        return any(port in _listened_to(family) for family in (socket.AF_INET, socket.AF_INET6))
+    except (AttributeError, OSError):
+        return True
+
+
+def _listened_to(family: int) -> set[int]:
+    found: set[int] = set()
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as system:
+        request = struct.pack("=BBxxI48x", family, socket.IPPROTO_TCP, 1 << _LISTEN)
+        system.send(struct.pack("=IHHII", 16 + len(request), _BY_FAMILY, _DUMP, 0, 0) + request)
+        while True:
+            data = system.recv(1 << 16)
+            while data:
+                size, kind = struct.unpack_from("=IH", data)
+                if kind == _DONE:
+                    return found
+                if kind != _BY_FAMILY:
+                    raise OSError("the kernel has no sock_diag")
+                found.update(struct.unpack_from("!H", data, 20))
+                data = data[size + 3 & ~3 :]
 
 
 def _of(connections: Iterable[object], port: int) -> str | None:

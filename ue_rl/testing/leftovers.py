@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from ue_rl.launching import ports
 from ue_rl.system import processes
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 MARK = "UE_RL_TEST_MARK"
 _SEGMENTS = Path("/dev/shm")
-_LOCKS = "ue_rl_ports_*/*.lock"  # of ports that were chosen for engines, see ue_rl/launching/ports.py
 
 
 class Leftovers:
@@ -200,7 +200,7 @@ def _segments() -> list[Path]:
 
 
 def _locks() -> list[Path]:
-    return [] if sys.platform == "win32" else list(Path("/tmp").glob(_LOCKS))
+    return [] if sys.platform == "win32" else list(ports.folder().glob("*.lock"))
 
 
 def _is_held(lock: Path) -> bool:
