@@ -62,12 +62,12 @@ def program(compiler: str, source: Path, *flags: str) -> Path:
     return building.built(source.stem, command, [source, *headers])
 
 
-SANITIZER = shutil.which("clang++") or "g++"  # half as long as g++ for the same
+CLANG = shutil.which("clang++") or "g++"  # half as long as g++ for the same
 PROGRAMS: dict[str, tuple[str, Path, Sequence[str]]] = {
-    "lab-asan": (SANITIZER, SOURCES / "lab.cpp", SANITIZED),
-    "vectors-asan": (SANITIZER, SOURCES / "vectors.cpp", SANITIZED),
+    "lab-asan": (CLANG, SOURCES / "lab.cpp", SANITIZED),
+    "vectors-asan": (CLANG, SOURCES / "vectors.cpp", SANITIZED),
     "reach": ("g++", SAMPLE / "reach.cpp", ["-O2"]),
-    "vectors-own": ("g++", SOURCES / "vectors.cpp", ["-DUE_RL_OWN_FLOATS"]),  # as with libc++
+    "vectors-own": (CLANG, SOURCES / "vectors.cpp", ["-DUE_RL_OWN_FLOATS"]),  # as with libc++
 }
 
 
@@ -158,7 +158,7 @@ def test_cmake_builds_it(tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed")
     commands = (
-        ["cmake", "-S", str(SAMPLE), "-B", str(tmp_path), "-DCMAKE_BUILD_TYPE=Debug"],
+        ["cmake", "-S", str(SAMPLE), "-B", str(tmp_path), "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_CXX_COMPILER={CLANG}"],
         ["cmake", "--build", str(tmp_path)],
     )  # fmt: skip
     for command in commands:
@@ -243,23 +243,25 @@ def number(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-def german_locale(folder: Path) -> dict[str, str]:
-    """An environment in which de_DE has a decimal comma; empty: it cannot be made here."""
-    if shutil.which("localedef") is None:
-        return {}
-    made = subprocess.run(
-        ["localedef", "-c", "-i", "de_DE", "-f", "UTF-8", str(folder / "de_DE.UTF-8")], capture_output=True, check=False
-    )
-    return {"LOCPATH": str(folder)} if made.returncode == 0 or (folder / "de_DE.UTF-8").is_dir() else {}
+def german_locale() -> dict[str, str]:
+    """An environment in which de_DE has a decimal comma."""
+
+    def make(folder: Path) -> None:
+        made = folder / "de_DE.UTF-8"
+        if shutil.which("localedef") is not None:
+            command = ["localedef", "-c", "-i", "de_DE", "-f", "UTF-8", str(made)]
+            subprocess.run(command, capture_output=True, check=False)
+        if not made.is_dir():
+            pytest.skip("localedef cannot make a German locale here")
+
+    return {"LOCPATH": str(building.kept([], make, "de_DE"))}
 
 
 @pytest.mark.parametrize(
     ("program", "locale"), [("vectors-asan", "C"), ("vectors-asan", "de_DE.UTF-8"), ("vectors-own", "de_DE.UTF-8")]
 )
-def test_golden_vectors(built: dict[str, Path], tmp_path: Path, program: str, locale: str) -> None:
-    environment = german_locale(tmp_path) if locale != "C" else {"LC_ALL": "C"}
-    if not environment:
-        pytest.skip("localedef cannot make a German locale here")
+def test_golden_vectors(built: dict[str, Path], program: str, locale: str) -> None:
+    environment = german_locale() if locale != "C" else {"LC_ALL": "C"}
     asked, wanted = vector_lines()
     done = subprocess.run(
         [built[program], locale], input="\n".join(asked) + "\n", capture_output=True, text=True, check=False,
@@ -342,7 +344,7 @@ static void show(const Space& space, int act) {{
 int main() {{
 {lines}}}
 """)
-    compile_(SANITIZER, tmp_path / "spaces.cpp", tmp_path / "spaces", *SANITIZED, "-lrt")
+    compile_(CLANG, tmp_path / "spaces.cpp", tmp_path / "spaces", *SANITIZED, "-lrt")
     said = played(tmp_path / "spaces")
     for ((space, act), wanted), line in zip(SPACES.items(), said, strict=True):
         if ": it" in wanted or ": a " in wanted or ": each" in wanted:
@@ -657,7 +659,7 @@ def test_the_game_plays_an_exported_model_itself(built: dict[str, Path], tmp_pat
     if library is None:
         pytest.skip("this onnxruntime wheel has no libonnxruntime.so of its own")
     player = program(
-        "g++", DEPLOY / "play_reach.cpp", "-I", str(STAND_INS), "-Wl,--no-as-needed", str(library.resolve())
+        CLANG, DEPLOY / "play_reach.cpp", "-I", str(STAND_INS), "-Wl,--no-as-needed", str(library.resolve())
     )
     (tmp_path / "libonnxruntime.so.1").symlink_to(library)
     model = PPO("MlpPolicy", Spaces(), n_steps=8, batch_size=8, device="cpu", policy_kwargs={"net_arch": []})

@@ -11,7 +11,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness.warm_cli import WarmCli
 from ue_rl.errors import ActionError, SaveFailed
 from ue_rl.saving import checkpoints
 from ue_rl.saving.checkpoints import CheckpointStore
@@ -413,10 +413,9 @@ except SaveFailed as error:
 
 
 @POSIX
-def test_a_file_that_may_not_grow_is_a_save_that_failed(tmp_path: Path) -> None:
+def test_a_file_that_may_not_grow_is_a_save_that_failed(tmp_path: Path, warm_cli: WarmCli) -> None:
     """What `ulimit -f` and a full disk do to torch, through SB3's way of writing a model."""
-    CheckpointStore(tmp_path).save(10, writer())
-    command = [sys.executable, "-c", LIMITED, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    CheckpointStore(tmp_path / "run").save(10, writer())
+    done = warm_cli.run_script(LIMITED, str(tmp_path / "run"), folder=tmp_path)
     assert done.stdout.startswith("the checkpoint at 20 env-steps could not be written: "), done.stderr
-    assert names(tmp_path) == ["0001_10_steps", "last"]
+    assert names(tmp_path / "run") == ["0001_10_steps", "last"]

@@ -49,6 +49,8 @@ _FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty",
               "os.remove", "os.rename", "os.symlink", "shutil.rmtree", "ctypes.dlopen")  # fmt: skip
 tried: list[str] = []
 watching = False
+# What Python itself writes beside a module that is imported for the first time is no fault of a file.
+sys.dont_write_bytecode = True
 
 
 def watch(event: str, given: tuple[Any, ...]) -> None:

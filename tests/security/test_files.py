@@ -9,8 +9,6 @@ import logging
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecNormalize
 
+from tests.harness.warm_cli import WarmCli
 from tests.support.models import make, vector
 from ue_rl import AutoSave
 from ue_rl.cli import cli
@@ -57,17 +56,15 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return origin.key_file()
 
 
-def hostile(folder: Path, *words: str) -> dict[str, Any]:
-    script = Path(__file__).with_name("hostile.py")
-    # -B: what Python itself writes beside a module that is imported for the first time is no fault of a file.
-    done = subprocess.run([sys.executable, "-B", script, folder, *words], capture_output=True, text=True, check=False)
+def hostile(cli: WarmCli, folder: Path, *words: str) -> dict[str, Any]:
+    done = cli.run_script(Path(__file__).with_name("hostile.py"), str(folder / "files"), *words, folder=folder)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def test_no_file_of_a_stranger_runs_anything(tmp_path: Path) -> None:
-    found = hostile(tmp_path / "files")
+def test_no_file_of_a_stranger_runs_anything(tmp_path: Path, warm_cli: WarmCli) -> None:
+    found = hostile(warm_cli, tmp_path)
     assert len(found) > 25
     for kind, said in found.items():
         assert (said["tried"], said["pwned"]) == ([], False), kind
@@ -78,8 +75,8 @@ def test_no_file_of_a_stranger_runs_anything(tmp_path: Path) -> None:
             assert said["gave"].startswith("UntrustedFile: "), (kind, said)
 
 
-def test_the_same_files_run_what_they_hold_where_they_are_trusted(tmp_path: Path) -> None:
-    found = hostile(tmp_path / "files", "--trust")
+def test_the_same_files_run_what_they_hold_where_they_are_trusted(tmp_path: Path, warm_cli: WarmCli) -> None:
+    found = hostile(warm_cli, tmp_path, "--trust")
     ran = [kind for kind, said in found.items() if said["pwned"] and said["tried"]]
     assert len(ran) > 10
     assert {"statistics", "checkpoint, state", "opponents", "run, its program", "--config, its program"} <= set(ran)

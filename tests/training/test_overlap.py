@@ -28,7 +28,7 @@ from ue_rl.training.overlap import _HalfActing
 
 N = 5
 SMALL: dict[str, Any] = {"seed": 3, "device": "cpu"}
-ON = {**SMALL, "n_steps": 32}
+ON = {**SMALL, "n_steps": 32, "n_epochs": 2}
 
 
 def off(**more: Any) -> dict[str, Any]:
@@ -83,8 +83,8 @@ CASES: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
 def test_only_the_order_of_the_draws_differs_from_whole_steps(name: str) -> None:
     """Rollouts and weights are, to the bit, those of whole steps of a policy that acts for one half after the other."""
     kind, policy, env, options = CASES[name]
-    mine = ue_rl.overlap(kind)(policy, env(), **options).learn(700)
-    reference = acting_in_halves(kind)(policy, env(), **options).learn(700)
+    mine = ue_rl.overlap(kind)(policy, env(), **options).learn(400)
+    reference = acting_in_halves(kind)(policy, env(), **options).learn(400)
     for field in ("actions", "rewards", "values", "log_probs", "episode_starts"):
         got, want = getattr(mine.rollout_buffer, field), getattr(reference.rollout_buffer, field)
         np.testing.assert_array_equal(got, want)
@@ -92,14 +92,14 @@ def test_only_the_order_of_the_draws_differs_from_whole_steps(name: str) -> None
 
 
 def test_training_is_the_same_over_every_carrier_and_again() -> None:
-    found = {weights(ue_rl.overlap(PPO)("MlpPolicy", cartpole(), **ON).learn(700)) for _ in range(2)}
+    found = {weights(ue_rl.overlap(PPO)("MlpPolicy", cartpole(), **ON).learn(400)) for _ in range(2)}
     with run_in_thread(GymnasiumBridge("CartPole-v1", N)) as text:
         for channel in ("shared", "per_env"):
             with ue_rl.connect(text.url, channel=channel, timeout=20).transport as transport:
-                found.add(weights(ue_rl.overlap(PPO)("MlpPolicy", UnrealVecEnv(transport), **ON).learn(700)))
+                found.add(weights(ue_rl.overlap(PPO)("MlpPolicy", UnrealVecEnv(transport), **ON).learn(400)))
     with run_shm_in_thread(GymnasiumBridge("CartPole-v1", N)) as shm:
         env = ue_rl.connect(shm.url, timeout=20)
-        found.add(weights(ue_rl.overlap(PPO)("MlpPolicy", env, **ON).learn(700)))
+        found.add(weights(ue_rl.overlap(PPO)("MlpPolicy", env, **ON).learn(400)))
         env.close()
     assert len(found) == 1
 

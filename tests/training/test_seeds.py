@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from stable_baselines3 import PPO
 
+from tests.harness.warm_cli import WarmCli
 from ue_rl.cli import cli
 from ue_rl.errors import ConfigurationError
 from ue_rl.training import seeds as module
@@ -44,10 +46,11 @@ def test_the_interval_is_students() -> None:
     assert interval([0.0, 1.0] * 50)[1] == pytest.approx(1.96 * np.std([0, 1] * 50, ddof=1) / 10)
 
 
-def test_a_folder_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_cli: WarmCli) -> None:
     """Two seeds, with an evaluation each; those that have ended are not run again, and more steps are."""
     words = ["train", "--log-dir", str(tmp_path), "--run-id", "g", "--seed", "7", "--eval-episodes", "0"]
     words += [*TINY, "--timesteps", "512", "--seeds", "2", "--jobs", "2"]
+    monkeypatch.setattr(module, "EngineProcess", functools.partial(Forked, warm_cli))
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, (result.output, result.exception)
     folder = tmp_path / "g"
@@ -68,6 +71,22 @@ def test_a_folder_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert again.exit_code == 0, (again.output, again.exception)
     assert "begins" not in again.output
     assert table(folder) == rows
+
+
+class Forked:
+    """Stands for the process of a run: one that need not import torch."""
+
+    def __init__(self, cli: WarmCli, words: list[str], output: Any, port: None) -> None:
+        assert words[:3] == [sys.executable, "-m", "ue_rl"]
+        self._run = cli.start(words[3:], output=Path(output.name))
+        self.ended, self.pid = self._run.ended, self._run.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._run.code
+
+    def end(self, grace: float = 0.0) -> None:
+        assert self.ended.is_set()
 
 
 class Ends:
