@@ -8,9 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
@@ -31,6 +29,7 @@ from ue_rl.inference.metadata import (
 )  # fmt: skip
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.spec import EnvSpec
+from ue_rl.system.versions import installed
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +111,7 @@ def describe(plan: Any, spec: EnvSpec | None, **known: Any) -> PolicyMetadata:
         outputs=plan.outputs,
         stochastic=plan.stochastic,
         flat_input=plan.flat_input,
-        versions=_versions(),
+        versions=installed(*_VERSIONS),
         obs_names=spec.obs_names if spec else (),
         act_names=spec.act_names if spec else (),
         **known,
@@ -206,14 +205,6 @@ def check_libraries() -> None:
             f"exporting needs libraries that are not installed: {', '.join(missing)}",
             cure="install them with: pip install 'ue_rl[train]'",
         )
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _VERSIONS:
-        with suppress(PackageNotFoundError):  # sb3-contrib and ray are optional; ue_rl may run from its sources
-            found[name] = version(name)
-    return found
 
 
 def _with_metadata(content: bytes, metadata: PolicyMetadata, *, final: bool = False) -> bytes:

@@ -374,7 +374,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(cli, ["train", *arguments])
 
 
-TINY = {"hyperparameters": {"n_steps": 64, "batch_size": 64}, "seed": 0, "device": "cpu"}
+TINY = {"hyperparameters": {"n_steps": 64, "batch_size": 64, "n_epochs": 2}, "seed": 0, "device": "cpu"}
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])

@@ -30,8 +30,8 @@ tables = [GuardedTable(make_output_format(kind, folder), said.append) for kind i
 with quiet_tensorboard():
     model = PPO("MlpPolicy", make_vec_env("CartPole-v1"), n_steps=64, batch_size=64, n_epochs=1, device="cpu")
     model.set_logger(Logger(folder, tables))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
-    model.learn(6400)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY))
+    model.learn(2560)
     model.logger.close()
 print(len(said), *said, sep="\\n")
 """

@@ -53,6 +53,7 @@ def refused(*arguments: str) -> Exception:
     return result.exception
 
 
+@pytest.mark.drawn
 def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
     output = ok(
         *TINY, "--log-dir", str(tmp_path), "--run-id", "one", "--save-freq", "200", "--normalize", "--seed", "1"

@@ -33,7 +33,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -46,6 +45,7 @@ from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import amount
 from ue_rl.system.files import require_file
 from ue_rl.system.lazy import named_if_missing
+from ue_rl.system.versions import installed
 from ue_rl.wire.handshake import decode_handshake, encode_handshake
 
 with named_if_missing("a trace"):
@@ -394,13 +394,7 @@ class Trace:
 
 def versions() -> dict[str, str]:
     """Of what a session depends on, by name."""
-    found = {"python": platform.python_version(), "system": platform.platform()}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {"python": platform.python_version(), "system": platform.platform()} | installed(*_PACKAGES)
 
 
 def _header_of(path: Path) -> dict[str, Any]:

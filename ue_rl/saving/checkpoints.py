@@ -19,7 +19,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -27,6 +26,7 @@ from ue_rl.errors import ConfigurationError, SaveFailed, UeRlError, shorten
 from ue_rl.security.origin import MANIFEST, MOST_BYTES, SIGNATURE, is_ours, signed
 from ue_rl.system.durable import HALF, amount, free_space, rename, sync_file, sync_folder, write_whole
 from ue_rl.system.files import require_file, sha256
+from ue_rl.system.versions import installed
 
 LAST = "last"
 OVER = "learning is over"  # the reason of a run's last checkpoint, where nothing has stopped it
@@ -245,17 +245,12 @@ class CheckpointStore:
 
 def _header(number: int, env_steps: int) -> dict[str, object]:
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"number": number, "env_steps": env_steps, "saved_at": now, "versions": _versions()}
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    return {
+        "number": number,
+        "env_steps": env_steps,
+        "saved_at": now,
+        "versions": {"python": platform.python_version()} | installed(*_LIBRARIES),
+    }
 
 
 def _facts(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ue_rl.launching import ports
 from ue_rl.system import processes
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 MARK = "UE_RL_TEST_MARK"
 _SEGMENTS = Path("/dev/shm")
+_LOCKS = Path(f"/tmp/ue_rl_ports_{getattr(os, 'getuid', int)()}")  # of ports for engines, see ue_rl/launching/ports.py
 
 
 class Leftovers:
@@ -200,7 +200,7 @@ def _segments() -> list[Path]:
 
 
 def _locks() -> list[Path]:
-    return [] if sys.platform == "win32" else list(ports.folder().glob("*.lock"))
+    return [] if sys.platform == "win32" else list(_LOCKS.glob("*.lock"))
 
 
 def _is_held(lock: Path) -> bool:
