@@ -229,6 +229,15 @@ def test_images_inside_observations_train_bit_equal(opened: Any, beside: bool) -
 HARD = ("arm.left", "arm_left", "forward", "items", "keys", "training", "type", "type_", "values", "z")
 
 
+@pytest.mark.parametrize(
+    "opened",
+    [
+        "memory",
+        "shm",
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("shared", "per_env", "upgraded")),
+    ],
+    indirect=True,
+)
 def test_names_that_torch_refuses_are_renamed_for_sb3_alone(opened: Any, tmp_path: Any) -> None:
     """MultiInputPolicy keeps a net for each part in a ModuleDict, under the part's name."""
     sizes = {name: 1 + number % 3 for number, name in enumerate(HARD)}

@@ -115,7 +115,7 @@ def test_two_files_include_it_and_one_has_the_implementation(tmp_path: Path) -> 
         "int actions();\nint main() { return actions() == 1 ? 0 : 1; }\n"
     )
     flags = ["-fno-exceptions", "-fno-rtti", tmp_path / "game.cpp"]
-    compile_("g++", tmp_path / "main.cpp", tmp_path / "game", *map(str, flags))
+    compile_(CLANG, tmp_path / "main.cpp", tmp_path / "game", *map(str, flags))
     assert subprocess.run([tmp_path / "game"], check=False).returncode == 0
 
 
