@@ -94,17 +94,13 @@ def load_script() -> Callable[[Path], ModuleType]:
 
 
 @pytest.fixture(scope="session")
-def warm_cli(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[WarmCli]:
-    """`ue-rl` as processes forked from one that has imported torch: that import is 2 to 5 s of each test without it.
-
-    One for all workers.
-    """
+def warm_cli() -> Iterator[WarmCli]:
+    """`ue-rl` as processes forked from one that has imported torch: that import is 2 to 5 s of each test without it."""
     if not hasattr(os, "fork"):
         pytest.skip("WarmCli forks")
     from tests.harness.warm_cli import WarmCli
 
-    base = tmp_path_factory.getbasetemp()
-    with WarmCli(shared=(base.parent if hasattr(request.config, "workerinput") else base) / "warm") as warm:
+    with WarmCli() as warm:
         yield warm
 
 

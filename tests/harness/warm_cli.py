@@ -21,19 +21,15 @@ import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from filelock import FileLock
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -103,14 +99,17 @@ class WarmCli:
 
     Args:
         threads: OMP_NUM_THREADS of all. modules: what is imported before the first fork.
-        shared: a path for its socket: whoever gives the same one has the same process. It ends behind the last of them.
     """
 
-    def __init__(self, threads: int = 1, modules: Sequence[str] = TRAINING, shared: Path | None = None) -> None:
-        with tempfile.TemporaryDirectory() as own:
-            path = shared or Path(own) / "socket"
-            with FileLock(f"{path}.lock"):
-                self._socket = _connected(path, threads, modules)
+    def __init__(self, threads: int = 1, modules: Sequence[str] = TRAINING) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
         self._lock = threading.Lock()
         self._runs: dict[int, WarmProcess] = {}
         self._started: WarmProcess | None = None
@@ -150,7 +149,7 @@ class WarmCli:
         with self._lock:
             self._told.clear()
             self._next = output
-            _send(self._socket, asked)
+            _send(self._pipe(self._process.stdin), asked)
             if not self._told.wait(60) or self._started is None:
                 raise RuntimeError("the process that has everything imported does not answer; see its error output")
             return self._started
@@ -176,10 +175,10 @@ class WarmCli:
             run.signal(signal.SIGKILL)
         for run in list(self._runs.values()):
             run.ended.wait(5)
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self._pipe(self._process.stdin).close()
+        self._process.wait(10)
         self._reader.join(10)
-        self._socket.close()
+        self._pipe(self._process.stdout).close()
 
     def __enter__(self) -> Self:
         return self
@@ -187,8 +186,13 @@ class WarmCli:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @staticmethod
+    def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+        assert pipe is not None
+        return pipe
+
     def _read(self) -> None:
-        for line in self._socket.makefile("rb"):
+        for line in self._pipe(self._process.stdout):
             told = json.loads(line)
             if "started" in told:
                 assert self._next is not None
@@ -202,33 +206,16 @@ class WarmCli:
         self._told.set()
 
 
-def _connected(path: Path, threads: int, modules: Sequence[str]) -> socket.socket:
-    """A connection to the process that forks; it is started where none listens there."""
-    client = socket.socket(socket.AF_UNIX)
-    try:
-        client.connect(str(path))
-        return client
-    except OSError:
-        path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        listener.listen()
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, __file__, str(listener.fileno()), path, *modules]
-        subprocess.run(command, env=environment, pass_fds=[listener.fileno()], start_new_session=True, check=True)
-        client.connect(str(path))
-    return client
-
-
 # -- the process that forks
 
 
-def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
-    connection.sendall(json.dumps(message).encode() + b"\n")
+def _send(pipe: IO[bytes], message: Mapping[str, Any]) -> None:
+    pipe.write(json.dumps(message).encode() + b"\n")
+    pipe.flush()
 
 
-def _serve(listener: socket.socket, path: Path, modules: Iterable[str]) -> Mapping[str, Any]:
-    """Forks for each line of a connection; returns in the child what was asked, and ends with the last connection."""
+def _serve(modules: Iterable[str]) -> Mapping[str, Any]:
+    """Forks for each line on standard input; returns in the child what was asked, and ends at the end of the input."""
     for module in modules:
         importlib.import_module(module)
     gc.freeze()  # else the first collection in each process copies all of it
@@ -237,44 +224,30 @@ def _serve(listener: socket.socket, path: Path, modules: Iterable[str]) -> Mappi
         os.set_blocking(end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_in)
-    buffers: dict[socket.socket, bytes] = {}
-    owners: dict[int, socket.socket] = {}
+    answers = os.fdopen(os.dup(1), "wb")
+    buffer = b""
     while True:
-        ready, _, _ = select.select([listener, wake_out, *buffers], [], [])
+        ready, _, _ = select.select([0, wake_out], [], [])
         if wake_out in ready:
             os.read(wake_out, 4096)
             for pid, status in _ended():
-                with contextlib.suppress(OSError):
-                    _send(owners.pop(pid), {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
-        if listener in ready:
-            buffers[listener.accept()[0]] = b""
-        for connection in buffers.keys() & set(ready):
-            try:
-                data = connection.recv(65_536)
-            except OSError:
-                data = b""
-            *lines, buffers[connection] = (buffers[connection] + data).split(b"\n")
-            if not data:
-                del buffers[connection]
-                connection.close()
-            for line in lines:
-                pid = os.fork()
-                if pid == 0:
-                    signal.set_wakeup_fd(-1)
-                    for fd in (wake_out, wake_in):
-                        os.close(fd)
-                    for each in (listener, *buffers):
-                        each.close()
-                    asked = json.loads(line)
-                    _become(asked)
-                    return asked  # type: ignore[no-any-return]
-                owners[pid] = connection
-                with contextlib.suppress(OSError):
-                    _send(connection, {"started": pid})
-        if not buffers and ready != [wake_out]:
-            path.unlink(missing_ok=True)  # whoever comes now starts another; who has come before that is served
-            if not select.select([listener], [], [], 0)[0]:
-                sys.exit()
+                _send(answers, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+        if 0 not in ready:
+            continue
+        data = os.read(0, 65_536)
+        if not data:
+            sys.exit()
+        *lines, buffer = (buffer + data).split(b"\n")
+        for line in lines:
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                for fd in (wake_out, wake_in, answers.fileno()):
+                    os.close(fd)
+                asked = json.loads(line)
+                _become(asked)
+                return asked  # type: ignore[no-any-return]
+            _send(answers, {"started": pid})
 
 
 def _ended() -> Iterable[tuple[int, int]]:
@@ -343,6 +316,4 @@ def _run_script(text: str | None, path: str | None) -> None:
 
 
 if __name__ == "__main__":
-    if os.fork():
-        os._exit(0)  # nobody's child: who has started it may end before the others
-    _run(_serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]), sys.argv[3:]))
+    _run(_serve(sys.argv[1:]))
