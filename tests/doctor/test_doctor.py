@@ -217,8 +217,11 @@ def in_a_namespace(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
 
 
-def may(*tools: str) -> bool:
-    return all(map(shutil.which, tools)) and in_a_namespace("true").returncode == 0
+def may(*tools: str, script: str = "true") -> bool:
+    return all(map(shutil.which, tools)) and in_a_namespace(script).returncode == 0
+
+
+DROP = "ip link set lo up && iptables -A OUTPUT -p tcp --dport 7999 -j DROP"
 
 
 # torch plays no part in these, and is most of what they would import
@@ -233,10 +236,9 @@ def test_a_loopback_that_is_down() -> None:
     assert said["exit_code"] == 1
 
 
-@pytest.mark.skipif(not may("unshare", "ip", "iptables"), reason="no namespace, or neither ip nor iptables")
+@pytest.mark.skipif(not may("unshare", "ip", "iptables", script=DROP), reason="no namespace, or no rule can be set")
 def test_a_firewall_that_drops() -> None:
-    drop = "ip link set lo up && iptables -A OUTPUT -p tcp --dport 7999 -j DROP"
-    said = json.loads(in_a_namespace(f"{drop} && {DOCTOR} --port 7999").stdout)
+    said = json.loads(in_a_namespace(f"{DROP} && {DOCTOR} --port 7999").stdout)
     assert said["rows"][-1]["fault"] == "firewall"
 
 
