@@ -63,9 +63,9 @@ def pages() -> list[str]:
 def text_of(page: str) -> str:
     """A page as on the site, as far as its blocks go."""
     text = (ROOT / page).read_text("utf-8")
-    return (
-        text + runpy.run_path(str(ROOT / "docs" / "cli_reference.py"))["commands"]() if page == "docs/cli.md" else text
-    )
+    if page == "docs/cli.md":
+        text += runpy.run_path(str(ROOT / "docs" / "cli_reference.py"))["commands"]()
+    return text
 
 
 @cache

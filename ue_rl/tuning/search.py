@@ -47,8 +47,6 @@ _NOT_SEARCHED = ("seeds", "init_from", "trace", "metrics")  # also where a YAML 
 _PLACES = ("engine", "url", "run_id", "log_dir", "threads", "device")  # may change when a search goes on
 _SAVING = 30.0  # seconds that trials have to end when the search is stopped
 _BEGUN: dict[str, Any] = {"jobs": 1, "sampler": "tpe", "pruner": "median"}
-SAMPLERS = ("tpe", "random")
-PRUNERS = ("median", "halving", "none")
 
 
 class Search:
@@ -58,7 +56,8 @@ class Search:
         options: of the runs; hyperparameters that they have are not searched.
         folder: its folder, which exists; `created` and `existing` give one.
         jobs: trials side by side, each with engines of its own.
-        sampler: one of SAMPLERS. pruner: one of PRUNERS. None, of these three: as it was begun, or 1, tpe, median.
+        sampler: "tpe" or "random". pruner: "median", "halving" or "none".
+            None, of these three: as the search was begun, or 1, tpe, median.
         tell: shows a sentence.
 
     Attributes:
