@@ -202,7 +202,12 @@ def test_demonstrations_of_another_game_are_refused(cart_pole: Path, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_policy_is_cloned_before_it_learns_and_a_resumed_run_clones_no_more(cart_pole: Path, tmp_path: Path) -> None:
+def test_a_policy_is_cloned_before_it_learns_and_a_resumed_run_clones_no_more(
+    cart_pole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ue_rl.demonstrations.cloning import clone
+
+    monkeypatch.setitem(clone.__kwdefaults__, "epochs", 100)
     options = TrainOptions(
         bc=str(cart_pole), timesteps=256, num_envs=4, seed=1, log_dir=str(tmp_path), run_id="run", export=False,
         eval_episodes=4, hyperparameters={"n_steps": 32, "batch_size": 64, "n_epochs": 1, "learning_rate": 1e-5},

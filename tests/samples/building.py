@@ -19,6 +19,14 @@ def compiled(command: Sequence[str | Path]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def sanitizes(compiler: str) -> bool:
+    """Can it link AddressSanitizer? For Clang the libraries are a package of their own, such as libclang-rt-14-dev."""
+    with tempfile.TemporaryDirectory() as folder:
+        (source := Path(folder, "empty.cpp")).write_text("int main() {}\n")
+        command = [compiler, "-fsanitize=address,undefined", "-o", source.with_suffix(""), source]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 def kept(reads: Iterable[Path], make: Callable[[Path], object], *words: object) -> Path:
     """A folder with what `make(folder)` writes; it stays, beside the temporary files, until any of `reads` is another.
 

@@ -77,7 +77,7 @@ def clone_and_play(port: int, found: Demonstrations, folder: Path) -> None:
     with pytest.raises(UnsupportedByEngine, match="does not act itself"):
         record_played(env, folder, 1)
     model = PPO("MlpPolicy", env, n_steps=8, batch_size=16, device="cpu", seed=0)
-    clone(model, found.of(env.observation_space, env.action_space), seed=0)
+    clone(model, found.of(env.observation_space, env.action_space), epochs=200, seed=0)
     returns, _ = evaluate_policy(model, env, 20, return_episode_rewards=True, warn=False)
     assert np.mean(np.array(returns) > 2) > 0.9, "it arrives, as the script does"
     env.close()

@@ -60,9 +60,10 @@ def program(compiler: str, source: Path, *flags: str) -> Path:
 
 
 CLANG = shutil.which("clang++") or "g++"  # half as long as g++ for the same
+SANITIZER = CLANG if building.sanitizes(CLANG) else "g++"
 PROGRAMS: dict[str, tuple[str, Path, Sequence[str]]] = {
-    "lab-asan": (CLANG, SOURCES / "lab.cpp", SANITIZED),
-    "vectors-asan": (CLANG, SOURCES / "vectors.cpp", SANITIZED),
+    "lab-asan": (SANITIZER, SOURCES / "lab.cpp", SANITIZED),
+    "vectors-asan": (SANITIZER, SOURCES / "vectors.cpp", SANITIZED),
     "reach": ("g++", SAMPLE / "reach.cpp", ["-O2"]),
     "vectors-own": (CLANG, SOURCES / "vectors.cpp", ["-DUE_RL_OWN_FLOATS"]),  # as with libc++
 }
@@ -341,7 +342,7 @@ static void show(const Space& space, int act) {{
 int main() {{
 {lines}}}
 """)
-    compile_(CLANG, tmp_path / "spaces.cpp", tmp_path / "spaces", *SANITIZED, "-lrt")
+    compile_(SANITIZER, tmp_path / "spaces.cpp", tmp_path / "spaces", *SANITIZED, "-lrt")
     said = played(tmp_path / "spaces")
     for ((space, act), wanted), line in zip(SPACES.items(), said, strict=True):
         if ": it" in wanted or ": a " in wanted or ": each" in wanted:

@@ -70,7 +70,7 @@ def test_what_the_sample_s_script_does_is_recorded_and_cloned(tmp_path: Path) ->
     with running(tmp_path, num_envs=2) as engine:
         env = engine.connect(max_episode_steps=200)
         model = PPO("MlpPolicy", env, n_steps=8, batch_size=16, device="cpu", seed=0)
-        clone(model, read(tmp_path / "demos").of(env.observation_space, env.action_space), seed=0)
+        clone(model, read(tmp_path / "demos").of(env.observation_space, env.action_space), epochs=60, seed=0)
         env.seed(7)
         assert evaluate_policy(model, env, 2, warn=False)[0] > 180
         env.close()

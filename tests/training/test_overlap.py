@@ -83,8 +83,8 @@ CASES: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
 def test_only_the_order_of_the_draws_differs_from_whole_steps(name: str) -> None:
     """Rollouts and weights are, to the bit, those of whole steps of a policy that acts for one half after the other."""
     kind, policy, env, options = CASES[name]
-    mine = ue_rl.overlap(kind)(policy, env(), **options).learn(400)
-    reference = acting_in_halves(kind)(policy, env(), **options).learn(400)
+    mine = ue_rl.overlap(kind)(policy, env(), **options).learn(320)
+    reference = acting_in_halves(kind)(policy, env(), **options).learn(320)
     for field in ("actions", "rewards", "values", "log_probs", "episode_starts"):
         got, want = getattr(mine.rollout_buffer, field), getattr(reference.rollout_buffer, field)
         np.testing.assert_array_equal(got, want)
@@ -92,14 +92,14 @@ def test_only_the_order_of_the_draws_differs_from_whole_steps(name: str) -> None
 
 
 def test_training_is_the_same_over_every_carrier_and_again() -> None:
-    found = {weights(ue_rl.overlap(PPO)("MlpPolicy", cartpole(), **ON).learn(400)) for _ in range(2)}
+    found = {weights(ue_rl.overlap(PPO)("MlpPolicy", cartpole(), **ON).learn(160)) for _ in range(2)}
     with run_in_thread(GymnasiumBridge("CartPole-v1", N)) as text:
         for channel in ("shared", "per_env"):
             with ue_rl.connect(text.url, channel=channel, timeout=20).transport as transport:
-                found.add(weights(ue_rl.overlap(PPO)("MlpPolicy", UnrealVecEnv(transport), **ON).learn(400)))
+                found.add(weights(ue_rl.overlap(PPO)("MlpPolicy", UnrealVecEnv(transport), **ON).learn(160)))
     with run_shm_in_thread(GymnasiumBridge("CartPole-v1", N)) as shm:
         env = ue_rl.connect(shm.url, timeout=20)
-        found.add(weights(ue_rl.overlap(PPO)("MlpPolicy", env, **ON).learn(400)))
+        found.add(weights(ue_rl.overlap(PPO)("MlpPolicy", env, **ON).learn(160)))
         env.close()
     assert len(found) == 1
 
@@ -205,17 +205,17 @@ def test_gradient_steps_are_taken_while_the_engine_ticks(
         train(self, gradient_steps, batch_size)
 
     monkeypatch.setattr(kind, "train", noted)
-    model = ue_rl.overlap(kind)("MlpPolicy", UnrealVecEnv(transport), **off(**more)).learn(400)
+    model = ue_rl.overlap(kind)("MlpPolicy", UnrealVecEnv(transport), **off(**more)).learn(160)
     *events, last = transport.events
     learnt = [int(event.split()[1]) for event in (*events, last) if event.startswith("learn")]
     assert set(learnt[:-1]) <= shares
     for before, event, after in zip(events, events[1:], events[2:], strict=False):
         if event.startswith("learn"):
             assert (before, after) == ("ask", "take")
-    plain = kind("MlpPolicy", UnrealVecEnv(MemoryTransport(GymnasiumBridge(name, N))), **off(**more)).learn(400)
+    plain = kind("MlpPolicy", UnrealVecEnv(MemoryTransport(GymnasiumBridge(name, N))), **off(**more)).learn(160)
     assert sum(learnt) == model._n_updates == plain._n_updates
     assert model.gradient_steps_owed == 0
-    again = ue_rl.overlap(kind)("MlpPolicy", UnrealVecEnv(Order(GymnasiumBridge(name, N))), **off(**more)).learn(400)
+    again = ue_rl.overlap(kind)("MlpPolicy", UnrealVecEnv(Order(GymnasiumBridge(name, N))), **off(**more)).learn(160)
     assert weights(model) == weights(again)
 
 
