@@ -164,7 +164,7 @@ class LaunchedEngine:
         if isinstance(error, EngineDisconnected):
             process.ended.wait(_LAST_WORDS)
         ran = not process.ended.is_set()
-        self._end_process(0.0)
+        process.end(0.0)
         became = "was still running and was killed" if ran else exit_words(process.exit_code)
         error.message = f"{self._who()}: {error.message}; its process {became}"
         error.cure = output.last_lines()
@@ -229,8 +229,8 @@ class LaunchedEngine:
                     fault="engine",
                     cure=self._advice("does the command tell it the port, and is that time enough?"),
                 )
-        self._end_process(0.0)
-        if not port.is_free(after=True):
+        process.end(0.0)
+        if not ports.bindable(port.number, reuse=True):
             raise _PortTaken(f"another program has taken port {port.number}")
         raise self._ended("before it listened")
 
@@ -278,10 +278,6 @@ class LaunchedEngine:
         assert self._output is not None
         said = self._output.last_lines()
         return f"{first} {said[0].upper()}{said[1:]}" if first else said
-
-    def _end_process(self, grace: float) -> None:
-        if self._process is not None:
-            self._process.end(grace)
 
     def _clean_up(self, grace: float) -> None:
         """No process, lock or segment of this start is left."""

@@ -191,7 +191,7 @@ class Evaluation(BaseCallback):
     def _write_best(self, row: Evaluated) -> None:
         """The JSON file comes last: it says of which env-step the others are."""
         model, statistics = self.model, self.model.get_vec_normalize_env()
-        write_whole(self._best(".zip"), lambda path: _save(model, path))
+        write_whole(self._best(".zip"), model.save)
         if statistics is not None:
             target = self.run.path / f"{self.run.best.stem}_vecnormalize.pkl"
             write_whole(target, lambda path: statistics.save(str(path)))
@@ -210,11 +210,6 @@ class Evaluation(BaseCallback):
         values = {"eval/mean_reward": row.mean_return, "eval/mean_ep_length": row.mean_length}
         for table in self.logger.output_formats:
             table.write(values, dict.fromkeys(values, ("csv",)), row.env_steps)
-
-
-def _save(model: BaseAlgorithm, path: Path) -> None:
-    with path.open("wb") as file:
-        model.save(file)
 
 
 class StopAtReturn(BaseCallback):

@@ -49,11 +49,17 @@ def _texts(value: Any) -> bool:
     return _text(value) or (isinstance(value, (list, tuple)) and bool(value) and all(map(_text, value)))
 
 
-def _restarts(value: Any) -> bool:
-    try:
-        return bool(restarts_text(value))
-    except ValueError:
-        return False
+def _reads(read: Callable[[Any], object]) -> Callable[[Any], bool]:
+    """Whether a value is one that `read` takes."""
+
+    def fits(value: Any) -> bool:
+        try:
+            read(value)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    return fits
 
 
 def log_targets(value: Any) -> list[str]:
@@ -68,13 +74,6 @@ def log_targets(value: Any) -> list[str]:
     if not names or not set(names) <= set(LOG_TARGETS):
         raise ValueError(value)
     return names
-
-
-def _log_targets(value: Any) -> bool:
-    try:
-        return log_targets(value) is not None
-    except (TypeError, ValueError):
-        return False
 
 
 def _read_urls(value: Any) -> Any:
@@ -102,13 +101,6 @@ def named_of(value: Any) -> list[tuple[str, dict[str, Any]]]:
     raise ValueError(value)
 
 
-def _named(value: Any) -> bool:
-    try:
-        return bool(named_of(value))
-    except ValueError:
-        return False
-
-
 def text(metavar: str) -> Kind:
     """Any text that is not blank."""
     return Kind("text", _text, metavar=metavar)
@@ -125,7 +117,7 @@ NUMBER = Kind("a number from 0", _number, float)
 _DURATION: dict[str, Any] = {"read": read_duration, "shown": duration_text, "metavar": "DURATION"}
 DEADLINE = Kind("a duration above 0, such as 30s", lambda value: _number(value) and value > 0, **_DURATION)
 SECONDS = Kind("a duration from 0, such as 30s", _number, **_DURATION)
-RESTARTS = Kind(RESTARTS_FORM, _restarts, read=restarts_text, metavar="TIMES/WINDOW")
+RESTARTS = Kind(RESTARTS_FORM, _reads(restarts_text), read=restarts_text, metavar="TIMES/WINDOW")
 SWITCH = Kind("true or false", lambda value: isinstance(value, bool), bool)
 NORMALIZE = Kind(
     "true or false, or arguments of VecNormalize", lambda value: isinstance(value, (bool, Mapping)), flag=bool
@@ -136,7 +128,9 @@ RETURN = Kind(
     float,
     metavar="RETURN",
 )
-NAMED = Kind("module:Class, {module:Class: {ARGUMENT: VALUE}}, or a list of these", _named, metavar="MODULE:CLASS")
+NAMED = Kind(
+    "module:Class, {module:Class: {ARGUMENT: VALUE}}, or a list of these", _reads(named_of), metavar="MODULE:CLASS"
+)
 TRANSPORT = _one_of("auto", "tcp", "shm")
 CHANNEL = Kind(
     "auto, shared, per-env",
@@ -150,7 +144,7 @@ ADDRESS = Kind(
     read=lambda value: str(value) if _whole(0, 65535)(value) else value,
     metavar="PORT",
 )
-LOGS = Kind(f"none, or of {', '.join(LOG_TARGETS)}, with commas between them", _log_targets, metavar="NAMES")
+LOGS = Kind(f"none, or of {', '.join(LOG_TARGETS)}, with commas between them", _reads(log_targets), metavar="NAMES")
 URLS = Kind("an address, or a list of them", _texts, read=_read_urls, metavar="URL")
 MAPPING = Kind("a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping), metavar="JSON")
 LESSONS = Kind("lessons", lambda value: True)  # parse_curriculum says what is wrong
