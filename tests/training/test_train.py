@@ -1,11 +1,9 @@
-"""`ue-rl train`: what it writes, what it refuses, how it stops and goes on."""
+"""`ue-rl train`: what it writes, what it refuses, and how it goes on."""
 
 from __future__ import annotations
 
 import csv
-import os
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -19,19 +17,15 @@ from stable_baselines3 import PPO, SAC
 import ue_rl
 import ue_rl.training
 from tests.support.command_line import ok, refused, run
+from tests.training.conftest import DIALLED, SMALL, TINY
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.inference import ExportReport
-from ue_rl.system.durable import write_whole
 from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.training import Report, TrainOptions, models
 from ue_rl.training.config import parse_setting, read_config, resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.hyperparameters import schedule, tuned_for
-
-SMALL = "train --num-envs 2 --n-steps 32 --batch-size 32 --set n_epochs=1 --timesteps 512"
-TINY = f"{SMALL} --eval-episodes 2"
-DIALLED = "train --n-steps 32 --batch-size 32 --eval-episodes 2 --set n_epochs=1"
 
 
 @pytest.mark.drawn
@@ -69,19 +63,6 @@ def test_an_export_that_only_rounding_tells_apart_is_said_to_be_equal(
     monkeypatch.setattr(ExportReport, "reason", "rounding")
     shown = " ".join(ok(f"{SMALL} --eval-episodes 0 --log-dir", tmp_path).replace("│", " ").split())
     assert "equal to predict() but for the rounding of float32; largest difference" in shown
-
-
-@pytest.fixture(scope="module")
-def _finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("finished")
-    ok(f"{TINY} --run-id r --no-export --log-dir", folder)
-    return folder / "r"
-
-
-@pytest.fixture
-def finished(_finished: Path, tmp_path: Path) -> Callable[[str], RunDirectory]:
-    """Puts a run of 512 env-steps into tmp_path, by this name."""
-    return lambda name: RunDirectory(Path(shutil.copytree(_finished, tmp_path / name)))
 
 
 def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> None:
@@ -265,69 +246,6 @@ def test_precedence_and_settings(tmp_path: Path) -> None:
     assert schedule("lin_0.2")(0.5) == 0.1
 
 
-def test_an_engine_that_dies_saves_the_model_and_says_so(tmp_path: Path) -> None:
-    with FaultyEngine(Fault(FaultKind.DROP, step=40), num_envs=2) as engine:
-        result = run(f"{DIALLED} --timesteps 5000 --port {engine.port} --log-dir", tmp_path)
-    assert result.exit_code == 1
-    assert "EngineDisconnected" in result.output
-    (folder,) = tmp_path.iterdir()
-    assert f"ue-rl train --resume --log-dir {tmp_path} --run-id {folder.name}\n" in result.output
-    assert 0 < PPO.load(folder / "model.zip").num_timesteps < 5000
-    assert "EngineDisconnected" in (folder / "run.log").read_text()
-
-
-def test_an_engine_that_dies_before_the_first_step_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    command = f"{SMALL} --eval-episodes 0 --run-id a --log-dir '{tmp_path}' --port"
-    for step in (0, 1):
-        with FaultyEngine(Fault(FaultKind.DROP, step=step)) as engine:
-            result = run(command, engine.port)
-        assert isinstance(result.exception, errors.EngineDisconnected)
-        assert "--resume" not in result.output
-        assert list(tmp_path.iterdir()) == []
-    with FaultyEngine() as engine:
-        ok(command, engine.port, "--timesteps", 128)
-    names = ("model.zip", "model.onnx", "progress.csv", "run.log")
-    kept = {path: path.stat().st_mtime_ns for path in map((tmp_path / "a").joinpath, names[:3])}
-    with FaultyEngine(Fault(FaultKind.DROP)) as engine:
-        refused(command, engine.port, "--resume", "--timesteps", 256, by=errors.EngineDisconnected)
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-
-
-def test_an_overwritten_run_is_as_it_was_if_the_new_one_saves_no_model(
-    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = f"{TINY} --run-id x --no-export --force --log-dir '{tmp_path}'"
-    finished("x")
-    before = {path: path.read_bytes() for path in sorted((tmp_path / "x").rglob("*")) if path.is_file()}
-    refused(f"{command} --port 1", by=errors.EngineUnreachable)
-
-    def broken(self: PPO, path: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(PPO, "save", broken)
-    refused(command, by=errors.SaveFailed)
-    assert {path: path.read_bytes() for path in sorted((tmp_path / "x").rglob("*")) if path.is_file()} == before
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
-
-
-def test_a_run_with_a_checkpoint_is_kept_whatever_fails_at_its_end(
-    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finished("x")
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    def late(*_: Any) -> None:
-        raise errors.ExportError("not today")
-
-    monkeypatch.setattr("ue_rl.training.learning.shutil.copyfile", full)  # so that the run before is not deleted yet
-    monkeypatch.setattr("ue_rl.training.learning.Learner._evaluate", late)
-    refused(f"{TINY} --run-id x --no-export --force --log-dir", tmp_path, by=errors.ExportError)
-    assert RunDirectory(tmp_path / "x").store().env_steps == 512
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "x.1"]
-
-
 def test_an_engines_text_is_printed_as_it_is(tmp_path: Path) -> None:
     with FaultyEngine(Fault(FaultKind.MALFORMED, step=9, text="[/x] :smile: \x1b[2J\u202e\r")) as engine:
         result = run(f"{DIALLED} --port {engine.port} --log-dir", tmp_path)
@@ -390,18 +308,6 @@ def test_a_run_reports_to_its_caller(tmp_path: Path) -> None:
         assert not re.search(r"(import|from) (click|rich|ue_rl\.cli)", file.read_text("utf-8")), file
 
 
-def test_ctrl_c_in_the_evaluation_ends_the_evaluation_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*arguments: Any, **options: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(models, "evaluate_policy", stopped)
-    output = ok(f"{TINY} --run-id r --log-dir", tmp_path)
-    assert "done" in output
-    assert "without exploration" not in output
-    assert (tmp_path / "r" / "model.onnx").exists()
-    assert "not evaluated: stopped by Ctrl-C" in (tmp_path / "r" / "run.log").read_text()
-
-
 def test_evaluation_leaves_the_statistics_as_they_were_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[float, float]] = []
 
@@ -418,35 +324,3 @@ def test_evaluation_leaves_the_statistics_as_they_were_trained(tmp_path: Path, m
     ok(f"{TINY} --normalize --no-export --log-dir", tmp_path)
     ((before, after),) = seen
     assert before == after > 512
-
-
-def test_a_save_that_fails_leaves_the_last_good_model(
-    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finished("r")
-    good = (tmp_path / "r" / "model.zip").read_bytes()
-
-    def broken(self: PPO, path: Any) -> None:
-        Path(path).write_bytes(b"half of it")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(PPO, "save", broken)
-    result = run("train --resume --run-id r --no-export --save-freq 100000 --timesteps 1024 --log-dir", tmp_path)
-    assert result.exit_code == 1
-    assert "SaveFailed: the model of 1024 env-steps could not be saved" in result.output
-    assert (tmp_path / "r" / "model.zip").read_bytes() == good
-    assert not list((tmp_path / "r").rglob("*half-*"))
-    assert RunDirectory(tmp_path / "r").store().last is not None
-
-
-def test_a_file_is_on_the_disk_before_it_takes_the_old_ones_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[str] = []
-    for name in ("fsync", "replace"):
-        real = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *a, name=name, real=real: (done.append(name), real(*a)))
-    (tmp_path / "x").write_text("old")
-    write_whole(tmp_path / "x", lambda path: path.write_text("new"))
-    assert ((tmp_path / "x").read_text(), done) == ("new", ["fsync", "replace", "fsync"])  # the folder's too
-    assert list(tmp_path.iterdir()) == [tmp_path / "x"]

@@ -6,7 +6,7 @@ import inspect
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -264,6 +264,21 @@ def two_columns(title: str | None = None) -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     return table
+
+
+def table_of(*columns: str, left: Collection[str] = (), title: str | None = None) -> Table:
+    """An empty table; columns that are not in `left` hold numbers."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
+    return table
+
+
+def number(value: float | None) -> str:
+    """A return as tables have it."""
+    return "-" if value is None else f"{value:.1f}"
 
 
 def engine_line(num_envs: int, facts: Mapping[str, str]) -> str:

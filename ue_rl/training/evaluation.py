@@ -30,7 +30,7 @@ from ue_rl.training.agents import env_of
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.engine import engines_of, set_game
-from ue_rl.training.models import evaluation_of
+from ue_rl.training.models import evaluated
 from ue_rl.training.named import wrapped
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
@@ -172,14 +172,7 @@ class Evaluation(BaseCallback):
         env.seed(self._seed)
         was_training = model.policy.training
         try:
-            returns, lengths = evaluation_of(self.options.algo)(
-                model,
-                env,
-                n_eval_episodes=self.options.evaluated,
-                deterministic=True,
-                return_episode_rewards=True,
-                warn=False,
-            )
+            returns, lengths = evaluated(self.options.algo, model, env, self.options.evaluated)
         finally:
             model.policy.set_training_mode(was_training)
         means = float(np.mean(returns)), float(np.std(returns)), float(np.mean(lengths))

@@ -29,7 +29,7 @@ from ue_rl.training.engine import set_game
 from ue_rl.training.evaluation import Evaluation, StopAtReturn
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.learning import Learner
-from ue_rl.training.models import algorithm, evaluation_of, new_model, normalized
+from ue_rl.training.models import algorithm, evaluated, new_model, normalized
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.tables import columns
@@ -230,15 +230,7 @@ class Sb3Learner(Learner):
             stats.training = stats.norm_reward = False
         if self.options.seed is not None:
             self.env.seed(self.options.seed + 1_000_000)
-        returns, _ = evaluation_of(self.options.algo)(
-            self.model,
-            self.env,
-            n_eval_episodes=episodes,
-            deterministic=True,
-            return_episode_rewards=True,
-            warn=False,
-        )
-        return returns  # type: ignore[no-any-return]
+        return evaluated(self.options.algo, self.model, self.env, episodes)[0]
 
 
 def _restore(curriculum: Curriculum, lessons: Path) -> None:
