@@ -26,6 +26,7 @@ def test_an_engine_that_dies_saves_the_model_and_says_so(tmp_path: Path) -> None
     assert f"ue-rl train --resume --log-dir {tmp_path} --run-id {folder.name}\n" in result.output
     assert 0 < PPO.load(folder / "model.zip").num_timesteps < 5000
     assert "EngineDisconnected" in (folder / "run.log").read_text()
+    assert not list(folder.glob("crash-*")), "an error that is expected leaves no traceback"
 
 
 def test_an_engine_that_dies_before_the_first_step_leaves_everything_as_it_was(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from ue_rl.inference import OnnxInference, export_onnx
 from ue_rl.spec import AgentGroup, EnvSpec
 from ue_rl.training import train
 from ue_rl.training.config import resolve
-from ue_rl.training.options import TrainOptions
 from ue_rl.wire.handshake import decode_handshake
 
 TINY = "train --timesteps 64 --n-steps 16 --batch-size 16"
@@ -257,12 +256,6 @@ def test_her_needs_goals(tmp_path: Path) -> None:
     path = tmp_path / "her.yaml"
     path.write_text(yaml.safe_dump({"algo": "sac", "her": {}, "env": "Pendulum-v1", "log_dir": str(tmp_path / "runs")}))
     assert "achieved_goal" in str(refused("train --config", path, by=errors.ConfigurationError))
-
-
-def test_options_of_a_script_are_written_as_yaml() -> None:
-    text = TrainOptions(params={"wind": (0, 2)}, curriculum=({"params": {"wind": (1, 2)}},)).as_yaml()
-    assert yaml.safe_load(text)["params"] == {"wind": [0, 2]}
-    assert yaml.safe_load(text)["curriculum"] == [{"params": {"wind": [1, 2]}}]
 
 
 # -- inspect

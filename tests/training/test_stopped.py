@@ -18,7 +18,7 @@ import pytest
 from stable_baselines3 import PPO
 
 from ue_rl.engines.lifecycle import Change, LifeState
-from ue_rl.errors import ConfigurationError, RestartsSpent, SaveFailed
+from ue_rl.errors import ConfigurationError, SaveFailed
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.saving.stopping import Stopped
 from ue_rl.training import Outcome, Report, TrainOptions, train
@@ -198,33 +198,6 @@ def test_an_engine_that_hangs_does_not_hold_up_a_stop(tmp_path: Path, monkeypatc
     assert outcome.saved == outcome.env_steps >= 200
     assert not [pid for pid in report.processes() if psutil.pid_exists(pid)]
     assert train(options(tmp_path), resume=RunDirectory(tmp_path / "r")).env_steps == 512
-
-
-# Dies in its third life's first second, too: over the quota.
-DIES = """
-import sys, threading, os, time
-from ue_rl.bridges import serve
-from tests.harness.lab import Lab
-class Dying(Lab):
-    def handle_response_actions_for_env(self, env_id, actions):
-        super().handle_response_actions_for_env(env_id, actions)
-        if len(self.log) > 200:
-            os._exit(3)
-serve(Dying(2), "127.0.0.1", int(sys.argv[1]))
-"""
-
-
-def test_over_the_quota_it_saves_and_says_why(tmp_path: Path) -> None:
-    (tmp_path / "dies.py").write_text(DIES)
-    report = Watched()
-    outcome = train(
-        options(tmp_path, engine=f"{sys.executable} {tmp_path}/dies.py {{port}}", restarts="1/60s"), report=report
-    )
-    assert isinstance(outcome.stopped_by, RestartsSpent)
-    assert "code 3" in str(outcome.stopped_by)
-    assert outcome.saved == outcome.env_steps > 0
-    assert outcome.crash is None
-    assert [change.after for change in report.changes].count(LifeState.QUOTA_SPENT) == 1
 
 
 class InterruptsWhileItStarts(Watched):

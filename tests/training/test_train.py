@@ -263,7 +263,7 @@ def test_infos_of_a_game_under_sb3s_own_keys_are_kept_apart(tmp_path: Path) -> N
         faults=(Fault(FaultKind.MALFORMED, text=row),),
     )
     with FaultyEngine(script) as engine:
-        ok(f"{DIALLED} --timesteps 64 --no-export --port {engine.port} --log-dir", tmp_path)
+        ok(f"train --n-steps 32 --batch-size 32 --timesteps 64 --no-export --port {engine.port} --log-dir", tmp_path)
         with closing(ue_rl.connect(engine.url)) as env:
             env.reset()
             *_, infos = env.step(np.zeros((2, 2), np.float32))

@@ -111,7 +111,7 @@ def play(
         )
     if asked is not None:
         command, restarts = command_of(asked, filmed=gif is not None), Restarts.of("10/60s")
-        known = {"num_envs": asked.num_envs, "seed": seed or 0, "start_timeout": asked.start_timeout}
+        known: dict[str, Any] = {"num_envs": asked.num_envs, "seed": seed or 0, "start_timeout": asked.start_timeout}
         start = partial(engines_started, command, restarts, **known)
     from stable_baselines3.common.evaluation import evaluate_policy
 

@@ -93,7 +93,7 @@ class LaunchedEngine:
         self._starts += 1
         life.to(LifeState.LAUNCHING, "" if self._starts == 1 else f"start {self._starts}")
         try:
-            self._port = self._find_port()
+            self._port = ports.find() if self._template.uses("port") else ports.take(DEFAULT_PORT)
             seed = None if self._seed is None else seed_of(self._seed, self._engine, self._lives)
             command = self._template.fill(
                 port=self._port.number, num_envs=self._num_envs, seed=seed, engine=self._engine
@@ -204,9 +204,6 @@ class LaunchedEngine:
         except BaseException:
             self._clean_up(0.0)
             raise
-
-    def _find_port(self) -> ports.Port:
-        return ports.find() if self._template.uses("port") else ports.take(DEFAULT_PORT)  # of a command without {port}
 
     def _wait_until_it_listens(self) -> str:
         from ue_rl.launching import listening  # psutil

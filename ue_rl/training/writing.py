@@ -153,6 +153,6 @@ def evaluations(folder: Path) -> list[Evaluated]:
     with suppress(OSError), (folder / EVALUATIONS).open(newline="", encoding="utf-8", errors="replace") as file:
         for row in csv.DictReader(file):
             with suppress(KeyError, TypeError, ValueError):
-                numbers = [float(row[name]) for name in Evaluated._fields]
-                rows.append(Evaluated(int(numbers[0]), numbers[1], numbers[2], numbers[3], int(numbers[4])))
+                steps, *means, episodes = (float(row[name]) for name in Evaluated._fields)
+                rows.append(Evaluated(int(steps), *means, int(episodes)))
     return rows
