@@ -85,7 +85,6 @@ WRONG = [
     (["serve", "--env", "CartPole-v1", "--shm", "shm://x"], "give one of them"),
     (["serve", "--env", "CartPole-v1", "shm://x", "--port", "5"], "leave one out"),
     (["serve", "--env", "CartPole-v1", "--images"], "text carries no images"),
-    (["serve", "--env", "CartPole-v1", "shm://"], "not an address"),  # and is not served over TCP instead
     (["inspect", "--port", "x"], "not a valid integer"),
     (["check", "http://127.0.0.1"], "not an address"),
     (["check", "tcp://127.0.0.1:99999"], "not an address"),
@@ -110,6 +109,7 @@ FAILS = [
     (["play", "missing.zip"], "is not a saved model"),
     (["export", "missing.zip"], "is not a saved model"),
     (["policy-server", "missing.onnx", "--port", "0"], "cannot be read"),
+    (["serve", "--env", "CartPole-v1", "shm://"], "not a name of shared memory"),  # and is not served over TCP instead
     (["inspect", "shm://no-such-segment"], "no shared memory"),
 ]
 

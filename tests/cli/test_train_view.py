@@ -246,8 +246,8 @@ def test_a_terminal_that_is_closed_stops_the_run_and_it_is_saved(
     assert int(last.split("_")[1]) > 0
 
 
-def test_a_stop_before_the_first_step_has_its_exit_code_and_says_what_is_left(
-    tmp_path: Path, warm_cli: WarmCli
+def test_a_stop_before_the_first_step_has_its_exit_code_and_leaves_nothing(
+    tmp_path: Path, warm_cli: WarmCli, ue_rl_leftovers: object
 ) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()

