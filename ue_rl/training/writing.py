@@ -153,6 +153,6 @@ def evaluations(folder: Path) -> list[Evaluated]:
     with suppress(OSError), (folder / EVALUATIONS).open(newline="", encoding="utf-8", errors="replace") as file:
         for row in csv.DictReader(file):
             with suppress(KeyError, TypeError, ValueError):
-                steps, *means, episodes = (float(row[name]) for name in Evaluated._fields)
-                rows.append(Evaluated(int(steps), *means, int(episodes)))
+                steps, mean, std, length, episodes = (float(row[name]) for name in Evaluated._fields)
+                rows.append(Evaluated(int(steps), mean, std, length, int(episodes)))
     return rows
