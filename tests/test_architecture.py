@@ -29,7 +29,7 @@ LIBRARIES = {
     "grpc_reflection": "bridges/grpc/",
     "gymnasium": "bridges/ inference/export/ ue_rl/agents/ ue_rl/arena/ ue_rl/cli/ ue_rl/demonstrations/ "
     "ue_rl/envs/ ue_rl/rllib/ ue_rl/spaces/ ue_rl/testing/ ue_rl/training/",
-    "matplotlib": "ue_rl/arena/ ue_rl/runs/ ue_rl/training/ ue_rl/tuning/",
+    "matplotlib": "ue_rl/arena/ ue_rl/training/ ue_rl/tuning/",
     "mcp": "bridges/mcp/",
     "mcp_types": "bridges/mcp/",
     "mlflow": "ue_rl/training/",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -36,6 +37,10 @@ def test_a_signal_saves_and_resumes(stage: Any, stop: str) -> None:
     assert run.wait(20) == code, run.text
     run.wait_for(r"stopped by", 0)
     run.wait_for(r"--resume", 0)
+    log = (stage.run / "run.log").read_text("utf-8")
+    assert re.search(r"WARNING .*stopped by .* after \d+ env-steps", log), log
+    assert "ERROR" not in log
+    assert "KeyboardInterrupt" not in log
     steps = stage.newest_checkpoint().env_steps
     assert steps >= stage.saved_steps() > 0
     if stop == "SIGTERM":

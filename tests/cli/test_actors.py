@@ -10,12 +10,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from gymnasium import spaces
 
 from tests.harness.exactness import Drift
+from tests.support.command_line import ok, refused
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.cli import cli
 
 ME = __name__
 
@@ -44,17 +43,12 @@ def most(observations: Any) -> Any:
     return np.tile([2, 3], (len(observations), 1))
 
 
-def play(*words: str) -> Any:
-    return CliRunner().invoke(cli, ["play", *words])
-
-
 def test_a_function_acts_and_a_running_engine_is_filmed(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     with run_in_thread(GymnasiumBridge(Sums, 3)) as engine:
         film = tmp_path / "x.gif"
-        result = play("--actor", f"{ME}:most", engine.url, "--episodes", "1", "--gif", str(film))
-        assert result.exit_code == 0, (result.output, result.exception)
-        assert "return 20.00 +/- 0.00" in result.output
+        output = ok(f"play --actor {ME}:most --episodes 1 {engine.url} --gif", film)
+        assert "return 20.00 +/- 0.00" in output
         with image.open(film) as shown:
             assert (shown.size, shown.n_frames) == ((10, 6), 4)
 
@@ -65,21 +59,18 @@ def test_chance_acts_within_what_is_legal(make: Any, tmp_path: Path) -> None:
     with run_in_thread(GymnasiumBridge(make, 2)) as engine:
         played = []
         for name in ("a", "b"):
-            words = ["--actor", "random", engine.url, "--episodes", "4", "--seed", "5"]
-            result = play(*words, "--json", str(tmp_path / name))
-            assert result.exit_code == 0, (result.output, result.exception)
+            ok(f"play --actor random --episodes 4 --seed 5 {engine.url} --json", tmp_path / name)
             played.append(json.loads((tmp_path / name).read_text())["episodes"])
     assert played[0] == played[1]
 
 
 def test_an_engine_is_started() -> None:
     command = f"{sys.executable} -m ue_rl serve --env CartPole-v1 --num-envs {{num_envs}} --port {{port}}"
-    result = play("--actor", "random", "--engine", command, "--num-envs", "2", "--episodes", "2", "--seed", "1")
-    assert result.exit_code == 0, (result.output, result.exception)
-    assert "2 episodes: return" in result.output
+    output = ok("play --actor random --num-envs 2 --episodes 2 --seed 1 --engine", command)
+    assert "2 episodes: return" in output
 
 
 @pytest.mark.parametrize(("actor", "text"), [("nothing", "cannot be loaded"), (f"{ME}:ME", "not a function")])
 def test_what_does_not_act_is_named(actor: str, text: str) -> None:
     with run_in_thread(GymnasiumBridge(Sums, 1)) as engine:
-        assert text in str(play("--actor", actor, engine.url).exception)
+        assert text in str(refused(f"play --actor {actor}", engine.url))

@@ -7,15 +7,15 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 pytest.importorskip("pydantic", reason="the extra arena is not installed")
 
-from ue_rl.cli import cli
+from tests.support.command_line import run
 
 
 def said(*words: object) -> Result:
-    return CliRunner().invoke(cli, ["arena", *map(str, words)], env={"COLUMNS": "200"})
+    return run("arena", *words, env={"COLUMNS": "200"})
 
 
 def test_a_run_is_logged_replayed_and_shown(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.warm_cli import WarmCli
-from ue_rl.cli import cli, main
+from tests.support.command_line import run
 from ue_rl.cli.check import View
 from ue_rl.compliance import MISTAKES, Finding, Outcome, Report
 
@@ -23,7 +23,7 @@ ENGINE = [sys.executable, "-m", "tests.harness.engines.mistaken", "--port", "{po
 
 
 def check(*words: str) -> Result:
-    return CliRunner().invoke(cli, ["check", *words], standalone_mode=False)
+    return run("check", *words, standalone_mode=False)
 
 
 def last(result: Result) -> str:
@@ -77,27 +77,6 @@ def test_nobody_listens() -> None:
     assert last(result).endswith(": not-listening")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["http://127.0.0.1"],
-        ["tcp://127.0.0.1:99999"],
-        ["--strict", "--base"],
-        ["--engine", "game {prot}"],
-        ["--engine", "game --port {port}", "127.0.0.1:7777"],
-        ["--timeout", "0"],
-        ["--timeout", "nan"],
-        ["--seed", "-1"],
-    ],
-    ids=" ".join,
-)
-def test_a_wrong_command_line_exits_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["check", *words])
-    assert stop.value.code == 2
-    assert "Nobody expected" not in capsys.readouterr().err
-
-
 def test_it_starts_an_engine_and_ends_it() -> None:
     result = check("--engine", shlex.join([*ENGINE, "--mistake", "nan"]), "--num-envs", "2", *QUICK)
     assert result.return_value == 1, result.output
@@ -134,11 +113,11 @@ def test_an_engine_that_cannot_be_started_is_one_sentence() -> None:
 
 def test_ctrl_c_ends_it_with_what_was_found(tmp_path: Path, warm_cli: WarmCli) -> None:
     with MistakenEngine("slow") as engine:
-        run = warm_cli.start(["check", engine.url], output=tmp_path / "out.txt", errors=tmp_path / "errors.txt")
-        run.wait_for("PASS  reset of all envs")
-        run.signal(signal.SIGINT)
-        assert run.wait(20) == 130
-    assert run.text.rstrip().splitlines()[-1].startswith("STOPPED  "), run.text
+        process = warm_cli.start(["check", engine.url], output=tmp_path / "out.txt", errors=tmp_path / "errors.txt")
+        process.wait_for("PASS  reset of all envs")
+        process.signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    assert process.text.rstrip().splitlines()[-1].startswith("STOPPED  "), process.text
 
 
 def test_text_of_an_engine_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,24 +13,19 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from tests.support.command_line import ok, refused
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.cli import cli
 from ue_rl.cli.play import load_policy
 from ue_rl.inference import OnnxInference, Sb3Inference
 from ue_rl.inference.export.verify import Verifier
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
-
-
-def run(*arguments: Any) -> Any:
-    return CliRunner().invoke(cli, [str(a) for a in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -59,29 +54,25 @@ def test_a_folder_stands_for_the_model_in_it(models: Path, tmp_path: Path) -> No
         (checkpoint.path, checkpoint.path.with_name(f"{checkpoint.path.name}.onnx")),
         (tmp_path, tmp_path / "model.onnx"),
     ):
-        result = run("export", folder)
-        assert result.exit_code == 0, result.output
+        ok("export", folder)
         assert wanted.exists()
     assert CheckpointStore(tmp_path / "checkpoints").last == checkpoint  # no file of it has changed
     (checkpoint.path / "manifest.json").unlink()
     assert isinstance(load_policy(checkpoint.path), Sb3Inference)
     assert isinstance(load_policy(tmp_path), OnnxInference)
-    result = run("play", tmp_path, "--env", "CartPole-v1", "--episodes", 1)
-    assert result.exit_code == 0, result.output
-    refused = run("play", tmp_path / "checkpoints")
-    assert "no model in this folder" in str(refused.exception)
+    ok("play --env CartPole-v1 --episodes 1", tmp_path)
+    assert "no model in this folder" in str(refused("play", tmp_path / "checkpoints"))
 
 
 def test_export_prints_the_largest_difference(models: Path, tmp_path: Path) -> None:
-    result = run("export", models / "model.zip", "-o", tmp_path / "x.onnx")
-    assert result.exit_code == 0, result.output
-    assert "largest difference" in result.output
-    lines = [" ".join(line.replace("│", " ").split()) for line in result.output.splitlines()]
+    output = ok("export", models / "model.zip", "-o", tmp_path / "x.onnx")
+    assert "largest difference" in output
+    lines = [" ".join(line.replace("│", " ").split()) for line in output.splitlines()]
     assert "inputs obs float32 [N, 4]" in lines
     assert "outputs actions float32 [N, 1]" in lines
     assert OnnxInference(tmp_path / "x.onnx").obs_size == 4
-    result = run("export", models / "norm" / "model.zip")  # finds the statistics beside it
-    assert "vecnormalize.pkl" in result.output.replace("\n", "").replace(" ", "").replace("│", "")
+    output = ok("export", models / "norm" / "model.zip")  # finds the statistics beside it
+    assert "vecnormalize.pkl" in output.replace("\n", "").replace(" ", "").replace("│", "")
     metadata = OnnxInference(models / "norm" / "model.onnx").metadata
     assert metadata is not None
     assert metadata.algorithm == "SAC"
@@ -94,9 +85,8 @@ def test_export_says_where_only_rounding_differs(models: Path, tmp_path: Path, m
         return [np.nextafter(array, np.float32(9)) for array in real(self, arrays)]
 
     monkeypatch.setattr(Verifier, "_run_file", run_file)
-    result = run("export", models / "norm" / "model.zip", "-o", tmp_path / "x.onnx", "--tolerance", 0)
-    assert result.exit_code == 0, result.exception
-    shown = " ".join(result.output.replace("│", " ").split())
+    output = ok("export --tolerance 0", models / "norm" / "model.zip", "-o", tmp_path / "x.onnx")
+    shown = " ".join(output.replace("│", " ").split())
     found = re.search(r"equal but for rounding (\d+) observations", shown)
     assert found is not None, shown
     assert int(found[1]) > 100
@@ -106,8 +96,7 @@ def test_export_says_where_only_rounding_differs(models: Path, tmp_path: Path, m
 def test_export_refuses_and_leaves_no_file(models: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.zip").write_bytes(b"PK\x03\x04 nothing")
     for arguments in ((tmp_path / "bad.zip",), (tmp_path / "none.zip",), (models / "model.zip", "--algo", "SAC")):
-        result = run("export", *arguments, "-o", tmp_path / "x.onnx")
-        assert isinstance(result.exception, errors.ExportError), (arguments, result.exception)
+        refused("export", *arguments, "-o", tmp_path / "x.onnx", by=errors.ExportError)
     assert not (tmp_path / "x.onnx").exists()
 
 
@@ -118,54 +107,26 @@ def test_play_equals_evaluate_policy(models: Path, tmp_path: Path, num_envs: int
     expected, lengths = evaluate_policy(
         PPO.load(models / "model.zip"), env, n_eval_episodes=6, return_episode_rewards=True, warn=False
     )
-    assert run("export", models / "model.zip", "-o", tmp_path / "x.onnx").exit_code == 0
+    ok("export", models / "model.zip", "-o", tmp_path / "x.onnx")
     for model in (tmp_path / "x.onnx", models / "model.zip"):
-        result = run(
-            "play",
-            model,
-            "--env",
-            "CartPole-v1",
-            "--num-envs",
-            num_envs,
-            "--episodes",
-            6,
-            "--seed",
-            9,
-            "--json",
-            tmp_path / "e.json",
-            "--csv",
-            tmp_path / "e.csv",
-        )
-        assert result.exit_code == 0, (result.output, result.exception)
+        command = f"play --env CartPole-v1 --num-envs {num_envs} --episodes 6 --seed 9"
+        output = ok(command, model, "--json", tmp_path / "e.json", "--csv", tmp_path / "e.csv")
         rows = json.loads((tmp_path / "e.json").read_text())["episodes"]
         assert [row["return"] for row in rows] == expected
         assert [row["length"] for row in rows] == lengths
         with (tmp_path / "e.csv").open() as file:
             assert [int(row["length"]) for row in csv.DictReader(file)] == lengths
-        summary = result.output.split("6 episodes: return")[1].split("length")[1].strip()
+        summary = output.split("6 episodes: return")[1].split("length")[1].strip()
         assert summary == f"{np.mean(lengths):.1f} +/- {np.std(lengths):.1f} ({min(lengths)} to {max(lengths)})"
 
 
 def test_a_seed_decides_a_stochastic_policys_noise(models: Path, tmp_path: Path) -> None:
-    result = run("export", models / "model.zip", "--stochastic", "-o", tmp_path / "noisy.onnx")
-    assert any("noise" in line and "float32 [N, 2]" in line for line in result.output.splitlines()), result.output
+    output = ok("export --stochastic", models / "model.zip", "-o", tmp_path / "noisy.onnx")
+    assert any("noise" in line and "float32 [N, 2]" in line for line in output.splitlines()), output
 
     def episodes(seed: int) -> Any:
-        result = run(
-            "play",
-            tmp_path / "noisy.onnx",
-            "--env",
-            "CartPole-v1",
-            "--num-envs",
-            2,
-            "--episodes",
-            6,
-            "--seed",
-            seed,
-            "--json",
-            tmp_path / "e.json",
-        )
-        assert result.exit_code == 0, (result.output, result.exception)
+        command = f"play --env CartPole-v1 --num-envs 2 --episodes 6 --seed {seed}"
+        ok(command, tmp_path / "noisy.onnx", "--json", tmp_path / "e.json")
         return json.loads((tmp_path / "e.json").read_text())["episodes"]
 
     assert episodes(5) == episodes(5)
@@ -177,9 +138,9 @@ def test_a_seed_decides_a_stochastic_policys_noise(models: Path, tmp_path: Path)
 
 def test_play_in_a_running_engine_with_statistics(models: Path) -> None:
     with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
-        common = ("--port", engine.port, "--episodes", 2, "--max-episode-steps", 20, "--seed", 1)
-        run("export", models / "norm" / "model.zip")
-        outputs = [run("play", models / "norm" / f"model.{kind}", *common).output for kind in ("zip", "onnx")]
+        command = f"play --episodes 2 --max-episode-steps 20 --seed 1 --port {engine.port}"
+        ok("export", models / "norm" / "model.zip")
+        outputs = [ok(command, models / "norm" / f"model.{kind}") for kind in ("zip", "onnx")]
     means = [float(o.split("episodes: return ")[1].split()[0]) for o in outputs]
     assert means[0] == pytest.approx(means[1], rel=1e-2)
 
@@ -192,13 +153,9 @@ def test_a_run_plays_where_it_was_trained(models: Path, tmp_path: Path, config: 
         values = {"COMMAND": command, "URL": engine.url}
         written = {"num_envs": 2, **{key: values.get(value, value) for key, value in config.items()}}
         RunDirectory(tmp_path).write_config(TrainOptions(**written))  # type: ignore[arg-type]
-        result = run("play", tmp_path, "--episodes", 2, "--seed", 3)
-        assert result.exit_code == 0, (result.output, result.exception)
-        assert "2 episodes" in result.output
-        other = run("play", tmp_path, "--port", 1)
-        mistyped = run("play", f"{tmp_path}x")
-    assert "127.0.0.1:1;" in str(other.exception), "an address that is given comes first"
-    assert f"Did you mean {tmp_path.name!r}" in str(mistyped.exception)
+        assert "2 episodes" in ok("play --episodes 2 --seed 3", tmp_path)
+        assert "127.0.0.1:1;" in str(refused("play --port 1", tmp_path)), "an address that is given comes first"
+        assert f"Did you mean {tmp_path.name!r}" in str(refused("play", f"{tmp_path}x"))
 
 
 def test_play_films(
@@ -209,8 +166,7 @@ def test_play_films(
     gif = tmp_path / "film.gif"
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         monkeypatch.delenv(name, raising=False)
-    result = run("play", models / "model.zip", "--env", "CartPole-v1", "--episodes", 1, "--gif", gif)
-    assert result.exit_code == 0, (result.output, result.exception)
+    ok("play --env CartPole-v1 --episodes 1", models / "model.zip", "--gif", gif)
     assert "error" not in capfd.readouterr().err, "there is no screen, and none is needed"
     with image.open(gif) as film:
         assert film.n_frames > 5
@@ -221,14 +177,10 @@ def test_play_films(
     ("arguments", "text"),
     [
         (["nothing.onnx", "--env", "CartPole-v1"], "nothing.onnx"),
-        (["policy.txt", "--env", "CartPole-v1"], "there is no such run or file"),
         ([__file__, "--env", "CartPole-v1"], "not a policy"),
         (["MODEL", "--env", "Pendulum-v1"], "3 observation numbers"),
-        (["x.onnx", "--vecnormalize", "y.pkl", "--env", "CartPole-v1"], "normalisation inside"),
         (["MODEL", "--port", "1"], "nothing listens"),
     ],
 )
 def test_play_refuses_by_name(models: Path, arguments: list[str], text: str) -> None:
-    result = run("play", *[models / "model.zip" if a == "MODEL" else a for a in arguments])
-    assert isinstance(result.exception, errors.UeRlError), (result.output, result.exception)
-    assert text in str(result.exception)
+    assert text in str(refused("play", *(models / "model.zip" if a == "MODEL" else a for a in arguments)))

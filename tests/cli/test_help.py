@@ -6,8 +6,8 @@ import re
 
 import click
 import pytest
-from click.testing import CliRunner
 
+from tests.support.command_line import ok
 from ue_rl.cli import COMMANDS, cli
 
 
@@ -38,7 +38,8 @@ def test_a_command_says_what_its_arguments_are(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_it_fits_a_terminal(name: str) -> None:
-    shown = CliRunner().invoke(cli, [name, "--help"], terminal_width=80).output
+    shown = ok(f"{name} --help", terminal_width=80)
+    assert "Usage" in shown
     wide = [line for line in shown.splitlines() if len(line) > 80]
     assert wide == [], shown
     assert "TEXT" not in shown, "say what kind of text: metavar="

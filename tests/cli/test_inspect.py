@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
+from tests.support.command_line import ok, refused, run
 from ue_rl import errors
-from ue_rl.bridges import VectorBridge, run_in_thread
+from ue_rl.bridges import GymnasiumBridge, VectorBridge, run_in_thread
 from ue_rl.buffers import StepBuffers
-from ue_rl.cli import cli
 from ue_rl.cli.inspect import Seen, notes
 from ue_rl.spec import EnvSpec
 from ue_rl.testing import FaultKind, FaultyEngine, PluginStandIn, Script
@@ -48,7 +47,7 @@ class Game(VectorBridge):
 
 
 def inspect(*words: str) -> str:
-    return " ".join(CliRunner().invoke(cli, ["inspect", *words]).output.split())
+    return " ".join(ok("inspect", *words).split())
 
 
 @pytest.mark.parametrize(
@@ -84,6 +83,21 @@ def test_steps_of_40_ms(carrier: str, told: bool) -> None:
     assert any("as long as TCP delays an acknowledgement" in note for note in seen.notes()) == told
 
 
+def test_a_healthy_engine_and_how_it_is_reached() -> None:
+    with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as server:
+        said = ok("inspect --steps 60 --port", server.port).replace("\n", "")
+    for text in ("ACT_SPACE=DISCRETE(2)", "Discrete(2)", "shared channel", "p50", "p99", "env-steps/s", "SEED"):
+        assert text in said, said
+
+
+def test_the_deployed_plugin() -> None:
+    with PluginStandIn(num_envs=2, tick_rate=60) as game:
+        said = inspect("--port", str(game.port), "--steps", "10")
+    assert "deployed plugin" in said
+    assert "the game's tick, not the bridge" in said
+    assert "2 env sockets" in said
+
+
 def test_rlbase() -> None:
     with PluginStandIn(env_type="RLBASE", tick_rate=60) as game:
         said = inspect(f"127.0.0.1:{game.port}?nul-terminated=yes", "--steps", "10")
@@ -102,21 +116,25 @@ def test_notes_by_what_they_need() -> None:
     multi = decode_handshake(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1")
     assert any("use more envs" in note for note in notes(multi, 1 / 60))
     assert not any("--nul-terminated" in note for note in notes(multi, None))
+    assert notes(decode_handshake(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE;VERSION=1"), 1e-4) == []
+    wide = decode_handshake(b"CONFIG:OBS=1;ACT=100;ENV_TYPE=SINGLE")
+    assert any("1024" in note for note in notes(wide, None))
 
 
 def test_the_line_as_it_was_sent_with_what_nobody_knows() -> None:
-    text = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;ACTSPACE=DISCRETE(2);FEATURES=SEEDS"
+    text = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;ACTSPACE=DISCRETE(2);FEATURES=SEEDS,[/X]"
     with FaultyEngine(Script(handshake=text)) as engine:
-        said = CliRunner().invoke(cli, ["inspect", "--port", str(engine.port), "--steps", "2"]).output
+        said = ok("inspect --steps 2 --port", engine.port)
     joined = "".join(line.partition("│")[2].rpartition("│")[0].partition("│")[2].strip() for line in said.splitlines())
     assert text in joined
     assert "ACTSPACE: did you mean 'ACT_SPACE'?" in joined
     assert "SEEDS: did you mean 'SEED'?" in joined
+    assert said.count("[/X]") == 3  # in the handshake, among the features, and as one that is unknown
 
 
 def test_what_is_known_is_shown_where_a_step_fails() -> None:
     with FaultyEngine(Script(faults=(Fault(FaultKind.HALF_LINE, env=0, step=1),)), num_envs=2) as engine:
-        result = CliRunner().invoke(cli, ["inspect", "--port", str(engine.port), "--steps", "2", "--timeout", "5"])
+        result = run("inspect --steps 2 --timeout 5 --port", engine.port)
     assert result.exit_code == 1
     assert "ENV_COUNT=2" in result.output.replace("\n", "")
 
@@ -124,10 +142,9 @@ def test_what_is_known_is_shown_where_a_step_fails() -> None:
 def test_play_refuses_an_engine_with_agents(tiny_model: Path) -> None:
     text = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;AGENTS=fish:2"
     with FaultyEngine(Script(handshake=text)) as engine:
-        result = CliRunner().invoke(cli, ["play", str(tiny_model), "--port", str(engine.port)])
-    assert isinstance(result.exception, errors.ConfigurationError)
-    assert "the envs of this engine hold agents" in str(result.exception)
-    assert "GroupVecEnv" in str(result.exception)
+        said = str(refused(f"play --port {engine.port}", tiny_model, by=errors.ConfigurationError))
+    assert "the envs of this engine hold agents" in said
+    assert "GroupVecEnv" in said
 
 
 def test_numbers_are_the_shortest_text_that_reads_back() -> None:

@@ -19,13 +19,12 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 from stable_baselines3 import PPO
 
 from tests.cli.conftest import rest_of
+from tests.support.command_line import refused
 from ue_rl import errors
-from ue_rl.cli import cli
 from ue_rl.cli.common import WrongCommandLine
 from ue_rl.cli.policy_server import figures, live, table
 from ue_rl.inference import ReloadingInference, export_onnx
@@ -194,26 +193,6 @@ def test_records_go_where_they_went_after_the_table(
         logging.getLogger().removeHandler(unopened)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--max-engines", "0"],
-        ["--max-batch", "0"],
-        ["--max-wait", "-1"],
-        ["--max-wait", "nan"],
-        ["--hello-timeout", "0"],
-        ["--write-timeout", "nan"],
-        ["--reload-interval", "0"],
-        ["--every", "0"],
-        ["--every", "nan"],
-    ],
-)
-def test_limits_that_cannot_be_are_usage_errors(pendulum: Path, words: list[str]) -> None:
-    result = CliRunner().invoke(cli, ["policy-server", str(pendulum), *words])
-    assert result.exit_code == 2, result.output
-    assert words[0] in result.output
-
-
 def test_the_options_reach_the_server(pendulum: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[PolicyServer] = []
 
@@ -223,25 +202,20 @@ def test_the_options_reach_the_server(pendulum: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(PolicyServer, "start", refuse)
     words = "--max-engines 3 --max-batch 5 --max-wait 0.25 --hello-timeout 2 --write-timeout 4 --reload-interval 6"
-    result = CliRunner().invoke(cli, ["policy-server", str(pendulum), *words.split()])
-    assert isinstance(result.exception, errors.ConfigurationError)
-    assert "cannot listen" in str(result.exception)
+    error = refused(f"policy-server {words}", pendulum, by=errors.ConfigurationError)
+    assert "cannot listen" in str(error)
     (server,) = seen
     assert (server.max_engines, server.max_batch, server.max_wait) == (3, 5, 0.25)
     assert (server.hello_timeout, server.write_timeout, server.reload_interval) == (2, 4, 6)
 
 
 def test_a_model_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["policy-server", str(tmp_path / "none.onnx")])
-    assert isinstance(result.exception, errors.ModelLoadError)
-    assert "none.onnx" in str(result.exception)
+    assert "none.onnx" in str(refused("policy-server", tmp_path / "none.onnx", by=errors.ModelLoadError))
 
 
 def test_a_run_or_a_zip_is_answered_with_the_file_to_name(tmp_path: Path) -> None:
     def cure(model: Path) -> str | None:
-        done = CliRunner().invoke(cli, ["policy-server", str(model)])
-        assert isinstance(done.exception, WrongCommandLine)
-        return done.exception.cure
+        return refused("policy-server", model, by=WrongCommandLine).cure
 
     assert cure(tmp_path) == f"write one: ue-rl export {tmp_path}"
     (tmp_path / "model.zip").touch()

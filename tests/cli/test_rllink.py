@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pickle
 
-from click.testing import CliRunner
-
 from tests.harness.rllink_server import RLlinkServer
 from tests.harness.several import Walk
+from tests.support.command_line import ok, refused, run
 from ue_rl.bridges.runners import run_in_thread
-from ue_rl.cli import cli
 from ue_rl.errors import LearnerUnreachable, UnsupportedNetwork
 from ue_rl.spaces.actions import ActionSpec
 
@@ -17,24 +15,20 @@ from ue_rl.spaces.actions import ActionSpec
 def test_two_engines_play_as_one() -> None:
     with RLlinkServer(4, ActionSpec.discrete(3), steps_per_sample=60) as server:
         with run_in_thread(Walk(2)) as one, run_in_thread(Walk(3)) as two:
-            words = ["rllink", "--port", str(server.port), "--url", one.url, "--url", two.url, "--steps", "150"]
-            result = CliRunner().invoke(cli, words, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+            output = ok(f"rllink --port {server.port} --steps 150 --url {one.url} --url {two.url}")
     assert server.mistakes == []
     assert len(server.batches) == 3
-    lines = result.output.splitlines()
+    lines = output.splitlines()
     assert lines[0].startswith("5 envs play for RLlib on 127.0.0.1:")
     assert "weights 2" in lines[-2]
     assert lines[-1] == "done"
 
 
 def test_wrong_words() -> None:
-    for words in ([], ["--env", "CartPole-v1", "--url", "tcp://127.0.0.1:1"], ["--engine", "x", "--timeout", "0"]):
-        result = CliRunner().invoke(cli, ["rllink", *words])
-        assert result.exit_code != 0
+    for words in ("", "--env CartPole-v1 --url tcp://127.0.0.1:1", "--engine x --timeout 0"):
+        assert run(f"rllink {words}").exit_code != 0
     with run_in_thread(Walk(1)) as engine:
-        result = CliRunner().invoke(cli, ["rllink", "--port", "1", "--wait", "0", "--url", engine.url])
-    assert isinstance(result.exception, LearnerUnreachable)
+        refused("rllink --port 1 --wait 0 --url", engine.url, by=LearnerUnreachable)
 
 
 class OwnCatalog:
@@ -53,12 +47,9 @@ class Config:
 def test_own_classes_need_a_word() -> None:
     pickled = pickle.dumps(Config())
     with run_in_thread(Walk(2)) as engine, RLlinkServer(4, ActionSpec.discrete(3), 40, config_pickle=pickled) as server:
-        words = ["rllink", "--port", str(server.port), "--url", engine.url, "--steps", "40"]
-        refused = CliRunner().invoke(cli, words)
-        assert isinstance(refused.exception, UnsupportedNetwork)
-        assert "OwnCatalog" in str(refused.exception)
+        words = f"rllink --port {server.port} --steps 40 --url {engine.url}"
+        assert "OwnCatalog" in str(refused(words, by=UnsupportedNetwork))
         assert server.batches == []
-        result = CliRunner().invoke(cli, [*words, "--default-network"], catch_exceptions=False)
-    assert result.exit_code == 0
+        ok(words, "--default-network")
     assert server.batches == [40]
     assert server.mistakes == []

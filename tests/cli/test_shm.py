@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import ue_rl
 from tests.cli.conftest import rest_of
-from ue_rl.cli import cli
+from tests.support.command_line import ok, refused
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.shm import segment
@@ -40,11 +39,8 @@ def test_serve_shm_offers_the_upgrade(served: tuple[subprocess.Popen[str], str])
         assert isinstance(env.transport, SharedMemoryConnection) == (transport != "tcp")
         env.reset()
         env.close()
-    port = url.rpartition(":")[2]
-    shown = CliRunner().invoke(cli, ["inspect", "--port", port, "--steps", "20"]).output.replace("\n", "")
-    assert "shared memory, socket doorbell" in shown
-    shown = CliRunner().invoke(cli, ["inspect", f"{url}?transport=tcp", "--steps", "20"]).output
-    assert "shared channel" in shown.replace("\n", "")
+    assert "shared memory, socket doorbell" in ok("inspect --steps 20", url).replace("\n", "")
+    assert "shared channel" in ok("inspect --steps 20", f"{url}?transport=tcp").replace("\n", "")
     output = stop(process)
     assert "attached to ue_rl_" in output
     assert "the trainer has gone" in output
@@ -53,13 +49,8 @@ def test_serve_shm_offers_the_upgrade(served: tuple[subprocess.Popen[str], str])
 @pytest.mark.parametrize("served", [[*CART_POLE, "shm://TMP/engine.shm"]], indirect=True)
 def test_serve_by_name_and_train_there(served: tuple[subprocess.Popen[str], str], tmp_path: Path) -> None:
     process, url = served
-    words = [
-        "train", url, "--algo", "ppo", "--timesteps", "128", "--n-steps", "32", "--batch-size", "32",
-        "--log-dir", str(tmp_path / "runs"), "--no-export",
-    ]  # fmt: skip
-    result = CliRunner().invoke(cli, words)
-    assert result.exit_code == 0, (result.output, result.exception)
-    assert "shared memory, doorbell in memory" in " ".join(result.output.split())
+    words = "train --timesteps 128 --n-steps 32 --batch-size 32 --no-export --log-dir"
+    assert "shared memory, doorbell in memory" in " ".join(ok(words, tmp_path / "runs", url).split())
     assert list((tmp_path / "runs").glob("ppo-*engine.shm-1"))
     stop(process)
     assert not Path(url.removeprefix("shm://")).exists()
@@ -67,23 +58,7 @@ def test_serve_by_name_and_train_there(served: tuple[subprocess.Popen[str], str]
 
 @pytest.mark.parametrize("served", [[*CART_POLE, "--tick-rate", "1000", "--port", "0"]], indirect=True)
 def test_without_an_offer_shm_is_refused_by_name(served: tuple[subprocess.Popen[str], str]) -> None:
-    result = CliRunner().invoke(cli, ["inspect", f"{served[1]}?transport=shm"])
-    assert isinstance(result.exception, UnsupportedByEngine)
-    assert "serve --shm" in str(result.exception)
-
-
-def test_wrong_words() -> None:
-    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm", "shm://x"])
-    assert result.exit_code == 2
-    assert "give one of them" in result.output
-    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "shm://x", "--port", "5"])
-    assert result.exit_code == 2
-    assert "leave one out" in result.output
-    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--images"])
-    assert result.exit_code == 2
-    assert "text carries no images" in result.output
-    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "shm://"])
-    assert isinstance(result.exception, ConfigurationError)  # and is not served over TCP instead
+    assert "serve --shm" in str(refused("inspect", f"{served[1]}?transport=shm", by=UnsupportedByEngine))
 
 
 def test_where_shared_memory_is_impossible_serve_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +77,5 @@ def test_where_shared_memory_is_impossible_serve_says_so(monkeypatch: pytest.Mon
     for more in (["shm://x"], ["--shm", "--images"]):
         with monkeypatch.context() as patch:
             patch.setattr("ue_rl.bridges.GymnasiumBridge", None)  # is not made first
-            result = CliRunner().invoke(cli, ["serve", *CART_POLE, *more])
-        assert isinstance(result.exception, ConfigurationError), more
-        assert "needs ue_rl's compiled module" in str(result.exception)
+            error = refused("serve", *CART_POLE, *more, by=ConfigurationError)
+        assert "needs ue_rl's compiled module" in str(error)

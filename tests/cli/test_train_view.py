@@ -30,6 +30,8 @@ from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Outcome
 
+LIGHT = ["train", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "0", "--no-export"]
+
 
 def test_a_log_record_is_one_json_object(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ue_rl")
@@ -172,12 +174,8 @@ def test_the_summary_says_what_is_not_saved(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_without_a_terminal_the_view_is_lines_and_the_log_is_json(tmp_path: Path) -> None:
-    words = ["--timesteps", "128", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "0"]
-    done = subprocess.run(
-        [sys.executable, "-m", "ue_rl", "train", *words, "--no-export", "--ui", "--log-format", "json",
-         "--log-dir", str(tmp_path)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    words = [sys.executable, "-m", "ue_rl", *LIGHT, "--timesteps", "128", "--ui", "--log-format", "json"]
+    done = subprocess.run([*words, "--log-dir", str(tmp_path)], capture_output=True, text=True, check=True)
     assert "128 of 128 env-steps" in done.stdout
     assert "\x1b" not in done.stdout
     records = [json.loads(line) for line in done.stderr.splitlines()]
@@ -217,9 +215,8 @@ def shown_on(screen: int) -> str:
 def test_on_a_terminal_the_view_is_drawn_and_the_summary_follows(
     tmp_path: Path, warm_cli: WarmCli, terminal: tuple[int, Path]
 ) -> None:
-    words = ["--timesteps", "128", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "0"]
     run = warm_cli.start(
-        ["train", *words, "--no-export", "--ui", "--log-dir", str(tmp_path)],
+        [*LIGHT, "--timesteps", "128", "--ui", "--log-dir", str(tmp_path)],
         output=terminal[1],
         environment={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
     )
@@ -236,8 +233,7 @@ def test_on_a_terminal_the_view_is_drawn_and_the_summary_follows(
 def test_a_terminal_that_is_closed_stops_the_run_and_it_is_saved(
     tmp_path: Path, warm_cli: WarmCli, terminal: tuple[int, Path]
 ) -> None:
-    words = ["--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--no-export", "--log-dir", str(tmp_path)]
-    process = warm_cli.start(["train", *words, "--run-id", "r"], output=terminal[1])
+    process = warm_cli.start([*LIGHT, "--run-id", "r", "--log-dir", str(tmp_path)], output=terminal[1])
     run, deadline = tmp_path / "r", time.monotonic() + 60
     while not (run / "episodes.csv").exists() or (run / "episodes.csv").read_text().count("\n") < 5:
         assert time.monotonic() < deadline
@@ -250,8 +246,8 @@ def test_a_terminal_that_is_closed_stops_the_run_and_it_is_saved(
     assert int(last.split("_")[1]) > 0
 
 
-def test_a_stop_before_the_first_step_has_its_exit_code_and_says_what_is_left(
-    tmp_path: Path, warm_cli: WarmCli
+def test_a_stop_before_the_first_step_has_its_exit_code_and_leaves_nothing(
+    tmp_path: Path, warm_cli: WarmCli, ue_rl_leftovers: object
 ) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -266,9 +262,8 @@ def test_a_stop_before_the_first_step_has_its_exit_code_and_says_what_is_left(
 
 
 def test_what_the_screen_says_is_said_once(tmp_path: Path, warm_cli: WarmCli) -> None:
-    words = ["--timesteps", "512", "--num-envs", "2", "--n-steps", "32", "--eval-episodes", "0", "--no-export"]
-    lost = [*words, "--learning-rate", "1e30", "--log-dir", str(tmp_path), "--run-id", "r"]
-    done = warm_cli.start(["train", *lost], output=tmp_path / "out.txt")
+    words = [*LIGHT, "--timesteps", "512", "--learning-rate", "1e30", "--run-id", "r", "--log-dir", str(tmp_path)]
+    done = warm_cli.start(words, output=tmp_path / "out.txt")
     assert done.wait(60) == 1, done.text
     shown = done.text
     assert "ue_rl.training" not in shown

@@ -23,11 +23,11 @@ from typing import Any
 
 import psutil
 import pytest
-from click.testing import CliRunner
 
 from tests.recording.test_traces import SPEC, Counter, steps
+from tests.support.command_line import ok, refused
+from tests.support.command_line import run as run_cli
 from ue_rl.bridges import run_in_thread
-from ue_rl.cli import cli
 from ue_rl.connecting import open_transport
 from ue_rl.doctor import FAULTS, Outcome, diagnose
 from ue_rl.doctor import checks as machine
@@ -252,7 +252,7 @@ def test_a_route_that_swallows() -> None:
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*words: str) -> Any:
-        return CliRunner().invoke(cli, ["doctor", "--log-dir", str(tmp_path), *words], standalone_mode=False)
+        return run_cli("doctor --log-dir", tmp_path, *words, standalone_mode=False)
 
     monkeypatch.setattr(machine, "PORTS", {})
     well = run()
@@ -276,8 +276,7 @@ def test_a_report_lists_what_is_inside_and_leaves_models_out(tmp_path: Path) -> 
 
     def packed(*words: str) -> zipfile.ZipFile:
         out = tmp_path / "report.zip"
-        done = CliRunner().invoke(cli, ["report", str(run), "-o", str(out), *words], standalone_mode=False)
-        assert done.exception is None
+        ok("report", run, "-o", out, *words)
         return zipfile.ZipFile(out)
 
     with packed() as archive:
@@ -291,5 +290,4 @@ def test_a_report_lists_what_is_inside_and_leaves_models_out(tmp_path: Path) -> 
         assert {row["check"] for row in json.loads(archive.read("doctor.json"))} >= {"versions", "disk"}
     with packed("--models") as archive:
         assert archive.read("run/checkpoints/100/model.zip") == b"weights"
-    wrong = CliRunner().invoke(cli, ["report", str(tmp_path)], standalone_mode=False)
-    assert "not a run's folder" in str(wrong.exception)
+    assert "not a run's folder" in str(refused("report", tmp_path))

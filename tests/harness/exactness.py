@@ -5,6 +5,8 @@ Needs sb3-contrib beside Stable-Baselines3.
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -25,6 +27,7 @@ from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import UeRlError
 from ue_rl.saving.autosave import AutoSave
+from ue_rl.testing import MemoryTransport
 from ue_rl.training.overlap import overlap
 
 N = 3
@@ -154,6 +157,18 @@ class At(BaseCallback):
         return True
 
 
+class Seen(BaseCallback):
+    """Notes the infos of each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.infos: list[list[dict[str, Any]]] = []
+
+    def _on_step(self) -> bool:
+        self.infos.append(self.locals["infos"])
+        return True
+
+
 class Broken(Exception):
     """What ends a run here."""
 
@@ -192,6 +207,17 @@ def new(name: str, env: VecEnv, **arguments: Any) -> Any:
     return kind(f"{policy}Policy", env, **deepcopy({**own, **arguments}))
 
 
+def env_of(name: str = "ppo", transport: Callable[..., Any] = MemoryTransport, **options: Any) -> UnrealVecEnv:
+    """The env of a case, over memory; `options` as `bridge` has them."""
+    return UnrealVecEnv(transport(bridge(CASES[name][1], **options)))
+
+
+def begun(name: str, env: VecEnv, folder: Path, **options: Any) -> tuple[AutoSave, Any]:
+    """An AutoSave, and the model that it resumes, or a new one: as the script in the docs."""
+    autosave = AutoSave(folder, **options)
+    return autosave, autosave.resume(CASES[name][0], env) or new(name, env)
+
+
 def learn(
     name: str,
     env: UnrealVecEnv,
@@ -200,10 +226,9 @@ def learn(
     callbacks: list[BaseCallback] | None = None,
     **options: Any,
 ) -> BaseAlgorithm:
-    """One process' part of a run: as the script in the docs. What a callback raises as Broken ends it."""
-    autosave = AutoSave(folder, signals=False, lock=False, **options)
-    wrapped = CASES[name][4](env)
-    model: BaseAlgorithm = autosave.resume(CASES[name][0], wrapped) or new(name, wrapped)
+    """One process' part of a run. What a callback raises as Broken ends it."""
+    model: BaseAlgorithm
+    autosave, model = begun(name, CASES[name][4](env), folder, signals=False, lock=False, **options)
     try:
         model.learn(total, callback=[autosave, *(callbacks or [])])
     except (Broken, UeRlError) as error:
@@ -211,3 +236,10 @@ def learn(
         if not isinstance(error, Broken):
             raise
     return model
+
+
+@functools.cache
+def whole(name: str) -> BaseAlgorithm:
+    """The model of a run that was never stopped."""
+    with tempfile.TemporaryDirectory() as folder:
+        return learn(name, env_of(name), Path(folder))

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.waiting import eventually
 from ue_rl.engines.lifecycle import Change, Life, LifeState
+from ue_rl.errors import EngineDisconnected
 from ue_rl.launching.engine import LaunchedEngine
 
 # argv: a token that tells this test's processes from all others, the port
@@ -29,6 +30,20 @@ while c.recv(100):
     pass
 time.sleep(60)
 """
+
+
+QUIET = "\n".join(line for line in SERVES.splitlines() if not line.startswith("print"))
+STARTED = [LifeState.LAUNCHING, LifeState.LOADING, LifeState.CONNECTING, LifeState.STREAMING]
+
+
+def gone() -> EngineDisconnected:
+    return EngineDisconnected("the engine closed the connection", fault="engine")
+
+
+def engine_pid(token: str) -> int:
+    """Of the engine itself: its keeper's command line has the token, too."""
+    watching = [keeper.pid for keeper in keepers(token)]
+    return next(p.pid for p in processes_with(token) if p.pid not in watching)
 
 
 def python(code: str, *words: str) -> list[str]:

@@ -75,16 +75,8 @@ def test_engines_that_die_together_come_back(
     launch: Callable[..., ue_rl.UnrealVecEnv], token: str, tmp_path: Path, transport: str
 ) -> None:
     changes: list[Change] = []
-    env = launch(
-        "{seed}",
-        "{engine}",
-        num_engines=2,
-        num_envs=2,
-        seed=5,
-        output_dir=tmp_path,
-        transport=transport,
-        on_change=changes.append,
-    )
+    options = {"num_engines": 2, "num_envs": 2, "seed": 5, "output_dir": tmp_path, "on_change": changes.append}
+    env = launch("{seed}", "{engine}", transport=transport, **options)
     assert env.num_envs == 4
     env.reset()
     segments = {path for path in Path("/dev/shm").glob("ue_rl_*") if path.name.split("_")[2] in map(str, pids(token))}

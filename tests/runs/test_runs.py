@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from ue_rl.cli import cli
+from tests.support.command_line import run as run_cli
 from ue_rl.engines.lifecycle import LifeState
 from ue_rl.errors import ConfigurationError
 from ue_rl.runs.comparing import differences, draw
@@ -48,7 +48,7 @@ def made(log_dir: Path, name: str, rows: int = 30, ended: str = "", **given: obj
 
 
 def said(*words: str, answer: str | None = None) -> Result:
-    return CliRunner().invoke(cli, [*words], input=answer)
+    return run_cli(*words, input=answer)
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from tests.harness.warm_cli import WarmCli
 from ue_rl.errors import ActionError, SaveFailed
 from ue_rl.saving import checkpoints
 from ue_rl.saving.checkpoints import CheckpointStore
-from ue_rl.system import durable
 
 POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
 
@@ -181,47 +180,6 @@ def test_little_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
             assert "only 30.0 kB are free" in text
             assert "a checkpoint takes 20." in text
             assert "--keep 2 now" in text
-
-
-def test_amounts_are_read_by_people() -> None:
-    assert [durable.amount(n) for n in (5, 12_345, 12_345_678, 5_000_000_000, 7 * 10**15)] == [
-        "5 bytes",
-        "12.3 kB",
-        "12.3 MB",
-        "5.0 GB",
-        "7000.0 TB",
-    ]
-
-
-def test_without_fsync_of_folders_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.fsync
-
-    def no_folders(number: int) -> None:
-        if os.path.isdir(f"/proc/self/fd/{number}"):
-            raise OSError(22, "Invalid argument")
-        real(number)
-
-    monkeypatch.setattr(os, "fsync", no_folders)
-    CheckpointStore(tmp_path).save(1, writer())
-    monkeypatch.setattr(durable, "_WINDOWS", True)  # where a folder cannot be opened
-    monkeypatch.setattr(os, "open", None)
-    assert durable.sync_folder(tmp_path) is None
-
-
-def test_a_reader_on_windows_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "_WINDOWS", True)
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    real, answers = os.replace, [PermissionError(), PermissionError()]
-
-    def busy(source: Any, target: Any) -> None:
-        if answers:
-            raise answers.pop()
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", busy)
-    (tmp_path / "a").write_text("")
-    durable.rename(tmp_path / "a", tmp_path / "b")
-    assert names(tmp_path) == ["b"]
 
 
 # -- every system call that can fail, and a kill at every one and at any moment --

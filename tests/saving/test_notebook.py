@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 
 import ue_rl
+from tests.harness.exactness import PPO, At, begun, env_of
 from tests.harness.warm_cli import WarmCli
 from tests.support.waiting import eventually
+from ue_rl.errors import ConfigurationError
+from ue_rl.saving.autosave import AutoSave
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is sent by kill")
 
 SETUP = """
 import os, signal, sys, torch
 from stable_baselines3.common.callbacks import BaseCallback
-from ue_rl.testing import MemoryTransport
 from tests.harness.exactness import *
 
 torch.set_num_threads(1)
@@ -30,7 +32,7 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 """
 CELL = """
-env = UnrealVecEnv(MemoryTransport(bridge()))
+env = env_of()
 autosave = AutoSave(FOLDER)
 model = autosave.resume(PPO, env) or new("ppo", env)
 model.learn(288, callback=[autosave, *more])
@@ -89,13 +91,13 @@ for cell in (CELL, SAME_ENV):
         run(cell, [At(150 if cell == CELL else 200, broken)])
     except Broken:
         pass
-env = UnrealVecEnv(MemoryTransport(bridge()))
 autosave = AutoSave(FOLDER)
+env = env_of()
 assert autosave.resume(PPO, env).num_timesteps == 192, "what learn() had left unsaved was saved"
 assert run(CELL, []) == "done", "nobody learns with the one before"
 assert model.num_timesteps == 288
 assert ctrl_c_works()
-whole = learn("ppo", UnrealVecEnv(MemoryTransport(bridge())), FOLDER + "/whole")
+whole = learn("ppo", env_of(), FOLDER + "/whole")
 assert differ(model, whole) == []
 """
 
@@ -170,17 +172,10 @@ def test_a_kernel_is_interrupted_twice_and_learns_on(tmp_path: Path) -> None:
 
 def test_two_that_learn_at_the_same_time_are_refused(tmp_path: Path) -> None:
     """One that is learning, in another thread, does not give its lock up."""
-    from tests.harness.exactness import PPO, At, UnrealVecEnv, bridge, new
-    from ue_rl.errors import ConfigurationError
-    from ue_rl.saving.autosave import AutoSave
-    from ue_rl.testing import MemoryTransport
-
     learning, over = threading.Event(), threading.Event()
 
     def learn() -> None:
-        env = UnrealVecEnv(MemoryTransport(bridge()))
-        autosave = AutoSave(tmp_path)
-        model = autosave.resume(PPO, env) or new("ppo", env)
+        autosave, model = begun("ppo", env_of(), tmp_path)
 
         def wait() -> None:
             learning.set()
@@ -192,9 +187,9 @@ def test_two_that_learn_at_the_same_time_are_refused(tmp_path: Path) -> None:
     thread.start()
     assert learning.wait(60)
     with pytest.raises(ConfigurationError, match=f"is being written by pid {os.getpid()}"):
-        AutoSave(tmp_path).resume(PPO, UnrealVecEnv(MemoryTransport(bridge())))
+        AutoSave(tmp_path).resume(PPO, env_of())
     over.set()
     thread.join()
     with_more = AutoSave(tmp_path, signals=False)
-    assert with_more.resume(PPO, UnrealVecEnv(MemoryTransport(bridge()))) is not None
+    assert with_more.resume(PPO, env_of()) is not None
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from stable_baselines3 import SAC, HerReplayBuffer
+from stable_baselines3 import SAC
 from stable_baselines3.common import buffers
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl
 
-from tests.harness.exactness import CASES, At, Broken, bridge, broken, differ, learn, new
+from tests.harness.exactness import CASES, At, Broken, broken, differ, env_of, learn, new
 from ue_rl.agents.buffers import ActiveReplayBuffer
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -94,36 +94,23 @@ def test_a_buffer_comes_back_as_it_was(tmp_path: Path, name: str, steps: int) ->
     read = load_from_pkl(tmp_path / "r.pkl")
     assert type(read) is type(buffer)
     assert same(vars(read), vars(buffer))
-    read.add(
-        *[np.zeros_like(part) for part in (buffer.observations[0],) * 2],
-        np.zeros((N, 2)),
-        np.zeros(N),
-        np.zeros(N),
-        [{}] * N,
-    ) if name in ("plain", "n_steps") else None
+    if name in ("plain", "n_steps"):
+        seen = np.zeros_like(buffer.observations[0])
+        read.add(seen, seen, np.zeros((N, 2)), np.zeros(N), np.zeros(N), [{}] * N)
 
 
 def test_hers_comes_back_as_it_was(tmp_path: Path) -> None:
     """With the infos that compute_reward() may need, and without its env."""
-    env = UnrealVecEnv(MemoryTransport(bridge("goals")))
+    env = env_of("her")
     options = {"copy_info_dict": True, "n_sampled_goal": 2}
-    model = SAC(
-        "MultiInputPolicy",
-        env,
-        replay_buffer_class=HerReplayBuffer,
-        buffer_size=900,
-        learning_starts=500,
-        replay_buffer_kwargs=options,
-        device="cpu",
-    )
-    model.learn(300)
+    model = new("her", env, buffer_size=900, learning_starts=500, replay_buffer_kwargs=options).learn(300)
     buffer: Any = model.replay_buffer
     write_replay_buffer(buffer, tmp_path / "r.pkl")
     assert len(pickle.dumps(buffer)) > 2 * (tmp_path / "r.pkl").stat().st_size
     read = load_from_pkl(tmp_path / "r.pkl")
     assert read.env is None
     facts = vars(buffer) | {"env": None}
-    assert same({name: value for name, value in facts.items()}, vars(read))
+    assert same(facts, vars(read))
 
 
 class Wide(gym.Env[Any, Any]):
@@ -180,7 +167,7 @@ def test_a_run_with_room_for_more_is_resumed_exactly(tmp_path: Path, name: str, 
     options = {**case[3], "buffer_size": 3000}
 
     def part(folder: str, *callbacks: Any) -> Any:
-        env = UnrealVecEnv(MemoryTransport(bridge(case[1])))
+        env = env_of(name)
         autosave = AutoSave(tmp_path / folder, signals=False, lock=False)
         wrapped = case[4](env)
         model = autosave.resume(case[0], wrapped) or new(name, wrapped, buffer_size=options["buffer_size"])
@@ -202,7 +189,7 @@ def test_without_its_replay_buffer_a_run_begins_with_an_empty_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not with as many rows of zeros as there were."""
-    env = UnrealVecEnv(MemoryTransport(bridge()))
+    env = env_of()
     learn("sac", env, tmp_path, total=150, replay_buffer=False)
     assert list(tmp_path.glob("checkpoints/*/replay_buffer.pkl")) == []
     seen: list[Any] = []
@@ -211,7 +198,7 @@ def test_without_its_replay_buffer_a_run_begins_with_an_empty_one(
         seen.append(model.replay_buffer.pos)
 
     autosave = AutoSave(tmp_path, signals=False, lock=False)
-    env = UnrealVecEnv(MemoryTransport(bridge()))
+    env = env_of()
     with caplog.at_level(logging.WARNING):
         model: Any = autosave.resume(SAC, env)
     assert "holds no replay buffer" in caplog.text

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from tests.support.command_line import ok
 from ue_rl.training import learning
+from ue_rl.training.directory import RunDirectory
+
+SMALL = "train --num-envs 2 --n-steps 32 --batch-size 32 --set n_epochs=1 --timesteps 512"
+TINY = f"{SMALL} --eval-episodes 2"
+DIALLED = "train --n-steps 32 --batch-size 32 --eval-episodes 2 --set n_epochs=1"
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +22,16 @@ def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """No curves.png but of `@pytest.mark.drawn`: it is a quarter of what most runs here would take."""
     if request.node.get_closest_marker("drawn") is None:
         monkeypatch.setattr(learning, "draw_curves", lambda *_: None)
+
+
+@pytest.fixture(scope="session")
+def _finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    ok(f"{TINY} --run-id r --no-export --log-dir", folder)
+    return folder / "r"
+
+
+@pytest.fixture
+def finished(_finished: Path, tmp_path: Path) -> Callable[[str], RunDirectory]:
+    """Puts a run of 512 env-steps into tmp_path, by this name."""
+    return lambda name: RunDirectory(Path(shutil.copytree(_finished, tmp_path / name)))

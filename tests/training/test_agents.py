@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from ue_rl import errors
 from ue_rl.bridges import VectorAgentsBridge, run_in_thread
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
-from ue_rl.training import RunDirectory, TrainOptions, train
+from ue_rl.training import RunDirectory, TrainOptions, learner, train
 from ue_rl.training.config import resolve
 
 
@@ -49,26 +50,15 @@ class More(VectorAgentsBridge):
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., TrainOptions]]:
     """Hosts a bridge; options of a short run against it."""
-    handles = []
+    with ExitStack() as stack:
 
-    def host(bridge: VectorAgentsBridge, **options: Any) -> TrainOptions:
-        handle = run_in_thread(bridge)
-        handles.append(handle)
-        hyper = {"n_steps": 8, "batch_size": 16, "n_epochs": 1} | options.pop("hyperparameters", {})
-        return TrainOptions(
-            url=handle.url,
-            timesteps=256,
-            log_dir=str(tmp_path),
-            run_id="run",
-            seed=0,
-            device="cpu",
-            hyperparameters=hyper,
-            **options,
-        )
+        def host(bridge: VectorAgentsBridge, **options: Any) -> TrainOptions:
+            url = stack.enter_context(run_in_thread(bridge)).url
+            hyper = {"n_steps": 8, "batch_size": 16, "n_epochs": 1}
+            given = {"timesteps": 256, "run_id": "run", "seed": 0, "device": "cpu", "hyperparameters": hyper}
+            return TrainOptions(url=url, log_dir=str(tmp_path), **(given | options))
 
-    yield host
-    for handle in handles:
-        handle.close()
+        yield host
 
 
 SELF_PLAY = {"save_steps": 64, "swap_steps": 32, "window": 3, "play_against_latest_model_ratio": 0.25}
@@ -97,14 +87,10 @@ def test_self_play_keeps_pool_games_and_ratings_in_the_run(
         assert list(csv.DictReader(file))[: len(games)] == games
 
 
-def test_a_group_learns_while_others_play_along(serve: Callable[..., TrainOptions], tmp_path: Path) -> None:
-    outcome = train(serve(More({"red": 1, "blue": 1}), group="red", others={"blue": "random"}))
-    assert outcome.stopped_by is None
-    assert outcome.episodes == 256 // 4
-
-
 def test_an_exported_model_plays_along(serve: Callable[..., TrainOptions], tmp_path: Path) -> None:
-    train(serve(More({"red": 1, "blue": 1}), group="red", others={"blue": "random"}))
+    """Of the group that learnt while the other played at random."""
+    outcome = train(serve(More({"red": 1, "blue": 1}), group="red", others={"blue": "random"}))
+    assert (outcome.stopped_by, outcome.episodes) == (None, 256 // 4)
     options = serve(More({"red": 1, "blue": 1}), group="blue", others={"red": str(tmp_path / "run" / "model.onnx")})
     options.run_id = "second"
     assert train(options).stopped_by is None
@@ -112,17 +98,10 @@ def test_an_exported_model_plays_along(serve: Callable[..., TrainOptions], tmp_p
 
 @pytest.mark.parametrize("algo", ["ppo", "sac", "maskable_ppo"])
 def test_steps_of_agents_that_are_away_are_left_out(serve: Callable[..., TrainOptions], algo: str) -> None:
-    if algo == "maskable_ppo":
-        pytest.importorskip("sb3_contrib")
-        options = serve(More({"one": 2}, ActionSpec.discrete(2), alone=True), algo=algo)
-    elif algo == "sac":
-        options = serve(More({"one": 2}, alone=True), algo=algo)
-        options.hyperparameters = {"learning_starts": 64, "buffer_size": 1000}
-    else:
-        options = serve(More({"one": 2}, alone=True), algo=algo)
+    action = ActionSpec.discrete(2) if algo == "maskable_ppo" else None
+    more = {"hyperparameters": {"learning_starts": 64, "buffer_size": 1000}} if algo == "sac" else {}
+    options = serve(More({"one": 2}, action, alone=True), algo=algo, **more)
     seen: list[Any] = []
-    from ue_rl.training import learner
-
     made = learner.new_model
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(learner, "new_model", lambda *arguments: seen.append(made(*arguments)) or seen[-1])

@@ -90,12 +90,6 @@ def test_runs_of_the_backends_have_names_of_their_own() -> None:
     assert resolve({"backend": "rllib"}, None).run_name == "rllib-ppo-CartPole-v1"
 
 
-def test_a_config_is_read_back(tmp_path: Path) -> None:
-    options = resolve({"backend": "rllib", "num_learners": 2, "ray_address": "auto"}, None)
-    (tmp_path / "config.yaml").write_text(options.as_yaml())
-    assert resolve({}, tmp_path / "config.yaml") == options
-
-
 def test_what_finds_a_run_need_not_name_its_backend() -> None:
     assert resolve({"num_env_runners": 4, "algo": "impala"}, None, resumed=True).num_env_runners == 4
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,39 +13,28 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner
 from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecNormalize
 
 import ue_rl
 from samples.curriculum.climb import HEIGHT, Climb
-from tests.harness.exactness import Drift
-from tests.harness.exactness import bridge as bridge_of
 from tests.harness.scripted_agents import ACTS, ENDS, GONE, World, spec_of
+from tests.support.command_line import ok, refused
+from tests.training.test_lessons import LESSONS
 from ue_rl import errors
 from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.calls.parameters import as_ranges, check_ranges
-from ue_rl.cli import cli
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import Parameter
 from ue_rl.testing.memory import MemoryTransport
-from ue_rl.training import Curriculum, EngineNumbers, TrainOptions, train
+from ue_rl.training import Curriculum, TrainOptions, train
 from ue_rl.training.config import parse_param, resolve
-from ue_rl.training.lessons import Course, parse_curriculum
-from ue_rl.training.tables import ProgressTable, columns
+from ue_rl.training.lessons import parse_curriculum
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "curriculum" / "climb.yaml"
-LESSONS: list[dict[str, Any]] = [
-    {
-        "name": "low",
-        "params": {"height": 1},
-        "completion_criteria": {"measure": "reward", "threshold": 0.4, "min_lesson_length": 10},
-    },
-    {"name": "high", "params": {"height": [2, 3]}},
-]
 
 
 def climb(num_envs: int = 4) -> UnrealVecEnv:
@@ -53,94 +43,7 @@ def climb(num_envs: int = 4) -> UnrealVecEnv:
     return UnrealVecEnv(MemoryTransport(bridge))
 
 
-# -- as given
-
-
-def test_ml_agents_words() -> None:
-    (course,) = parse_curriculum({"lessons": LESSONS})
-    low, high = course.lessons
-    assert (low.name, low.params) == ("low", {"height": (1.0, 1.0)})
-    assert low.criteria is not None
-    assert (low.criteria.measure, low.criteria.threshold, low.criteria.min_lesson_length) == ("reward", 0.4, 10)
-    assert low.criteria.signal_smoothing is True  # ML-Agents' default
-    assert (high.params, high.criteria) == ({"height": (2.0, 3.0)}, None)
-
-
-def test_lessons_for_each_parameter() -> None:
-    done = {"measure": "progress", "threshold": 0.5}
-    given = {
-        "gravity": [{"value": 3, "completion_criteria": done}, {"value": [3, 9]}],
-        "wind": {"curriculum": [{"value": 0}]},
-    }
-    gravity, wind = parse_curriculum(given)
-    assert (gravity.key, [lesson.params for lesson in gravity.lessons]) == (
-        "gravity",
-        [{"gravity": (3.0, 3.0)}, {"gravity": (3.0, 9.0)}],
-    )
-    assert (wind.key, wind.lessons[0].name) == ("wind", "lesson 1")
-
-
-def test_what_a_lesson_does_not_name_stays() -> None:
-    done = {"measure": "progress", "threshold": 0.5}
-    first = {"params": {"gravity": 3, "wind": 0}, "completion_criteria": done}
-    (course,) = parse_curriculum([first, {"params": {"wind": 2}}])
-    course.at = 1
-    assert course.params == {"gravity": (3.0, 3.0), "wind": (2.0, 2.0)}
-
-
-def lesson(**criteria: Any) -> list[dict[str, Any]]:
-    return [{"params": {"g": 1}, "completion_criteria": criteria}]
-
-
-@pytest.mark.parametrize(
-    ("lessons", "said"),
-    [
-        ([], "a curriculum is a list of lessons"),
-        ("low", "a curriculum is a list of lessons"),
-        (["low"], "a lesson is a mapping"),
-        ([{"name": "low"}], "a lesson has its parameters"),
-        ([{"params": {"g": 1}}, {"params": {"g": 2}}], "never ends"),
-        ([{"params": {"g": 1}, "completion": 1}], "unknown key.*did you mean 'completion_criteria'"),
-        ([{"params": {"g": "much"}}], "not a value of a parameter"),
-        ([{"params": {"g": [2, 1]}}], r"\[low, high\] with low <= high"),
-        (lesson(measure="sucess", threshold=0.5), "did you mean 'success'"),
-        (lesson(measure="success", threshold=1), "is a share, and must be exceeded"),
-        (lesson(measure="reward"), "a measure and a threshold"),
-        (lesson(measure="reward", threshold=1, min_lesson_length=0), "number of episodes"),
-        (lesson(measure="reward", threshold=1, behavior="x"), "unknown key"),
-        ({"gravity": [{"params": {"wind": 1}}]}, "a lesson of another parameter"),
-        ({"gravity": [{"name": "x"}]}, "a lesson of one parameter has its value"),
-    ],
-)
-def test_what_is_not_a_curriculum_is_refused_by_name(lessons: Any, said: str) -> None:
-    with pytest.raises(errors.ConfigurationError, match=f"(?si){said}"):
-        parse_curriculum(lessons)
-
-
 # -- when a lesson is learnt
-
-
-def course(**criteria: Any) -> Course:
-    done = {"measure": "reward", "threshold": 1.0, **criteria}
-    (made,) = parse_curriculum([{"params": {"g": 1}, "completion_criteria": done}, {"params": {"g": 2}}])
-    return made
-
-
-def test_the_threshold_must_be_exceeded() -> None:
-    made = course(signal_smoothing=False)
-    assert not made.advance(1.0)
-    assert made.advance(1.01)
-    assert made.is_last
-    assert not made.advance(99.0)
-
-
-def test_smoothing_counts_the_measure_before_by_a_quarter() -> None:
-    made = course()
-    assert not made.advance(0.0)
-    assert not made.advance(1.3)  # 0.975
-    assert made.advance(1.1)  # 1.069
-    one = course()
-    assert one.advance(1.1)  # nothing before it: not 0.825
 
 
 class Steps:
@@ -352,16 +255,8 @@ def test_a_state_goes_on_where_it_was() -> None:
 
 @pytest.fixture
 def served() -> Iterator[Callable[..., Any]]:
-    hosts: list[Any] = []
-
-    def serve(bridge: Any) -> Any:
-        host = run_in_thread(bridge, upgrader=ShmUpgrader())
-        hosts.append(host)
-        return host.__enter__()
-
-    yield serve
-    for host in hosts:
-        host.__exit__(None, None, None)
+    with ExitStack() as stack:
+        yield lambda bridge: stack.enter_context(run_in_thread(bridge, upgrader=ShmUpgrader()))
 
 
 def config(tmp_path: Path, **values: Any) -> Path:
@@ -370,23 +265,17 @@ def config(tmp_path: Path, **values: Any) -> Path:
     return path
 
 
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(cli, ["train", *arguments])
-
-
 TINY = {"hyperparameters": {"n_steps": 64, "batch_size": 64, "n_epochs": 2}, "seed": 0, "device": "cpu"}
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_a_run_with_lessons_and_its_resumption(tmp_path: Path, served: Callable[..., Any], transport: str) -> None:
     bridge = Climb(4)
-    port = str(served(bridge).port)
+    port = served(bridge).port
     path = config(
         tmp_path, curriculum=LESSONS, timesteps=2048, log_dir=str(tmp_path), run_id="r", transport=transport, **TINY
     )
-    result = run("--config", str(path), "--port", port)
-    assert result.exit_code == 0, (result.output, result.exception)
-    assert "lesson 2 of 2, 'high': height 2..3, from" in result.output
+    assert "lesson 2 of 2, 'high': height 2..3, from" in ok("train --config", path, "--port", port)
     assert "lesson 2 of 2" in (tmp_path / "r" / "run.log").read_text()
     table = (tmp_path / "r" / "progress.csv").read_text()
     assert "curriculum/lesson" in table
@@ -395,41 +284,33 @@ def test_a_run_with_lessons_and_its_resumption(tmp_path: Path, served: Callable[
     lessons = json.loads((tmp_path / "r" / "curriculum.json").read_text())[""]
     assert (lessons["lesson"], lessons["name"]) == (1, "high")
     bridge.height[:] = 40
-    result = run("--resume", "--log-dir", str(tmp_path), "--run-id", "r", "--timesteps", "3000", "--port", port)
-    assert result.exit_code == 0, (result.output, result.exception)
-    assert "lesson 2 of 2" in result.output
-    assert "lesson 1 of 2" not in result.output
+    output = ok(f"train --resume --run-id r --timesteps 3000 --port {port} --log-dir", tmp_path)
+    assert "lesson 2 of 2" in output
+    assert "lesson 1 of 2" not in output
     assert ((bridge.height >= 2) & (bridge.height <= 3)).all()
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_parameters_of_a_run(tmp_path: Path, served: Callable[..., Any], transport: str) -> None:
     bridge = Climb(4)
-    common = ["--port", str(served(bridge).port), "--transport", transport, "--log-dir", str(tmp_path), "--run-id", "r"]
+    command = f"train --port {served(bridge).port} --transport {transport} --run-id r --log-dir '{tmp_path}'"
     path = config(tmp_path, timesteps=256, params={"height": [5, 6]}, **TINY)
-    result = run("--config", str(path), *common, "--param", "height=2..3")
-    assert result.exit_code == 0, (result.output, result.exception)
+    ok(f"{command} --param height=2..3 --config", path)
     assert ((bridge.height >= 2) & (bridge.height <= 3)).all()
     assert len(set(bridge.height)) > 1
     assert yaml.safe_load((tmp_path / "r" / "config.yaml").read_text())["params"] == {"height": [2.0, 3.0]}
     assert "parameters: height 2..3" in (tmp_path / "r" / "run.log").read_text()
     bridge.height[:] = 40
-    result = run("--resume", *common, "--timesteps", "512")
-    assert result.exit_code == 0, (result.output, result.exception)
+    ok(f"{command} --resume --timesteps 512")
     assert ((bridge.height >= 2) & (bridge.height <= 3)).all()
 
 
 def test_an_engine_without_the_ability_is_told_of_by_name(tmp_path: Path, served: Callable[..., Any]) -> None:
-    port = str(served(DoNothingBridge(2)).port)
-    common = ["--port", port, "--log-dir", str(tmp_path), "--no-export", "--n-steps", "16"]
-    common += ["--timesteps", "32", "--batch-size", "16"]
-    result = run(*common, "--param", "gravity=3")
-    assert isinstance(result.exception, errors.UnsupportedByEngine)
-    assert "gravity" in str(result.exception)
+    command = f"train --port {served(DoNothingBridge(2)).port} --no-export --n-steps 16 --timesteps 32 --batch-size 16"
+    command += f" --log-dir '{tmp_path}'"
+    assert "gravity" in str(refused(f"{command} --param gravity=3", by=errors.UnsupportedByEngine))
     assert not list(tmp_path.iterdir())
-    result = run(*common, "--time-scale", "4")
-    assert result.exit_code == 0, (result.output, result.exception)
-    assert result.output.count("the engine does not change its speed") == 1
+    assert ok(f"{command} --time-scale 4").count("the engine does not change its speed") == 1
 
 
 def test_time_scale_reaches_the_game(tmp_path: Path, served: Callable[..., Any]) -> None:
@@ -440,15 +321,9 @@ def test_time_scale_reaches_the_game(tmp_path: Path, served: Callable[..., Any])
             self.scale = scale
 
     bridge = Fast(2)
-    options = TrainOptions(
-        url=served(bridge).url,
-        timesteps=64,
-        time_scale=4.0,
-        log_dir=str(tmp_path),
-        export=False,
-        **TINY,
+    train(
+        TrainOptions(url=served(bridge).url, timesteps=64, time_scale=4.0, log_dir=str(tmp_path), export=False, **TINY)
     )
-    train(options)
     assert bridge.scale == 4.0
 
 
@@ -463,95 +338,6 @@ def test_param_on_the_command_line() -> None:
     with pytest.raises(errors.ConfigurationError, match="parameters are a mapping"):
         as_ranges([1], "params")
     check_ranges(Climb(1).announce(), {"height": (1.0, 40.0)}, "params")
-
-
-# -- the game's own numbers
-
-
-def test_the_game_s_numbers_by_name_apart_from_sb3_s() -> None:
-    numbers = EngineNumbers()
-    numbers.model = PPO("MlpPolicy", climb(1), n_steps=8, batch_size=8, device="cpu")
-    numbers.model._setup_learn(100, callback=None)
-    rows: list[dict[str, Any]] = [
-        {"speed": 1, "name": "x", "is_success": True, "episode": {"r": 1}, "engine": {"episode": 12}},
-        {"inactive": True, "action_mask": np.ones(2)},
-        {"speed": np.float32(4), "fuel": float("nan"), "alive": True, "TimeLimit.truncated": True},
-    ]  # fmt: skip
-    for info in rows:
-        numbers.locals = {"infos": [info]}
-        numbers.on_step()
-    numbers.on_rollout_end()
-    logged = {key: value for key, value in numbers.logger.name_to_value.items() if key.startswith("engine/")}
-    assert logged == {
-        "engine/speed": 2.5,
-        "engine/speed_max": 4.0,
-        "engine/episode": 12.0,
-        "engine/episode_max": 12.0,
-        "engine/alive": 1.0,
-        "engine/alive_max": 1.0,
-    }
-    numbers.logger.name_to_value.clear()  # shown
-    numbers.on_rollout_start()
-    numbers.locals = {"infos": [{"speed": 7}]}
-    numbers.on_step()
-    numbers.on_rollout_end()
-    assert numbers.logger.name_to_value["engine/speed"] == 7.0
-
-
-def test_an_engine_that_always_has_new_numbers_does_not_widen_the_table_without_end(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "progress.csv"
-    for part in range(2):  # the second one resumes
-        table = ProgressTable(path)
-        numbers = EngineNumbers(columns(path))
-        numbers.model = PPO("MlpPolicy", climb(1), n_steps=8, batch_size=8, device="cpu")
-        numbers.model._setup_learn(100, callback=None)
-        for rollout in range(8):
-            numbers.on_rollout_start()
-            numbers.locals = {"infos": [{f"k{part}-{rollout}-{key}": key for key in range(100)} | {"k0-0-7": 3}]}
-            numbers.on_step()
-            numbers.on_rollout_end()
-            table.write(numbers.logger.name_to_value, {})
-            numbers.logger.name_to_value.clear()
-        table.close()
-    header, *rows = path.read_text().splitlines()
-    assert len(header.split(",")) == 400
-    assert rows[-1].split(",")[header.split(",").index("engine/k0-0-7")] == "3.0"
-    assert caplog.text.count("more than 200 numbers") == 2
-
-
-class Odd(Drift):
-    """Sends anything that JSON can say under a name that Stable-Baselines3 takes the mean of."""
-
-    values: tuple[Any, ...] = ("yes", {}, [[1], [2, 3]], 10**400, True, 1)
-    asked = 0
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One after the other."""
-        obs, reward, terminated, *_ = super().step(action)
-        self.asked += 1
-        info = {
-            "is_success": self.values[self.asked % len(self.values)],
-            "big": 10**400,
-            "list": [[1], [2, 3]],
-            "inactive": [1, 2],
-        }
-        return obs, reward, terminated, True, info
-
-
-def test_an_is_success_that_is_no_number_is_the_engines_own() -> None:
-    env = UnrealVecEnv(MemoryTransport(bridge_of("box", Odd)))
-    model = PPO("MlpPolicy", env, n_steps=16, batch_size=8, device="cpu")
-    numbers = EngineNumbers()
-    model.learn(96, callback=numbers)
-    assert set(model.ep_success_buffer or ()) == {True}
-    assert "engine/big" not in model.logger.name_to_value
-    actions = np.zeros((env.num_envs, 2), np.float32)
-    seen = [info for _ in range(6) for info in env.step(actions)[3]]
-    kinds = {type(info["engine"]["is_success"]) for info in seen if "engine" in info}
-    assert kinds == {str, dict, list, int}
-    assert {type(info["is_success"]) for info in seen if "is_success" in info} == {bool, int}
 
 
 def test_an_episode_of_a_lost_engine_says_nothing_of_what_the_env_lacks(caplog: pytest.LogCaptureFixture) -> None:

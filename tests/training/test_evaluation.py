@@ -283,32 +283,6 @@ def test_a_run_that_goes_on_keeps_the_trace_of_before(tmp_path: Path, serve: Cal
     assert any("a.trace.before-1" in text for text in report.texts)
 
 
-@pytest.mark.parametrize(
-    ("options", "field"),
-    [
-        ({"url": "a", "eval_freq": 9}, "eval_freq"),
-        ({"url": "a", "eval_freq": 9, "eval_url": "a:7777"}, "eval_url"),
-        ({"eval_url": "a"}, "eval_url"),
-        ({"eval_freq": 9, "eval_episodes": 0}, "eval_episodes"),
-        ({"url": "a", "eval_url": "b", "eval_freq": 9, "group": "red"}, "eval_freq"),
-        ({"video_freq": 9, "overlap": True}, "video_freq"),
-        ({"jobs": 2}, "jobs"),
-        ({"seeds": 2, "url": "a"}, "url"),
-        ({"seeds": 2, "eval_url": "a", "eval_freq": 9}, "eval_url"),
-        ({"seeds": 2, "trace": "a.trace"}, "trace"),
-        ({"seeds": 2, "metrics": "9090"}, "metrics"),
-        ({"stop_at_return": float("nan")}, "stop_at_return"),
-        ({"normalize": {"norm_rewards": True}}, "normalize.norm_rewards"),
-        ({"callback": "no dots"}, "callback"),
-        ({"eval_freq": 9, "backend": "rllib"}, "eval_freq"),
-    ],
-)
-def test_what_does_not_go_together_is_named(options: dict[str, Any], field: str) -> None:
-    with pytest.raises(errors.ConfigurationError) as caught:
-        resolve(options, None)
-    assert caught.value.field == field
-
-
 def test_options_without_an_engine_of_its_own() -> None:
     assert TrainOptions().evaluated == 20
     assert TrainOptions(url="a").evaluated == 0

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from click.testing import CliRunner
 
-from ue_rl.cli import cli
+from tests.support.command_line import ok
 from ue_rl.errors import ConfigurationError
 from ue_rl.training import gif
 from ue_rl.training.gif import GifFile
@@ -95,7 +94,7 @@ def test_it_ends_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_cap_stands_in_the_help() -> None:
-    text = " ".join(CliRunner().invoke(cli, ["play", "--help"]).output.split())
+    text = " ".join(ok("play --help").split())
     assert f"{gif.MAX_PICTURES} steps, or {gif.MAX_BYTES >> 20} MiB of pixels, at most" in text
 
 

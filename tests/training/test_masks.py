@@ -9,11 +9,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from ue_rl import errors
+from tests.support.command_line import ok
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
-from ue_rl.cli import cli
 from ue_rl.cli.play import Player, load_policy
 from ue_rl.connecting import connect
 from ue_rl.inference import InferenceComponent, OnnxInference, ReloadingInference
@@ -58,11 +56,9 @@ def bridge(num_envs: int = 4) -> GymnasiumBridge:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("masks")
     with run_in_thread(bridge(), upgrader=ShmUpgrader()) as server:
-        arguments = ["--port", str(server.port), "--algo", "maskable_ppo", "--timesteps", "2048", "--n-steps", "64"]
-        arguments += ["--batch-size", "64", "--seed", "0", "--log-dir", str(folder), "--run-id", "r"]
-        result = CliRunner().invoke(cli, ["train", *arguments, "--eval-episodes", "10", "--device", "cpu"])
-    assert result.exit_code == 0, (result.output, result.exception)
-    assert "evaluation" in result.output
+        words = "train --algo maskable_ppo --timesteps 2048 --n-steps 64 --batch-size 64 --seed 0 --run-id r"
+        output = ok(f"{words} --eval-episodes 10 --device cpu --port {server.port} --log-dir", folder)
+    assert "evaluation" in output
     return folder / "r" / "model.onnx"
 
 
@@ -143,15 +139,7 @@ def test_the_policy_server_gives_the_policy_the_masks(model: Path) -> None:
     assert refusal[0].startswith("ERROR="), refusal
 
 
-def test_maskable_ppo_needs_masks(tmp_path: Path) -> None:
-    arguments = ["train", "--algo", "maskable_ppo", "--env", "CartPole-v1", "--log-dir", str(tmp_path)]
-    result = CliRunner().invoke(cli, arguments)
-    assert isinstance(result.exception, errors.ConfigurationError)
-    assert "needs action masks" in str(result.exception)
-
-
 def test_inspect_takes_legal_actions(recwarn: pytest.WarningsRecorder) -> None:
     with run_in_thread(bridge()) as server:
-        result = CliRunner().invoke(cli, ["inspect", "--port", str(server.port), "--steps", "50"])
-    assert result.exit_code == 0, (result.output, result.exception)
+        ok("inspect --steps 50 --port", server.port)
     assert not [warning for warning in recwarn if "masks" in str(warning.message)]

@@ -14,7 +14,7 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.launching.template import program_of
 from ue_rl.training.config import parse_setting, read_config, resolve
 from ue_rl.training.hyperparameters import tuned_for
-from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions
+from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions, plain
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,24 @@ def test_a_value_of_the_wrong_kind_is_named(name: str, value: Any, text: str) ->
         ({"engine": "game", "env": "CartPole-v1"}, "engine"),
         ({"url": "a", "num_engines": 2}, "num_engines"),
         ({"url": ["a:7777", "a?channel=shared"]}, "url"),
+        ({"url": "a", "eval_freq": 9}, "eval_freq"),
+        ({"url": "a", "eval_freq": 9, "eval_url": "a:7777"}, "eval_url"),
+        ({"eval_url": "a"}, "eval_url"),
+        ({"eval_freq": 9, "eval_episodes": 0}, "eval_episodes"),
+        ({"url": "a", "eval_url": "b", "eval_freq": 9, "group": "red"}, "eval_freq"),
+        ({"video_freq": 9, "overlap": True}, "video_freq"),
+        ({"jobs": 2}, "jobs"),
+        ({"seeds": 2, "url": "a"}, "url"),
+        ({"seeds": 2, "eval_url": "a", "eval_freq": 9}, "eval_url"),
+        ({"seeds": 2, "trace": "a.trace"}, "trace"),
+        ({"seeds": 2, "metrics": "9090"}, "metrics"),
+        ({"stop_at_return": float("nan")}, "stop_at_return"),
+        ({"normalize": {"norm_rewards": True}}, "normalize.norm_rewards"),
+        ({"callback": "no dots"}, "callback"),
+        ({"eval_freq": 9, "backend": "rllib"}, "eval_freq"),
     ],
 )
-def test_what_excludes_each_other_is_named(flags: dict[str, Any], field: str) -> None:
+def test_what_does_not_go_together_is_named(flags: dict[str, Any], field: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         resolve(flags, None)
     assert (caught.value.field, caught.value.fault) == (field, "caller")
@@ -161,10 +176,19 @@ def test_durations_and_quotas_are_read_as_people_write_them(tmp_path: Path) -> N
     assert (options.start_timeout, options.urls) == (0.5, ["tcp://a:7777", "tcp://b:1?wait=60s"])
 
 
-def test_new_options_are_read_back(tmp_path: Path) -> None:
-    options = TrainOptions(url=["a:1", "b:2?channel=per-env"], reconnect="5min", save_interval=1, keep=5, restarts=0)
+@pytest.mark.parametrize(
+    "options",
+    [
+        TrainOptions(url=["a:1", "b:2?channel=per-env"], reconnect="5min", save_interval=1, keep=5, restarts=0),
+        TrainOptions(backend="rllib", num_learners=2, ray_address="auto"),
+        TrainOptions(params={"wind": (0, 2)}, curriculum=({"params": {"wind": (1, 2)}},)),  # of a script
+    ],
+)
+def test_options_are_read_back(options: TrainOptions, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(options.as_yaml())
-    assert resolve({}, None, base=read_config(tmp_path / "config.yaml")) == options
+    again = resolve({}, None, base=read_config(tmp_path / "config.yaml"))
+    assert plain(vars(again)) == plain(vars(options))
+    assert resolve({}, tmp_path / "config.yaml") == again
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,17 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from click.testing import CliRunner
 from stable_baselines3 import PPO
 
 from tests.harness.warm_cli import WarmCli
-from ue_rl.cli import cli
+from tests.support.command_line import ok, refused, run
 from ue_rl.errors import ConfigurationError
 from ue_rl.training import seeds as module
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.seeds import SeedRun, draw, interval, train_seeds
 
-TINY = ["--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--set", "n_epochs=1", "--no-export"]
-TINY += ["--threads", "1", "--device", "cpu"]
+TINY = "--num-envs 2 --n-steps 32 --batch-size 32 --set n_epochs=1 --no-export --threads 1 --device cpu"
 
 
 def table(folder: Path) -> list[dict[str, str]]:
@@ -48,28 +47,21 @@ def test_the_interval_is_students() -> None:
 
 def test_a_folder_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_cli: WarmCli) -> None:
     """Two seeds, with an evaluation each; those that have ended are not run again, and more steps are."""
-    words = ["train", "--log-dir", str(tmp_path), "--run-id", "g", "--seed", "7", "--eval-episodes", "0"]
-    words += [*TINY, "--timesteps", "512", "--seeds", "2", "--jobs", "2"]
+    words = f"train --run-id g --seed 7 --eval-episodes 0 {TINY} --timesteps 512 --seeds 2 --jobs 2 --log-dir"
     monkeypatch.setattr(module, "EngineProcess", functools.partial(Forked, warm_cli))
-    result = CliRunner().invoke(cli, words)
-    assert result.exit_code == 0, (result.output, result.exception)
+    output = ok(words, tmp_path)
     folder = tmp_path / "g"
     rows = table(folder)
-    assert [(row["seed"], row["state"], row["env_steps"]) for row in rows] == [
-        ("7", "done", "512"),
-        ("8", "done", "512"),
-    ]
+    found = [(row["seed"], row["state"], row["env_steps"]) for row in rows]
+    assert found == [("7", "done", "512"), ("8", "done", "512")]
     mean, half = interval([float(row["mean_return"]) for row in rows])
-    assert f"{mean:.1f} +/- {half:.1f}" in result.output
+    assert f"{mean:.1f} +/- {half:.1f}" in output
     assert (folder / "seeds.png").read_bytes().startswith(b"\x89PNG")
     assert weights(folder / "seed-7") != weights(folder / "seed-8")
     assert RunDirectory(folder / "seed-8").read_config()["seed"] == 8
-    refused = CliRunner().invoke(cli, words)
-    assert "exists already" in str(refused.exception)
+    assert "exists already" in str(refused(words, tmp_path))
     monkeypatch.setattr(module, "EngineProcess", None)  # nothing may be started
-    again = CliRunner().invoke(cli, ["train", "--resume", "--log-dir", str(tmp_path), "--run-id", "g"])
-    assert again.exit_code == 0, (again.output, again.exception)
-    assert "begins" not in again.output
+    assert "begins" not in ok("train --resume --run-id g --log-dir", tmp_path)
     assert table(folder) == rows
 
 
@@ -95,8 +87,6 @@ class Ends:
     pid, exit_code = 0, 3
 
     def __init__(self, words: list[str], output: Any, port: None) -> None:
-        import threading
-
         output.write(b"it broke\n")
         self.ended = threading.Event()
         self.ended.set()
@@ -107,7 +97,7 @@ class Ends:
 
 def test_runs_that_fail_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EngineProcess", Ends)
-    result = CliRunner().invoke(cli, ["train", "--log-dir", str(tmp_path), "--run-id", "g", "--seeds", "3"])
+    result = run("train --run-id g --seeds 3 --log-dir", tmp_path)
     assert result.exit_code == 1, result.output
     assert result.output.count("ended by itself, with exit code 3") == 3
     assert "it broke" in result.output
@@ -139,7 +129,7 @@ def test_the_plot_of_seeds_that_have_come_unequally_far(tmp_path: Path) -> None:
 def test_killed_and_resumed_it_is_as_if_it_never_was(tmp_path: Path) -> None:
     """Five seeds; everything is killed with kill -9 twice; the weights are those of runs by themselves."""
     words = [sys.executable, "-m", "ue_rl", "train", "--log-dir", str(tmp_path)]
-    given = [*TINY, "--timesteps", "6000", "--eval-episodes", "2", "--eval-freq", "1000", "--save-freq", "500"]
+    given = f"{TINY} --timesteps 6000 --eval-episodes 2 --eval-freq 1000 --save-freq 500".split()
     command = [*words, "--run-id", "g", "--seed", "3", *given, "--seeds", "5", "--jobs", "2"]
     for kill_after in (12, 14, None):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

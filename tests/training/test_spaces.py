@@ -11,24 +11,24 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner
 from gymnasium import spaces
 from stable_baselines3 import PPO
 
 from samples.agents.sumo import SumoBridge
 from samples.curriculum.climb import Climb
+from tests.support.command_line import ok, refused, run
 from ue_rl import errors
 from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
-from ue_rl.cli import cli
 from ue_rl.cli.inspect_spaces import rows
 from ue_rl.connecting import open_transport
 from ue_rl.inference import OnnxInference, export_onnx
 from ue_rl.spec import AgentGroup, EnvSpec
 from ue_rl.training import train
 from ue_rl.training.config import resolve
-from ue_rl.training.options import TrainOptions
 from ue_rl.wire.handshake import decode_handshake
+
+TINY = "train --timesteps 64 --n-steps 16 --batch-size 16"
 
 
 class Spaces(gym.Env[Any, Any]):
@@ -70,10 +70,6 @@ def served(observation: Any, action: Any, num_envs: int = 2) -> Iterator[str]:
         yield str(server.port)
 
 
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(cli, [*arguments])
-
-
 KINDS = {
     "named and hybrid": (NAMED, HYBRID),
     "starts": (NAMED, spaces.Discrete(4, start=-1)),
@@ -97,66 +93,50 @@ KINDS = {
 )
 def test_train_then_play_the_model_and_its_file(tmp_path: Path, transport: str, observation: Any, action: Any) -> None:
     with served(observation, action) as port:
-        common = [f"127.0.0.1:{port}?transport={transport}"]
-        tiny = ["--timesteps", "64", "--n-steps", "16", "--batch-size", "16", "--device", "cpu"]
-        result = run("train", *common, *tiny, "--log-dir", str(tmp_path), "--run-id", "r")
-        assert result.exit_code == 0, (result.output, result.exception)
+        url = f"127.0.0.1:{port}?transport={transport}"
+        ok(f"{TINY} --device cpu --run-id r --log-dir", tmp_path, url)
         for name in ("model.onnx", "model.zip"):
-            result = run("play", str(tmp_path / "r" / name), *common, "--episodes", "3")
-            assert result.exit_code == 0, (name, result.output, result.exception)
-    result = run("export", str(tmp_path / "r" / "model.zip"), "--flat", "-o", str(tmp_path / "flat.onnx"))
-    assert result.exit_code == 0, (result.output, result.exception)
+            ok("play --episodes 3", tmp_path / "r" / name, url)
+    ok("export --flat", tmp_path / "r" / "model.zip", "-o", tmp_path / "flat.onnx")
     spec = decode_handshake((tmp_path / "r" / "handshake.txt").read_bytes())
     lowest, _ = spec.obs_bounds
     rows_sent = np.tile(np.where(np.isfinite(lowest), lowest, np.float32(0)), (2, 1))
     assert OnnxInference(tmp_path / "flat.onnx").run_inference(rows_sent).shape == (2, spec.act_size)
     with served(observation, action) as port:
-        result = run("play", str(tmp_path / "flat.onnx"), f"127.0.0.1:{port}?transport={transport}", "--episodes", "2")
-        assert result.exit_code == 0, (result.output, result.exception)
+        ok("play --episodes 2", tmp_path / "flat.onnx", f"127.0.0.1:{port}?transport={transport}")
 
 
 def test_names_reach_the_file_and_the_export(tmp_path: Path) -> None:
     with run_in_thread(Climb(2)) as server:
-        tiny = [
-            "--timesteps",
-            "64",
-            "--n-steps",
-            "16",
-            "--batch-size",
-            "16",
-            "--log-dir",
-            str(tmp_path),
-            "--run-id",
-            "r",
-        ]
-        result = run("train", "--port", str(server.port), *tiny)
-        assert result.exit_code == 0, (result.output, result.exception)
+        ok(f"{TINY} --run-id r --port {server.port} --log-dir", tmp_path)
         assert OnnxInference(tmp_path / "r" / "model.onnx").metadata.obs_names[0] == "to_the_top"
         model = tmp_path / "r" / "model.zip"
-        result = run("export", str(model), "-o", str(tmp_path / "again.onnx"))
-        assert "to_the_top, first_lamp, second_lamp" in " ".join(result.output.split())
+        output = ok("export", model, "-o", tmp_path / "again.onnx")
+        assert "to_the_top, first_lamp, second_lamp" in " ".join(output.split())
         (tmp_path / "r" / "handshake.txt").unlink()
-        result = run("export", str(model), "-o", str(tmp_path / "bare.onnx"))
-        assert "to_the_top" not in result.output
-        result = run("export", str(model), "-o", str(tmp_path / "asked.onnx"), "--url", server.url)
-        assert "to_the_top" in result.output
+        assert "to_the_top" not in ok("export", model, "-o", tmp_path / "bare.onnx")
+        assert "to_the_top" in ok("export", model, "-o", tmp_path / "asked.onnx", "--url", server.url)
     assert OnnxInference(tmp_path / "asked.onnx").metadata.act_names == ("move",)
 
 
-def test_tuple_observations_are_refused_by_name(tmp_path: Path) -> None:
-    with served(spaces.Tuple([NAMED, spaces.Discrete(2)]), spaces.Discrete(2)) as port:
-        result = run("train", "--port", port, "--log-dir", str(tmp_path))
-    assert isinstance(result.exception, errors.ConfigurationError)
-    assert "no policies for Tuple observations" in str(result.exception)
+@pytest.mark.parametrize(
+    ("observation", "texts"),
+    [
+        (spaces.Tuple([NAMED, spaces.Discrete(2)]), ["no policies for Tuple observations"]),
+        (
+            spaces.Dict({"me": NAMED, "far": spaces.Discrete(2)}),
+            [
+                "no policies for a Dict or Tuple inside a Dict (field OBS_SPACE, me)",
+                "Announce its parts beside the others",
+            ],
+        ),
+    ],
+)
+def test_observations_without_a_policy_are_refused_by_name(tmp_path: Path, observation: Any, texts: list[str]) -> None:
+    with served(observation, spaces.Discrete(2)) as port:
+        said = str(refused(f"train --port {port} --log-dir", tmp_path, by=errors.ConfigurationError))
+    assert all(text in said for text in texts)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_dict_inside_a_dict_is_refused_by_name(tmp_path: Path) -> None:
-    with served(spaces.Dict({"me": NAMED, "far": spaces.Discrete(2)}), spaces.Discrete(2)) as port:
-        result = run("train", "--port", port, "--log-dir", str(tmp_path))
-    assert isinstance(result.exception, errors.ConfigurationError)
-    assert "no policies for a Dict or Tuple inside a Dict (field OBS_SPACE, me)" in str(result.exception)
-    assert "Announce its parts beside the others" in str(result.exception)
 
 
 def test_a_group_s_policy_is_exported_with_the_sizes_of_the_group(tmp_path: Path) -> None:
@@ -216,10 +196,8 @@ def test_hindsight_from_a_yaml_file_and_its_resumption(tmp_path: Path, transport
     }  # fmt: skip
     path.write_text(yaml.safe_dump(values))
     with run_in_thread(GymnasiumBridge(Goals, 2, send_info=True), upgrader=ShmUpgrader()) as server:
-        result = run("train", "--config", str(path), "--port", str(server.port))
-        assert result.exit_code == 0, (result.output, result.exception)
-        result = run("train", "--resume", "--config", str(path), "--port", str(server.port), "--timesteps", "200")
-        assert result.exit_code == 0, (result.output, result.exception)
+        ok("train --config", path, "--port", server.port)
+        ok("train --resume --timesteps 200 --config", path, "--port", server.port)
     assert (tmp_path / "r" / "model.onnx").exists()
     from stable_baselines3.common.save_util import load_from_pkl
 
@@ -252,7 +230,7 @@ def test_hindsight_that_begins_too_early_says_what_to_do(tmp_path: Path) -> None
     path = tmp_path / "her.yaml"
     path.write_text(yaml.safe_dump({**values, "hyperparameters": {"learning_starts": 4, "buffer_size": 1000}}))
     with run_in_thread(GymnasiumBridge(FarGoals, 2, send_info=True)) as server:
-        result = run("train", "--config", str(path), "--port", str(server.port))
+        result = run("train --config", path, "--port", server.port)
     assert result.exit_code == 1  # steps were taken, so the run is saved like any other that is stopped
     assert "learning_starts" in result.output
 
@@ -277,15 +255,7 @@ def test_wrong_options_are_refused_by_name(values: dict[str, Any], said: str) ->
 def test_her_needs_goals(tmp_path: Path) -> None:
     path = tmp_path / "her.yaml"
     path.write_text(yaml.safe_dump({"algo": "sac", "her": {}, "env": "Pendulum-v1", "log_dir": str(tmp_path / "runs")}))
-    result = run("train", "--config", str(path))
-    assert isinstance(result.exception, errors.ConfigurationError)
-    assert "achieved_goal" in str(result.exception)
-
-
-def test_options_of_a_script_are_written_as_yaml() -> None:
-    text = TrainOptions(params={"wind": (0, 2)}, curriculum=({"params": {"wind": (1, 2)}},)).as_yaml()
-    assert yaml.safe_load(text)["params"] == {"wind": [0, 2]}
-    assert yaml.safe_load(text)["curriculum"] == [{"params": {"wind": [1, 2]}}]
+    assert "achieved_goal" in str(refused("train --config", path, by=errors.ConfigurationError))
 
 
 # -- inspect
@@ -327,18 +297,13 @@ def test_inspect_shows_each_group_of_agents() -> None:
 
 
 def test_inspect_takes_an_engine_with_agents() -> None:
-    bridge = SumoBridge(num_envs=2)
-    with run_in_thread(bridge) as server:
-        result = run("inspect", "--port", str(server.port))
-    assert result.exit_code == 0, (result.output, result.exception)
-    assert "agents:" in result.output
+    with run_in_thread(SumoBridge(num_envs=2)) as server:
+        assert "agents:" in ok("inspect --port", server.port)
 
 
 def test_inspect_shows_the_handshake_as_it_was_sent() -> None:
     with served(NAMED, HYBRID) as port:
-        result = run("inspect", "--port", port, "--steps", "2")
-    assert result.exit_code == 0, (result.output, result.exception)
-    said = " ".join(result.output.replace("│", " ").split())
+        said = " ".join(ok(f"inspect --steps 2 --port {port}").replace("│", " ").split())
     assert "CONFIG:OBS=5;ACT=3;" in said
     assert "weapon [4]: DISCRETE 4 to 6" in said or "weapon [0]: DISCRETE 4 to 6" in said
     assert "HybridBox" in said

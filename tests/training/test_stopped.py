@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import signal
-import sys
 import time
 from pathlib import Path
 from threading import Timer
@@ -18,10 +17,9 @@ import pytest
 from stable_baselines3 import PPO
 
 from ue_rl.engines.lifecycle import Change, LifeState
-from ue_rl.errors import ConfigurationError, RestartsSpent, SaveFailed
-from ue_rl.saving.checkpoints import CheckpointStore
+from ue_rl.errors import ConfigurationError
 from ue_rl.saving.stopping import Stopped
-from ue_rl.training import Outcome, Report, TrainOptions, train
+from ue_rl.training import Report, TrainOptions, train
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.watching import Watching
 
@@ -198,67 +196,3 @@ def test_an_engine_that_hangs_does_not_hold_up_a_stop(tmp_path: Path, monkeypatc
     assert outcome.saved == outcome.env_steps >= 200
     assert not [pid for pid in report.processes() if psutil.pid_exists(pid)]
     assert train(options(tmp_path), resume=RunDirectory(tmp_path / "r")).env_steps == 512
-
-
-# Dies in its third life's first second, too: over the quota.
-DIES = """
-import sys, threading, os, time
-from ue_rl.bridges import serve
-from tests.harness.lab import Lab
-class Dying(Lab):
-    def handle_response_actions_for_env(self, env_id, actions):
-        super().handle_response_actions_for_env(env_id, actions)
-        if len(self.log) > 200:
-            os._exit(3)
-serve(Dying(2), "127.0.0.1", int(sys.argv[1]))
-"""
-
-
-def test_over_the_quota_it_saves_and_says_why(tmp_path: Path) -> None:
-    (tmp_path / "dies.py").write_text(DIES)
-    report = Watched()
-    outcome = train(
-        options(tmp_path, engine=f"{sys.executable} {tmp_path}/dies.py {{port}}", restarts="1/60s"), report=report
-    )
-    assert isinstance(outcome.stopped_by, RestartsSpent)
-    assert "code 3" in str(outcome.stopped_by)
-    assert outcome.saved == outcome.env_steps > 0
-    assert outcome.crash is None
-    assert [change.after for change in report.changes].count(LifeState.QUOTA_SPENT) == 1
-
-
-class InterruptsWhileItStarts(Watched):
-    def changed(self, change: Change) -> None:
-        super().changed(change)
-        if change.after is LifeState.LOADING:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_ctrl_c_while_an_engine_starts_leaves_nothing(tmp_path: Path) -> None:
-    report = InterruptsWhileItStarts()
-    begun = time.monotonic()
-    with pytest.raises(Stopped):
-        train(options(tmp_path, engine=f"{sys.executable} -c 'import time; time.sleep(60)' {{port}}"), report=report)
-    assert time.monotonic() - begun < 20
-    assert not (tmp_path / "r").exists()
-    assert not [pid for pid in report.processes() if psutil.pid_exists(pid)]
-
-
-def test_a_save_that_fails_is_not_the_end_but_the_last_one_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    save = CheckpointStore.save
-
-    def full(self: CheckpointStore, env_steps: int, write: Any) -> Any:
-        if env_steps:
-            raise SaveFailed("No space left on device")
-        return save(self, env_steps, write)
-
-    monkeypatch.setattr(CheckpointStore, "save", full)
-    outcome: Outcome = train(options(tmp_path, save_freq=100))
-    assert isinstance(outcome.stopped_by, SaveFailed)
-    assert (outcome.env_steps, outcome.saved) == (512, 0)
-    assert len([record for record in caplog.records if "No space left on device" in record.getMessage()]) > 2
-    monkeypatch.undo()
-    whole = train(options(tmp_path), resume=RunDirectory(tmp_path / "r"))
-    assert (whole.stopped_by, whole.saved) == (None, 512)

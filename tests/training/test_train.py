@@ -1,13 +1,9 @@
-"""`ue-rl train`: what it writes, what it refuses, how it stops and goes on."""
+"""`ue-rl train`: what it writes, what it refuses, and how it goes on."""
 
 from __future__ import annotations
 
 import csv
-import os
 import re
-import shutil
-import signal
-import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -16,48 +12,25 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner
 from stable_baselines3 import PPO, SAC
 
 import ue_rl
 import ue_rl.training
-from tests.harness.warm_cli import WarmCli
+from tests.support.command_line import ok, refused, run
+from tests.training.conftest import DIALLED, SMALL, TINY
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread
-from ue_rl.cli import cli
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.inference import ExportReport
-from ue_rl.system.durable import write_whole
 from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.training import Report, TrainOptions, models
 from ue_rl.training.config import parse_setting, read_config, resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.hyperparameters import schedule, tuned_for
 
-TINY = ["--timesteps", "512", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "2"]
-TINY += ["--set", "n_epochs=1"]
-
-
-def train(*arguments: str, **options: Any) -> Any:
-    return CliRunner().invoke(cli, ["train", *arguments], catch_exceptions=True, **options)
-
-
-def ok(*arguments: str) -> str:
-    result = train(*arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return str(result.output)
-
-
-def refused(*arguments: str) -> Exception:
-    result = train(*arguments)
-    assert isinstance(result.exception, errors.UeRlError), (result.output, result.exception)
-    return result.exception
-
 
 @pytest.mark.drawn
 def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
-    output = ok(
-        *TINY, "--log-dir", str(tmp_path), "--run-id", "one", "--save-freq", "200", "--normalize", "--seed", "1"
-    )
+    output = ok(f"{TINY} --run-id one --save-freq 200 --normalize --seed 1 --log-dir", tmp_path)
     run = RunDirectory(tmp_path / "one")
     for path in (run.config, run.model, run.onnx, run.normalize, run.episodes, run.curves, run.log):
         assert path.stat().st_size > 0, path
@@ -78,51 +51,24 @@ def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
     assert rows
     assert all(int(r["env_steps"]) <= 512 and float(r["return"]) == int(r["length"]) for r in rows)
     assert yaml.safe_load(run.config.read_text())["seed"] == 1
-    for name in ("model.zip", "curves.png", "evaluation", "last 100 episodes"):
-        assert name in output
+    shown = " ".join(output.replace("│", " ").split())
+    said = "equal to predict(), largest difference"
+    for name in ("model.zip", "curves.png", "evaluation", "last 100 episodes", said):
+        assert name in shown
 
 
 def test_an_export_that_only_rounding_tells_apart_is_said_to_be_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    common = [*TINY, "--eval-episodes", "0", "--log-dir", str(tmp_path)]
-
-    def shown() -> str:
-        return " ".join(ok(*common).replace("│", " ").split())
-
-    assert "equal to predict(), largest difference" in shown()
     monkeypatch.setattr(ExportReport, "reason", "rounding")
-    assert "equal to predict() but for the rounding of float32; largest difference" in shown()
-
-
-@pytest.fixture(scope="module")
-def _finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("finished")
-    ok(*TINY, "--log-dir", str(folder), "--run-id", "r", "--no-export")
-    return folder / "r"
-
-
-@pytest.fixture
-def finished(_finished: Path, tmp_path: Path) -> Callable[[str], RunDirectory]:
-    """Puts a run of 512 env-steps into tmp_path, by this name."""
-    return lambda name: RunDirectory(Path(shutil.copytree(_finished, tmp_path / name)))
-
-
-def test_same_seed_same_run(tmp_path: Path) -> None:
-    weights = []
-    for run_id in ("a", "b"):
-        ok(*TINY, "--log-dir", str(tmp_path), "--run-id", run_id, "--seed", "7", "--no-export")
-        model = PPO.load(tmp_path / run_id / "model.zip")
-        weights.append([p.detach().numpy().tobytes() for p in model.policy.parameters()])
-    assert weights[0] == weights[1]
+    shown = " ".join(ok(f"{SMALL} --eval-episodes 0 --log-dir", tmp_path).replace("│", " ").split())
+    assert "equal to predict() but for the rounding of float32; largest difference" in shown
 
 
 def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> None:
-    common = ["--log-dir", str(tmp_path), "--run-id", "r"]
-    ok(*TINY, *common, "--normalize", "--no-export")
+    ok(f"{TINY} --run-id r --normalize --no-export --log-dir", tmp_path)
     before = (tmp_path / "r" / "episodes.csv").read_text()
-    assert isinstance(refused("--resume", *common), errors.ConfigurationError)  # it has its 512 steps already
-    assert "1,024, of them 512 in" in ok("--resume", *common, "--timesteps", "1024", "--no-export")
+    assert "1,024, of them 512 in" in ok("train --resume --run-id r --timesteps 1024 --no-export --log-dir", tmp_path)
     model = PPO.load(tmp_path / "r" / "model.zip")
     assert model.num_timesteps == 1024
     assert model.n_steps == 32  # the run's own options hold
@@ -137,22 +83,18 @@ def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> 
 
 
 def test_a_finished_run_is_said_to_be_before_an_engine_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    common = ["--log-dir", str(tmp_path), "--run-id", "r"]
-    output = ok(*TINY, *common, "--no-export")
-    episodes = len((tmp_path / "r" / "episodes.csv").read_text().splitlines()) - 1
-    assert f"({episodes:,} in all)" in output
+    run, command = finished("r"), "train --resume --run-id r --eval-episodes 0 --no-export"
     with monkeypatch.context() as patch:
         patch.setattr("ue_rl.training.run._prepared", lambda *_: pytest.fail("an engine was started"))
-        for more in ([], ["--timesteps", "100"]):
-            text = str(refused("--resume", *common, *more))
+        for more in ("", "--timesteps 100"):
+            text = str(refused(f"{command} {more} --log-dir", tmp_path))
             assert "it has learnt 512" in text
             assert "--timesteps 1024" in text
             assert "at fault" not in text
-    output = ok("--resume", *common, "--timesteps", "576", "--no-export", "--eval-episodes", "0")
-    after = len((tmp_path / "r" / "episodes.csv").read_text().splitlines()) - 1
-    assert f"({after:,} in all)" in output
+    output = ok(f"{command} --timesteps 576 --log-dir", tmp_path)
+    assert f"({len(run.episodes.read_text().splitlines()) - 1:,} in all)" in output
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "cut in its last mapping", "nonsense"])
@@ -172,115 +114,70 @@ def test_a_run_whose_config_is_broken_goes_on_with_a_checkpoints_copy(
     assert found.read_config() == options
     assert "the options are those of checkpoint" in caplog.text
     if damage == "cut":
-        more = ["--timesteps", "1024", "--no-export"]
-        assert "1,024, of them 512 in" in ok("--resume", "--log-dir", str(tmp_path), *more)
+        assert "1,024, of them 512 in" in ok("train --resume --timesteps 1024 --no-export --log-dir", tmp_path)
         assert RunDirectory(run.path).read_config() == {**options, "timesteps": 1024, "log_dir": str(tmp_path)}
 
 
 def test_a_config_of_a_newer_version_is_refused(tmp_path: Path, finished: Callable[[str], RunDirectory]) -> None:
     config = finished("r").config
     config.write_text(config.read_text().replace("format: 1", "format: 2"))
-    for arguments in (["--resume", "--run-id", "r"], ["--config", str(config)], ["--force", "--run-id", "r"]):
-        said = str(refused(*arguments, "--log-dir", str(tmp_path)))
+    for words in ("--resume --run-id r", f"--config '{config}'", "--force --run-id r"):
+        said = str(refused(f"train {words} --log-dir", tmp_path))
         assert "a newer version of ue_rl (field format); expected 1; got 2" in said
         assert "not a run" not in said
 
 
-def test_a_replay_buffer_may_be_left_out(tmp_path: Path) -> None:
-    common = ["--log-dir", str(tmp_path), "--algo", "sac", "--env", "Pendulum-v1", "--num-envs", "2", "--no-export",
-              "--eval-episodes", "0"]  # fmt: skip
-    ok(*common, "--timesteps", "300", "--no-save-replay-buffer", "--save-interval", "0", "--net-arch", "8")
+def test_a_replay_buffer_may_be_left_out_and_is_gone_on_with(tmp_path: Path) -> None:
+    """A run that is resumed without a name is the newest of its task."""
+    sac = f"train --algo sac --env Pendulum-v1 --num-envs 2 --no-export --eval-episodes 0 --log-dir '{tmp_path}'"
+    ok(f"{sac} --timesteps 300 --no-save-replay-buffer --save-interval 0 --net-arch 8 --set learning_starts=50")
     run = RunDirectory(tmp_path / "sac-Pendulum-v1-1")
     assert run.read_config()["save_replay_buffer"] is False
     assert list(run.path.rglob("replay_buffer.pkl")) == []
-    output = ok(*common, "--resume", "--timesteps", "400", "--save-replay-buffer")
+    output = ok(f"{sac} --resume --timesteps 400 --save-replay-buffer")
     assert "save_replay_buffer: False before, True now" in output
-    assert run.replay.exists()
+    ok(f"{sac} --resume --timesteps 500")
+    model = SAC.load(run.model)
+    model.load_replay_buffer(run.replay)
+    assert (model.num_timesteps, model.replay_buffer.size() * 2) == (500, 200), "what was learnt from since 300"
 
 
-def test_off_policy_resume_has_its_replay_buffer(tmp_path: Path) -> None:
-    common = ["--log-dir", str(tmp_path), "--algo", "sac", "--env", "Pendulum-v1", "--num-envs", "2", "--no-export",
-              "--eval-episodes", "0"]  # fmt: skip
-    ok(*common, "--timesteps", "300", "--set", "learning_starts=100", "--net-arch", "16,16")
-    run = tmp_path / "sac-Pendulum-v1-1"
-    assert (run / "replay_buffer.pkl").exists()
-    ok(*common, "--resume", "--timesteps", "400")  # finds the newest run of the task by itself
-    model = SAC.load(run / "model.zip")
-    assert model.num_timesteps == 400
-    model.load_replay_buffer(run / "replay_buffer.pkl")
-    assert model.replay_buffer.size() * 2 == 400
-
-
-def test_existing_runs_are_protected(tmp_path: Path, finished: Callable[[str], RunDirectory]) -> None:
-    common = [*TINY, "--log-dir", str(tmp_path), "--run-id", "x", "--no-export"]
+def test_a_forced_run_deletes_the_one_that_it_replaces(tmp_path: Path, finished: Callable[[str], RunDirectory]) -> None:
     finished("x")
-    error = refused(*common)
-    assert "--resume" in str(error)
-    assert "--force" in str(error)
     (tmp_path / "x" / "mark").touch()
-    ok(*common, "--force")
+    ok(f"{TINY} --no-export --run-id x --force --log-dir", tmp_path)
     assert not (tmp_path / "x" / "mark").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
-    (tmp_path / "precious").mkdir()
-    (tmp_path / "precious" / "thesis.txt").touch()
-    assert "is not a run" in str(refused(*TINY, "--log-dir", str(tmp_path), "--run-id", "precious", "--force"))
-    assert (tmp_path / "precious" / "thesis.txt").exists()
-    assert "exclude" in str(refused("--resume", "--force"))
-    assert "no run of" in str(refused("--resume", "--log-dir", str(tmp_path), "--env", "Pendulum-v1"))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("words", "text"),
     [
-        (["--algo", "pppo"], "Did you mean 'ppo'"),
-        (["--env", "NoSuchEnv-v9"], "Gymnasium cannot make"),
-        (["--algo", "dqn", "--env", "Pendulum-v1"], "dqn needs a Discrete action space"),
-        (["--algo", "sac"], "sac needs a Box action space"),
-        (["--set", "gama=0.9"], "ppo does not take these arguments"),
-        (["--set", "gamma"], "KEY=VALUE"),
-        (["--net-arch", "64,x"], "not a list of layers"),
-        (["--net-arch", "64", "--set", "policy_kwargs=3"], "not arguments of a policy"),
-        (["--set", "gamma=[1]", "--normalize"], "PPO does not take this value (field hyperparameters.gamma)"),
-        (["--set", "gamma=null", "--normalize"], "expected a number; got None"),
+        ("--algo pppo", "Did you mean 'ppo'"),
+        ("--env NoSuchEnv-v9", "Gymnasium cannot make"),
+        ("--algo dqn --env Pendulum-v1", "dqn needs a Discrete action space"),
+        ("--algo sac", "sac needs a Box action space"),
+        ("--algo maskable_ppo", "needs action masks"),
+        ("--set gama=0.9", "ppo does not take these arguments"),
+        ("--net-arch 64 --set policy_kwargs=3", "not arguments of a policy"),
+        ("--set gamma=[1] --normalize", "PPO does not take this value (field hyperparameters.gamma)"),
+        ("--set gamma=null --normalize", "expected a number; got None"),
         # Before an engine is dialled, where nobody listens.
-        (["--set", "gamma=abc", "--port", "1"], "PPO does not take this value (field hyperparameters.gamma)"),
-        (["--set", "gama=0.9", "--port", "1"], "ppo does not take these arguments"),
-        (["--env-kwargs", "[1]"], "not a JSON object"),
-        (["--timesteps", "0"], "positive integer"),
-        (["--env", "CartPole-v1", "--port", "9"], "exclude each other"),
-        (["--config", "/no/such/file.yaml"], "cannot be read"),
+        ("--set gamma=abc --port 1", "PPO does not take this value (field hyperparameters.gamma)"),
+        ("--set gama=0.9 --port 1", "ppo does not take these arguments"),
+        ("--port 1", "nothing listens on 127.0.0.1:1"),
+        ("--env CartPole-v1 --port 9", "exclude each other"),
     ],
 )
-def test_wrong_arguments_are_refused_by_name_and_leave_nothing(tmp_path: Path, arguments: list[str], text: str) -> None:
-    assert text in str(refused(*arguments, "--log-dir", str(tmp_path)))
+def test_what_cannot_be_is_refused_by_name_and_leaves_nothing(tmp_path: Path, words: str, text: str) -> None:
+    assert text in str(refused(f"train {words} --log-dir", tmp_path))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_engine_listening_is_one_readable_line(tmp_path: Path, warm_cli: WarmCli) -> None:
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    run = warm_cli.start(["train", "--port", "1", "--log-dir", str(logs)], output=tmp_path / "out.txt")
-    assert run.wait(60) == 1
-    assert "nothing listens on 127.0.0.1:1" in run.text
-    assert "Traceback" not in run.text
-    assert list(logs.iterdir()) == []
 
 
 def test_trains_in_a_running_engine(tmp_path: Path) -> None:
     with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
-        output = ok(
-            f"tcp://127.0.0.1:{engine.port}?channel=per-env",
-            "--algo",
-            "td3",
-            "--timesteps",
-            "150",
-            "--set",
-            "learning_starts=50",
-            "--log-dir",
-            str(tmp_path),
-            "--max-episode-steps",
-            "20",
-        )
+        words = "train --algo td3 --timesteps 150 --set learning_starts=50 --max-episode-steps 20 --log-dir"
+        output = ok(words, tmp_path, f"tcp://127.0.0.1:{engine.port}?channel=per-env")
     assert "2 env sockets" in output
     assert (tmp_path / f"td3-127.0.0.1-{engine.port}-1" / "model.onnx").exists()
 
@@ -296,7 +193,7 @@ def test_the_plugins_own_yaml(tmp_path: Path) -> None:
     }  # fmt: skip
     config.write_text(yaml.safe_dump(content))
     with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
-        ok("--config", str(config), "--port", str(engine.port))
+        ok("train --config", config, "--port", engine.port)
     model = PPO.load(tmp_path / "walker" / "model.zip")
     assert (model.gamma, model.n_steps, model.n_epochs, model.batch_size) == (0.9, 64, 2, 32)
     assert model.clip_range(1.0) == 0.1
@@ -340,79 +237,14 @@ def test_precedence_and_settings(tmp_path: Path) -> None:
     assert schedule("lin_0.2")(0.5) == 0.1
 
 
-def test_an_engine_that_dies_saves_the_model_and_says_so(tmp_path: Path) -> None:
-    with FaultyEngine(Fault(FaultKind.DROP, step=40), num_envs=2) as engine:
-        result = train("--port", str(engine.port), *TINY[4:], "--timesteps", "5000", "--log-dir", str(tmp_path))
-    assert result.exit_code == 1
-    assert "EngineDisconnected" in result.output
-    (run,) = tmp_path.iterdir()
-    assert f"ue-rl train --resume --log-dir {tmp_path} --run-id {run.name}\n" in result.output
-    assert 0 < PPO.load(run / "model.zip").num_timesteps < 5000
-    assert "EngineDisconnected" in (run / "run.log").read_text()
-
-
-def test_an_engine_that_dies_before_the_first_step_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    common = ["--num-envs", "2", *TINY[4:], "--eval-episodes", "0", "--log-dir", str(tmp_path), "--run-id", "a"]
-    for step in (0, 1):
-        with FaultyEngine(Fault(FaultKind.DROP, step=step)) as engine:
-            result = train("--port", str(engine.port), *common)
-        assert isinstance(result.exception, errors.EngineDisconnected)
-        assert "--resume" not in result.output
-        assert list(tmp_path.iterdir()) == []
-    with FaultyEngine() as engine:
-        ok("--port", str(engine.port), *common, "--timesteps", "128")
-    names = ("model.zip", "model.onnx", "progress.csv", "run.log")
-    kept = {path: path.stat().st_mtime_ns for path in map((tmp_path / "a").joinpath, names[:3])}
-    with FaultyEngine(Fault(FaultKind.DROP)) as engine:
-        error = refused("--resume", "--port", str(engine.port), *common, "--timesteps", "256")
-    assert isinstance(error, errors.EngineDisconnected)
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-
-
-def test_an_overwritten_run_is_as_it_was_if_the_new_one_saves_no_model(
-    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    common = ["--log-dir", str(tmp_path), "--run-id", "x", "--no-export", *TINY]
-    finished("x")
-    before = {path: path.read_bytes() for path in sorted((tmp_path / "x").rglob("*")) if path.is_file()}
-    assert isinstance(refused(*common, "--force", "--port", "1"), errors.EngineUnreachable)
-
-    def broken(self: PPO, path: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(PPO, "save", broken)
-    assert isinstance(train(*common, "--force").exception, errors.SaveFailed)
-    assert {path: path.read_bytes() for path in sorted((tmp_path / "x").rglob("*")) if path.is_file()} == before
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
-
-
-def test_a_run_with_a_checkpoint_is_kept_whatever_fails_at_its_end(
-    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    common = ["--log-dir", str(tmp_path), "--run-id", "x", "--no-export", *TINY]
-    finished("x")
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    def late(*_: Any) -> None:
-        raise errors.ExportError("not today")
-
-    monkeypatch.setattr("ue_rl.training.learning.shutil.copyfile", full)  # so that the run before is not deleted yet
-    monkeypatch.setattr("ue_rl.training.learning.Learner._evaluate", late)
-    assert isinstance(refused(*common, "--force"), errors.ExportError)
-    assert RunDirectory(tmp_path / "x").store().env_steps == 512
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "x.1"]
-
-
 def test_an_engines_text_is_printed_as_it_is(tmp_path: Path) -> None:
     with FaultyEngine(Fault(FaultKind.MALFORMED, step=9, text="[/x] :smile: \x1b[2J\u202e\r")) as engine:
-        result = train("--port", str(engine.port), *TINY[4:], "--log-dir", str(tmp_path))
+        result = run(f"{DIALLED} --port {engine.port} --log-dir", tmp_path)
     assert result.exit_code == 1
     for text in ("[/x] :smile: \\x1b[2J\\u202e", "[at fault: engine]", "The model is saved"):
         assert text in result.output, result.output
-    (run,) = tmp_path.iterdir()
-    assert "\x1b" not in result.output + (run / "run.log").read_text()
+    (folder,) = tmp_path.iterdir()
+    assert "\x1b" not in result.output + (folder / "run.log").read_text()
 
 
 def test_infos_of_a_game_under_sb3s_own_keys_are_kept_apart(tmp_path: Path) -> None:
@@ -422,7 +254,7 @@ def test_infos_of_a_game_under_sb3s_own_keys_are_kept_apart(tmp_path: Path) -> N
         faults=(Fault(FaultKind.MALFORMED, text=row),),
     )
     with FaultyEngine(script) as engine:
-        ok("--port", str(engine.port), *TINY[4:8], "--timesteps", "64", "--no-export", "--log-dir", str(tmp_path))
+        ok(f"train --n-steps 32 --batch-size 32 --timesteps 64 --no-export --port {engine.port} --log-dir", tmp_path)
         with closing(ue_rl.connect(engine.url)) as env:
             env.reset()
             *_, infos = env.step(np.zeros((2, 2), np.float32))
@@ -467,18 +299,6 @@ def test_a_run_reports_to_its_caller(tmp_path: Path) -> None:
         assert not re.search(r"(import|from) (click|rich|ue_rl\.cli)", file.read_text("utf-8")), file
 
 
-def test_ctrl_c_in_the_evaluation_ends_the_evaluation_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*arguments: Any, **options: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(models, "evaluate_policy", stopped)
-    output = ok(*TINY, "--log-dir", str(tmp_path), "--run-id", "r", "--eval-episodes", "3")
-    assert "done" in output
-    assert "without exploration" not in output
-    assert (tmp_path / "r" / "model.onnx").exists()
-    assert "not evaluated: stopped by Ctrl-C" in (tmp_path / "r" / "run.log").read_text()
-
-
 def test_evaluation_leaves_the_statistics_as_they_were_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[float, float]] = []
 
@@ -492,72 +312,6 @@ def test_evaluation_leaves_the_statistics_as_they_were_trained(tmp_path: Path, m
 
     spied.__wrapped__ = models.evaluate_policy  # type: ignore[attr-defined]
     monkeypatch.setattr(models, "evaluate_policy", spied)
-    ok(*TINY, "--log-dir", str(tmp_path), "--normalize", "--no-export")
+    ok(f"{TINY} --normalize --no-export --log-dir", tmp_path)
     ((before, after),) = seen
     assert before == after > 512
-
-
-def test_a_save_that_fails_leaves_the_last_good_model(
-    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    common = ["--log-dir", str(tmp_path), "--run-id", "r", "--no-export", "--save-freq", "100000"]
-    finished("r")
-    good = (tmp_path / "r" / "model.zip").read_bytes()
-
-    def broken(self: PPO, path: Any) -> None:
-        Path(path).write_bytes(b"half of it")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(PPO, "save", broken)
-    result = train("--resume", *common, "--timesteps", "1024")
-    assert result.exit_code == 1
-    assert "SaveFailed: the model of 1024 env-steps could not be saved" in result.output
-    assert (tmp_path / "r" / "model.zip").read_bytes() == good
-    assert not list((tmp_path / "r").rglob("*half-*"))
-    assert RunDirectory(tmp_path / "r").store().last is not None
-
-
-def test_a_file_is_on_the_disk_before_it_takes_the_old_ones_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[str] = []
-    for name in ("fsync", "replace"):
-        real = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *a, name=name, real=real: (done.append(name), real(*a)))
-    (tmp_path / "x").write_text("old")
-    write_whole(tmp_path / "x", lambda path: path.write_text("new"))
-    assert ((tmp_path / "x").read_text(), done) == ("new", ["fsync", "replace", "fsync"])  # the folder's too
-    assert list(tmp_path.iterdir()) == [tmp_path / "x"]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
-def test_ctrl_c_saves_the_model(tmp_path: Path, warm_cli: WarmCli) -> None:
-    words = ["train", "--timesteps", "100000000", "--n-steps", "32", "--batch-size", "64", "--set", "n_epochs=1"]
-    process = warm_cli.start(
-        [*words, "--log-dir", str(tmp_path), "--run-id", "c"], output=tmp_path / "out.txt", cwd=tmp_path
-    )
-    deadline = time.monotonic() + 60
-    episodes = tmp_path / "c" / "episodes.csv"
-    while not (episodes.exists() and episodes.stat().st_size > 1500):  # beyond the first rollout
-        assert not process.ended.is_set(), process.text
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.signal(signal.SIGINT)
-    assert process.wait(60) == 130, process.text
-    assert "stopped by Ctrl-C" in process.text
-    assert "Traceback" not in process.text
-    log = (tmp_path / "c" / "run.log").read_text()
-    assert re.search(r"WARNING .*stopped by Ctrl-C after \d+ env-steps", log), log
-    assert "ERROR" not in log
-    assert "KeyboardInterrupt" not in log
-    assert PPO.load(tmp_path / "c" / "model.zip").num_timesteps > 0
-
-
-def test_embedded_engine_in_another_process_can_be_asked_twice() -> None:
-    import functools
-
-    with run_in_process(functools.partial(GymnasiumBridge, "CartPole-v1", 2)) as server:
-        assert server.process.is_alive()
-    assert not server.process.is_alive()
-    with pytest.raises(errors.ConfigurationError, match="cannot be hosted"):
-        run_in_process(functools.partial(GymnasiumBridge, "NoSuchEnv-v0", 2))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,24 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+import yaml
 from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnvWrapper
 
+from tests.support.command_line import ok
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.cli import cli
 from ue_rl.errors import ConfigurationError, UntrustedFile
 from ue_rl.inference import OnnxInference
 from ue_rl.security.trust import trusting
 from ue_rl.training import expressions, train
 from ue_rl.training.config import resolve
+from ue_rl.training.engine import command_of
 from ue_rl.training.hyperparameters import tuned_for
-from ue_rl.training.named import wrap_hosted
+from ue_rl.training.models import _noise
+from ue_rl.training.named import hosted_wrappers, wrap_hosted
 from ue_rl.training.options import TrainOptions
 
 ME = __name__
@@ -79,7 +80,7 @@ def test_a_section_of_rl_zoo_is_a_run(ppo: Path) -> None:
     assert (options.frame_stack, options.hyperparams) == (2, None)
     assert options.env_wrapper == [{"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 100}}]
     assert options.callback == ["stable_baselines3.common.callbacks.ProgressBarCallback"]
-    again = resolve({}, None, base=_yaml(options))
+    again = resolve({}, None, base=yaml.safe_load(options.as_yaml()))
     assert again == options, "config.yaml says it all"
     hyper = tuned_for(options)
     assert (hyper["n_steps"], hyper["ent_coef"], hyper["learning_rate"](0.5)) == (64, 1e-4, 0.0005)
@@ -88,19 +89,11 @@ def test_a_section_of_rl_zoo_is_a_run(ppo: Path) -> None:
     }  # fmt: skip
 
 
-def _yaml(options: TrainOptions) -> dict[str, Any]:
-    import yaml
-
-    return yaml.safe_load(options.as_yaml())  # type: ignore[no-any-return]
-
-
 def test_noise_and_goals(tmp_path: Path) -> None:
     path = tmp_path / "mine.yml"
     path.write_text(ZOO.replace("defaults: &defaults", "x: &defaults"))
     options = resolve({"algo": "sac", "env": "Pendulum-v1", "hyperparams": str(path)}, None)
     assert tuned_for(options) == {"action_noise": "normal 0.2", "train_freq": (1, "episode")}
-    from ue_rl.training.models import _noise
-
     noise = _noise("normal 0.2", spaces.Box(-1, 1, (3,)))
     assert isinstance(noise, NormalActionNoise)
     assert noise().shape == (3,)
@@ -215,10 +208,9 @@ class Counts(BaseCallback):
 
 
 def trained(folder: Path, **options: Any) -> Any:
-    with ExitStack() as stack:
-        url = stack.enter_context(run_in_thread(GymnasiumBridge(Shows, 2))).url
+    with run_in_thread(GymnasiumBridge(Shows, 2)) as engine:
         hyper = {"n_steps": 16, "batch_size": 16, "n_epochs": 1}
-        given = {"url": url, "log_dir": str(folder), "timesteps": 64, "hyperparameters": hyper, "device": "cpu"}
+        given = {"url": engine.url, "log_dir": str(folder), "timesteps": 64, "hyperparameters": hyper, "device": "cpu"}
         return train(resolve({**given, **options}, None)).run
 
 
@@ -234,9 +226,7 @@ def test_callbacks_wrappers_and_stacked_frames(tmp_path: Path) -> None:
     assert model.observation_space.shape == (6,)
     assert OnnxInference(run.onnx).obs_size == 6
     with run_in_thread(GymnasiumBridge(Shows, 1)) as engine:
-        result = CliRunner().invoke(cli, ["play", str(run.path), engine.url, "--episodes", "2"])
-    assert result.exit_code == 0, (result.output, result.exception)
-    assert "length 8.0" in result.output
+        assert "length 8.0" in ok("play --episodes 2", run.path, engine.url)
 
 
 @pytest.mark.parametrize(
@@ -252,18 +242,13 @@ def test_callbacks_wrappers_and_stacked_frames(tmp_path: Path) -> None:
 )
 def test_what_cannot_stand_around_the_env_is_named(tmp_path: Path, options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
-        command = {"engine": "x {port}", "url": None} if "TimeLimit" in str(options) else {}
-        if command:
-            from ue_rl.training.named import hosted_wrappers
-
+        if "TimeLimit" in str(options):
             hosted_wrappers(TrainOptions(engine="x", **options))
         trained(tmp_path, **options)
     assert not list(tmp_path.glob("*/")), "no folder is left"
 
 
 def test_wrappers_of_hosted_envs() -> None:
-    from ue_rl.training.engine import command_of
-
     named = {"gymnasium.wrappers:TimeLimit": {"max_episode_steps": 3}}
     words = command_of(TrainOptions(env="CartPole-v1", env_wrapper=[named, "gymnasium.wrappers.Autoreset"]))
     at = [number for number, word in enumerate(words) if word == "--env-wrapper"]

@@ -198,21 +198,9 @@ def test_what_cannot_be_searched_is_refused() -> None:
 
 @pytest.mark.learning
 def test_two_trials_of_cartpole_side_by_side(tmp_path: Path) -> None:
-    words = [
-        "tune",
-        "--n-trials",
-        "2",
-        "--jobs",
-        "2",
-        "--timesteps",
-        "3000",
-        "--run-id",
-        "x",
-        "--log-dir",
-        str(tmp_path),
-    ]
+    words = ["tune", "--n-trials", "2", "--jobs", "2", "--timesteps", "3000", "--run-id", "x", "--log-dir"]
     done = subprocess.run(
-        [sys.executable, "-m", "ue_rl", *words], check=False, capture_output=True, text=True, timeout=110
+        [sys.executable, "-m", "ue_rl", *words, tmp_path], check=False, capture_output=True, text=True, timeout=110
     )
     assert done.returncode == 0, done.stderr
     assert "the best of 2 trials" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from ue_rl.cli.common import command_line
@@ -22,7 +23,7 @@ def actor_of(text: str, vec_env: Any, seed: int | None) -> Any:
         act = loaded(text, "actor")
         if not callable(act):
             raise ConfigurationError("not a function", field="actor", expected="observations -> actions", got=text)
-    return _Scripted(act)
+    return SimpleNamespace(predict=lambda observation, *_, **__: (act(observation), None))
 
 
 class _Random:
@@ -45,12 +46,3 @@ class _Random:
             return np.stack([self._space.sample(mask=mask) for mask in masks]), None
         cuts = np.cumsum(self._space.nvec)[:-1]
         return np.stack([self._space.sample(mask=tuple(np.split(mask, cuts))) for mask in masks]), None
-
-
-class _Scripted:
-    def __init__(self, act: Any) -> None:
-        self._act = act
-
-    def predict(self, observation: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-        """What the function gives."""
-        return self._act(observation), None

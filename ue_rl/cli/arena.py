@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import cannot_listen, command_line, console, duration_option, flags, lasting_console
+from ue_rl.cli.common import cannot_listen, command_line, console, duration_option, flags, lasting_console, table_of
 from ue_rl.errors import printable
 
 _config = flags(
@@ -192,12 +192,8 @@ def _words(numbers: dict[str, Any]) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    table = Table()
     names = list(dict.fromkeys(name for row in rows for name in row))
-    for name in names:
-        table.add_column(name, overflow="fold")
+    table = table_of(*names, left=names)
     for row in rows:
         values = [row.get(name, "") for name in names]
         table.add_row(*(printable(f"{v:.4g}" if isinstance(v, float) else str(v)) for v in values))

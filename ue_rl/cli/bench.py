@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from ue_rl.cli.common import table_of
+
 
 @click.command(short_help="Measure the bridge here.")
 @click.option("--num-envs", type=click.IntRange(1), default=16, show_default=True, help="How many envs.")
@@ -28,7 +30,6 @@ def bench(num_envs: int, repeats: int, subproc: bool) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import numpy as np
     from rich.console import Console
-    from rich.table import Table
 
     import ue_rl
     from ue_rl.bridges import run_in_process, run_shm_in_process
@@ -64,9 +65,8 @@ def bench(num_envs: int, repeats: int, subproc: bool) -> None:
         finally:
             for env in envs.values():
                 env.close()
-    table = Table(title=f"VecEnv.step, {num_envs} do-nothing envs, engine in another process", title_justify="left")
-    for column in ("carrier", "us a step", "env-steps/s", "vs SubprocVecEnv"):
-        table.add_column(column, justify="left" if column == "carrier" else "right")
+    title = f"VecEnv.step, {num_envs} do-nothing envs, engine in another process"
+    table = table_of("carrier", "us a step", "env-steps/s", "vs SubprocVecEnv", left=["carrier"], title=title)
     base = us.get("SubprocVecEnv")
     for name, t in us.items():
         table.add_row(name, f"{t:.1f}", f"{num_envs * 1e6 / t:,.0f}", f"{base / t:.1f}x" if base else "-")
@@ -75,7 +75,6 @@ def bench(num_envs: int, repeats: int, subproc: bool) -> None:
 
 def _codec_table(console: Any, repeats: int) -> None:
     import numpy as np
-    from rich.table import Table
 
     from ue_rl.buffers import StepBuffers
     from ue_rl.cli.do_nothing import ACT, OBS
@@ -103,9 +102,8 @@ def _codec_table(console: Any, repeats: int) -> None:
         return once
 
     us = side_by_side({k: use(c) for k, c in codecs.items()}, {"pure": 10, "compiled": 100}, repeats)
-    table = Table(title=f"codec, {n} envs x {OBS} observations in, {ACT} actions out", title_justify="left")
-    for column in ("loops", "us a step", "ns a number"):
-        table.add_column(column, justify="left" if column == "loops" else "right")
+    title = f"codec, {n} envs x {OBS} observations in, {ACT} actions out"
+    table = table_of("loops", "us a step", "ns a number", left=["loops"], title=title)
     for name, t in us.items():
         table.add_row(name, f"{t:.1f}", f"{t * 1000 / (n * (OBS + 1 + ACT)):.0f}")
     console.print(table)

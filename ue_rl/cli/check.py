@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from typing import Any
 
 import click
@@ -63,22 +63,16 @@ def check(
     view = None if as_json else View()
     options = Options(timeout=timeout, seed=seed, base=base, strict=strict, nul_terminated=nul_terminated)
     if engine is None:
-        address = engine_url(url, port)
-        return _run(address, options, view, None)
-    with closing(_launched(engine, num_envs, seed, start_timeout)) as started:
-        if view is not None:
-            view.says(f"starting {started.name}")
-        from ue_rl.engines.lifecycle import Life
-
-        return _run(started.listen(Life(0)), options, view, started)
-
-
-def _launched(command: str, num_envs: int, seed: int, start_timeout: float) -> Any:
+        return _run(engine_url(url, port), options, view, None)
     from ue_rl.connecting import launched
+    from ue_rl.engines.lifecycle import Life
 
     with command_line():
-        (engine,) = launched(command, num_envs=num_envs, seed=seed, start_timeout=start_timeout)
-    return engine
+        (made,) = launched(engine, num_envs=num_envs, seed=seed, start_timeout=start_timeout)
+    with closing(made) as started:
+        if view is not None:
+            view.says(f"starting {started.name}")
+        return _run(started.listen(Life(0)), options, view, started)
 
 
 def _run(address: str, options: Options, view: View | None, engine: Any) -> int:
@@ -94,8 +88,10 @@ def _run(address: str, options: Options, view: View | None, engine: Any) -> int:
 
     stopped = False
     report = so_far
+    if view is not None:
+        view.says(f"checking {address}")
     try:
-        with view.waiting(address) if view is not None else nullcontext(), command_line():
+        with command_line():
             report = compliance.check(address, options, progress=note)
     except KeyboardInterrupt:
         stopped = True
@@ -123,11 +119,6 @@ class View:
     def says(self, text: str) -> None:
         """A line about the run itself."""
         self._block("", "", text, "dim")
-
-    def waiting(self, address: str) -> AbstractContextManager[Any]:
-        """Around the checks."""
-        self.says(f"checking {address}")
-        return nullcontext()
 
     def finding(self, finding: Finding) -> None:
         """One more."""

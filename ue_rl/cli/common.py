@@ -6,7 +6,7 @@ import inspect
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -38,8 +38,7 @@ def command_line() -> Iterator[None]:
     except UntrustedFile:
         raise
     except ConfigurationError as error:
-        facts = {name: getattr(error, name) for name in ("fault", "env_id", "field", "expected", "got", "cure")}
-        raise WrongCommandLine(error.message, **facts) from error
+        raise WrongCommandLine(error.message, **error.facts()) from error
 
 
 class GroupedOption(click.Option):
@@ -121,17 +120,13 @@ def timeout_option(default: float, help: str) -> Callable[[Any], Any]:
     return duration_option("--timeout", default=default, help=help)
 
 
-def trace_options(command: Any) -> Any:
-    """--trace and --trace-size, in megabytes."""
-    return flags(
-        click.option("--trace", metavar="FILE", help="Record every message into this file; ue-rl replay plays it."),
-        click.option(
-            "--trace-size", type=click.IntRange(1), default=1000, show_default=True,
-            help="Megabytes that the trace may take; beyond it the oldest go.",
-        ),
-    )(command)  # fmt: skip
-
-
+trace_options = flags(
+    click.option("--trace", metavar="FILE", help="Record every message into this file; ue-rl replay plays it."),
+    click.option(
+        "--trace-size", type=click.IntRange(1), default=1000, show_default=True,
+        help="Megabytes that the trace may take; beyond it the oldest go.",
+    ),
+)  # fmt: skip
 metrics_option = click.option(
     "--metrics", metavar="PORT", help="Serve metrics for Prometheus on 127.0.0.1:PORT, or on HOST:PORT."
 )
@@ -153,15 +148,14 @@ def engine_argument(command: Any) -> Any:
     return click.argument("url", required=False, metavar="[URL]", shell_complete=completion.url)(port_option()(command))
 
 
-def doorway_options(command: Any) -> Any:
-    """--token-file and the files of TLS, of a command that listens; `doorway_of` reads them."""
-    file = click.Path(path_type=Path)
-    return flags(
-        click.option("--token-file", type=file, help="Serve who knows this token alone (docs/security.md)."),
-        click.option("--tls-cert", type=file, help="Speak TLS, with this certificate (PEM)."),
-        click.option("--tls-key", type=file, help="Its key.  [default: in the same file]"),
-        click.option("--tls-client-ca", type=file, help="Serve who shows a certificate of these alone."),
-    )(command)
+_file = click.Path(path_type=Path)
+# Of a command that listens; `doorway_of` reads them.
+doorway_options = flags(
+    click.option("--token-file", type=_file, help="Serve who knows this token alone (docs/security.md)."),
+    click.option("--tls-cert", type=_file, help="Speak TLS, with this certificate (PEM)."),
+    click.option("--tls-key", type=_file, help="Its key.  [default: in the same file]"),
+    click.option("--tls-client-ca", type=_file, help="Serve who shows a certificate of these alone."),
+)
 
 
 def doorway_of(options: dict[str, Any]) -> Doorway | None:
@@ -270,6 +264,21 @@ def two_columns(title: str | None = None) -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     return table
+
+
+def table_of(*columns: str, left: Collection[str] = (), title: str | None = None) -> Table:
+    """An empty table; columns that are not in `left` hold numbers."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
+    return table
+
+
+def number(value: float | None) -> str:
+    """A return as tables have it."""
+    return "-" if value is None else f"{value:.1f}"
 
 
 def engine_line(num_envs: int, facts: Mapping[str, str]) -> str:

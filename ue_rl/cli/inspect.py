@@ -18,13 +18,12 @@ from ue_rl.compliance.sampling import Sampler
 from ue_rl.errors import printable
 from ue_rl.spaces.tree import Branch, leaves
 from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.training.symptoms import Symptoms
+from ue_rl.training.symptoms import Symptoms, delayed
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _FEW = 50  # steps; less say nothing about what never happens
-_NAGLE = (0.0385, 0.0455)  # seconds: Linux delays an acknowledgement by 40 ms
 
 
 @click.command(short_help="Show an engine's handshake and speed.")
@@ -153,11 +152,8 @@ class Seen:
                 "seed of its own, and does its action reach it?"
             )
         median = float(np.median(self._seconds)) if self._seconds else 0.0
-        if "tcp" in self._carrier and _NAGLE[0] < median < _NAGLE[1]:
-            said.append(
-                f"a step takes {median * 1e3:.0f} ms, as long as TCP delays an acknowledgement: unless that is the "
-                "game's tick, send each message at once and set TCP_NODELAY on the engine's socket"
-            )
+        if "tcp" in self._carrier and (text := delayed(median)):
+            said.append(text)
         return said
 
 

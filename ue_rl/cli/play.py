@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ue_rl.cli.common import (
     console,
     engine_argument,
     engine_url,
+    table_of,
     timeout_option,
     trace_options,
     trust_option,
@@ -84,10 +86,10 @@ def play(
         raise click.UsageError("--engine starts an engine: leave --env and URL out")
     path = None if model is None else Path(model)
     trained = {} if path is None else config_near(path / "model.zip" if path.is_dir() else path)
-    command: dict[str, Any] | None = None
-    from ue_rl.launching.template import used
+    start: Callable[..., Any] | None = None
+    from ue_rl.engines.restarts import Restarts
     from ue_rl.training.config import require_origin
-    from ue_rl.training.engine import command_of
+    from ue_rl.training.engine import command_of, engines_started
     from ue_rl.training.options import TrainOptions
 
     options = TrainOptions(**trained) if trained else None
@@ -108,9 +110,9 @@ def play(
             replace(started, env_wrapper=options.env_wrapper, callback=None, trace=None),  # neither is used here
         )
     if asked is not None:
-        words = command_of(asked, filmed=gif is not None)
-        command = {"command": words, "start_timeout": asked.start_timeout}
-        command |= used(words, num_envs=asked.num_envs, seed=seed or 0)
+        command, restarts = command_of(asked, filmed=gif is not None), Restarts.of("10/60s")
+        known: dict[str, Any] = {"num_envs": asked.num_envs, "seed": seed or 0, "start_timeout": asked.start_timeout}
+        start = partial(engines_started, command, restarts, **known)
     from stable_baselines3.common.evaluation import evaluate_policy
 
     from ue_rl.training.gif import GifFile
@@ -123,7 +125,7 @@ def play(
     policy = None if path is None else load_policy(path, vecnormalize, seed)
     film_file: Any = nullcontext() if gif is None else GifFile(gif)
     with film_file:
-        with _engine(command, connection) as engine_env:
+        with _engine(start, connection) as engine_env:
             spec = engine_env.engine_spec
             if gif is not None:
                 check_films(spec, "gif")
@@ -253,20 +255,15 @@ def as_sent(observation: Any, space: Any) -> Any:
 
 
 @contextmanager
-def _engine(command: dict[str, Any] | None, connection: dict[str, Any]) -> Iterator[Any]:
-    """Its VecEnv; `command`: what ue_rl.launch takes, None: it runs already."""
-    from ue_rl.connecting import launched, open_transport
-    from ue_rl.engines.restarts import Restarts
-    from ue_rl.engines.transport import EnginesTransport
+def _engine(start: Callable[..., Any] | None, connection: dict[str, Any]) -> Iterator[Any]:
+    """Its VecEnv; `start`: makes the connection to one that is started here, None: it runs already."""
+    from ue_rl.connecting import open_transport
     from ue_rl.envs.vec_env import UnrealVecEnv
 
     names = ("url", "port", "trace", "trace_size", "max_episode_steps")
     url, port, trace, size, limit = (connection.pop(name) for name in names)
-    transport: Any
-    if command is None:
-        transport = open_transport(engine_url(url, port), **connection)
-    else:
-        transport = EnginesTransport(launched(**command, **connection), restarts=Restarts.of("10/60s"))
+    opened = open_transport(engine_url(url, port), **connection) if start is None else start(**connection)
+    transport: Any = opened
     if trace is not None:
         from ue_rl.recording import RecordingTransport
 
@@ -277,11 +274,8 @@ def _engine(command: dict[str, Any] | None, connection: dict[str, Any]) -> Itera
 
 def _show(model: str, rows: list[dict[str, Any]]) -> None:
     import numpy as np
-    from rich.table import Table
 
-    table = Table(title=model, title_justify="left")
-    for column in ("episode", "return", "length"):
-        table.add_column(column, justify="right")
+    table = table_of("episode", "return", "length", title=model)
     for row in rows[:20]:
         table.add_row(str(row["episode"] + 1), f"{row['return']:.2f}", str(row["length"]))
     if len(rows) > 20:

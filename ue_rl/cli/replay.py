@@ -44,16 +44,8 @@ def replay(file: Path, url: str | None, listen: str | None, shm: bool, timeout: 
         click.echo(f"{played.env_steps:,} env-steps and {played.resets:,} resets, equal to the bit{cut}")
         return 0
     address = listening_url(listen, None)
-    game = ReplayedGame(trace, found := _Found())
+    found: list[ReplayInvalid] = []  # the host's log says what each is
+    game = ReplayedGame(trace, found.append)
     show_log("ue_rl.bridges.tcp.server", "ue_rl.bridges.shm")
     host_at(address, game, lambda host: click.echo(f"{file}: {game.num_envs} envs on {host.url}  (Ctrl-C stops)"), shm)
-    return int(found.count > 0)
-
-
-class _Found:
-    """Counts departures; the host's log says what each is."""
-
-    count = 0
-
-    def __call__(self, error: ReplayInvalid) -> None:
-        self.count += 1
+    return int(bool(found))

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ue_rl.cli import completion
-from ue_rl.cli.common import console, two_columns
+from ue_rl.cli.common import console, number, table_of, two_columns
 from ue_rl.errors import ConfigurationError, printable
 
 log_dir_option = click.option(
@@ -27,10 +27,6 @@ def run_argument(nargs: int = 1) -> Callable[[Any], Any]:
     """RUN, the name of a run or its folder."""
     metavar = "RUN" if nargs == 1 else "RUN..."
     return click.argument("run", nargs=nargs, required=True, metavar=metavar, shell_complete=completion.run_id)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
 
 
 def _when(at: float) -> str:
@@ -53,19 +49,16 @@ def runs(context: click.Context, log_dir: Path) -> None:
     if context.invoked_subcommand is not None:
         context.default_map = {name: {"log_dir": log_dir} for name in runs.commands}
         return
-    from rich.table import Table
-
     from ue_rl.runs.listing import listed
 
-    table = Table()
-    for name in ("run", "task", "algorithm", "env-steps", "return", "state", "when"):
-        table.add_column(name, justify="right" if name in ("env-steps", "return") else "left", overflow="fold")
+    words = ("run", "task", "algorithm", "state", "when")
+    table = table_of("run", "task", "algorithm", "env-steps", "return", "state", "when", left=words)
     found = listed(log_dir)
     for each in found:
         facts = [f"{each.runs} runs", "", "", ""]
         if not each.runs:
             named = ["-", "-"] if each.options is None else [each.options.task, each.options.algo]
-            facts = [*named, f"{each.env_steps:,}", _number(each.mean_return)]
+            facts = [*named, f"{each.env_steps:,}", number(each.mean_return)]
         table.add_row(printable(each.path.name), *map(printable, facts), each.state, _when(each.at))
     console().print(table if found else f"there are no runs in {log_dir}", soft_wrap=not found)
 
@@ -84,7 +77,7 @@ def show(run: str, log_dir: Path) -> None:
     table.add_row("state", f"{row.state}, {_when(row.at)}")
     table.add_row("task", printable(f"{o.task}, {o.algo}, {o.backend}"))
     table.add_row("env-steps", f"{row.env_steps:,} of {o.timesteps:,}")
-    table.add_row("last 100 episodes", f"mean return {_number(row.mean_return)}")
+    table.add_row("last 100 episodes", f"mean return {number(row.mean_return)}")
     if outcome.get("evaluation"):
         table.add_row("evaluation", "mean return {:.1f} +/- {:.1f}".format(*outcome["evaluation"]))
     for name, value in changed(o):
@@ -102,21 +95,18 @@ def show(run: str, log_dir: Path) -> None:
 @log_dir_option
 def compare(run: tuple[str, ...], log_dir: Path, chart: Path | None) -> None:
     """Show the options in which two runs or more differ, their returns, and draw their curves in one picture."""
-    from rich.table import Table
-
     from ue_rl.runs.comparing import differences, draw
     from ue_rl.runs.listing import listed_run, run_named
 
     found = [run_named(name, log_dir) for name in run]
     if len(found) < 2:
         raise click.UsageError("name two runs or more")
-    table = Table()
-    for name in ("", *(each.path.name for each in found)):
-        table.add_column(printable(name), overflow="fold")
+    names = ["", *(printable(each.path.name) for each in found)]
+    table = table_of(*names, left=names)
     rows = [listed_run(each) for each in found]
     table.add_row("state", *(row.state for row in rows))
     table.add_row("env-steps", *(f"{row.env_steps:,}" for row in rows))
-    table.add_row("return", *(_number(row.mean_return) for row in rows), end_section=True)
+    table.add_row("return", *(number(row.mean_return) for row in rows), end_section=True)
     for name, values in differences(found):
         table.add_row(*map(printable, (name, *values)))
     console().print(table)
@@ -138,7 +128,7 @@ def rm(run: tuple[str, ...], log_dir: Path, yes: bool) -> None:
         with found.lock:  # refused while a process has it, before anybody is asked
             row = listed_run(found)
             shown = printable(str(found.path))
-            said = f"delete {shown}: {row.env_steps:,} env-steps, return {_number(row.mean_return)}?"
+            said = f"delete {shown}: {row.env_steps:,} env-steps, return {number(row.mean_return)}?"
             if not yes and not click.confirm(said):
                 continue
             found.discard()

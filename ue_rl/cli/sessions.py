@@ -36,16 +36,15 @@ class _Sessions(click.Command):
         return super().make_context(info_name, args, *more, **extra)
 
 
-def _carrier_flags(command: Any) -> Any:
-    return flags(
-        *(
-            click.option(
-                f"--{name}", type=_Port() if carrier.stdio else click.IntRange(0, 65535), help=carrier.help,
-                metavar="stdio|PORT" if carrier.stdio else "PORT",
-            )
-            for name, carrier in CARRIERS.items()
+_carrier_flags = flags(
+    *(
+        click.option(
+            f"--{name}", type=_Port() if carrier.stdio else click.IntRange(0, 65535), help=carrier.help,
+            metavar="stdio|PORT" if carrier.stdio else "PORT",
         )
-    )(command)  # fmt: skip
+        for name, carrier in CARRIERS.items()
+    )
+)  # fmt: skip
 
 
 @click.command(cls=_Sessions, short_help="Serve many sessions of a game that does not wait.")

@@ -120,7 +120,7 @@ def _flag(name: str) -> Flag:
         group=row.group,
         type=click.Choice(row.kind.flag) if isinstance(row.kind.flag, tuple) else row.kind.flag,
         help=shown,
-        metavar=row.metavar or row.kind.metavar,
+        metavar=row.kind.metavar,
         multiple=row.multiple,
         shell_complete=_COMPLETE.get(name),
     )

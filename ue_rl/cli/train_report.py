@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ue_rl.cli.common import engine_line, two_columns
+from ue_rl.cli.common import engine_line, number, table_of, two_columns
 from ue_rl.cli.common import lasting_console as console
 from ue_rl.engines.lifecycle import Change, LifeState
 from ue_rl.errors import RestartsSpent, printable
@@ -100,7 +100,7 @@ class _Lines(Report):
                 self.bar.start()
             return
         fps = f"{(env_steps - self.first) / max(now - self.begun, 1e-9):,.0f}"
-        mean = "-" if mean_return is None else f"{mean_return:.1f}"
+        mean = number(mean_return)
         self.last = f"{env_steps:,} of {total:,} env-steps, {fps} fps, return {mean}"
         if self.bar:
             self.bar.update(self.task, completed=min(env_steps, total), fps=fps, mean=mean)
@@ -165,13 +165,8 @@ def advice(outcome: Outcome) -> str:
 
 def seeds_summary(folder: Path, runs: Sequence[SeedRun], stopped: BaseException | None) -> None:
     """The table of several seeds, with the mean and its confidence interval over those that are done."""
-    table = Table(title=str(folder), title_justify="left")
-    for name in ("seed", "state", "env-steps", "mean return", "best evaluation"):
-        table.add_column(name, justify="left" if name == "state" else "right")
-
-    def number(value: float | None) -> str:
-        return "-" if value is None else f"{value:.1f}"
-
+    columns = ("seed", "state", "env-steps", "mean return", "best evaluation")
+    table = table_of(*columns, left=["state"], title=str(folder))
     for run in runs:
         table.add_row(str(run.seed), run.state, f"{run.env_steps:,}", number(run.mean), number(run.best))
     done = [run for run in runs if run.state == "done"]

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ue_rl.cli import completion
-from ue_rl.cli.common import GroupedCommand, GroupedOption, command_line, flags, lasting_console, trust_option
+from ue_rl.cli.common import GroupedCommand, GroupedOption, command_line, flags, lasting_console, table_of, trust_option
 from ue_rl.cli.train import flags_of_the_table, read_flags, use_text
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.config import read_config, require_origin, resolve
@@ -114,15 +114,12 @@ def tune(
 
 def _summary(search: Any, screen: Any) -> None:
     """The best trials as a table, and where everything is."""
-    from rich.table import Table
-
     trials = sorted((t for t in search.study.trials if t.value is not None), key=lambda t: -t.value)
     if not trials:
         screen.print("no trial has a return yet")
         return
-    table = Table(title=f"the best of {search.done} trials", title_justify="left")
-    for name in ("trial", "return", "hyperparameters"):
-        table.add_column(name, justify="left" if name == "hyperparameters" else "right", overflow="fold")
+    title = f"the best of {search.done} trials"
+    table = table_of("trial", "return", "hyperparameters", left=["hyperparameters"], title=title)
     for trial in trials[:5]:
         found = {**trial.user_attrs["hyperparameters"]} if trial.params else {}
         found |= found.pop("policy_kwargs", {})

@@ -93,7 +93,7 @@ class LaunchedEngine:
         self._starts += 1
         life.to(LifeState.LAUNCHING, "" if self._starts == 1 else f"start {self._starts}")
         try:
-            self._port = self._find_port()
+            self._port = ports.find() if self._template.uses("port") else ports.take(DEFAULT_PORT)
             seed = None if self._seed is None else seed_of(self._seed, self._engine, self._lives)
             command = self._template.fill(
                 port=self._port.number, num_envs=self._num_envs, seed=seed, engine=self._engine
@@ -164,7 +164,7 @@ class LaunchedEngine:
         if isinstance(error, EngineDisconnected):
             process.ended.wait(_LAST_WORDS)
         ran = not process.ended.is_set()
-        self._end_process(0.0)
+        process.end(0.0)
         became = "was still running and was killed" if ran else exit_words(process.exit_code)
         error.message = f"{self._who()}: {error.message}; its process {became}"
         error.cure = output.last_lines()
@@ -205,9 +205,6 @@ class LaunchedEngine:
             self._clean_up(0.0)
             raise
 
-    def _find_port(self) -> ports.Port:
-        return ports.find() if self._template.uses("port") else ports.take(DEFAULT_PORT)  # of a command without {port}
-
     def _wait_until_it_listens(self) -> str:
         from ue_rl.launching import listening  # psutil
 
@@ -229,8 +226,8 @@ class LaunchedEngine:
                     fault="engine",
                     cure=self._advice("does the command tell it the port, and is that time enough?"),
                 )
-        self._end_process(0.0)
-        if not port.is_free(after=True):
+        process.end(0.0)
+        if not ports.bindable(port.number, reuse=True):
             raise _PortTaken(f"another program has taken port {port.number}")
         raise self._ended("before it listened")
 
@@ -278,10 +275,6 @@ class LaunchedEngine:
         assert self._output is not None
         said = self._output.last_lines()
         return f"{first} {said[0].upper()}{said[1:]}" if first else said
-
-    def _end_process(self, grace: float) -> None:
-        if self._process is not None:
-            self._process.end(grace)
 
     def _clean_up(self, grace: float) -> None:
         """No process, lock or segment of this start is left."""

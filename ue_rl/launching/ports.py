@@ -34,15 +34,6 @@ class Port:
         self.number, self.lock, self._file = number, lock, file
         self.fd = file.fileno()
 
-    def is_free(self, after: bool = False) -> bool:
-        """Is nobody bound to it, at this moment?
-
-        Args:
-            after: connections of an earlier engine on it, which has ended, do not count. The system keeps them for a
-                minute, and an engine that sets SO_REUSEADDR may listen nevertheless.
-        """
-        return bindable(self.number, after)
-
     def release(self) -> None:
         """Gives it back; idempotent."""
         if self._file.closed:
@@ -68,7 +59,7 @@ def find() -> Port:
         port = _lock(number)
         if port is None:
             continue
-        if port.is_free():
+        if bindable(number):
             return port
         port.release()
     expected = f"one of {FIRST} to {LAST}"
@@ -87,7 +78,7 @@ def take(number: int) -> Port:
         what = f"port {number} belongs to an engine that another run has started"
         cure = "end that run, or put {port} into the command: a free one is chosen then"
         raise EngineNotStarted(what, fault="caller", cure=cure)
-    if not port.is_free(after=True):
+    if not bindable(number, reuse=True):
         port.release()
         cure = "end that program, or put {port} into the command: a free one is chosen then"
         raise EngineNotStarted(f"port {number} is in use by another program", fault="caller", cure=cure)
@@ -95,7 +86,12 @@ def take(number: int) -> Port:
 
 
 def bindable(number: int, reuse: bool = False) -> bool:
-    """Can an engine listen on it, or, with `reuse`, one that sets SO_REUSEADDR? Asked without listening."""
+    """Can an engine listen on it, at this moment? Asked without listening.
+
+    Args:
+        reuse: connections of an earlier engine on it, which has ended, do not count. The system keeps them for a
+            minute, and an engine that sets SO_REUSEADDR may listen nevertheless.
+    """
     for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:

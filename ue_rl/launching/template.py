@@ -146,14 +146,6 @@ def _godot(path: str) -> tuple[list[str], list[str]]:
     return [program, *headless, "--path", path], _GODOT
 
 
-def _unity(path: str) -> tuple[list[str], list[str]]:
-    return [path], _UNITY
-
-
-def _unreal(path: str) -> tuple[list[str], list[str]]:
-    return [path], _UNREAL
-
-
 def _unreal_editor(path: str) -> tuple[list[str], list[str]]:
     return [_installed("the Unreal editor", "UNREAL_EDITOR", _EDITORS), path], ["-game", *_UNREAL]
 
@@ -161,8 +153,8 @@ def _unreal_editor(path: str) -> tuple[list[str], list[str]]:
 # The path -> the program with what stands at its beginning, and the options behind it.
 PRESETS: dict[str, Callable[[str], tuple[list[str], list[str]]]] = {
     "godot": _godot,
-    "unity": _unity,
-    "unreal": _unreal,
+    "unity": lambda path: ([path], _UNITY),
+    "unreal": lambda path: ([path], _UNREAL),
     "unreal-editor": _unreal_editor,
 }
 

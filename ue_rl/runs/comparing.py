@@ -6,15 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
 from ue_rl.errors import ConfigurationError, printable
 from ue_rl.runs.listing import options_of
-from ue_rl.system.durable import write_whole
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.options import ROWS, TrainOptions, plain
+from ue_rl.training.pictures import new_figure, save
 from ue_rl.training.reading import EpisodeTable
 
 NONE = "-"  # an option that one of them does not have
@@ -66,16 +63,12 @@ def draw(runs: Sequence[RunDirectory], target: Path) -> None:
     curves = [(printable(run.path.name), EpisodeTable(run.episodes).follow().curve()) for run in runs]
     if not any(len(steps) for _, (steps, _) in curves):
         raise ConfigurationError("none of these runs has finished an episode", field="run")
-    figure = Figure(figsize=(8, 5))
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(gridspec_kw={"left": 0.1, "right": 0.97, "bottom": 0.11, "top": 0.95})
+    figure, axes = new_figure()
     for name, (steps, means) in curves:
         axes.plot(steps, means, linewidth=1.5, label=name)
-    axes.set_xlabel("env-steps")
     axes.set_ylabel("mean return of the last episodes")
-    axes.grid(alpha=0.3)
     axes.legend(loc="lower right", fontsize="small")
     try:
-        write_whole(target, lambda half: figure.savefig(half, dpi=110, format="png"))
+        save(figure, target)
     except OSError as error:
         raise ConfigurationError(f"{target} cannot be written", field="chart", got=str(error)) from error

@@ -99,16 +99,15 @@ class RunLock:
         as one is open, it is not released when the parent dies.
         """
         self.held = False
-        descriptor = self._descriptor()
-        if descriptor is not None:
+        if self._context.lock_file_fd is not None:
             with suppress(OSError):
-                os.close(descriptor)
+                os.close(self._context.lock_file_fd)
             self._context.lock_file_fd = None
         self._lock = self._made()
 
     def _is_of_another_folder(self) -> bool:
         """Was the folder renamed, or made anew, between opening the lock's file and locking it?"""
-        descriptor = self._descriptor()
+        descriptor = self._context.lock_file_fd
         if descriptor is None or os.name == "nt":
             return False
         try:
@@ -118,10 +117,8 @@ class RunLock:
 
     @property
     def _context(self) -> Any:
-        return self._lock._context  # filelock has no other way to its descriptor
-
-    def _descriptor(self) -> int | None:
-        return self._context.lock_file_fd  # type: ignore[no-any-return]
+        """filelock has no other way to its descriptor, `lock_file_fd`."""
+        return self._lock._context
 
     def holder(self) -> dict[str, Any] | None:
         """pid, host and start time of who holds it, or held it and was killed; None where nobody is named."""

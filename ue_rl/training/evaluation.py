@@ -30,7 +30,7 @@ from ue_rl.training.agents import env_of
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.engine import engines_of, set_game
-from ue_rl.training.models import evaluation_of
+from ue_rl.training.models import evaluated
 from ue_rl.training.named import wrapped
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
@@ -172,14 +172,7 @@ class Evaluation(BaseCallback):
         env.seed(self._seed)
         was_training = model.policy.training
         try:
-            returns, lengths = evaluation_of(self.options.algo)(
-                model,
-                env,
-                n_eval_episodes=self.options.evaluated,
-                deterministic=True,
-                return_episode_rewards=True,
-                warn=False,
-            )
+            returns, lengths = evaluated(self.options.algo, model, env, self.options.evaluated)
         finally:
             model.policy.set_training_mode(was_training)
         means = float(np.mean(returns)), float(np.std(returns)), float(np.mean(lengths))
@@ -191,7 +184,7 @@ class Evaluation(BaseCallback):
     def _write_best(self, row: Evaluated) -> None:
         """The JSON file comes last: it says of which env-step the others are."""
         model, statistics = self.model, self.model.get_vec_normalize_env()
-        write_whole(self._best(".zip"), lambda path: _save(model, path))
+        write_whole(self._best(".zip"), model.save)
         if statistics is not None:
             target = self.run.path / f"{self.run.best.stem}_vecnormalize.pkl"
             write_whole(target, lambda path: statistics.save(str(path)))
@@ -210,11 +203,6 @@ class Evaluation(BaseCallback):
         values = {"eval/mean_reward": row.mean_return, "eval/mean_ep_length": row.mean_length}
         for table in self.logger.output_formats:
             table.write(values, dict.fromkeys(values, ("csv",)), row.env_steps)
-
-
-def _save(model: BaseAlgorithm, path: Path) -> None:
-    with path.open("wb") as file:
-        model.save(file)
 
 
 class StopAtReturn(BaseCallback):

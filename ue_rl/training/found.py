@@ -5,6 +5,7 @@ A run stands for its newest checkpoint that is whole; without one, for the model
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,21 +70,20 @@ def statistics_of(model: Path) -> Path | None:
     return next((path for path in statistics_names(model) if path.is_file()), None)
 
 
+def _near(model: Path) -> list[Path]:
+    """The folder of the run that a model may belong to: it lies there, or in a checkpoint."""
+    return list(model.absolute().parents)[:3]
+
+
 def handshake_near(model: Path) -> EnvSpec | None:
     """The handshake of the run that a model belongs to; None for one that stands alone."""
-    for folder in list(model.absolute().parents)[:3]:  # beside it, or it is in a checkpoint
-        spec = read_handshake(folder / HANDSHAKE)
-        if spec is not None:
-            return spec
-    return None
+    return next(filter(None, (read_handshake(folder / HANDSHAKE) for folder in _near(model))), None)
 
 
 def config_near(model: Path) -> dict[str, Any]:
     """The config.yaml of the run that a model belongs to; {} for one that stands alone."""
-    for folder in list(model.absolute().parents)[:3]:
-        if (folder / "config.yaml").is_file():
-            try:
-                return read_config(folder / "config.yaml")
-            except ConfigurationError:
-                return {}
+    with suppress(ConfigurationError):
+        for path in (folder / "config.yaml" for folder in _near(model)):
+            if path.is_file():
+                return read_config(path)
     return {}

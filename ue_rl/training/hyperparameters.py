@@ -50,7 +50,6 @@ APPLIED: dict[str, tuple[str, ...]] = {
 # RLlib builds an algorithm anew and gives it what was saved; these say what it is that was saved.
 _RLLIB_MADE = ("model_config", "twin_q", "num_atoms", "noisy", "dueling", "replay_buffer_config")
 
-_BATCH = {"ppo": "minibatch_size"}  # what batch_size is: of one gradient step
 # Hyperparameters that have another name in RLlib, or none.
 _RENAMED = {
     "n_steps": "RLlib cuts batches: --set train_batch_size_per_learner=2048",
@@ -214,7 +213,8 @@ def _rllib_arguments(algo: str, env: str, given: dict[str, Any]) -> dict[str, An
             )
         model = given.get("model_config") or {}
         given["model_config"] = {**model, "fcnet_hiddens": kwargs["net_arch"]}
-    for name, theirs in (("learning_rate", "lr"), ("batch_size", _BATCH.get(algo, "train_batch_size_per_learner"))):
+    batch = "minibatch_size" if algo == "ppo" else "train_batch_size_per_learner"  # of one gradient step
+    for name, theirs in (("learning_rate", "lr"), ("batch_size", batch)):
         if name in given:
             if theirs in given:
                 raise ConfigurationError(

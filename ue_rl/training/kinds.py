@@ -22,7 +22,7 @@ class Kind(NamedTuple):
         words: what is allowed; fits: is it that?
         flag: what click reads one word as: a type, or a tuple of choices.
         read: the value of what a person writes; raises ValueError. shown: what a person would write for a value.
-        metavar: of its flag, where the row has none.
+        metavar: of its flag.
     """
 
     words: str
@@ -49,11 +49,17 @@ def _texts(value: Any) -> bool:
     return _text(value) or (isinstance(value, (list, tuple)) and bool(value) and all(map(_text, value)))
 
 
-def _restarts(value: Any) -> bool:
-    try:
-        return bool(restarts_text(value))
-    except ValueError:
-        return False
+def _reads(read: Callable[[Any], object]) -> Callable[[Any], bool]:
+    """Whether a value is one that `read` takes."""
+
+    def fits(value: Any) -> bool:
+        try:
+            read(value)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    return fits
 
 
 def log_targets(value: Any) -> list[str]:
@@ -68,13 +74,6 @@ def log_targets(value: Any) -> list[str]:
     if not names or not set(names) <= set(LOG_TARGETS):
         raise ValueError(value)
     return names
-
-
-def _log_targets(value: Any) -> bool:
-    try:
-        return log_targets(value) is not None
-    except (TypeError, ValueError):
-        return False
 
 
 def _read_urls(value: Any) -> Any:
@@ -102,11 +101,9 @@ def named_of(value: Any) -> list[tuple[str, dict[str, Any]]]:
     raise ValueError(value)
 
 
-def _named(value: Any) -> bool:
-    try:
-        return bool(named_of(value))
-    except ValueError:
-        return False
+def text(metavar: str) -> Kind:
+    """Any text that is not blank."""
+    return Kind("text", _text, metavar=metavar)
 
 
 def _one_of(*words: str) -> Kind:
@@ -120,17 +117,20 @@ NUMBER = Kind("a number from 0", _number, float)
 _DURATION: dict[str, Any] = {"read": read_duration, "shown": duration_text, "metavar": "DURATION"}
 DEADLINE = Kind("a duration above 0, such as 30s", lambda value: _number(value) and value > 0, **_DURATION)
 SECONDS = Kind("a duration from 0, such as 30s", _number, **_DURATION)
-RESTARTS = Kind(RESTARTS_FORM, _restarts, read=restarts_text)
+RESTARTS = Kind(RESTARTS_FORM, _reads(restarts_text), read=restarts_text, metavar="TIMES/WINDOW")
 SWITCH = Kind("true or false", lambda value: isinstance(value, bool), bool)
 NORMALIZE = Kind(
     "true or false, or arguments of VecNormalize", lambda value: isinstance(value, (bool, Mapping)), flag=bool
 )
-NUMBER_OF_ANY_SIGN = Kind(
+RETURN = Kind(
     "a number",
     lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value),
     float,
+    metavar="RETURN",
 )
-NAMED = Kind("module:Class, {module:Class: {ARGUMENT: VALUE}}, or a list of these", _named)
+NAMED = Kind(
+    "module:Class, {module:Class: {ARGUMENT: VALUE}}, or a list of these", _reads(named_of), metavar="MODULE:CLASS"
+)
 TRANSPORT = _one_of("auto", "tcp", "shm")
 CHANNEL = Kind(
     "auto, shared, per-env",
@@ -138,15 +138,14 @@ CHANNEL = Kind(
     ("auto", "shared", "per-env"),
     read=lambda value: value.replace("-", "_") if isinstance(value, str) else value,
 )
-TEXT = Kind("text", _text)
 ADDRESS = Kind(
     "PORT, or HOST:PORT",
     lambda value: isinstance(value, str) and value.rpartition(":")[2].isdecimal(),
     read=lambda value: str(value) if _whole(0, 65535)(value) else value,
     metavar="PORT",
 )
-LOGS = Kind(f"none, or of {', '.join(LOG_TARGETS)}, with commas between them", _log_targets)
-URLS = Kind("an address, or a list of them", _texts, read=_read_urls)
+LOGS = Kind(f"none, or of {', '.join(LOG_TARGETS)}, with commas between them", _reads(log_targets), metavar="NAMES")
+URLS = Kind("an address, or a list of them", _texts, read=_read_urls, metavar="URL")
 MAPPING = Kind("a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping), metavar="JSON")
 LESSONS = Kind("lessons", lambda value: True)  # parse_curriculum says what is wrong
 SCALE = Kind("a positive number, of which 1 is real time", lambda value: _number(value) and value > 0, float)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import warnings
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from ue_rl.training.engine import set_game
 from ue_rl.training.evaluation import Evaluation, StopAtReturn
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.learning import Learner
-from ue_rl.training.models import algorithm, evaluation_of, new_model, normalized
+from ue_rl.training.models import algorithm, evaluated, new_model, normalized
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.tables import columns
@@ -76,7 +77,7 @@ class Sb3Learner(Learner):
         self.curriculum = self._prepared(vec_env, None if load is None else run.curriculum)
         if evaluation is not None:
             evaluation.curriculum = self.curriculum
-            evaluation.export = self._export_best if options.export else None
+            evaluation.export = functools.partial(self._export, newest=False) if options.export else None
         self.autosave = AutoSave(
             run.path,
             save_freq=options.save_freq,
@@ -207,15 +208,10 @@ class Sb3Learner(Learner):
             error.cure = f"{error.cure}; or train with --no-export" if error.cure else "train with --no-export"
             raise
 
-    def _export(self, model: BaseAlgorithm, path: Path, statistics: Any) -> None:
+    def _export(self, model: BaseAlgorithm, path: Path, statistics: Any, newest: bool = True) -> None:
         from ue_rl.inference import export_onnx
 
-        self._export_by(lambda: export_onnx(model, path, statistics))
-
-    def _export_best(self, model: BaseAlgorithm, path: Path, statistics: Any) -> None:
-        from ue_rl.inference import export_onnx
-
-        self._export_by(lambda: export_onnx(model, path, statistics), newest=False)
+        self._export_by(lambda: export_onnx(model, path, statistics), newest)
 
     @property
     def best(self) -> tuple[int, float] | None:
@@ -234,15 +230,7 @@ class Sb3Learner(Learner):
             stats.training = stats.norm_reward = False
         if self.options.seed is not None:
             self.env.seed(self.options.seed + 1_000_000)
-        returns, _ = evaluation_of(self.options.algo)(
-            self.model,
-            self.env,
-            n_eval_episodes=episodes,
-            deterministic=True,
-            return_episode_rewards=True,
-            warn=False,
-        )
-        return returns  # type: ignore[no-any-return]
+        return evaluated(self.options.algo, self.model, self.env, episodes)[0]
 
 
 def _restore(curriculum: Curriculum, lessons: Path) -> None:

@@ -26,7 +26,7 @@ from ue_rl.system.durable import write_whole
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.kinds import log_targets
 from ue_rl.training.options import TrainOptions
-from ue_rl.training.reading import EpisodeTable
+from ue_rl.training.pictures import draw_curves
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.tables import open_tables, quiet_tensorboard
 from ue_rl.training.targets import targets_of
@@ -238,30 +238,3 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
         return
     shutil.copyfile(source, target)
-
-
-def draw_curves(episodes: Path, target: Path, title: str) -> None:
-    """Draws the picture from episodes.csv; none where there are no episodes yet."""
-    table = EpisodeTable(episodes).follow()
-    if not table.returns:
-        return
-    steps, returns, lengths = np.array(table.steps), np.array(table.returns), np.array(table.lengths)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 6))
-    FigureCanvasAgg(figure)
-    # a constrained layout draws all twice, to find about these margins: half of the time of a short run's end
-    margins = {"left": 0.12, "right": 0.98, "bottom": 0.09, "top": 0.94, "hspace": 0.08}
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1], gridspec_kw=margins)
-    window = max(1, min(100, len(returns) // 10))
-    for axes, values, name, colour in ((upper, returns, "return", "tab:blue"), (lower, lengths, "length", "tab:green")):
-        axes.plot(steps, values, ".", markersize=3, alpha=0.25, color=colour, label=f"episode {name}")
-        means = np.convolve(values, np.ones(window) / window, "valid")
-        axes.plot(steps[window - 1 :], means, color=colour, linewidth=2, label=f"mean of {window} episodes")
-        axes.set_ylabel(f"episode {name}")
-        axes.grid(alpha=0.3)
-    upper.legend(loc="lower right")  # where returns that rise are not; to look for the best place takes long
-    upper.set_title(title)
-    lower.set_xlabel("env-steps")
-    figure.savefig(target, dpi=110)

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ue_rl.calls.parameters import Range, as_ranges, shown
 from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.system.known import require_known
 
 MEASURES = ("reward", "progress", "success")
 _LESSON_KEYS = ("name", "params", "value", "completion_criteria")
@@ -87,7 +88,7 @@ class Course:
     key: str
     lessons: tuple[Lesson, ...]
     at: int = 0
-    smoothed: float | None = field(default=None)
+    smoothed: float | None = None
 
     @property
     def lesson(self) -> Lesson:
@@ -162,7 +163,7 @@ def _lesson(given: Any, key: str, number: int) -> Lesson:
     where = f"{key}.lesson {number}" if key else f"lesson {number}"
     if not isinstance(given, Mapping):
         raise _invalid("a lesson is a mapping", where, ", ".join(_LESSON_KEYS), given)
-    _refuse_unknown(given, _LESSON_KEYS, where)
+    require_known(given, _LESSON_KEYS, "an unknown key", f"curriculum: {where}")
     if key and ("value" in given) == ("params" in given):
         raise _invalid(f"a lesson of one parameter has its value: {key}", where, "value: a number or [low, high]")
     if not key and ("value" in given or not given.get("params")):
@@ -173,7 +174,7 @@ def _lesson(given: Any, key: str, number: int) -> Lesson:
     criteria = given.get("completion_criteria")
     if criteria is not None:
         if isinstance(criteria, Mapping):
-            _refuse_unknown(criteria, tuple(Criteria.__dataclass_fields__), where)
+            require_known(criteria, tuple(Criteria.__dataclass_fields__), "an unknown key", f"curriculum: {where}")
         if not isinstance(criteria, Mapping) or not {"measure", "threshold"} <= set(criteria):
             raise _invalid("completion_criteria has a measure and a threshold", where, got=criteria)
         try:
@@ -182,12 +183,6 @@ def _lesson(given: Any, key: str, number: int) -> Lesson:
             error.field = f"curriculum: {where}.{str(error.field).removeprefix('curriculum: ')}"
             raise
     return Lesson(str(given.get("name", f"lesson {number}")), params, criteria)
-
-
-def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    for name in given:
-        if name not in known:
-            raise _invalid("an unknown key", f"{where}.{name}", ", ".join(known), cure=nearest(str(name), known))
 
 
 def _invalid(

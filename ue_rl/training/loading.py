@@ -119,8 +119,7 @@ def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **argu
         ConfigurationError: a file that is no model, or one that does not fit the algorithm or the engine.
     """
     check_model(path)
-    if issubclass(kind, BaseAlgorithm):
-        check_arguments(kind, {k: v for k, v in arguments.items() if k not in ("custom_objects", "force_reset")})
+    check_arguments(kind, arguments)
     try:
         return trust.load_model(kind, path, env=env, device=options.device, **arguments)  # type: ignore[no-any-return]
     except UeRlError:

@@ -27,19 +27,19 @@ from ue_rl.training.kinds import (
     NAMED,
     NORMALIZE,
     NUMBER,
-    NUMBER_OF_ANY_SIGN,
     POSITIVE,
     RESTARTS,
+    RETURN,
     SCALE,
     SECONDS,
     SEED,
     SWITCH,
-    TEXT,
     TRANSPORT,
     URLS,
+    text,
 )
 from ue_rl.training.rows import (
-    APPLIED,
+    BOTH,
     CONNECTION,
     EVALUATION,
     EVERYDAY,
@@ -60,12 +60,20 @@ from ue_rl.training.rows import (
 
 DEFAULT_ENV = "CartPole-v1"
 
+_everyday = functools.partial(option, group=EVERYDAY)
+_started = functools.partial(option, group=STARTED)
+_connection = functools.partial(option, group=CONNECTION)
+_folder = functools.partial(option, group=FOLDER)
+_learning = functools.partial(option, group=LEARNING)
+_game = functools.partial(option, group=GAME)
+_evaluation = functools.partial(option, rllib=LEAVE, group=EVALUATION)
+_shown = functools.partial(option, group=SHOWN)
 _rllib = functools.partial(option, None, rllib=ONLY, group=RAY)
-_sb3 = functools.partial(option, rllib=LEAVE, group=LEARNING)
-_evaluation = functools.partial(_sb3, group=EVALUATION)
-_named = functools.partial(_sb3, None, NAMED, metavar="MODULE:CLASS", multiple=True)
-_several = functools.partial(_sb3, None, POSITIVE, resume=UNSAID, group=SEVERAL)
-_demonstrations = functools.partial(_sb3, None, TEXT, metavar="FOLDER", resume=NEW_RUN)
+_sb3 = functools.partial(_learning, rllib=LEAVE)
+_in_files = functools.partial(option, rllib=LEAVE)  # without a flag
+_named = functools.partial(_sb3, None, NAMED, multiple=True)
+_several = functools.partial(option, None, POSITIVE, rllib=LEAVE, resume=UNSAID, group=SEVERAL)
+_demonstrations = functools.partial(_sb3, None, text("FOLDER"), resume=NEW_RUN)
 
 
 @dataclass
@@ -74,103 +82,81 @@ class TrainOptions:
 
     backend: str = option(
         "sb3",
-        TEXT,
+        text("NAME"),
         "The library that learns: sb3 (Stable-Baselines3) or rllib (Ray RLlib).",
-        metavar="NAME",
         resume="leave it out: the run goes on with {before}; with another backend begin a new run",
         group=RAY,
     )
-    algo: str = option(
+    algo: str = _everyday(
         "ppo",
-        TEXT,
+        text("NAME"),
         "ppo, a2c, sac, td3, ddpg, dqn; with sb3-contrib trpo, tqc, qrdqn, recurrentppo, maskable_ppo; "
         "with RLlib ppo, appo, impala, sac, dqn.",
-        metavar="NAME",
         resume="leave it out: the saved networks are those of {before}; for another algorithm begin a new run",
-        group=EVERYDAY,
     )
-    env: str | None = option(
-        None,
-        TEXT,
-        f"Train on this Gymnasium env instead of a game.  [default: {DEFAULT_ENV}]",
-        metavar="ID",
-        resume=NEW_RUN,
-        group=EVERYDAY,
+    env: str | None = _everyday(
+        None, text("ID"), f"Train on this Gymnasium env instead of a game.  [default: {DEFAULT_ENV}]", resume=NEW_RUN
     )
-    env_kwargs: dict[str, Any] = option({}, MAPPING, "Arguments for --env, as a JSON object.", group=STARTED)
-    engine: str | None = option(
+    env_kwargs: dict[str, Any] = _started({}, MAPPING, "Arguments for --env, as a JSON object.")
+    engine: str | None = _everyday(
         None,
-        TEXT,
+        text("COMMAND"),
         "Start the game by this: './Game.sh --port {port} --envs {num_envs}', or godot:PATH, unity:PATH, unreal:PATH, "
         "unreal-editor:PATH.",
-        metavar="COMMAND",
-        group=EVERYDAY,
     )
-    num_engines: int = option(1, POSITIVE, "How many engines to start; each is a process.", group=STARTED)
-    num_envs: int = option(8, POSITIVE, "How many envs each started engine has.", group=EVERYDAY)
+    num_engines: int = _started(1, POSITIVE, "How many engines to start; each is a process.")
+    num_envs: int = _everyday(8, POSITIVE, "How many envs each started engine has.")
     num_env_runners: int | None = _rllib(COUNT, "Processes that play; each has --num-envs envs.  [default: 2]")
     ray_address: str | None = _rllib(
-        TEXT, "A running Ray cluster: auto, or HOST:PORT.  [default: start one here]", metavar="ADDRESS"
+        text("ADDRESS"), "A running Ray cluster: auto, or HOST:PORT.  [default: start one here]"
     )
     num_learners: int | None = _rllib(COUNT, "Processes that learn; 0: this one.  [default: 0]")
     num_gpus_per_learner: float | None = _rllib(NUMBER, "GPUs of each learner.  [default: 0]")
-    start_timeout: float = option(120.0, DEADLINE, "How long an engine may take to start.", group=STARTED)
-    restarts: str = option(
-        "10/60s",
-        RESTARTS,
-        "How often a lost engine is started again, within how long of play; 0: never.",
-        metavar="TIMES/WINDOW",
-        group=STARTED,
+    start_timeout: float = _started(120.0, DEADLINE, "How long an engine may take to start.")
+    restarts: str = _started(
+        "10/60s", RESTARTS, "How often a lost engine is started again, within how long of play; 0: never."
     )
     url: str | list[str] | None = option(None, URLS)
-    reconnect: float = option(
-        0.0, SECONDS, "How long a lost running engine is dialled again; 0: its loss ends the run.", group=CONNECTION
+    reconnect: float = _connection(
+        0.0, SECONDS, "How long a lost running engine is dialled again; 0: its loss ends the run."
     )
-    wait: float = option(0.0, SECONDS, "How long to wait until the engine listens.", group=CONNECTION)
-    transport: str = option(
+    wait: float = _connection(0.0, SECONDS, "How long to wait until the engine listens.")
+    transport: str = _connection(
         "auto",
         TRANSPORT,
         "The carrier, where the URL says none; auto: shared memory if both share a machine, else TCP.",
-        group=CONNECTION,
     )
-    channel: str = option(
+    channel: str = _connection(
         "auto",
         CHANNEL,
         "One socket for all envs, or one for each, where the URL says nothing.",
         rllib="leave it out: the wiring is found out",
-        group=CONNECTION,
     )
-    nul_terminated: bool | None = _sb3(
+    nul_terminated: bool | None = _connection(
         None,
         SWITCH,
         "Send a NUL byte after each line.  [default: only to the Unreal plugin's SINGLE and RLBASE]",
-        group=CONNECTION,
+        rllib=LEAVE,
     )
-    token_file: str | None = option(
+    token_file: str | None = _connection(
         None,
-        TEXT,
+        text("FILE"),
         "A secret that the engines have, too (docs/security.md).",
-        metavar="FILE",
         rllib="put it into the URL: 'tcp://HOST:PORT?token-file=FILE'",
-        group=CONNECTION,
     )
-    timeout: float = option(30.0, DEADLINE, "How long a step may take.", group=CONNECTION)
-    timesteps: int = option(100_000, POSITIVE, "env-steps of the whole run, over all envs.", group=EVERYDAY)
-    seed: int | None = option(
-        None, SEED, "Same seed, same run, where the engine takes seeds.", resume=NEW_RUN, group=LEARNING
-    )
-    policy: str = option(
+    timeout: float = _connection(30.0, DEADLINE, "How long a step may take.")
+    timesteps: int = _everyday(100_000, POSITIVE, "env-steps of the whole run, over all envs.")
+    seed: int | None = _learning(None, SEED, "Same seed, same run, where the engine takes seeds.", resume=NEW_RUN)
+    policy: str = _learning(
         "auto",
-        TEXT,
+        text("CLASS"),
         "Stable-Baselines3's policy class.  [default: by the observation space]",
-        metavar="CLASS",
         resume="leave it out: the saved networks have their shape; for another one begin a new run",
         rllib="leave it out; --net-arch and --set model_config={..} say what the networks are",
-        group=LEARNING,
     )
-    hyperparameters: dict[str, Any] = option({}, MAPPING, resume=UNSAID, group=LEARNING)
+    hyperparameters: dict[str, Any] = _learning({}, MAPPING, resume=UNSAID)
     hyperparams: str | None = _sb3(
-        None, TEXT, "RL Zoo's YAML file of hyperparameters: its section of this task.", metavar="FILE", resume=UNSAID
+        None, text("FILE"), "RL Zoo's YAML file of hyperparameters: its section of this task.", resume=UNSAID
     )
     normalize: bool | dict[str, Any] = _sb3(
         False, NORMALIZE, "Normalise observations and rewards (VecNormalize); saved with the model.", resume=NEW_RUN
@@ -189,69 +175,54 @@ class TrainOptions:
         "Put this around the env: a gymnasium.Wrapper around each of --env, a VecEnvWrapper around all.", resume=NEW_RUN
     )
     callback: Any = _named("A callback of Stable-Baselines3's.")
-    max_episode_steps: int | None = option(
+    max_episode_steps: int | None = _game(
         None,
         POSITIVE,
         "Cut episodes after this many steps.",
         rllib="let the engine cut its episodes (TRUNC), or train with --backend sb3",
-        group=GAME,
     )
-    params: dict[str, Any] = option(
+    params: dict[str, Any] = _game(
         {},
-        MAPPING,
+        MAPPING._replace(metavar="NAME=VALUE"),
         "Set a parameter of the game; NAME=LOW..HIGH draws it anew for each episode.",
         flag="param",
-        metavar="NAME=VALUE",
         multiple=True,
-        group=GAME,
     )
-    time_scale: float | None = option(None, SCALE, "How fast the game runs; 1 is real time.", group=GAME)
-    curriculum: Any = _sb3(None, LESSONS, group="")
-    her: dict[str, Any] | None = _sb3(None, MAPPING, resume=NEW_RUN, group="")
-    group: str | None = _sb3(
+    time_scale: float | None = _game(None, SCALE, "How fast the game runs; 1 is real time.")
+    curriculum: Any = _in_files(None, LESSONS)
+    her: dict[str, Any] | None = _in_files(None, MAPPING, resume=NEW_RUN)
+    group: str | None = _game(
         None,
-        TEXT,
+        text("NAME"),
         "The group of agents that learns, where the engine has several.",
-        metavar="NAME",
         resume=NEW_RUN,
-        group=GAME,
+        rllib=LEAVE,
     )
-    others: dict[str, Any] = _sb3({}, MAPPING, group="")
-    self_play: dict[str, Any] | None = _sb3(None, MAPPING, resume=NEW_RUN, group="")
-    device: str = option(
+    others: dict[str, Any] = _in_files({}, MAPPING)
+    self_play: dict[str, Any] | None = _in_files(None, MAPPING, resume=NEW_RUN)
+    device: str = _learning(
         "auto",
-        TEXT,
+        text("DEVICE"),
         "Where torch computes: cpu, cuda or auto.",
-        metavar="DEVICE",
         rllib="leave it out: --num-gpus-per-learner puts the learner on a GPU, env runners compute on CPUs",
-        group=LEARNING,
     )
-    threads: int | None = option(
-        None, POSITIVE, "How many threads torch uses.  [default: half the cores]", group=LEARNING
-    )
-    log_dir: str = option(
-        "runs", TEXT, "The folder that holds all runs.", metavar="FOLDER", resume=UNSAID, group=FOLDER
-    )
-    run_id: str | None = option(
+    threads: int | None = _learning(None, POSITIVE, "How many threads torch uses.  [default: half the cores]")
+    log_dir: str = _folder("runs", text("FOLDER"), "The folder that holds all runs.", resume=UNSAID)
+    run_id: str | None = _everyday(
         None,
-        TEXT,
+        text("NAME"),
         "The name of the run and of its folder.  [default: such as ppo-CartPole-v1-1]",
-        metavar="NAME",
         resume=UNSAID,
-        group=EVERYDAY,
     )
-    log_to: str | list[str] = option(
+    log_to: str | list[str] = _folder(
         "tensorboard",
         LOGS,
         "Where the numbers go beside progress.csv: tensorboard, wandb, mlflow, several with commas, or none.",
-        metavar="NAMES",
-        group=FOLDER,
     )
     init_from: str | None = _sb3(
         None,
-        TEXT,
+        text("PATH"),
         "Start with the weights of this run, checkpoint or model.zip.",
-        metavar="PATH",
         resume="leave it out: the run goes on with its own weights",
     )
     bc: str | None = _demonstrations(
@@ -267,34 +238,25 @@ class TrainOptions:
         "Weight of a reward for what was never seen, beside the game's (ppo, a2c ..); 0: none.",
         resume=NEW_RUN,
     )
-    save_freq: int = option(  # a checkpoint with its ONNX file takes 0.3 s, which is a tenth of 50 000 quick steps
-        0, COUNT, "env-steps between checkpoints; 0: only --save-interval counts.", group=FOLDER
-    )
-    save_interval: float = option(
-        300.0, SECONDS, "How long between checkpoints; 0: only --save-freq counts.", group=FOLDER
-    )
-    keep: int = option(3, POSITIVE, "How many checkpoints are kept.", group=FOLDER)
-    save_replay_buffer: bool = option(True, SWITCH, "Keep the replay buffer in the newest checkpoint.", group=FOLDER)
+    # a checkpoint with its ONNX file takes 0.3 s, which is a tenth of 50 000 quick steps
+    save_freq: int = _folder(0, COUNT, "env-steps between checkpoints; 0: only --save-interval counts.")
+    save_interval: float = _folder(300.0, SECONDS, "How long between checkpoints; 0: only --save-freq counts.")
+    keep: int = _folder(3, POSITIVE, "How many checkpoints are kept.")
+    save_replay_buffer: bool = _folder(True, SWITCH, "Keep the replay buffer in the newest checkpoint.")
     eval_freq: int = _evaluation(
         0, COUNT, "env-steps between two evaluations, in an engine of their own; best_model.zip is the best. 0: none."
     )
-    eval_episodes: int | None = option(
+    eval_episodes: int | None = _evaluation(
         None,
         COUNT,
         "Episodes of each evaluation, and of the one at the end.  [default: 20 with --env or --eval-freq, else 0]",
-        group=EVALUATION,
+        rllib=BOTH,
     )
     eval_url: str | list[str] | None = _evaluation(
-        None,
-        URLS,
-        "The engine for --eval-freq that runs already.  [default: one is started, as those that learn are]",
-        metavar="URL",
+        None, URLS, "The engine for --eval-freq that runs already.  [default: one is started, as those that learn are]"
     )
     stop_at_return: float | None = _evaluation(
-        None,
-        NUMBER_OF_ANY_SIGN,
-        "End when an evaluation reaches this mean return, or the last 100 episodes where none is made.",
-        metavar="RETURN",
+        None, RETURN, "End when an evaluation reaches this mean return, or the last 100 episodes where none is made."
     )
     video_freq: int = _evaluation(
         0, COUNT, "env-steps between two films of env 0, in videos/ (FEATURES=RENDER); 0: none. Needs Pillow."
@@ -303,25 +265,21 @@ class TrainOptions:
         "Train so many times, each with another seed from --seed on, in one folder with a table and a plot."
     )
     jobs: int | None = _several("How many of --seeds run side by side.  [default: half the cores]")
-    export: bool = option(True, SWITCH, "Write model.onnx at the end and with each checkpoint.", group=FOLDER)
-    trace: str | None = _sb3(
-        None,
-        TEXT,
-        "Record every message of the engines into this file; ue-rl replay plays it.",
-        metavar="FILE",
-        resume=APPLIED,
-        group=FOLDER,
+    export: bool = _folder(True, SWITCH, "Write model.onnx at the end and with each checkpoint.")
+    trace: str | None = _folder(
+        None, text("FILE"), "Record every message of the engines into this file; ue-rl replay plays it.", rllib=LEAVE
     )
-    metrics: str | None = _sb3(
-        None, ADDRESS, "Serve metrics for Prometheus on 127.0.0.1:PORT, or on HOST:PORT.", group=SHOWN
+    metrics: str | None = _shown(
+        None, ADDRESS, "Serve metrics for Prometheus on 127.0.0.1:PORT, or on HOST:PORT.", rllib=LEAVE
     )
-    trace_size: int = _sb3(1000, POSITIVE, "Megabytes that the trace may take; beyond it the oldest go.", group=FOLDER)
-    verbose: int = option(
+    trace_size: int = _folder(
+        1000, POSITIVE, "Megabytes that the trace may take; beyond it the oldest go.", rllib=LEAVE
+    )
+    verbose: int = _shown(
         0,
         COUNT,
         "Stable-Baselines3's verbosity: 0, 1 or 2.",
         rllib="leave it out: run.log and the tables in the run's folder have everything",
-        group=SHOWN,
     )
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -77,5 +78,11 @@ class EpisodeTable:
         """(env-steps, means of a tenth of the episodes, of 100 at most): as curves.png has it; empty without any."""
         if not self.returns:
             return np.empty(0), np.empty(0)
-        window = max(1, min(WINDOW, len(self.returns) // 10))
-        return np.array(self.steps[window - 1 :]), np.convolve(self.returns, np.ones(window) / window, "valid")
+        means, window = running_mean(self.returns)
+        return np.array(self.steps[window - 1 :]), means
+
+
+def running_mean(values: Sequence[float]) -> tuple[np.ndarray, int]:
+    """(means of a tenth of the values, of 100 at most; of how many): the first mean is that of the first so many."""
+    window = max(1, min(WINDOW, len(values) // 10))
+    return np.convolve(values, np.ones(window) / window, "valid"), window

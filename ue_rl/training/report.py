@@ -96,10 +96,8 @@ class Outcome:
 
     def as_json(self) -> str:
         """What outcome.json holds: those of the attributes that are numbers, `state` and when it was written."""
-        if self.stopped_by is None:
-            state = "done"
-        else:
-            state = "stopped" if isinstance(self.stopped_by, KeyboardInterrupt) else "failed"
+        reason = self.stopped_by
+        state = "done" if reason is None else "stopped" if isinstance(reason, KeyboardInterrupt) else "failed"
         names = ("env_steps", "episodes", "seconds", "mean_return", "evaluation", "restarts")
         facts = {"state": state, "at": time.time(), **{name: getattr(self, name) for name in names}}
         return f"{json.dumps(facts, indent=1)}\n"

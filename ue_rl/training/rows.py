@@ -39,7 +39,7 @@ class Row(NamedTuple):
         help: of its flag; "": it stands in YAML files only.
         resume: APPLIED, UNSAID, or the cure with which another value is refused.
         rllib: BOTH backends have it, RLlib ONLY, or what to do instead with RLlib.
-        flag: its name, where that is another one. metavar: of its value. multiple: it may be given several times.
+        flag: its name, where that is another one. multiple: it may be given several times.
         group: under which heading of `ue-rl train --help` it stands; "": it has no flag.
     """
 
@@ -48,7 +48,6 @@ class Row(NamedTuple):
     resume: str = APPLIED
     rllib: str = BOTH
     flag: str = ""
-    metavar: str | None = None
     multiple: bool = False
     group: str = ""
 

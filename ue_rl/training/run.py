@@ -27,7 +27,6 @@ from ue_rl.transport import Transport
 
 if TYPE_CHECKING:
     from ue_rl.training.learning import Learner
-    from ue_rl.training.teaching import Teaching
 
 _RLLIB = "ue_rl.rllib.run:begin"  # by name: what needs Ray builds on this package, not the other way round
 _log = logging.getLogger(__name__)
@@ -124,7 +123,11 @@ def _prepared(
         from ue_rl.training.loading import find_start
 
         find_start(o)  # a wrong path is said before an engine is started
-    teaching = _teaching(o, goes_on)
+    teaching = None
+    if o.bc or o.prefill or o.gail or o.rnd:
+        from ue_rl.training.teaching import Teaching
+
+        teaching = Teaching(o, goes_on)
     transport: Transport = engines_of(o, run.engines, report.changed)
     stack.callback(transport.close)
     if o.trace is not None:
@@ -163,16 +166,6 @@ def _prepared(
 
         report.said(f"metrics: {stack.enter_context(serve_metrics(o.metrics, learner.numbers))}")
     return learner
-
-
-def _teaching(options: TrainOptions, goes_on: bool) -> Teaching | None:
-    """The demonstrations of a run, read; None where it learns from the game alone."""
-    o = options
-    if not (o.bc or o.prefill or o.gail or o.rnd):
-        return None
-    from ue_rl.training.teaching import Teaching
-
-    return Teaching(o, goes_on)
 
 
 @contextmanager

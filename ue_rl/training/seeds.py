@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.launching.process import EngineProcess, Output, exit_words
@@ -33,6 +32,8 @@ from ue_rl.system.durable import write_whole
 from ue_rl.training.config import signed_yaml
 from ue_rl.training.directory import RunDirectory, checked_id
 from ue_rl.training.options import TrainOptions
+from ue_rl.training.pictures import new_figure, save
+from ue_rl.training.reading import EpisodeTable
 from ue_rl.training.writing import evaluations
 
 FILE, CONFIG = "seeds.yaml", "run.yaml"
@@ -230,21 +231,9 @@ def _read(folder: Path, seed: int, o: TrainOptions, failed: set[int]) -> SeedRun
     run = RunDirectory(folder / f"seed-{seed}")
     state = "done" if _has_ended(folder, seed, o) else "failed" if seed in failed else "stopped"
     rows = evaluations(run.path)
-    returns = _episodes(run.episodes)[1][-100:]
-    mean = rows[-1].mean_return if rows else float(np.mean(returns)) if len(returns) else None
+    mean = rows[-1].mean_return if rows else EpisodeTable(run.episodes).follow().mean()
     best = max((row.mean_return for row in rows), default=None)
     return SeedRun(seed, state, run.store().env_steps, mean, best)
-
-
-def _episodes(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(env-steps, returns) of episodes.csv."""
-    rows: list[tuple[float, float]] = []
-    with suppress(OSError), path.open(newline="", encoding="utf-8", errors="replace") as file:
-        for row in csv.DictReader(file):
-            with suppress(KeyError, TypeError, ValueError):
-                rows.append((float(row["env_steps"]), float(row["return"])))
-    steps, returns = np.array(rows, np.float64).reshape(-1, 2).T
-    return steps, returns
 
 
 def _write(path: Path, runs: Sequence[SeedRun]) -> None:
@@ -259,27 +248,18 @@ def _write(path: Path, runs: Sequence[SeedRun]) -> None:
 
 def draw(folder: Path, runs: Sequence[SeedRun], title: str) -> None:
     """Writes seeds.png: each seed's curve, their mean and its 95 % confidence interval; nothing without episodes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     curves: dict[int, Any] = {}
     evaluated = all(len(evaluations(folder / f"seed-{each.seed}")) > 1 for each in runs)
     for each in runs:
         run = RunDirectory(folder / f"seed-{each.seed}")
+        curve: Any = EpisodeTable(run.episodes).follow().curve()
         if evaluated:
-            rows = evaluations(run.path)
-            curves[each.seed] = np.array([(row.env_steps, row.mean_return) for row in rows], np.float64).T
-            continue
-        steps, returns = _episodes(run.episodes)
-        if len(steps):
-            window = max(1, min(100, len(returns) // 10))
-            means = np.convolve(returns, np.ones(window) / window, "valid")
-            curves[each.seed] = steps[window - 1 :], means
+            curve = np.array([(row.env_steps, row.mean_return) for row in evaluations(run.path)], np.float64).T
+        if len(curve[0]):
+            curves[each.seed] = curve
     if not curves:
         return
-    figure = Figure(figsize=(8, 5))
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(gridspec_kw={"left": 0.1, "right": 0.98, "bottom": 0.11, "top": 0.93})
+    figure, axes = new_figure(title)
     for seed, (steps, values) in curves.items():
         axes.plot(steps, values, linewidth=1, alpha=0.5, label=f"seed {seed}")
     low, high = max(steps[0] for steps, _ in curves.values()), min(steps[-1] for steps, _ in curves.values())
@@ -289,9 +269,6 @@ def draw(folder: Path, runs: Sequence[SeedRun], title: str) -> None:
         mean, half = np.array(at).T
         axes.plot(grid, mean, color="black", linewidth=2, label="mean")
         axes.fill_between(grid, mean - half, mean + half, color="black", alpha=0.15, label="95 % confidence interval")
-    axes.set_xlabel("env-steps")
     axes.set_ylabel("mean return of an evaluation" if evaluated else "mean return of the last episodes")
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
     axes.legend(loc="lower right", fontsize="small")
-    write_whole(folder / "seeds.png", lambda path: figure.savefig(path, dpi=110, format="png"))
+    save(figure, folder / "seeds.png")

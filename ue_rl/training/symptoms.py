@@ -135,13 +135,20 @@ class Symptoms:
 
     def _look_at_time(self, said: list[str]) -> None:
         middle = sorted(self._seconds)[_RING // 2]
-        if _NAGLE[0] < middle < _NAGLE[1]:
+        if text := delayed(middle):
             self._seconds = []
-            said.append(
-                f"a step takes {middle * 1e3:.0f} ms, as long as TCP delays an acknowledgement: unless that is the "
-                "game's tick, it writes a message in several sends. Send each message at once, and set TCP_NODELAY on "
-                "the engine's socket"
-            )
+            said.append(text)
+
+
+def delayed(seconds: float) -> str:
+    """A sentence where a step over TCP takes as long as a delayed acknowledgement; "" otherwise."""
+    if not _NAGLE[0] < seconds < _NAGLE[1]:
+        return ""
+    return (
+        f"a step takes {seconds * 1e3:.0f} ms, as long as TCP delays an acknowledgement: unless that is the game's "
+        "tick, it writes a message in several sends. Send each message at once, and set TCP_NODELAY on the engine's "
+        "socket"
+    )
 
 
 def _more(indices: NDArray[np.intp]) -> str:

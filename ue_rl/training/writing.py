@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ue_rl.training.reading import WINDOW, EpisodeTable
 from ue_rl.training.report import Report
 
 _log = logging.getLogger(__name__)
@@ -86,22 +87,16 @@ class Episodes:
         self._file = path.open("a", buffering=1, newline="")  # line by line: a run that is killed keeps its episodes
         self._writer = csv.writer(self._file)
         self._guard = Guard(path, report.warned)
-        self._last: deque[tuple[float, int]] = deque(maxlen=100)
+        self._last: deque[tuple[float, float]] = deque(maxlen=WINDOW)
         self.count = self.env_steps = 0
         if self._file.tell():
-            self._read(path)
+            before = EpisodeTable(path).follow()
+            self.count = len(before.returns)
+            self._last.extend(zip(before.returns, before.lengths, strict=True))
         else:
             self._write(["env_steps", "return", "length", "seconds"])
         self._report, self._total = report, total
         self._told = 0.0
-
-    def _read(self, path: Path) -> None:
-        """What ended before the run was resumed."""
-        with self._guard, suppress(csv.Error), path.open(newline="", encoding="utf-8", errors="replace") as file:
-            for row in csv.DictReader(file):
-                with suppress(KeyError, TypeError, ValueError):  # a row that was cut
-                    self._last.append((float(row["return"]), int(row["length"])))
-                    self.count += 1
 
     def add(self, env_steps: int, episode_return: float, length: int, seconds: float) -> None:
         """An episode ended, when the run was at `env_steps`."""
@@ -158,6 +153,6 @@ def evaluations(folder: Path) -> list[Evaluated]:
     with suppress(OSError), (folder / EVALUATIONS).open(newline="", encoding="utf-8", errors="replace") as file:
         for row in csv.DictReader(file):
             with suppress(KeyError, TypeError, ValueError):
-                numbers = [float(row[name]) for name in Evaluated._fields]
-                rows.append(Evaluated(int(numbers[0]), numbers[1], numbers[2], numbers[3], int(numbers[4])))
+                steps, mean, std, length, episodes = (float(row[name]) for name in Evaluated._fields)
+                rows.append(Evaluated(int(steps), mean, std, length, int(episodes)))
     return rows

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from optuna.trial import TrialState
 
-from ue_rl.system.durable import write_whole
+from ue_rl.training.pictures import new_figure, save
 
 _FEWEST = 4  # trials with a value of which importance says something
 
@@ -32,7 +29,7 @@ def draw(study: optuna.Study, folder: Path, title: str, unchanged: float | None)
     ]
     if not done:
         return
-    figure, axes = _figure(title)
+    figure, axes = new_figure(title)
     numbers, values = np.array(done, np.float64).T
     axes.plot(numbers, values, "o", label="trial")
     if pruned:
@@ -42,17 +39,17 @@ def draw(study: optuna.Study, folder: Path, title: str, unchanged: float | None)
         axes.axhline(unchanged, linestyle="--", linewidth=1, color="black", label="options unchanged")
     axes.set_xlabel("trial")
     axes.set_ylabel("return")
-    axes.grid(alpha=0.3)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize="small")
-    _save(figure, folder / "history.png")
+    save(figure, folder / "history.png")
     found = importances(study)
     if found:
-        figure, axes = _figure(f"{title}: what the return depends on, by {len(done)} trials", left=0.3)
+        figure, axes = new_figure(f"{title}: what the return depends on, by {len(done)} trials", left=0.3)
         names, shares = zip(*reversed(found.items()), strict=True)
         axes.barh(names, shares)
         axes.set_xlabel("importance (sum 1)")
-        _save(figure, folder / "importance.png")
+        axes.grid(visible=False)
+        save(figure, folder / "importance.png")
 
 
 def importances(study: optuna.Study) -> dict[str, float]:
@@ -66,15 +63,3 @@ def importances(study: optuna.Study) -> dict[str, float]:
     copy = optuna.create_study(direction="maximize")
     copy.add_trials(drawn)
     return optuna.importance.get_param_importances(copy, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
-
-
-def _figure(title: str, left: float = 0.1) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(8, 5))
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(gridspec_kw={"left": left, "right": 0.97, "bottom": 0.11, "top": 0.93})
-    axes.set_title(title, fontsize="medium")
-    return figure, axes
-
-
-def _save(figure: Figure, path: Path) -> None:
-    write_whole(path, lambda half: figure.savefig(half, dpi=110, format="png"))

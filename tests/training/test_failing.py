@@ -1,0 +1,112 @@
+"""`ue-rl train` where something fails: what is kept, what is as it was before, and what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stable_baselines3 import PPO
+
+from tests.support.command_line import ok, refused, run
+from tests.training.conftest import DIALLED, SMALL, TINY
+from ue_rl import errors
+from ue_rl.testing import Fault, FaultKind, FaultyEngine
+from ue_rl.training import models
+from ue_rl.training.directory import RunDirectory
+
+
+def test_an_engine_that_dies_saves_the_model_and_says_so(tmp_path: Path) -> None:
+    with FaultyEngine(Fault(FaultKind.DROP, step=40), num_envs=2) as engine:
+        result = run(f"{DIALLED} --timesteps 5000 --port {engine.port} --log-dir", tmp_path)
+    assert result.exit_code == 1
+    assert "EngineDisconnected" in result.output
+    (folder,) = tmp_path.iterdir()
+    assert f"ue-rl train --resume --log-dir {tmp_path} --run-id {folder.name}\n" in result.output
+    assert 0 < PPO.load(folder / "model.zip").num_timesteps < 5000
+    assert "EngineDisconnected" in (folder / "run.log").read_text()
+    assert not list(folder.glob("crash-*")), "an error that is expected leaves no traceback"
+
+
+def test_an_engine_that_dies_before_the_first_step_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    command = f"{SMALL} --eval-episodes 0 --run-id a --log-dir '{tmp_path}' --port"
+    for step in (0, 1):
+        with FaultyEngine(Fault(FaultKind.DROP, step=step)) as engine:
+            result = run(command, engine.port)
+        assert isinstance(result.exception, errors.EngineDisconnected)
+        assert "--resume" not in result.output
+        assert list(tmp_path.iterdir()) == []
+    with FaultyEngine() as engine:
+        ok(command, engine.port, "--timesteps", 128)
+    names = ("model.zip", "model.onnx", "progress.csv", "run.log")
+    kept = {path: path.stat().st_mtime_ns for path in map((tmp_path / "a").joinpath, names[:3])}
+    with FaultyEngine(Fault(FaultKind.DROP)) as engine:
+        refused(command, engine.port, "--resume", "--timesteps", 256, by=errors.EngineDisconnected)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_an_overwritten_run_is_as_it_was_if_the_new_one_saves_no_model(
+    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = f"{TINY} --run-id x --no-export --force --log-dir '{tmp_path}'"
+    finished("x")
+    before = {path: path.read_bytes() for path in sorted((tmp_path / "x").rglob("*")) if path.is_file()}
+    refused(f"{command} --port 1", by=errors.EngineUnreachable)
+
+    def broken(self: PPO, path: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(PPO, "save", broken)
+    refused(command, by=errors.SaveFailed)
+    assert {path: path.read_bytes() for path in sorted((tmp_path / "x").rglob("*")) if path.is_file()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_run_with_a_checkpoint_is_kept_whatever_fails_at_its_end(
+    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished("x")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    def late(*_: Any) -> None:
+        raise errors.ExportError("not today")
+
+    monkeypatch.setattr("ue_rl.training.learning.shutil.copyfile", full)  # so that the run before is not deleted yet
+    monkeypatch.setattr("ue_rl.training.learning.Learner._evaluate", late)
+    refused(f"{TINY} --run-id x --no-export --force --log-dir", tmp_path, by=errors.ExportError)
+    assert RunDirectory(tmp_path / "x").store().env_steps == 512
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "x.1"]
+
+
+def test_a_save_that_fails_leaves_the_last_good_model(
+    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished("r")
+    good = (tmp_path / "r" / "model.zip").read_bytes()
+
+    def broken(self: PPO, path: Any) -> None:
+        Path(path).write_bytes(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(PPO, "save", broken)
+    result = run("train --resume --run-id r --no-export --save-freq 100000 --timesteps 1024 --log-dir", tmp_path)
+    assert result.exit_code == 1
+    assert "SaveFailed: the model of 1024 env-steps could not be saved" in result.output
+    assert (tmp_path / "r" / "model.zip").read_bytes() == good
+    assert not list((tmp_path / "r").rglob("*half-*"))
+    assert RunDirectory(tmp_path / "r").store().last is not None
+
+
+def test_ctrl_c_in_the_evaluation_ends_the_evaluation_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*arguments: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(models, "evaluate_policy", stopped)
+    output = ok(f"{TINY} --run-id r --log-dir", tmp_path)
+    assert "done" in output
+    assert "without exploration" not in output
+    assert (tmp_path / "r" / "model.onnx").exists()
+    assert "not evaluated: stopped by Ctrl-C" in (tmp_path / "r" / "run.log").read_text()

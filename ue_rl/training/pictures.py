@@ -1,0 +1,57 @@
+"""Curves of returns over env-steps; matplotlib is imported when one is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ue_rl.system.durable import write_whole
+from ue_rl.training.reading import EpisodeTable, running_mean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def new_figure(title: str = "", *, rows: Sequence[int] = (1,), **margins: float) -> tuple[Figure, Any]:
+    """A figure of 8 inches' width, and its axes, [len(rows)] where there are several, one above the other.
+
+    Args:
+        rows: the heights of the axes, relative to each other. margins: left, right, top .., as shares of the figure: a
+            layout that finds them by itself draws all twice, half of the time of a short run's end.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5 if len(rows) == 1 else 6))
+    places = {"left": 0.1, "right": 0.98, "bottom": 0.11, "top": 0.93, **margins}
+    axes = figure.subplots(len(rows), 1, sharex=True, height_ratios=rows, gridspec_kw=places)
+    first, last = np.atleast_1d(axes)[[0, -1]]
+    first.set_title(title, fontsize="medium")
+    last.set_xlabel("env-steps")
+    for each in np.atleast_1d(axes):
+        each.grid(alpha=0.3)
+    return figure, axes
+
+
+def save(figure: Figure, path: Path) -> None:
+    """As a PNG, whole or not at all."""
+    write_whole(path, lambda half: figure.savefig(half, dpi=110, format="png"))
+
+
+def draw_curves(episodes: Path, target: Path, title: str) -> None:
+    """Draws curves.png from episodes.csv; none where there are no episodes yet."""
+    table = EpisodeTable(episodes).follow()
+    if not table.returns:
+        return
+    figure, both = new_figure(title, rows=(3, 1), left=0.12, bottom=0.09, top=0.94, hspace=0.08)
+    series = (table.returns, "return", "tab:blue"), (table.lengths, "length", "tab:green")
+    for axes, (values, name, colour) in zip(both, series, strict=True):
+        axes.plot(table.steps, values, ".", markersize=3, alpha=0.25, color=colour, label=f"episode {name}")
+        means, window = running_mean(values)
+        label = f"mean of {window} episodes"
+        axes.plot(table.steps[window - 1 :], means, color=colour, linewidth=2, label=label)
+        axes.set_ylabel(f"episode {name}")
+    both[0].legend(loc="lower right")  # where returns that rise are not; to look for the best place takes long
+    save(figure, target)
