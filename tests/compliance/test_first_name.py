@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.compliance.reports import BEHAVIOUR, of_engine
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.engines.right import Answer, Ask
 from tests.support.listening import serving
@@ -31,6 +32,11 @@ def test_what_comes_in_any_session_is_not_left_over_from_the_one_before() -> Non
         engine.write = broken
         report = check(engine.url, QUICK)
     assert report.mistakes == ["reward-not-a-number"]
+
+
+def test_what_a_reset_does_not_put_back_is_said() -> None:
+    report = of_engine("not-repeatable:velocity", BEHAVIOUR, QUICK, channel="SHARED")
+    assert "only the numbers [2, 3] are others" in next(one for one in report.findings if one.mistake is not None).text
 
 
 def test_rewards_that_do_not_repeat_are_shown() -> None:

@@ -51,8 +51,8 @@ ALONE: dict[tuple[str, ...], list[str]] = {
     # All of them: these looked like something else, like rows that are not understood or a session that is ended.
     (): [
         "bound-refused:highest", "bound-refused:lowest", "mixed-batch:resets", "partial-batch:waits",
-        "not-repeatable:clock", "not-repeatable:one-generator", "not-repeatable:velocity", "handshake-again:behind",
-        "env-refused:one-more", "env-socket-refused:closed", "numbers-not-read:fraction", "two-answers:sometimes",
+        "not-repeatable:clock", "not-repeatable:one-generator", "handshake-again:behind", "env-refused:one-more",
+        "env-socket-refused:closed", "numbers-not-read:fraction", "two-answers:sometimes",
         "not-plain-text:nul", "not-plain-text:nul-inside", "not-plain-text:byte-order-mark",
     ],
 }  # fmt: skip
@@ -60,7 +60,6 @@ ALONE: dict[tuple[str, ...], list[str]] = {
 SAID = {
     "no-lower-case:keys": "act=reset;env=0", "no-spaces:tab": "ACT =\\tRESET", "no-crlf:return": "\\r",
     "unknown-key-refused:any": "X_HINT=turn left", "empty-line-refused:session": "> \\n",
-    "not-repeatable:velocity": "only the numbers [2, 3] are others",
     "not-plain-text:byte-order-mark": "\\ufeffCONFIG:",
 }  # fmt: skip
 TOO = {"one-message-per-read:lost": ["empty-line-refused"]}  # which this one means, too

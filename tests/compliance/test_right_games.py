@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -15,11 +13,10 @@ import pytest
 
 from tests.compliance.games import GAMES, Corridor, Countdown, Walk
 from tests.compliance.reports import of_bridge
+from tests.docs.blocks import labelled
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, run_in_thread
 from ue_rl.compliance import Options, Outcome, Report, check
 from ue_rl.spec import ActionSpec
-
-AGENTS = Path(__file__).resolve().parents[2] / "docs" / "agents.md"
 
 
 def of(bridge: BaseBridge, **options: Any) -> Report:
@@ -48,10 +45,8 @@ def test_a_right_game(name: str, seeded: bool, num_envs: int, result: Report) ->
 
 
 def of_the_agents_page(num_envs: int) -> Report:
-    code = re.search(r"```python engine\n(.*?)```", AGENTS.read_text("utf-8"), re.DOTALL)
-    assert code is not None
     names: dict[str, Any] = {"__name__": "page"}
-    exec(code[1], names)
+    exec(labelled("docs/agents.md", "python engine"), names)
     return of(names["Line"](num_envs))
 
 

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.docs.blocks import labelled
+from tests.support.programs import program
 from ue_rl import compliance
-from ue_rl.launching import ports
-
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
-ENGINE, TRAINER = re.findall(r"```python (?:engine|trainer)\n(.*?)```", README, re.S)
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    free = ports.find()
-    source = ENGINE.replace("7777", str(free.number))
-    with subprocess.Popen([sys.executable, "-c", source], stderr=subprocess.DEVNULL) as engine:
-        yield free.number
-        engine.terminate()
-    free.release()
+    with program(labelled("README.md", "python engine"), place="7777") as number:
+        yield number
 
 
 def test_the_engine_is_right(port: int) -> None:
-    for _ in range(600):  # it is still being imported
-        report = compliance.check(f"tcp://127.0.0.1:{port}")
-        if report.mistakes != ["not-listening"]:
-            break
-        time.sleep(0.1)
+    report = compliance.check(f"tcp://127.0.0.1:{port}")
     assert report.exit_code == 0, str(report)
     assert report.count(compliance.Outcome.WARN) == 0
 
 
 def test_the_trainer_learns_and_exports(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(TRAINER.replace("7777", str(port)).replace("20_000", "256"), {})
+    trainer = labelled("README.md", "python trainer")
+    exec(trainer.replace("7777", str(port)).replace("20_000", "256"), {})
     assert (tmp_path / "agent.onnx").stat().st_size > 1000

@@ -133,8 +133,8 @@ _two_writes("two-writes", "two writes for each message, without TCP_NODELAY", la
 _two_writes("newline", "the line feed has a write of its own", lambda data: len(data) - 1)
 
 
-@instead("perform", "slow", "grows", "a step takes 60 ms more once there were 250", certain=False)
+@instead("perform", "slow", "grows", "a step takes 100 ms more once there were 60", certain=False)
 def _(engine: RightEngine, perform: Callable[[list[Ask]], list[Answer]], asks: list[Ask]) -> list[Answer]:
     engine.kept["steps"] = engine.kept.get("steps", 0) + 1
-    engine._wait(0.06 if engine.kept["steps"] > 250 else 0.0)
+    engine._wait(0.1 if engine.kept["steps"] > 60 else 0.0)
     return perform(asks)

@@ -59,7 +59,6 @@ class Answer:
 
     @property
     def reset(self) -> bool:
-        """Does it answer a reset?"""
         return self.ask.action is None
 
 

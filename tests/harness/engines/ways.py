@@ -36,7 +36,6 @@ class Way:
 
     @property
     def name(self) -> str:
-        """For a command line."""
         return f"{self.mistake or 'right'}:{self.way}"
 
 
