@@ -59,8 +59,8 @@ class States:
     @classmethod
     def of(cls, buffers: StepBuffers, seconds: float) -> States:
         """A copy of the buffers."""
-        arrays = (getattr(buffers, each.name).copy() for each in fields(cls)[:-2])
-        return cls(*arrays, dict(buffers.infos), seconds)
+        arrays: dict[str, Any] = {each.name: getattr(buffers, each.name).copy() for each in fields(cls)[:-2]}
+        return cls(**arrays, infos=dict(buffers.infos), seconds=seconds)
 
 
 class Peer(ABC):
