@@ -162,7 +162,7 @@ def passed(report: Report) -> set[str]:
 # Each run has these; the rest is exhaustive.
 USUAL = (
     "one-env", "per-env", "takes-the-next", "32-bit-seeds", "pairs-of-seeds", "autoreset", "single", "choices",
-    "parameters", "pieces", "numbers", "numbered-lines", "done-after-reset", "short-episodes",
+    "pieces", "numbers", "numbered-lines", "done-after-reset", "short-episodes",
 )  # fmt: skip
 
 
