@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.compliance.behaviour import Walk
+from tests.compliance.games import Walk
 from ue_rl.bridges import run_in_thread
 from ue_rl.compliance.bench import SHARED, Bench, Options
 from ue_rl.compliance.tape import RESET, STEP

@@ -1,9 +1,8 @@
-"""Calls: what is asked is put back, and wrong answers are named."""
+"""Calls: what is asked is put back. Wrong answers: test_mistakes.py."""
 
 from __future__ import annotations
 
-import pytest
-
+from tests.compliance.reports import CALLS
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.lab import Lab
 from ue_rl import compliance
@@ -13,8 +12,6 @@ from ue_rl.compliance import Options, Outcome, Report
 from ue_rl.spaces.tree import Branch, box
 from ue_rl.spec import EnvSpec
 
-CALLS = ("parameters", "parameters of a reset", "pause", "time scale", "pictures", "rewards of goals")
-
 
 def checked(url: str) -> Report:
     return compliance.check(url, Options(timeout=1.5), only=CALLS)
@@ -22,18 +19,6 @@ def checked(url: str) -> Report:
 
 def texts(report: Report) -> dict[str, str]:
     return {found.check: found.text for found in report.findings if found.check in CALLS}
-
-
-def of_a_wrong_answer(way: str) -> Report:
-    with MistakenEngine(f"bad-call:{way}", channel="SHARED") as engine:
-        return checked(engine.url)
-
-
-@pytest.mark.ahead(job=of_a_wrong_answer)
-@pytest.mark.parametrize("way", ["silent", "ok", "not-set", "state"])
-def test_a_wrong_answer_is_named(way: str, result: Report) -> None:
-    assert result.mistakes == ["bad-call"], result
-    assert result.seconds < 5
 
 
 def test_a_name_that_is_taken_although_nobody_knows_it() -> None:
@@ -93,5 +78,4 @@ def test_a_bridge_with_everything() -> None:
 
 def test_nothing_is_announced() -> None:
     with MistakenEngine(channel="SHARED") as engine:
-        report = checked(engine.url)
-    assert report.count(Outcome.SKIP) == len(CALLS)
+        assert checked(engine.url).count(Outcome.SKIP) == len(CALLS)

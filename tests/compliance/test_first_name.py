@@ -1,10 +1,9 @@
-"""What is named first is the mistake itself, and nothing follows from it that the engine does not do."""
+"""What is named first is the mistake itself: of engines that are no MistakenEngine, or one of their own."""
 
 from __future__ import annotations
 
 import itertools
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,31 +11,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.compliance.reports import BEHAVIOUR, of_engine
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.engines.right import Answer, Ask
-from ue_rl.compliance import Options, Report, check
+from tests.support.listening import serving
+from ue_rl.compliance import Options, check
 from ue_rl.compliance.statistics import rounding
 
 QUICK = Options(timeout=0.5)
-
-
-def report_of(way: str, **options: object) -> Report:
-    with MistakenEngine(way, **{"channel": "SHARED", **options}) as engine:
-        return check(engine.url, QUICK)
-
-
-# These looked like something else: like rows that are not understood, or like a session that the engine ends.
-@pytest.mark.parametrize(
-    "way",
-    [
-        "bound-refused:highest", "bound-refused:lowest", "mixed-batch:resets", "partial-batch:waits",
-        "not-repeatable:clock", "not-repeatable:one-generator", "handshake-again:behind",
-        "env-refused:one-more", "numbers-not-read:fraction", "two-answers:sometimes", "not-plain-text:nul",
-        "not-plain-text:nul-inside",
-    ],
-)  # fmt: skip
-def test_it_is_the_only_name(way: str) -> None:
-    assert report_of(way).mistakes == [way.split(":", maxsplit=1)[0]]
 
 
 def test_what_comes_in_any_session_is_not_left_over_from_the_one_before() -> None:
@@ -52,23 +34,9 @@ def test_what_comes_in_any_session_is_not_left_over_from_the_one_before() -> Non
     assert report.mistakes == ["reward-not-a-number"]
 
 
-def test_an_env_socket_that_is_closed_is_not_an_empty_line() -> None:
-    report = report_of("env-socket-refused:closed", channel="PER_ENV")
-    assert report.mistakes == ["env-socket-refused"]
-
-
-@pytest.mark.parametrize(("way", "bytes_sent"), [
-    ("no-lower-case:keys", "act=reset;env=0"), ("no-spaces:tab", "ACT =\\tRESET"), ("no-crlf:return", "\\r"),
-    ("unknown-key-refused:any", "X_HINT=turn left"), ("empty-line-refused:session", "> \\n"),
-])  # fmt: skip
-def test_the_bytes_are_those_that_were_sent(way: str, bytes_sent: str) -> None:
-    found = next(one for one in report_of(way).findings if one.mistake is not None and one.mistake.name in way)
-    assert bytes_sent in found.seen
-
-
 def test_what_a_reset_does_not_put_back_is_said() -> None:
-    found = [one for one in report_of("not-repeatable:velocity").findings if one.mistake is not None]
-    assert "only the numbers [2, 3] are others" in found[0].text
+    report = of_engine("not-repeatable:velocity", BEHAVIOUR, QUICK, channel="SHARED")
+    assert "only the numbers [2, 3] are others" in next(one for one in report.findings if one.mistake is not None).text
 
 
 def test_rewards_that_do_not_repeat_are_shown() -> None:
@@ -88,39 +56,20 @@ def test_rewards_that_do_not_repeat_are_shown() -> None:
     assert "the same observation, and REW=" in report.findings[-1].seen
 
 
-def test_control_characters_are_shown_as_escapes() -> None:
-    report = report_of("not-plain-text:byte-order-mark")
-    (found,) = [one for one in report.findings if one.mistake is not None]
-    assert found.seen.startswith("\\ufeffCONFIG:")
-
-
 # -- engines of one answer
 
 
 @contextmanager
 def says(first: bytes, answer: bytes) -> Iterator[str]:
     """An engine that begins with these lines, and sends `answer` as often as it is asked."""
-    listener = socket.create_server(("127.0.0.1", 0))
 
-    def serve() -> None:
-        while True:
-            try:
-                trainer, _ = listener.accept()
-            except OSError:
-                return
-            with trainer, trainer.makefile("rb") as lines:
-                trainer.sendall(first)
-                for _ in lines:
-                    trainer.sendall(answer)
+    def serve(sock: socket.socket) -> None:
+        sock.sendall(first)
+        for _ in sock.makefile("rb"):
+            sock.sendall(answer)
 
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(5)
+    with serving(serve) as (host, port):
+        yield f"tcp://{host}:{port}"
 
 
 RLBASE = b"CONFIG:OBS=2;ACT=1;ENV_TYPE=RLBASE;VERSION=1\n"
@@ -143,14 +92,13 @@ def test_agents(answer: bytes) -> None:
     assert report.mistakes == ["bad-agent"], report
 
 
-def test_rlbase_without_its_first_state() -> None:
-    with says(RLBASE, b"1,2;0.5;0\n") as url:
-        assert check(url, QUICK).mistakes == ["no-first-state"]
-
-
-def test_rlbase_with_a_decimal_comma() -> None:
-    with says(RLBASE + b"0,5,1,25;-1,5;0\n", b"0,5,1,25;-1,5;0\n") as url:
-        assert check(url, QUICK).mistakes == ["decimal-comma"]
+@pytest.mark.parametrize(
+    ("first", "answer", "mistake"),
+    [(b"", b"1,2;0.5;0\n", "no-first-state"), (b"0,5,1,25;-1,5;0\n", b"0,5,1,25;-1,5;0\n", "decimal-comma")],
+)
+def test_rlbase(first: bytes, answer: bytes, mistake: str) -> None:
+    with says(RLBASE + first, answer) as url:
+        assert check(url, QUICK).mistakes == [mistake]
 
 
 # -- rounding

@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import re
 import runpy
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from tests.docs.test_protocol_engine import until_it_listens
+from tests.docs.blocks import ROOT, labelled
 from tests.harness.engines.mistaken import MistakenEngine
+from tests.support.programs import program
 from ue_rl import compliance
 from ue_rl.cli import cli
 from ue_rl.compliance import MISTAKES, Options
-from ue_rl.launching import ports
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "checking.md"
 
 
@@ -56,28 +52,17 @@ def test_the_page_uses_a_real_option_of_check() -> None:
     assert said - options <= {"--port"}
 
 
-def block(page: Path, info: str) -> str:
-    (text,) = re.findall(rf"^```{info}\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
-    return str(text)
-
-
 def test_the_report_is_that_of_an_engine_without_the_semicolon() -> None:
-    source = block(PAGE.parent / "protocol-in-ten-minutes.md", "python engine")
-    free = ports.find()
-    with subprocess.Popen([sys.executable, "-c", source.replace("};REW", "}REW"), str(free.number)]) as engine:
-        try:
-            until_it_listens(free.number)
-            said = CliRunner().invoke(cli, ["check", f"127.0.0.1:{free.number}"]).output
-        finally:
-            engine.kill()
-    free.release()
-    seen = re.sub(r"after [\d.]+ ms", "after 0.0 ms", said).replace(str(free.number), "7777")
-    assert seen.split() == block(PAGE, "text report").split()
+    source = labelled("docs/protocol-in-ten-minutes.md", "python engine")
+    with program(source.replace("};REW", "}REW")) as port:
+        said = CliRunner().invoke(cli, ["check", f"127.0.0.1:{port}"]).output
+    seen = re.sub(r"after [\d.]+ ms", "after 0.0 ms", said).replace(str(port), "7777")
+    assert seen.split() == labelled("docs/checking.md", "text report").split()
 
 
 def test_the_test_of_the_page_fails_where_something_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, Any] = {}
     with MistakenEngine("missing-separator", channel="SHARED") as engine:
-        exec(block(PAGE, "python test").replace("tcp://127.0.0.1:7777", engine.url), names)
+        exec(labelled("docs/checking.md", "python test").replace("tcp://127.0.0.1:7777", engine.url), names)
         with pytest.raises(AssertionError, match="missing-separator"):
             names["test_my_engine"]()

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
-from tests.compliance.behaviour import Walk, report_of
-from tests.compliance.right_games import GAMES, Corridor, Countdown
+from tests.compliance.games import GAMES, Corridor, Countdown, Walk
+from tests.compliance.reports import of_bridge
+from tests.docs.blocks import labelled
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, run_in_thread
 from ue_rl.compliance import Options, Outcome, Report, check
 from ue_rl.spec import ActionSpec
-
-AGENTS = Path(__file__).resolve().parents[2] / "docs" / "agents.md"
 
 
 def of(bridge: BaseBridge, **options: Any) -> Report:
@@ -48,10 +45,8 @@ def test_a_right_game(name: str, seeded: bool, num_envs: int, result: Report) ->
 
 
 def of_the_agents_page(num_envs: int) -> Report:
-    code = re.search(r"```python engine\n(.*?)```", AGENTS.read_text("utf-8"), re.DOTALL)
-    assert code is not None
     names: dict[str, Any] = {"__name__": "page"}
-    exec(code[1], names)
+    exec(labelled("docs/agents.md", "python engine"), names)
     return of(names["Line"](num_envs))
 
 
@@ -75,13 +70,11 @@ class AtHome(Corridor):
     obs_size = 9
 
     def begin(self, env: int) -> None:
-        """See Game."""
         self.place = getattr(self, "place", np.zeros(self.num_envs, np.intp))
         self.place[env] = 4
         self.at[env] = np.eye(9)[4]
 
     def play(self, env: int, action: Any) -> tuple[float, bool]:
-        """See Game."""
         self.place[env] += int(2 * action[0] - 1)
         over = self.place[env] in (0, 8)
         if over:
@@ -93,10 +86,8 @@ class AtHome(Corridor):
 class EndsAtOnce(Walk):
     """DONE is always 1, and the walk goes on."""
 
-    def step_envs(self, actions: Any, env_ids: Any) -> None:
-        """See VectorBridge."""
-        super().step_envs(actions, env_ids)
-        self.outbox.dones[env_ids] = 1
+    def play(self, env: int, action: Any) -> tuple[float, bool]:
+        return super().play(env, action)[0], True
 
 
 class Limited(Walk):
@@ -104,9 +95,8 @@ class Limited(Walk):
 
     limit = 40
 
-    def start(self, env: int, seed: int | None) -> None:
-        """See Walk."""
-        super().start(env, seed)
+    def begin(self, env: int) -> None:
+        super().begin(env)
         self.left[env] = self.limit
 
 
@@ -122,11 +112,10 @@ class LongLimited(Limited):
 class Often(Limited):
     """Half of the episodes end before it."""
 
-    def start(self, env: int, seed: int | None) -> None:
-        """See Walk."""
-        super().start(env, seed)
-        if self.rng.random() < 0.3:
-            self.left[env] = self.rng.integers(3, 40)
+    def begin(self, env: int) -> None:
+        super().begin(env)
+        if self.rng[env].random() < 0.3:
+            self.left[env] = self.rng[env].integers(3, 40)
 
 
 class Clipped(Walk):
@@ -140,7 +129,6 @@ class Deaf(Countdown):
     """Nothing that is done in 120 steps counts."""
 
     def play(self, env: int, action: Any) -> tuple[float, bool]:
-        """See Game."""
         return 0.5, super().play(env, action)[1]
 
 
@@ -157,7 +145,7 @@ MISTAKES: list[tuple[Callable[[], BaseBridge], Outcome, str]] = [
 
 @pytest.mark.parametrize(("make", "outcome", "name"), MISTAKES, ids=lambda each: getattr(each, "__name__", None))
 def test_a_mistake_like_it(make: Callable[[], Any], outcome: Outcome, name: str) -> None:
-    report = report_of(make(), patience=10)
+    report = of_bridge(make(), patience=10)
     assert [(found.outcome, found.mistake.name) for found in report.findings if found.mistake is not None] == [
         (outcome, name)
     ], report

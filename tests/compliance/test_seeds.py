@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compliance.behaviour import Walk, found, report_of
+from tests.compliance.games import Walk
+from tests.compliance.reports import found, of_bridge
 from ue_rl.bridges import run_in_thread
 from ue_rl.compliance import Outcome
 from ue_rl.compliance.bench import SHARED, Bench, Options
@@ -21,45 +22,42 @@ class Seeded(Walk):
     shift = 0
 
     def __init__(self) -> None:
-        super().__init__(features=frozenset(("SEED", "OPTIONS")))
+        super().__init__(seeded=True)
 
-    def seed(self, seed: int) -> int:
-        """What the generator is given."""
-        return seed + self.shift
-
-    def start(self, env: int, seed: int | None) -> None:
-        if seed is not None:
-            self.rng = np.random.default_rng(self.seed(seed))
-        super().start(env, seed)
+    def seed(self, env: int, seed: int) -> None:
+        super().seed(env, seed + self.shift)
 
 
 class Cut(Seeded):
     """Seeds go through a double."""
 
-    def seed(self, seed: int) -> int:
-        return int(float(seed)) % 2**63
+    def seed(self, env: int, seed: int) -> None:
+        super().seed(env, int(float(seed)) % 2**63)
 
 
 class Narrow(Seeded):
     """Seeds are integers of 32 bits."""
 
-    def seed(self, seed: int) -> int:
-        return int(np.array(seed, np.int32))
+    def seed(self, env: int, seed: int) -> None:
+        super().seed(env, int(np.array(seed, np.int32)))
 
 
 class Constant(Seeded):
     """Every seed is the same one; without a seed episodes differ."""
 
-    def seed(self, seed: int) -> int:
-        return 5
+    def seed(self, env: int, seed: int) -> None:
+        super().seed(env, 5)
 
 
 class Drifting(Seeded):
     """Where an episode is cut is no part of it: the walk is pushed by a generator that all envs share."""
 
+    def seed(self, env: int, seed: int) -> None:
+        self.rng = [np.random.default_rng(seed)] * self.num_envs
+
     def move(self, env: int, action: Any) -> None:
         super().move(env, action)
-        self.place[env] += self.rng.uniform(-0.01, 0.01, 2)
+        self.at[env] += self.rng[env].uniform(-0.01, 0.01, 2)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +66,13 @@ class Drifting(Seeded):
      (Constant, Outcome.FAIL, "seed-ignored"), (Drifting, Outcome.FAIL, "not-repeatable")],
 )  # fmt: skip
 def test_a_seed_that_is_taken_wrongly(make: Callable[[], Walk], outcome: Outcome, name: str) -> None:
-    report = report_of(make())
+    report = of_bridge(make())
     assert found(report, outcome) == {name}, report
     assert len(report.mistakes) == 1, report
 
 
 def test_seeds_that_are_taken_rightly() -> None:
-    assert report_of(Seeded()).mistakes == []
+    assert of_bridge(Seeded()).mistakes == []
 
 
 def test_a_carrier_that_differs() -> None:

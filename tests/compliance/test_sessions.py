@@ -1,101 +1,35 @@
-"""The ends of sessions, and the next one."""
+"""The ends of sessions, and the next one. Engines that do not stand them: test_mistakes.py."""
 
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from functools import partial
 
 import pytest
 
+from tests.compliance.reports import SESSIONS, of_engine
 from tests.harness.engines.mistaken import MistakenEngine
-from ue_rl import compliance
-from ue_rl.compliance import Options, Outcome, Report
+from tests.support.listening import serving
+from ue_rl.compliance import Options, Outcome, Report, check
 from ue_rl.testing import PluginStandIn
 
-SESSIONS = (
-    "next trainer", "trainers that break off", "connections that say nothing", "a second trainer", "garbage",
-    "pause", "requests in two pieces",
-)  # fmt: skip
-NAMED = {
-    "serves-once:listener": "serves-once",
-    "serves-once:silent": "serves-once",
-    "session-leaks:partial": "session-leaks",
-    "session-leaks:answer": "session-leaks",
-    "dies-of-garbage:dies": "dies-of-garbage",
-    "dies-of-garbage:hangs": "dies-of-garbage",
-    "dies-of-disconnect:reset": "dies-of-disconnect",
-    "dies-of-disconnect:mid-request": "dies-of-disconnect",
-    "dies-of-disconnect:early": "dies-of-disconnect",
-    "no-busy:silent": "no-busy",
-}
 
-
-def checked(url: str, **options: bool) -> Report:
-    return compliance.check(url, Options(timeout=1.5, **options), only=SESSIONS)  # type: ignore[arg-type]
-
-
-def of_an_engine(way: str | None = None, channel: str = "SHARED") -> Report:
-    with MistakenEngine(way, channel=channel) as engine:
-        return checked(engine.url)
-
-
-@pytest.mark.ahead(job=of_an_engine)
-@pytest.mark.parametrize("way", NAMED)
-def test_a_mistake_is_named(way: str, result: Report) -> None:
-    assert result.mistakes == [NAMED[way]], result
-    assert result.exit_code == (NAMED[way] != "no-busy")
-    assert result.seconds < 5
-
-
-@pytest.mark.ahead(job=partial(of_an_engine, "serves-once:silent", "ANY"))
+@pytest.mark.ahead(job=partial(of_engine, "serves-once:silent", SESSIONS, Options(timeout=1.5), channel="ANY"))
 def test_what_is_left_of_an_engine_that_is_gone_costs_no_further_deadlines(result: Report) -> None:
     assert result.count(Outcome.FAIL) == 1
     assert "further session" in result.findings[-1].text, result.findings[-1]
 
 
-@pytest.mark.ahead(job=of_an_engine)
-@pytest.mark.parametrize("channel", ["SHARED", "PER_ENV"])
-def test_a_right_engine(channel: str, result: Report) -> None:
-    assert result.mistakes == [], result
-    assert result.count(Outcome.SKIP) == 1  # PAUSE is not announced
-
-
 def test_the_plugin_serves_once_and_nothing_else_is_tried() -> None:
     with PluginStandIn(num_envs=2) as game:
-        report = checked(game.url, base=True)
+        report = check(game.url, Options(timeout=1.5, base=True), only=SESSIONS)
     assert report.mistakes == ["serves-once"]
     assert report.exit_code == 0
     assert game.aborted is None
 
 
-# -- an engine with a thread for each connection
-
-
-@contextmanager
-def threaded() -> Iterator[str]:
-    """Each connection has a game of its own, so a second trainer is served at once."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threads = [threading.Thread(target=_accept, args=(listener,))]
-        threads[0].start()
-        try:
-            yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            with suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)
-            threads[0].join(5)
-
-
-def _accept(listener: socket.socket) -> None:
-    with suppress(OSError):
-        while True:
-            threading.Thread(target=_serve, args=(listener.accept()[0],), daemon=True).start()
-
-
-def _serve(sock: socket.socket) -> None:
-    with suppress(OSError, ValueError), sock, sock.makefile("rw", newline="\n") as stream:
+def _game(sock: socket.socket) -> None:
+    with sock.makefile("rw", newline="\n") as stream:
         print("CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;CHANNEL=SHARED", file=stream, flush=True)
         x = 0.0
         for line in stream:
@@ -105,9 +39,12 @@ def _serve(sock: socket.socket) -> None:
 
 
 def test_two_trainers_at_once() -> None:
-    with threaded() as url:
-        lenient = compliance.check(url, Options(timeout=1.5), only=["a second trainer"])
-        strict = compliance.check(url, Options(timeout=1.5, strict=True), only=["a second trainer"])
+    """Each connection has a game of its own, so a second trainer is served at once."""
+    with serving(_game) as (host, port):
+        lenient, strict = (
+            check(f"tcp://{host}:{port}", Options(timeout=1.5, strict=strict), only=["a second trainer"])
+            for strict in (False, True)
+        )
     assert lenient.mistakes == strict.mistakes == ["two-at-once"]
     assert (lenient.exit_code, strict.exit_code) == (0, 1)
 

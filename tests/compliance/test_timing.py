@@ -8,14 +8,12 @@ import time
 
 import pytest
 
-from tests.compliance.behaviour import HANGS
+from tests.compliance.reports import HANGS, TIMING, of_engine
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.engines.right import Answer, Ask
 from ue_rl import compliance
 from ue_rl.compliance import Options, Outcome, Report
 from ue_rl.compliance.checks.timing import ticks_of
-
-TIMING = ("speed", "delayed pieces")
 
 
 def _a_write_for_each_row(engine: MistakenEngine) -> None:
@@ -33,8 +31,7 @@ def checked(engine: MistakenEngine) -> Report:
 
 
 def of_a_mistake(way: str) -> Report:
-    with MistakenEngine(way, channel="SHARED") as engine:
-        return checked(engine)
+    return of_engine(way, TIMING, Options(timeout=2.0), channel="SHARED")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="acknowledgements cannot be asked for elsewhere")
@@ -115,7 +112,5 @@ def test_a_rate_of_ticks_is_guessed(taken: list[float], rate: float) -> None:
 
 
 def test_steps_that_take_longer_and_longer() -> None:
-    with MistakenEngine("slow:grows", channel="SHARED") as engine:
-        only = ("speed", "ends of episodes", "speed later")
-        report = compliance.check(engine.url, Options(patience=2.0), only=only)
-    assert report.mistakes == ["slow"]
+    only = ("speed", "ends of episodes", "speed later")
+    assert of_engine("slow:grows", only, Options(patience=0.5), channel="SHARED").mistakes == ["slow"]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compliance.behaviour import Walk, found, report_of
+from tests.compliance.games import Walk
+from tests.compliance.reports import found, of_bridge
 from ue_rl.compliance import Outcome, Report
 from ue_rl.spec import ActionSpec
 
@@ -25,39 +26,39 @@ class OneState(Walk):
     """All envs show env 0."""
 
     def show(self, env: int) -> Any:
-        return self.place[0]
+        return self.at[0]
 
 
 class OneGenerator(Walk):
     """All envs draw the same starts."""
 
-    def start(self, env: int, seed: int | None) -> None:
-        if not hasattr(self, "rngs"):
-            self.rngs = [np.random.default_rng(1) for _ in range(self.num_envs)]
-        self.rng = self.rngs[env]
-        super().start(env, seed)
+    def __init__(self) -> None:
+        super().__init__()
+        self.rng = [np.random.default_rng(1) for _ in self.rng]
 
 
 class Deaf(Walk):
     """Actions move nothing; the places wander by themselves."""
 
     def move(self, env: int, action: Any) -> None:
-        self.place[env] += self.rng.uniform(-0.1, 0.1, 2)
+        self.at[env] += self.rng[env].uniform(-0.1, 0.1, 2)
 
 
 class HalfDeaf(Walk):
     """The second number of an action is not read."""
 
     def move(self, env: int, action: Any) -> None:
-        self.place[env] += 0.1 * action[0]
+        self.at[env] += 0.1 * action[0]
 
 
 class Late(Walk):
     """The action before moves the env."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = np.zeros((self.num_envs, 2), np.float32)
+
     def move(self, env: int, action: Any) -> None:
-        if not hasattr(self, "before"):
-            self.before = np.zeros((self.num_envs, 2), np.float32)
         last = self.before[env].copy()
         self.before[env] = action
         super().move(env, last)
@@ -73,57 +74,55 @@ class Still(Walk):
 class Endless(Walk):
     """No episode ends."""
 
-    def start(self, env: int, seed: int | None) -> None:
-        super().start(env, seed)
+    def begin(self, env: int) -> None:
+        super().begin(env)
         self.left[env] = 10**9
-
-
-class BeginsAgain(Walk):
-    """Resets itself with the last step, from random starts."""
-
-    def step_envs(self, actions: Any, env_ids: Any) -> None:
-        super().step_envs(actions, env_ids)
-        for env in np.flatnonzero(self.outbox.dones):
-            self.start(int(env), None)
-            self.outbox.obs[env] = self.place[env]
-
-
-class BeginsAtHome(BeginsAgain):
-    """Likewise, from one place."""
-
-    def start(self, env: int, seed: int | None) -> None:
-        super().start(env, seed)
-        self.place[env] = 0.25
 
 
 class Home(Walk):
     """Right: every episode begins in one place."""
 
-    def start(self, env: int, seed: int | None) -> None:
-        super().start(env, seed)
-        self.place[env] = 0.25
+    def begin(self, env: int) -> None:
+        super().begin(env)
+        self.at[env] = 0.25
+
+
+class BeginsAgain(Walk):
+    """Resets itself with the last step, from random starts."""
+
+    def play(self, env: int, action: Any) -> tuple[float, bool]:
+        reward, over = super().play(env, action)
+        if over:
+            self.begin(env)
+        return reward, over
+
+
+class BeginsAtHome(BeginsAgain, Home):
+    """Likewise, from one place."""
 
 
 class Cells(Walk):
     """Right: one of 16 cells, whole numbers, from which four choices lead to others."""
 
-    def __init__(self) -> None:
-        super().__init__(3, obs_size=1, act_size=1, action=ActionSpec.discrete(4))
+    obs_size, act_size = 1, 1
 
-    def start(self, env: int, seed: int | None) -> None:
-        super().start(env, seed)
-        self.place[env] = 0
+    def __init__(self) -> None:
+        super().__init__(action=ActionSpec.discrete(4))
+
+    def begin(self, env: int) -> None:
+        super().begin(env)
+        self.at[env] = 0
 
     def move(self, env: int, action: Any) -> None:
-        x, y = self.place[env] + [(0, 1), (1, 0), (0, -1), (-1, 0)][int(action[0])]
-        self.place[env] = np.clip((x, y), 0, 3)
+        x, y = self.at[env] + [(0, 1), (1, 0), (0, -1), (-1, 0)][int(action[0])]
+        self.at[env] = np.clip((x, y), 0, 3)
 
     def show(self, env: int) -> Any:
-        return 4 * self.place[env, 0] + self.place[env, 1]
+        return 4 * self.at[env, 0] + self.at[env, 1]
 
 
 def of(make: Callable[[], Walk], name: str = "", seed: int = 0, patience: float = 3.0) -> Report:
-    return report_of(make(), seed=seed, patience=patience)
+    return of_bridge(make(), seed=seed, patience=patience)
 
 
 @pytest.mark.ahead(job=of)

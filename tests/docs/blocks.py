@@ -46,6 +46,11 @@ class Block:
         return f"{self.page}:{self.line}"
 
     @property
+    def info(self) -> str:
+        """The words behind the fence."""
+        return f"{self.language} {self.label}".strip()
+
+    @property
     def source(self) -> str:
         """With as many lines before it as on the page, for tracebacks."""
         return "\n" * self.line + self.text
@@ -78,6 +83,12 @@ def blocks(page: str) -> list[Block]:
         language, _, label = ("setup", "", "") if setup is not None else match["info"].strip().partition(" ")
         found.append(Block(page, text[: match.start()].count("\n") + 1, language, label, code))
     return found
+
+
+def labelled(page: str, info: str) -> str:
+    """The text of the one block of a page with these words behind its fence."""
+    (block,) = [block for block in blocks(page) if block.info == info]
+    return block.text
 
 
 def every(*languages: str) -> list[Block]:
@@ -114,4 +125,4 @@ RUN_BY = {
 
 def runs_elsewhere(block: Block) -> bool:
     """Another test has it."""
-    return (block.page, f"{block.language} {block.label}".strip()) in RUN_BY
+    return (block.page, block.info) in RUN_BY

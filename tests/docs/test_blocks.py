@@ -25,7 +25,7 @@ def test_every_block_is_of_a_kind_that_is_run(page: str) -> None:
 @pytest.mark.parametrize(("key", "test"), RUN_BY.items(), ids=lambda value: str(value).replace("/", "."))
 def test_who_says_that_he_runs_a_block_reads_it(key: tuple[str, str], test: str) -> None:
     page, info = key
-    assert [block for block in blocks(page) if f"{block.language} {block.label}".strip() == info], "no such block"
+    assert [block for block in blocks(page) if block.info == info], "no such block"
     assert page.rpartition("/")[2] in (ROOT / test).read_text("utf-8")
 
 

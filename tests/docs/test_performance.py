@@ -29,8 +29,3 @@ def test_every_benchmark_is_in_the_list() -> None:
     files = {file.name for file in BENCHMARKS.iterdir() if file.suffix in (".py", ".c")}
     assert files - named == set()
     assert {row for row in re.findall(r"^\| `(\w+\.py)", text, re.M)} <= files
-
-
-def test_its_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)", (BENCHMARKS / "README.md").read_text("utf-8")):
-        assert (BENCHMARKS / target).exists(), target

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import runpy
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +10,8 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.docs.blocks import labelled
+from tests.support.programs import program
 from ue_rl import compliance
 from ue_rl.connections import MultiTcpConnection
 from ue_rl.spec import EnvSpec
@@ -22,13 +19,12 @@ from ue_rl.testing import RawClient
 from ue_rl.wire.limits import line_limit
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = DOCS / "protocol-in-ten-minutes.md"
+PAGE = "docs/protocol-in-ten-minutes.md"
 
 
-def with_numbers(source: str, page: str) -> str:
+def with_numbers(source: str) -> str:
     """The engine with the page's two lines."""
-    (two,) = re.findall(r"```python numbers\n(.*?)```", page, re.S)
-    cut, send = two.splitlines()
+    cut, send = labelled(PAGE, "python numbers").splitlines()
     loop, answer = "makefile()):", 'trainer.sendall(("||".join(rows)'
     changed = source.replace("CHANNEL=SHARED", "CHANNEL=SHARED;FEATURES=SEQ")
     lines = []
@@ -41,26 +37,12 @@ def with_numbers(source: str, page: str) -> str:
 
 
 @pytest.fixture(params=["as it stands", "with numbers"])
-def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
     """The page's engine as a process of its own, without ue_rl."""
-    page = PAGE.read_text("utf-8")
-    (source,) = re.findall(r"```python engine\n(.*?)```", page, re.S)
+    source = labelled(PAGE, "python engine")
     assert "ue_rl" not in source
-    if request.param == "with numbers":
-        source = with_numbers(source, page)
-    script = tmp_path / "engine.py"
-    script.write_text(source, "utf-8")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        number = int(free.getsockname()[1])
-    with subprocess.Popen([sys.executable, "-I", str(script), str(number)]) as engine:
+    with program(source if request.param == "as it stands" else with_numbers(source), "-I") as number:
         yield number
-        engine.kill()
-
-
-def until_it_listens(port: int) -> None:
-    with socket.socket() as probe:
-        while probe.connect_ex(("127.0.0.1", port)):
-            time.sleep(0.02)
 
 
 def test_a_trainer_steps_it(port: int) -> None:
@@ -85,7 +67,6 @@ def test_a_trainer_steps_it(port: int) -> None:
 def test_the_picture_shows_what_it_says(port: int) -> None:
     script = runpy.run_path(str(DOCS / "protocol_drawing.py"))
     assert script["PICTURE"].read_text("utf-8") == script["drawing"](), "python docs/protocol_drawing.py"
-    until_it_listens(port)
     with RawClient(("127.0.0.1", port)) as client:
         assert client.line().replace(";FEATURES=SEQ", "") == script["CONFIG"]
         for _, ask, times, answer in script["SESSION"]:
@@ -93,7 +74,6 @@ def test_the_picture_shows_what_it_says(port: int) -> None:
 
 
 def test_its_side_of_the_protocol_is_right(port: int) -> None:
-    until_it_listens(port)
     report = compliance.check(f"tcp://127.0.0.1:{port}")
     assert report.mistakes == [], report
     assert report.count(compliance.Outcome.PASS) > 30

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import ue_rl
+from tests.docs.blocks import labelled
+from tests.support.programs import program
 from ue_rl import compliance
-from ue_rl.launching import ports
-
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
-ENGINE, TRAINER = re.findall(r"```python (?:engine|trainer)\n(.*?)```", README, re.S)
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    free = ports.find()
-    source = ENGINE.replace("7777", str(free.number))
-    with subprocess.Popen([sys.executable, "-c", source], stderr=subprocess.DEVNULL) as engine:
-        ue_rl.connect(f"tcp://127.0.0.1:{free.number}", wait=60).close()  # it is still being imported
-        yield free.number
-        engine.terminate()
-    free.release()
+    with program(labelled("README.md", "python engine"), place="7777") as number:
+        yield number
 
 
 def test_the_engine_is_right(port: int) -> None:
@@ -37,6 +26,6 @@ def test_the_engine_is_right(port: int) -> None:
 
 def test_the_trainer_learns_and_exports(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    short = TRAINER.replace("20_000", "256").replace('", env)', '", env, n_steps=64)')
-    exec(short.replace("7777", str(port)), {})
+    trainer = labelled("README.md", "python trainer")
+    exec(trainer.replace("7777", str(port)).replace("20_000", "256").replace('", env)', '", env, n_steps=64)'), {})
     assert (tmp_path / "agent.onnx").stat().st_size > 1000

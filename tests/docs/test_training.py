@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 
+from tests.docs.blocks import ROOT, labelled
 from ue_rl.training.config import resolve
 from ue_rl.training.hyperparameters import tuned_for
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "training.md").read_text("utf-8")
-
-
-def block(kind: str) -> str:
-    (text,) = re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    return str(text)
+PAGE = "docs/training.md"
 
 
 def options(kind: str, tmp_path: Path) -> Any:
     path = tmp_path / "page.yaml"
-    path.write_text(block(f"yaml {kind}"))
+    path.write_text(labelled(PAGE, f"yaml {kind}"))
     return resolve({}, path)
 
 
@@ -43,5 +37,5 @@ def test_the_yaml_of_the_page_is_understood(tmp_path: Path) -> None:
 
 def test_the_curriculum_of_the_page_is_the_sample_that_the_tests_run() -> None:
     sample = yaml.safe_load((ROOT / "samples" / "curriculum" / "climb.yaml").read_text("utf-8"))
-    for key, value in yaml.safe_load(block("yaml curriculum")).items():
+    for key, value in yaml.safe_load(labelled(PAGE, "yaml curriculum")).items():
         assert sample[key] == value, key

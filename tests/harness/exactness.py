@@ -56,22 +56,18 @@ class Drift(gym.Env[Any, Any]):
             self.action_masks = lambda: self.legal
 
     def list_parameters(self) -> dict[str, tuple[float, float, float]]:
-        """How strongly actions pull."""
         return {"pull": (self.pull, 0.0, 2.0)}
 
     def set_parameter(self, name: str, value: float) -> None:
-        """The only one there is."""
         self.pull = value
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """A place and a length by chance."""
         super().reset(seed=seed)
         self.x = float(self.np_random.normal()) + (options or {}).get("start", 0)
         self.steps, self.most = 0, int(self.np_random.integers(5, 30))
         return self._look(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """The action pulls, chance pushes."""
         assert self.kind != "masked" or self.legal[int(action)]
         self.steps += 1
         self.x += self.pull * float(np.sum(action)) / 5 + float(self.np_random.normal()) / 10
@@ -79,7 +75,6 @@ class Drift(gym.Env[Any, Any]):
         return self._look(), -abs(self.x), over, self.steps >= self.most, {"is_success": over}
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
-        """Minus the distance."""
         return -np.abs(np.asarray(achieved) - np.asarray(desired)).sum(axis=-1)
 
     def _look(self) -> Any:
@@ -174,7 +169,6 @@ class Broken(Exception):
 
 
 def broken() -> None:
-    """Raises it."""
     raise Broken
 
 
@@ -202,7 +196,6 @@ def differ(one: BaseAlgorithm, other: BaseAlgorithm) -> list[str]:
 
 
 def new(name: str, env: VecEnv, **arguments: Any) -> Any:
-    """A new model of a case."""
     kind, _, policy, own, _ = CASES[name]
     return kind(f"{policy}Policy", env, **deepcopy({**own, **arguments}))
 

@@ -30,28 +30,22 @@ class Lab(MultiEnvBridge):
         self.broken = False
 
     def create_state_string_for_env(self, env_id: int) -> Sequence[float]:
-        """The gravity."""
         return [self.gravity[env_id]]
 
     def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool]:
-        """Nothing ends."""
         return 0.0, False
 
     def handle_reset_for_env(self, env_id: int) -> None:
-        """Nothing changes."""
         self.log.append(("reset", env_id, self.gravity[env_id]))
 
     def handle_response_actions_for_env(self, env_id: int, actions: NDArray[np.float32]) -> None:
-        """Adds to the gravity."""
         self.log.append(("act", env_id))
         self.gravity[env_id] += float(actions[0])
 
     def list_parameters(self) -> dict[str, tuple[float, float, float]]:
-        """Gravity and wind."""
         return {"gravity": (self.gravity[0], 0.0, 20.0), "wind[m/s]": (0.0, -5.0, 5.0)}
 
     def get_parameter(self, name: str, env_id: int) -> float:
-        """Of one env."""
         return self.gravity[env_id] if name == "gravity" else 0.0
 
     def set_parameter(self, name: str, value: float, env_id: int) -> None:
@@ -62,11 +56,9 @@ class Lab(MultiEnvBridge):
                 self.gravity[env] = value
 
     def set_time_scale(self, scale: float) -> None:
-        """Noted."""
         self.scales.append(scale)
 
     def set_paused(self, paused: bool) -> None:
-        """Noted."""
         self.pauses.append(paused)
 
     def render(self, env_id: int) -> NDArray[np.uint8] | None:
@@ -76,6 +68,5 @@ class Lab(MultiEnvBridge):
         return None if env_id == 1 else np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 
     def compute_reward(self, achieved: NDArray[np.float32], desired: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Minus the distance."""
         distances: NDArray[np.float32] = np.abs(achieved - desired).sum(axis=1)
         return -distances

@@ -108,7 +108,6 @@ class World(BaseTransport):
         """Nothing is held."""
 
     def describe(self) -> dict[str, str]:
-        """See Transport.describe."""
         return {"transport": "world"}
 
 

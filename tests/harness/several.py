@@ -43,44 +43,36 @@ class Walk(MultiEnvBridge):
         self.log: list[tuple[Any, ...]] = []
 
     def create_state_string_for_env(self, env_id: int) -> Sequence[float]:
-        """See the class."""
         if self.outbox.image is not None:
             self.outbox.image[env_id] = (self.first + env_id + 10 * self.steps[env_id]) % 256
         return [self.first + env_id, self.seeds[env_id], self.steps[env_id], self.acted[env_id]]
 
     def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool, bool]:
-        """The step and the action."""
         seed, step = self.seeds[env_id], self.steps[env_id]
         over = step >= (4 if seed < 0 else 3 + seed % 4)
         self.outbox.infos[env_id] = {"step": step}
         return step + self.acted[env_id] / 4, over, over and seed % 2 == 1 and seed > 0
 
     def handle_reset_for_env(self, env_id: int, seed: int | None = None, options: Any = None) -> None:
-        """Step 0."""
         self.seeds[env_id], self.steps[env_id], self.acted[env_id] = -1 if seed is None else seed, 0, 0.0
         self.log.append(("reset", self.first + env_id, seed, options, self.gravity[env_id]))
 
     def handle_response_actions_for_env(self, env_id: int, actions: NDArray[np.float32]) -> None:
-        """The next step."""
         self.steps[env_id] += 1
         self.acted[env_id] = float(actions[0])
         self.log.append(("act", self.first + env_id))
 
     def list_parameters(self) -> dict[str, tuple[float, float, float]]:
-        """Gravity."""
         return {"gravity": (self.gravity[0], 0.0, 20.0)}
 
     def get_parameter(self, name: str, env_id: int) -> float:
-        """Of one env."""
         return self.gravity[env_id]
 
     def set_parameter(self, name: str, value: float, env_id: int) -> None:
-        """Of one env, or of all."""
         for env in range(self.num_envs) if env_id < 0 else [env_id]:
             self.gravity[env] = value
 
     def set_time_scale(self, scale: float) -> None:
-        """Noted."""
         self.scale = scale
 
     def render(self, env_id: int) -> NDArray[np.uint8]:
@@ -88,7 +80,6 @@ class Walk(MultiEnvBridge):
         return np.full((1, 1, 3), self.first + env_id, np.uint8)
 
     def compute_reward(self, achieved: NDArray[np.float32], desired: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Minus the distance."""
         distances: NDArray[np.float32] = np.abs(achieved - desired).sum(axis=1)
         return -distances
 
@@ -97,7 +88,6 @@ class MaskedWalk(Walk):
     """With action masks: choice 0 is legal always, 1 at even steps, 2 at odd ones."""
 
     def create_action_mask_for_env(self, env_id: int) -> list[int]:
-        """See the class."""
         return [1, 1 - self.steps[env_id] % 2, self.steps[env_id] % 2]
 
 
@@ -160,11 +150,9 @@ class FragileSource:
             raise self.error()
 
     def start(self, life: Life) -> None:
-        """See EngineSource."""
         self.started += 1
 
     def open(self, life: Life) -> BaseTransport:
-        """See EngineSource."""
         life.to(LifeState.CONNECTING)
         if "open" in self.breaks:
             self.breaks.remove("open")
@@ -178,10 +166,8 @@ class FragileSource:
         return transport
 
     def lost(self, error: UeRlError) -> UeRlError:
-        """See EngineSource."""
         self.losses.append(error)
         return error
 
     def close(self) -> None:
-        """See EngineSource."""
         self.closed = True

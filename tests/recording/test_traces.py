@@ -51,14 +51,20 @@ class Counter(VectorBridge):
         self.write_info(0, {"total": self.total})
 
 
-def steps(transport: Any, count: int = 30, seed: int = 0) -> None:
-    """Random actions, with the resets of a VecEnv."""
+def begun(transport: Any, seed: int = 0) -> tuple[UnrealVecEnv, Callable[[], Any]]:
+    """An env that was reset, and what draws its actions."""
     env = UnrealVecEnv(transport)
     env.seed(seed)
     env.reset()
-    rng = np.random.default_rng(seed)
+    env.action_space.seed(seed)
+    return env, lambda: np.stack([env.action_space.sample() for _ in range(env.num_envs)])
+
+
+def steps(transport: Any, count: int = 30, seed: int = 0) -> None:
+    """Random actions, with the resets of a VecEnv."""
+    env, draw = begun(transport, seed)
     for _ in range(count):
-        env.step(rng.uniform(-1, 1, (env.num_envs, *env.action_space.shape)).astype(np.float32))
+        env.step(draw())
     env.close()
 
 
@@ -143,19 +149,12 @@ def test_the_first_action_that_departs_is_named(recorded: Path) -> None:
     with run_in_thread(ReplayedGame(Trace(recorded), departures.append)) as engine:
         with pytest.raises(UeRlError, match="departs"):
             steps(open_transport(engine.url), seed=1)
-        assert (departures[0].env_id, departures[0].field, departures[0].expected, departures[0].got) == (
-            0,
-            "SEED",
-            "0",
-            "1",
-        )
-        env = UnrealVecEnv(open_transport(engine.url))
-        env.seed(0)
-        env.reset()
-        rng = np.random.default_rng(0)
+        first = departures[0]
+        assert (first.env_id, first.field, first.expected, first.got) == (0, "SEED", "0", "1")
+        env, draw = begun(open_transport(engine.url))
         for _ in range(3):
-            env.step(rng.uniform(-1, 1, (3, 1)).astype(np.float32))
-        actions = rng.uniform(-1, 1, (3, 1)).astype(np.float32)
+            env.step(draw())
+        actions = draw()
         was = float(actions[2, 0])
         actions[2] = 0.5
         with pytest.raises(UeRlError, match="at step 3"):
@@ -338,21 +337,11 @@ def test_what_a_trainer_sets_is_asked_again(kind: str, path: Path) -> None:
     draw: Callable[[int], dict[str, float]] = lambda env: {"pull": 0.5 + env / 10}  # noqa: E731
     transport = RecordingTransport(MemoryTransport(bridge(kind)), path)
     transport.draw_parameters = draw
-    steps_of(transport, 40)
+    steps(transport, 40, seed=3)
     asked = [m.facts["parameters"] for m in Trace(path) if m.kind is Kind.ASK]
     assert asked[0] == [{"pull": 0.5}, {"pull": 0.6}, {"pull": 0.7}]
     assert replay_trainer(Trace(path), MemoryTransport(bridge(kind))).env_steps == 120
     assert Drift(kind).pull == 1.0
-
-
-def steps_of(transport: Any, count: int) -> None:
-    env = UnrealVecEnv(transport)
-    env.seed(3)
-    env.reset()
-    env.action_space.seed(0)
-    for _ in range(count):
-        env.step(np.stack([env.action_space.sample() for _ in range(env.num_envs)]))
-    env.close()
 
 
 @pytest.mark.parametrize("host", [run_in_thread, run_shm_in_thread])

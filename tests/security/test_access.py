@@ -7,9 +7,8 @@ import logging
 import os
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.support.listening import serving
 from tests.support.models import make
 from tests.support.waiting import eventually
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
@@ -153,21 +153,13 @@ def test_an_answer_that_was_heard_is_worth_nothing(token: Path) -> None:
     ],
 )
 def test_an_engine_must_know_it_too(token: Path, says: Callable[[bytes], bytes], error: Any, what: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    def rogue(sock: socket.socket) -> None:
+        sock.sendall(b"AUTH=" + b"1" * 64 + b"\n")
+        sock.sendall(says(sock.makefile("rb").readline().strip()))
+        sock.recv(1)
 
-        def rogue() -> None:
-            sock, _ = listener.accept()
-            with sock:
-                sock.sendall(b"AUTH=" + b"1" * 64 + b"\n")
-                sock.sendall(says(sock.makefile("rb").readline().strip()))
-                with suppress(OSError):
-                    sock.recv(1)
-
-        thread = threading.Thread(target=rogue, daemon=True)
-        thread.start()
-        with pytest.raises(error, match=what):
-            open_transport(f"tcp://127.0.0.1:{listener.getsockname()[1]}", token_file=token, connect_timeout=0.3)
-        thread.join(10)
+    with serving(rogue) as (host, port), pytest.raises(error, match=what):
+        open_transport(f"tcp://{host}:{port}", token_file=token, connect_timeout=0.3)
 
 
 def test_who_says_nothing_makes_room(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:

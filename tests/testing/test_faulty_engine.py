@@ -33,7 +33,7 @@ def per_env(engine: FaultyEngine, dial: Dial) -> list[RawClient]:
     assert admin.line() == engine.handshake
     envs = [dial(engine) for _ in range(engine.num_envs)]
     for i, env in enumerate(envs):
-        assert env.ask("ACT=RESET").endswith(f"REW=0;DONE=0;ENV={i}")
+        assert env.ask("ACT=RESET").endswith(f"REW=0;DONE=0;ENV={i}" if engine.env_type == "MULTI" else "REW=0;DONE=0")
     return envs
 
 
@@ -51,20 +51,13 @@ def test_follows_the_protocol_on_per_env_sockets(ue_rl_faulty_engine: Engine, di
 
 
 def test_speaks_single_and_rlbase(ue_rl_faulty_engine: Engine, dial: Dial) -> None:
-    (env,) = per_env_single(ue_rl_faulty_engine(env_type="SINGLE", num_envs=1), dial)
+    (env,) = per_env(ue_rl_faulty_engine(env_type="SINGLE", num_envs=1), dial)
     assert env.ask("ACT=0.1,0.2") == ROW0.removesuffix(";ENV=0")
     client = dial(ue_rl_faulty_engine(env_type="RLBASE", num_envs=1))
     assert client.line() == "CONFIG:OBS=4;ACT=2;ENV_TYPE=RLBASE"
     assert client.line() == "0.0,0.0,0.0,0.0;0;0"  # nobody asked
     assert client.ask("RESET") == "0.0,0.0,0.0,0.0;0;0"
     assert client.ask("0.1,0.2") == "0.25,0.25,0.25,0.25;1;0"
-
-
-def per_env_single(engine: FaultyEngine, dial: Dial) -> list[RawClient]:
-    assert dial(engine).line() == engine.handshake
-    env = dial(engine)
-    env.ask("ACT=RESET")
-    return [env]
 
 
 @pytest.mark.parametrize(

@@ -309,8 +309,9 @@ def test_run_until_has_a_deadline() -> None:
 
 
 def test_a_client_that_does_not_read_holds_the_game_up_and_not_the_close() -> None:
-    with PluginStandIn(num_envs=1, obs_size=200_000) as game:
+    with PluginStandIn(num_envs=1, obs_size=50_000) as game:
         admin, env = RawClient(game.address), RawClient(game.address)
+        env.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         env.send("ACT=RESET\n" * 50)  # megabytes of answers
         assert env.line().endswith(";ENV=0")  # a slow reader gets whole lines
         assert env.line().endswith(";ENV=0")

@@ -6,12 +6,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import numpy as np
 import pytest
 
 import ue_rl
+from tests.support.listening import serving
 from ue_rl.errors import TransportError, UeRlError
 from ue_rl.testing import ChaosEngine, FaultyNetwork, RawClient
 
@@ -21,21 +21,11 @@ def echo() -> Iterator[str]:
     """The address of a server that sends back what it gets."""
 
     def serve(sock: socket.socket) -> None:
-        with sock, suppress(ConnectionError):
-            while data := sock.recv(65536):
-                sock.sendall(data)
+        while data := sock.recv(65536):
+            sock.sendall(data)
 
-    def accept() -> None:
-        while True:
-            try:
-                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
-            except OSError:
-                return
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=accept, daemon=True).start()
-        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
+    with serving(serve) as (host, port):
+        yield f"tcp://{host}:{port}"
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from ue_rl.compliance.sampling import Sampler
 from ue_rl.compliance.tape import Tape
 from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
 from ue_rl.compliance.wire import ClosedAtOnce
-from ue_rl.errors import UeRlError, printable
+from ue_rl.errors import printable
 from ue_rl.transport import Transport
 
 _SHOWN = 600
@@ -109,9 +109,34 @@ class Bench:
             Wrong: the engine does not serve one; "serves-once" where it has served one before.
         """
         if self._peer is None:
-            self._peer = self.open()
+            try:
+                self._peer = self._in_text() if self._dial is None else MemoryPeer(self._dial)
+            except Wrong as wrong:
+                gone = self._again and wrong.mistake in ("no-handshake", "shm-refused")
+                name = "serves-once" if gone else wrong.mistake
+                raise Wrong(name, wrong.text, wrong.seen, wrong.env_id) from wrong
             self._again = True
         return self._peer
+
+    def _in_text(self) -> TextPeer:
+        options, until = self.options, time.perf_counter() + (_LISTENS_AGAIN if self._again else 0.0)
+        while True:
+            try:
+                peer = TextPeer(self.address, options.timeout, self.carrier, self._again, options.nul_terminated)
+                break
+            except OSError as error:
+                if time.perf_counter() > until:
+                    name = "serves-once" if self._again else "not-listening"
+                    raise Wrong(name, f"connecting failed: {error}") from error
+            except ClosedAtOnce:
+                # An engine that serves env sockets may have taken this connection for one of the trainer before, whose
+                # end it had not seen yet. The next trainer comes a moment later, too.
+                if not self._again or time.perf_counter() > until:
+                    raise
+            time.sleep(0.02)
+        if self.fell_silent:
+            peer.timeout = min(peer.timeout, _HASTY + 3 * self._slowest)
+        return peer
 
     def text(self) -> TextPeer:
         """The session, where it is in text.
@@ -123,50 +148,6 @@ class Bench:
         if not isinstance(peer, TextPeer):
             raise Skip("it is about text")
         return peer
-
-    def open(self) -> Peer:
-        """A new session beside the one that there may be.
-
-        Raises:
-            Wrong.
-        """
-        if self.carrier == MEMORY:
-            assert self._dial is not None
-            try:
-                return MemoryPeer(self._dial())
-            except UeRlError as error:
-                raise self._no_session(Wrong("shm-refused", error.plain())) from error
-            except Wrong as wrong:
-                raise self._no_session(wrong) from wrong
-        until = time.perf_counter() + (_LISTENS_AGAIN if self._again else 0.0)
-        while True:
-            try:
-                peer = self._dial_text()
-                if self.fell_silent:
-                    peer.timeout = min(peer.timeout, _HASTY + 3 * self._slowest)
-                return peer
-            except OSError as error:
-                if time.perf_counter() > until:
-                    name = "serves-once" if self._again else "not-listening"
-                    raise Wrong(name, f"connecting failed: {error}") from error
-                time.sleep(0.02)
-            except ClosedAtOnce as wrong:
-                # An engine that serves env sockets may have taken this connection for one of the trainer before, whose
-                # end it had not seen yet. The next trainer comes a moment later, too.
-                if not self._again or time.perf_counter() > until:
-                    raise self._no_session(wrong) from wrong
-                time.sleep(0.02)
-            except Wrong as wrong:
-                raise self._no_session(wrong) from wrong
-
-    def _dial_text(self) -> TextPeer:
-        o = self.options
-        return TextPeer(self.address, o.timeout, self.carrier, self._again, o.nul_terminated)
-
-    def _no_session(self, wrong: Wrong) -> Wrong:
-        gone = self._again and wrong.mistake in ("no-handshake", "shm-refused")
-        name = "serves-once" if gone else wrong.mistake
-        return Wrong(name, wrong.text, wrong.seen, wrong.env_id)
 
     def note_unknown(self) -> dict[str, bytes]:
         """Keys of rows that nobody knows, of all sessions so far, each with a line."""
@@ -237,10 +218,10 @@ class Bench:
     def play(
         self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
     ) -> States:
-        """Peer.step, noted."""
+        """Peer.step, noted; `envs`, None: all but `resets`."""
         peer, began = self.peer(), time.perf_counter()
-        self.states = peer.step(actions, envs, resets)
         ids = [env for env in range(peer.spec.num_envs) if env not in set(resets)] if envs is None else envs
+        self.states = peer.step(actions, ids, resets)
         self._just_reset.difference_update(ids)
         self._just_reset.update(resets)
         self._forget_flags()

@@ -59,7 +59,7 @@ class MemoryPeer(Peer):
     """See Peer.
 
     Args:
-        transport: connected, or to be connected; closed with the peer.
+        dial: makes a connected transport; closed with the peer.
 
     Raises:
         Wrong: the session cannot begin.
@@ -68,13 +68,12 @@ class MemoryPeer(Peer):
     carrier = MEMORY
     partial = False
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, dial: Callable[[], Transport]) -> None:
         try:
-            self.spec = transport.connect()
+            self._transport = dial()
         except UeRlError as error:
-            transport.close()
             raise Wrong("shm-refused", error.plain()) from error
+        self.spec = self._transport.spec
 
     def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> States:
         began, envs = time.perf_counter(), resets.env_ids
@@ -114,11 +113,6 @@ class MemoryPeer(Peer):
         except UeRlError as error:
             raise of_error(error) from error
         return woken
-
-    def stray(self, seconds: float) -> bytes:
-        """See Peer: an answer that nobody asked for shows itself at the next request."""
-        time.sleep(seconds)
-        return b""
 
     def close(self) -> None:
         """See Peer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -59,16 +59,8 @@ class States:
     @classmethod
     def of(cls, buffers: StepBuffers, seconds: float) -> States:
         """A copy of the buffers."""
-        return cls(
-            buffers.obs.copy(),
-            buffers.rewards.copy(),
-            buffers.dones.copy(),
-            buffers.truncated.copy(),
-            buffers.present.copy(),
-            buffers.masks.copy(),
-            dict(buffers.infos),
-            seconds,
-        )
+        arrays: dict[str, Any] = {each.name: getattr(buffers, each.name).copy() for each in fields(cls)[:-2]}
+        return cls(**arrays, infos=dict(buffers.infos), seconds=seconds)
 
 
 class Peer(ABC):
@@ -97,10 +89,8 @@ class Peer(ABC):
         """New episodes of these envs (None: all); raises Wrong: the engine made a mistake."""
         return self._ask(None, (), Resets(envs, seeds, options))
 
-    def step(
-        self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
-    ) -> States:
-        """One step of these envs (None: all but `resets`), and new episodes of `resets`, in one request.
+    def step(self, actions: NDArray[np.float32], envs: Sequence[int], resets: Sequence[int] = ()) -> States:
+        """One step of these envs, and new episodes of `resets`, in one request.
 
         Args:
             actions: float32 [num_rows, act_size]; rows that are not asked are ignored.
@@ -108,16 +98,15 @@ class Peer(ABC):
         Raises:
             Wrong: the engine made a mistake. Skip: the carrier cannot ask so.
         """
-        ids = [env for env in range(self.spec.num_envs) if env not in set(resets)] if envs is None else envs
-        return self._ask(actions, ids, Resets(resets))
+        return self._ask(actions, envs, Resets(resets))
 
     @abstractmethod
     def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> States:
         """One exchange; `actions`: None where there are resets alone."""
 
-    @abstractmethod
     def stray(self, seconds: float) -> bytes:
-        """Waits so long for what nobody asked for; b"" for nothing."""
+        """Waits so long for what nobody asked for; b"" for nothing, or where it shows itself at the next request."""
+        return b""
 
     @abstractmethod
     def close(self) -> None:

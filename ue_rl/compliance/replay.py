@@ -49,13 +49,15 @@ class Episode:
         """(env, step) of the first env of which `differs` says one; None: of none."""
         return next(((env, step) for env, step in enumerate(self.differs(other)) if step >= 0), None)
 
+    def first(self, steps: int) -> Episode:
+        """The same, no longer than this."""
+        most = steps + 1
+        return Episode(self.obs[:most], self.rewards[:most], self.over[:most], self.there[:most], self.actions[:steps])
+
     def until_an_end(self) -> Episode:
         """The same, until the first env ends: as long as all of them are asked."""
         ended = np.flatnonzero(self.over.any(axis=1))
-        most = int(ended[0]) + 1 if len(ended) else len(self.obs)
-        return Episode(
-            self.obs[:most], self.rewards[:most], self.over[:most], self.there[:most], self.actions[: most - 1]
-        )
+        return self.first(int(ended[0]) if len(ended) else len(self.actions))
 
     def distance(self, other: Episode) -> float:
         """The greatest difference between two numbers of observations, as a share of the greatest number."""
@@ -82,6 +84,14 @@ def replayed(bench: Bench) -> Episode | None:
     """The episode that came twice the same with the same seeds and actions; None: none did, or not each time."""
     known = bench.memo.get("replayed")
     return known if isinstance(known, Episode) and "not-repeatable" not in bench.failed else None
+
+
+def need_replayed(bench: Bench) -> Episode:
+    """The same; raises Skip where there is none."""
+    known = replayed(bench)
+    if known is None:
+        raise Skip("episodes do not repeat")
+    return known
 
 
 def affordable(bench: Bench) -> int:

@@ -99,7 +99,7 @@ class TextPeer(Peer):
             self._resets: set[int] = set()
             self._accept_seconds = 0.0
             self._per_env = self.carrier == PER_ENV
-            self._env_wires = self.wires * (1 if not self._per_env else 0)
+            self._env_wires = [] if self._per_env else [*self.wires]
             if self._per_env:
                 self._open_env_sockets(address)
             elif "ERROR" in self.spec.features:
@@ -292,10 +292,10 @@ class TextPeer(Peer):
         """What `step` asks: env -> its rows."""
         return {env: action_rows(self.spec, self._buffers, env, actions) for env in envs}
 
-    def send_raw(self, *pieces: bytes, pause: float = 0.0) -> None:
+    def send_raw(self, data: bytes) -> None:
         """Sends bytes on the first wire that carries requests."""
-        self._sent = [b"".join(pieces).decode("utf-8", "backslashreplace")]
-        self._send(self._env_wires[0], pieces, pause)
+        self._sent = [data.decode("utf-8", "backslashreplace")]
+        self._send(self._env_wires[0], (data,))
 
     def _send(self, wire: Wire, pieces: Sequence[bytes], pause: float = 0.0) -> None:
         try:

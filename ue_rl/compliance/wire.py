@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import select
 import socket
 import time
@@ -44,13 +43,11 @@ class Line:
 
     Args:
         began, ended: time.perf_counter() of its first and of its last piece.
-        pieces: how many reads it took.
     """
 
     data: bytes
     began: float
     ended: float
-    pieces: int
 
 
 class Wire:
@@ -75,7 +72,6 @@ class Wire:
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unread = b""
         self._began = self._last = 0.0
-        self._pieces = 0
 
     def send(self, *pieces: bytes, pause: float = 0.0) -> None:
         """Sends the pieces, each with a write of its own, `pause` seconds apart.
@@ -103,8 +99,8 @@ class Wire:
             at = self.unread.find(b"\n")
             if at >= 0:
                 data, self.unread = self.unread[:at].rstrip(b"\r"), self.unread[at + 1 :]
-                line = Line(data, self._began, self._last, self._pieces)
-                self._began, self._pieces = self._last, 1  # what is left came with the same read
+                line = Line(data, self._began, self._last)
+                self._began = self._last  # what is left came with the same read
                 if data.strip():
                     return line
                 continue
@@ -114,7 +110,7 @@ class Wire:
 
     def drain(self) -> bytes:
         """Reads what is there without waiting; all that is unread."""
-        with contextlib.suppress(NoLine):
+        with suppress(NoLine):
             while True:
                 self._read(0.0)
         return self.unread
@@ -131,7 +127,7 @@ class Wire:
                 self._read(deadline)
             except Silent:
                 return b""
-        with contextlib.suppress(Silent):
+        with suppress(Silent):
             self._read(time.perf_counter() + 0.02)  # the rest of it
         return self.unread
 
@@ -153,12 +149,10 @@ class Wire:
             self.sock.setsockopt(socket.IPPROTO_TCP, QUICKACK, not self.acknowledges_late)
         if not piece:
             raise Ended(self.unread)
-        now = time.perf_counter()
+        self._last = time.perf_counter()
         if not self.unread:
-            self._began, self._pieces = now, 0
+            self._began = self._last
         self.unread += piece
-        self._last = now
-        self._pieces += 1
 
 
 class ClosedAtOnce(Wrong):

@@ -109,8 +109,7 @@ class _Recorder:
     def called(self, line: str, answer: str) -> None:
         """See RecordsTicks."""
         self._session()
-        self._writer.add(Kind.CALL, {"line": line})
-        self._writer.add(Kind.REPLY, {"line": answer})
+        self._writer.called(line, answer)
 
     def session_ends(self) -> None:
         """See RecordsTicks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -166,20 +166,15 @@ class RecordingTransport(Transport):
 
     def call(self, line: str) -> str:
         """See Transport.call."""
-        return self._told(line, self.transport.call)
-
-    def _told(self, line: str, call: Callable[[str], str]) -> str:
         try:
-            answer = call(line)
+            answer = self.transport.call(line)
         except CommandFailed as error:
-            self.writer.add(Kind.CALL, {"line": line})
-            self.writer.add(Kind.REPLY, {"line": write_refused(str(error.got or error.message))})
+            self.writer.called(line, write_refused(str(error.got or error.message)))
             raise
         except BaseException as error:
             self._failed("call", error)
             raise
-        self.writer.add(Kind.CALL, {"line": line})
-        self.writer.add(Kind.REPLY, {"line": answer})
+        self.writer.called(line, answer)
         return answer
 
     def _failed(self, during: str, error: BaseException) -> None:

@@ -106,6 +106,11 @@ class TraceWriter:
         """An answer that is not the usual one; `arrays` of the rows of these envs."""
         self.add(Kind.PART, facts, (ALL if envs is None else len(envs),), () if envs is None else (envs,), *arrays)
 
+    def called(self, line: str, answer: str) -> None:
+        """A call, and its answer."""
+        self.add(Kind.CALL, {"line": line})
+        self.add(Kind.REPLY, {"line": answer})
+
     def add(
         self, kind: Kind, facts: Mapping[str, Any], counts: tuple[int, ...] = (), ids: Sequence[Ids] = (),
         *arrays: NDArray[Any],

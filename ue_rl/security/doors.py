@@ -12,6 +12,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 
 from ue_rl.errors import ConfigurationError
@@ -82,11 +83,9 @@ class Doorway:
     def before(self, make: Make) -> Make:
         """Makes what stands before the protocols that `make` makes."""
         if self.token is not None:
-            token, inner = self.token, make
-            make = lambda: _TokenDoor(self, inner, token)  # noqa: E731
+            make = partial(_TokenDoor, self, make, self.token)
         if self.tls is not None:
-            context, within = self.tls, make
-            make = lambda: _TlsDoor(self, within, context)  # noqa: E731
+            make = partial(_TlsDoor, self, make, self.tls)
         return make
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
-from typing import Any
 
 from ue_rl.errors import AccessRefused, ConfigurationError
 
@@ -24,12 +25,8 @@ _CURES = {
     "is of another host": "dial the name that stands in it",
 }
 _PLAIN = (
-    "WRONG_VERSION_NUMBER",
-    "HTTP_REQUEST",
-    "RECORD_LAYER_FAILURE",
-    "PACKET_LENGTH_TOO_LONG",
-    "UNEXPECTED_MESSAGE",
-)
+    "WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNEXPECTED_MESSAGE",
+)  # fmt: skip
 
 
 def trainer_context(ca: Name | None = None, cert: Name | None = None, key: Name | None = None) -> ssl.SSLContext:
@@ -41,10 +38,8 @@ def trainer_context(ca: Name | None = None, cert: Name | None = None, key: Name 
     Raises:
         ConfigurationError: a file cannot be used.
     """
-    try:
+    with _usable("ca", ca):
         context = ssl.create_default_context(cafile=ca)
-    except OSError as error:
-        raise _unusable("ca", ca, error) from error
     return _with_own(context, cert, key)
 
 
@@ -59,10 +54,8 @@ def engine_context(cert: Name, key: Name | None = None, client_ca: Name | None =
     """
     context = _with_own(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key)
     if client_ca is not None:
-        try:
+        with _usable("client_ca", client_ca):
             context.load_verify_locations(client_ca)
-        except OSError as error:
-            raise _unusable("client_ca", client_ca, error) from error
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -70,17 +63,18 @@ def engine_context(cert: Name, key: Name | None = None, client_ca: Name | None =
 def _with_own(context: ssl.SSLContext, cert: Name | None, key: Name | None) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if cert is not None:
-        try:
+        with _usable("cert", cert if key is None else f"{cert}, {key}"):
             context.load_cert_chain(cert, key, password=lambda: b"")  # never asks at the terminal
-        except OSError as error:
-            raise _unusable("cert", cert if key is None else f"{cert}, {key}", error) from error
     return context
 
 
-def _unusable(field: str, path: Any, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        f"{path} cannot be used for TLS", field=field, expected="PEM", got=error.strerror or str(error)
-    )
+@contextmanager
+def _usable(field: str, path: Name | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what, got = f"{path} cannot be used for TLS", error.strerror or str(error)
+        raise ConfigurationError(what, field=field, expected="PEM", got=got) from error
 
 
 def why(error: OSError) -> str:

@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
 
-from tests.harness.engines import (
-    mistakes_actions,
-    mistakes_answers,
-    mistakes_handshake,
-    mistakes_numbers,
-    mistakes_reading,
-    mistakes_resets,
-    mistakes_rows,
-    mistakes_seq,
-    mistakes_session,
-    mistakes_values,
-)
-from tests.harness.engines.unusual import UNUSUAL
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+from tests.harness.engines import ways
 from tests.harness.engines.ways import Way
 
-__all__ = ["UNUSUAL", "WAYS", "find"]
-
-_MODULES = (
-    mistakes_handshake,
-    mistakes_rows,
-    mistakes_numbers,
-    mistakes_answers,
-    mistakes_seq,
-    mistakes_reading,
-    mistakes_session,
-    mistakes_resets,
-    mistakes_actions,
-    mistakes_values,
-)
-WAYS: list[Way] = [way for module in _MODULES for way in module.WAYS]
+for _part in (
+    "handshake", "rows", "numbers", "answers", "seq", "reading", "session", "resets", "actions", "values",
+):  # fmt: skip
+    import_module(f"tests.harness.engines.mistakes_{_part}")
+import_module("tests.harness.engines.unusual")
+WAYS: list[Way] = [way for way in ways.WAYS if way.mistake]
+UNUSUAL: list[Way] = [way for way in ways.WAYS if not way.mistake]
 
 
-def find(name: str, ways: Sequence[Way] = WAYS) -> Way:
+def find(name: str) -> Way:
     """The way of this name; of a mistake's name alone the first one.
 
     Raises:
         KeyError: there is none.
     """
-    for way in [*ways, *UNUSUAL]:
+    for way in ways.WAYS:
         if name in (way.name, way.mistake):
             return way
     raise KeyError(f"no such mistake: {name}; see --list")

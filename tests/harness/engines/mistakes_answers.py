@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from tests.harness.engines.right import Answer, Ask, Refused, RightEngine
-from tests.harness.engines.ways import Way, collector
+from tests.harness.engines.ways import instead, way
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-WAYS: list[Way] = []
-way = collector(WAYS)
+Perform = Callable[[list[Ask]], list[Answer]]
+Parse = Callable[[bytes, "int | None"], list[Ask]]
 
 
-def _only(engine: RightEngine, cond: Callable[[Ask], bool]) -> None:
-    """Rows for which `cond` does not hold are not answered."""
-    perform = engine.perform
-    engine.perform = lambda asks: perform([ask for ask in asks if cond(ask)])
-
-
-@way("no-answer", "never", "nothing is ever answered")
-def _(engine: RightEngine) -> None:
-    _only(engine, lambda ask: False)
-
-
-@way("env-never-answered", "env-1", "env 1")
-def _(engine: RightEngine) -> None:
-    _only(engine, lambda ask: ask.env != 1)
+instead("perform", "no-answer", "never", "nothing is ever answered")(lambda engine, perform, asks: [])
+instead("perform", "env-never-answered", "env-1", "env 1")(
+    lambda engine, perform, asks: perform([ask for ask in asks if ask.env != 1])
+)
 
 
 @way("two-answers", "sometimes", "every seventh line comes twice; a request too early ends the session")
@@ -42,9 +29,12 @@ def _(engine: RightEngine) -> None:
         if not count[0] % 7 and not data.startswith(b"CONFIG"):
             deliver(sock, data)
 
+    def forget() -> None:
+        open_ones[0] = 0
+
     def later(sock: socket.socket, line: bytes) -> None:
         def now() -> None:
-            open_ones[0] = 0
+            forget()
             answer(sock, line)
 
         open_ones[0] += 1
@@ -53,47 +43,31 @@ def _(engine: RightEngine) -> None:
         else:
             engine.in_a_while(0.002, now)
 
-    def forget() -> None:
-        open_ones[0] = 0
-
     engine.deliver, engine.forget = twice, forget
     engine._answer = later  # type: ignore[method-assign]
 
 
-@way("unasked-env", "all", "all envs answer, whichever are asked")
-def _(engine: RightEngine) -> None:
-    perform = engine.perform
-
-    def everybody(asks: list[Ask]) -> list[Answer]:
-        answers = perform(asks)
-        asked = {ask.env for ask in asks}
-        return answers + [engine.observe(Ask(env, [0.0])) for env in range(engine.num_envs) if env not in asked]
-
-    engine.perform = everybody
+@instead("perform", "unasked-env", "all", "all envs answer, whichever are asked")
+def _(engine: RightEngine, perform: Perform, asks: list[Ask]) -> list[Answer]:
+    return perform(asks) + _unasked(engine, asks, set(range(engine.num_envs)))
 
 
-@way("unasked-env", "neighbour", "the next env answers, too")
-def _(engine: RightEngine) -> None:
-    perform = engine.perform
+@instead("perform", "unasked-env", "neighbour", "the next env answers, too")
+def _(engine: RightEngine, perform: Perform, asks: list[Ask]) -> list[Answer]:
+    return perform(asks) + _unasked(engine, asks, {(ask.env + 1) % engine.num_envs for ask in asks})
 
-    def and_next(asks: list[Ask]) -> list[Answer]:
-        more = {(ask.env + 1) % engine.num_envs for ask in asks} - {ask.env for ask in asks}
-        return perform(asks) + [engine.observe(Ask(env, [0.0])) for env in sorted(more)]
 
-    engine.perform = and_next
+def _unasked(engine: RightEngine, asks: list[Ask], envs: set[int]) -> list[Answer]:
+    return [engine.observe(Ask(env, [0.0])) for env in sorted(envs - {ask.env for ask in asks})]
 
 
 @way("ends-session", "third-step", "at an env's third step")
 def _(engine: RightEngine) -> None:
-    _close_when(engine, lambda answer: answer.steps == 3)
-
-
-def _close_when(engine: RightEngine, cond: Callable[[Answer], bool]) -> None:
     perform = engine.perform
 
     def performed(asks: list[Ask]) -> list[Answer]:
         answers = perform(asks)
-        if any(cond(answer) for answer in answers):
+        if any(answer.steps == 3 for answer in answers):
             raise Refused("null pointer")
         return answers
 
@@ -122,35 +96,23 @@ def _(engine: RightEngine) -> None:
     engine.perform = together
 
 
-@way("partial-batch", "refused", "it ends the session")
-def _(engine: RightEngine) -> None:
-    parse = engine.parse
-
-    def strictly(data: bytes, own: int | None) -> list[Ask]:
-        asks = parse(data, own)
-        if own is None and len(asks) < engine.num_envs:
-            raise Refused("not all envs")
-        return asks
-
-    engine.parse = strictly
+@instead("parse", "partial-batch", "refused", "it ends the session")
+def _(engine: RightEngine, parse: Parse, data: bytes, own: int | None) -> list[Ask]:
+    asks = parse(data, own)
+    if own is None and len(asks) < engine.num_envs:
+        raise Refused("not all envs")
+    return asks
 
 
-@way(
-    "partial-batch",
-    "all-step",
-    "the envs that are not named repeat their last action",
-    also=("wrong-env-acted", "unasked-env"),
-)
-def _(engine: RightEngine) -> None:
-    perform = engine.perform
+_LATER = ("wrong-env-acted", "unasked-env")
 
-    def stepping(asks: list[Ask]) -> list[Answer]:
-        if any(ask.action is not None for ask in asks) and not engine._envs:
-            for env in set(range(engine.num_envs)) - {ask.env for ask in asks}:
-                engine.points[env].step([0.5, 0.5])
-        return perform(asks)
 
-    engine.perform = stepping
+@instead("perform", "partial-batch", "all-step", "the envs that are not named repeat their last action", also=_LATER)
+def _(engine: RightEngine, perform: Perform, asks: list[Ask]) -> list[Answer]:
+    if any(ask.action is not None for ask in asks) and not engine._envs:
+        for env in set(range(engine.num_envs)) - {ask.env for ask in asks}:
+            engine.points[env].step([0.5, 0.5])
+    return perform(asks)
 
 
 @way("one-request-at-a-time", "dropped", "a request beside another env's is dropped", also=("one-message-per-read",))
@@ -160,44 +122,33 @@ def _(engine: RightEngine) -> None:
     def done() -> None:
         busy[0] = False
 
-    engine.forget = done
-
     def later(sock: socket.socket, line: bytes) -> None:
         def now() -> None:
-            busy[0] = False
+            done()
             answer(sock, line)
 
         if not busy[0] or engine._envs:
             busy[0] = True
             engine.in_a_while(0.005, now)
 
+    engine.forget = done
     engine._answer = later  # type: ignore[method-assign]
 
 
-@way("mixed-batch", "resets", "one reset makes all rows resets", also=("resets-all",))
-def _(engine: RightEngine) -> None:
-    parse = engine.parse
-
-    def alike(data: bytes, own: int | None) -> list[Ask]:
-        asks = parse(data, own)
-        if any(ask.action is None for ask in asks):
-            for ask in asks:
-                ask.action = None
-        return asks
-
-    engine.parse = alike
+@instead("parse", "mixed-batch", "resets", "one reset makes all rows resets", also=("resets-all",))
+def _(engine: RightEngine, parse: Parse, data: bytes, own: int | None) -> list[Ask]:
+    asks = parse(data, own)
+    if any(ask.action is None for ask in asks):
+        for ask in asks:
+            ask.action = None
+    return asks
 
 
-@way("mixed-batch", "steps-ignored", "steps beside a reset do nothing", also=("action-ignored",))
-def _(engine: RightEngine) -> None:
-    perform = engine.perform
-
-    def performed(asks: list[Ask]) -> list[Answer]:
-        if any(ask.action is None for ask in asks):
-            for ask in asks:
-                if ask.action is None:
-                    engine.begin(ask)
-            return [engine.observe(ask) for ask in asks]
+@instead("perform", "mixed-batch", "steps-ignored", "steps beside a reset do nothing", also=("action-ignored",))
+def _(engine: RightEngine, perform: Perform, asks: list[Ask]) -> list[Answer]:
+    if not any(ask.action is None for ask in asks):
         return perform(asks)
-
-    engine.perform = performed
+    for ask in asks:
+        if ask.action is None:
+            engine.begin(ask)
+    return [engine.observe(ask) for ask in asks]

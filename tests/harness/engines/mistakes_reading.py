@@ -4,36 +4,23 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Callable
 
-from tests.harness.engines.right import RightEngine
-from tests.harness.engines.ways import Way, collector, refuse_text
+from tests.harness.engines.right import Ask, Refused, RightEngine
+from tests.harness.engines.ways import instead
 
-WAYS: list[Way] = []
-way = collector(WAYS)
-
-
-def _skip_text(engine: RightEngine, pattern: bytes) -> None:
-    """Lines in which `pattern` is found are not answered."""
-    parse = engine.parse
-    engine.parse = lambda data, own: [] if re.search(pattern, data) else parse(data, own)
+Cut = Callable[[socket.socket, bytes], list[bytes]]
 
 
-@way("one-read-one-message", "whole", "what a read brings is the message")
-def _(engine: RightEngine) -> None:
-    engine.cut = lambda sock, data: [line for line in data.split(b"\n") if line.strip()]
-
-
-@way("short-reads", "dropped", "1024 bytes are read, and what is behind them is dropped")
-def _(engine: RightEngine) -> None:
-    cut = engine.cut
-    engine.cut = lambda sock, data: cut(sock, data[:1024] + (b"\n" if len(data) > 1024 else b""))
-
-
-@way("one-message-per-read", "lost", "the others are lost")
-def _(engine: RightEngine) -> None:
-    cut = engine.cut
-    engine.cut = lambda sock, data: cut(sock, data)[:1]
-
+instead("cut", "one-read-one-message", "whole", "what a read brings is the message")(
+    lambda engine, cut, sock, data: [line for line in data.split(b"\n") if line.strip()]
+)
+instead("cut", "short-reads", "dropped", "1024 bytes are read, and what is behind them is dropped")(
+    lambda engine, cut, sock, data: cut(sock, data[:1024] + (b"\n" if len(data) > 1024 else b""))
+)
+instead("cut", "one-message-per-read", "lost", "the others are lost")(
+    lambda engine, cut, sock, data: cut(sock, data)[:1]
+)
 
 _UNKNOWN = rb"(?i)(?<![A-Z_])(?!ACT|ENV|SEED|OPTIONS|SET|AGENT)[A-Z_]+\s*="
 _SPELLINGS: list[tuple[str, str, bytes, str]] = [
@@ -51,32 +38,28 @@ _SPELLINGS: list[tuple[str, str, bytes, str]] = [
 
 
 def _spelling(mistake: str, name: str, pattern: bytes, says: str) -> None:
-    @way(mistake, name, f"{says} ends the session")
-    def _(engine: RightEngine) -> None:
-        refuse_text(engine, pattern, "cannot be read")
+    @instead("parse", mistake, name, f"{says} ends the session")
+    def _(engine: RightEngine, parse: Callable[..., list[Ask]], data: bytes, own: int | None) -> list[Ask]:
+        if re.search(pattern, data):
+            raise Refused("cannot be read")
+        return parse(data, own)
 
-    @way(mistake, f"{name}-silent", f"a line with {says} is not answered", also=("no-answer",))
-    def _(engine: RightEngine) -> None:
-        _skip_text(engine, pattern)
+    instead("parse", mistake, f"{name}-silent", f"a line with {says} is not answered", also=("no-answer",))(
+        lambda engine, parse, data, own: [] if re.search(pattern, data) else parse(data, own)
+    )
 
 
 for _each in _SPELLINGS:
     _spelling(*_each)
+instead("number", "numbers-not-read", "as-zero", "a number with an exponent is read up to it")(
+    lambda engine, number, text: number(re.split("[eE]", text)[0])
+)
 
 
-@way("numbers-not-read", "as-zero", "a number with an exponent is read up to it")
-def _(engine: RightEngine) -> None:
-    number = engine.number
-    engine.number = lambda text: number(re.split("[eE]", text)[0])  # type: ignore[method-assign]
-
-
-@way("empty-line-refused", "session", "an empty line ends the session")
-def _(engine: RightEngine) -> None:
-    def strictly(sock: socket.socket, data: bytes) -> list[bytes]:
-        lines = cut(sock, data)
-        if any(not each.strip() for each in lines):
-            engine.refuse(sock, "an empty line")
-            return []
+@instead("cut", "empty-line-refused", "session", "an empty line ends the session")
+def _(engine: RightEngine, cut: Cut, sock: socket.socket, data: bytes) -> list[bytes]:
+    lines = cut(sock, data)
+    if all(each.strip() for each in lines):
         return lines
-
-    cut, engine.cut = engine.cut, strictly
+    engine.refuse(sock, "an empty line")
+    return []

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tests.harness.engines.right import Answer, Ask, RightEngine
-from tests.harness.engines.ways import Way, collector
+from tests.harness.engines.ways import instead, way
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-WAYS: list[Way] = []
-way = collector(WAYS)
+Deliver = Callable[[socket.socket, bytes], None]
+Greet = Callable[[socket.socket], None]
 
 
 @way("serves-once", "listener", "nobody listens any more")
@@ -20,38 +17,28 @@ def _(engine: RightEngine) -> None:
     engine.forget = engine.die
 
 
-@way("serves-once", "silent", "the next connection is accepted, and gets nothing", also=("no-handshake",))
+_NOTHING = "the next connection is accepted, and gets nothing"
+
+
+@instead("greet", "serves-once", "silent", _NOTHING, also=("no-handshake",))
+def _(engine: RightEngine, greet: Greet, sock: socket.socket) -> None:
+    if not engine.kept:
+        greet(sock)
+    engine.kept["greeted"] = True
+
+
+@instead("cut", "session-leaks", "partial", "an unfinished line stays in the buffer")
+def _(engine: RightEngine, cut: object, sock: socket.socket, data: bytes) -> list[bytes]:
+    *lines, engine.kept["unfinished"] = (engine.kept.get("unfinished", b"") + data).split(b"\n")
+    return lines
+
+
+_LEFT = "an answer that the last trainer did not wait for goes to the next one"
+
+
+@way("session-leaks", "answer", _LEFT, also=("unasked", "two-answers"))
 def _(engine: RightEngine) -> None:
-    greet, greeted = engine.greet, list[int]()
-
-    def once(sock: socket.socket) -> None:
-        if not greeted:
-            greet(sock)
-        greeted.append(1)
-
-    engine.greet = once
-
-
-@way("session-leaks", "partial", "an unfinished line stays in the buffer")
-def _(engine: RightEngine) -> None:
-    buffer = [b""]
-
-    def one_buffer(sock: socket.socket, data: bytes) -> list[bytes]:
-        *lines, buffer[0] = (buffer[0] + data).split(b"\n")
-        return lines
-
-    engine.cut = one_buffer
-
-
-@way(
-    "session-leaks",
-    "answer",
-    "an answer that the last trainer did not wait for goes to the next one",
-    also=("unasked", "two-answers"),
-)
-def _(engine: RightEngine) -> None:
-    deliver, left = engine.deliver, list[bytes]()
-    greet = engine.greet
+    deliver, greet, left = engine.deliver, engine.greet, list[bytes]()
 
     def sent(sock: socket.socket, data: bytes) -> None:
         if not data.startswith(b"CONFIG"):
@@ -66,133 +53,88 @@ def _(engine: RightEngine) -> None:
     engine.deliver, engine.greet = sent, greeting
 
 
-@way("dies-of-garbage", "dies", "it ends")
-def _(engine: RightEngine) -> None:
-    engine.refuse = lambda sock, sentence: engine.die()
+instead("refuse", "dies-of-garbage", "dies", "it ends")(lambda engine, refuse, sock, sentence: engine.die())
 
 
-@way("dies-of-garbage", "hangs", "it does nothing from then on")
-def _(engine: RightEngine) -> None:
-    def hang(sock: socket.socket, sentence: str) -> None:
-        engine.greet = lambda sock: None
-        engine.deliver = lambda sock, data: None
-
-    engine.refuse = hang
+@instead("refuse", "dies-of-garbage", "hangs", "it does nothing from then on")
+def _(engine: RightEngine, refuse: object, sock: socket.socket, sentence: str) -> None:
+    engine.greet = lambda sock: None
+    engine.deliver = lambda sock, data: None
 
 
-def _dies_when(engine: RightEngine, cond: Callable[[socket.socket], bool]) -> None:
+def _dies_when(name: str, says: str, cond: Callable[[RightEngine, socket.socket], bool], *also: str) -> None:
     """The end of a connection for which `cond` holds ends the engine."""
-    gone = engine._gone
-
-    def ends(sock: socket.socket) -> None:
-        if cond(sock):
-            engine.die()
-        else:
-            gone(sock)
-
-    engine._gone = ends  # type: ignore[method-assign]
+    instead("_gone", "dies-of-disconnect", name, says, also=also)(
+        lambda engine, gone, sock: engine.die() if cond(engine, sock) else gone(sock)
+    )
 
 
-@way("dies-of-disconnect", "reset", "a connection that is reset ends it", also=("serves-once",))
-def _(engine: RightEngine) -> None:
-    _dies_when(engine, lambda _: engine._lost_by is not None)
+def _is_early(engine: RightEngine, sock: socket.socket) -> bool:
+    return sock is engine._admin and not engine.said_already and not engine._envs
 
 
-@way("dies-of-disconnect", "mid-request", "one that ends within a line")
-def _(engine: RightEngine) -> None:
-    _dies_when(engine, lambda sock: bool(engine._partial.get(sock)))
+_dies_when("reset", "a connection that is reset ends it", lambda e, _: e._lost_by is not None, "serves-once")
+_dies_when("mid-request", "one that ends within a line", lambda e, sock: bool(e._partial.get(sock)))
+_dies_when("early", "one that ends before its first request", _is_early)
+instead("busy", "no-busy", "silent", "nothing is said to a second trainer", certain=False)(
+    lambda engine, busy, sock: None
+)
 
 
-@way("dies-of-disconnect", "early", "one that ends before its first request")
-def _(engine: RightEngine) -> None:
-    _dies_when(engine, lambda sock: sock is engine._admin and not engine.said_already and not engine._envs)
+@instead("_take", "env-socket-refused", "closed", "the first connection is the only one, whatever CHANNEL says")
+def _(engine: RightEngine, take: Greet, sock: socket.socket) -> None:
+    if engine._admin is None:
+        take(sock)
+    else:
+        engine._close(sock)
 
 
-@way("no-busy", "silent", "nothing is said to a second trainer", certain=False)
-def _(engine: RightEngine) -> None:
-    engine.busy = lambda sock: None
+instead("busy", "disturbed-session", "ends", "a second trainer ends the session of the first")(
+    lambda engine, busy, sock: engine._close_clients()
+)
+instead("busy", "two-at-once", "greeted", "a second trainer gets the handshake, too", certain=False)(
+    lambda engine, busy, sock: engine.greet(sock)
+)
 
 
-@way("env-socket-refused", "closed", "the first connection is the only one, whatever CHANNEL says")
-def _(engine: RightEngine) -> None:
-    take = engine._take
-
-    def only_one(sock: socket.socket) -> None:
-        if engine._admin is None:
-            take(sock)
-        else:
-            engine._close(sock)
-
-    engine._take = only_one  # type: ignore[method-assign]
+# -- calls
 
 
-@way("disturbed-session", "ends", "a second trainer ends the session of the first")
-def _(engine: RightEngine) -> None:
-    engine.busy = lambda sock: engine._close_clients()
-
-
-@way("two-at-once", "greeted", "a second trainer gets the handshake, too", certain=False)
-def _(engine: RightEngine) -> None:
-    engine.busy = engine.greet
-
-
-@way("bad-call", "silent", "GET is not answered", parameters=True)
-def _(engine: RightEngine) -> None:
-    deliver = engine.deliver
-    engine.deliver = lambda sock, data: None if data.startswith(b"VALUES") else deliver(sock, data)
-
-
-@way("bad-call", "ok", "SET is answered with OK", parameters=True)
-def _(engine: RightEngine) -> None:
-    call = engine.call
-    engine.call = lambda data: "OK" if data.startswith(b"SET") else call(data)
-
-
-@way("bad-call", "not-set", "SET sets nothing", parameters=True)
-def _(engine: RightEngine) -> None:
-    call = engine.call
-    engine.call = lambda data: call(data.replace(b"SET=", b"GET=").split(b":")[0])
-
-
-@way("bad-call", "state", "GET is answered with a state", parameters=True)
-def _(engine: RightEngine) -> None:
-    engine.call = lambda data: "OBS=0,0,0,0,0,0;REW=0;DONE=0;ENV=0"
+instead("deliver", "bad-call", "silent", "GET is not answered", parameters=True)(
+    lambda engine, deliver, sock, data: None if data.startswith(b"VALUES") else deliver(sock, data)
+)
+instead("call", "bad-call", "ok", "SET is answered with OK", parameters=True)(
+    lambda engine, call, data: "OK" if data.startswith(b"SET") else call(data)
+)
+instead("call", "bad-call", "not-set", "SET sets nothing", parameters=True)(
+    lambda engine, call, data: call(data.replace(b"SET=", b"GET=").split(b":")[0])
+)
+instead("call", "bad-call", "state", "GET is answered with a state", parameters=True)(
+    lambda engine, call, data: "OBS=0,0,0,0,0,0;REW=0;DONE=0;ENV=0"
+)
 
 
 # -- time
 
 
-@way("nagle", "two-writes", "two writes for each message, without TCP_NODELAY", certain=False)
-def _(engine: RightEngine) -> None:
-    engine.nodelay = False
-    deliver = engine.deliver
+def _two_writes(name: str, says: str, cut: Callable[[bytes], int]) -> None:
+    @way("nagle", name, says, certain=False)
+    def _(engine: RightEngine) -> None:
+        engine.nodelay, deliver = False, engine.deliver
 
-    def halves(sock: socket.socket, data: bytes) -> None:
-        deliver(sock, data[: len(data) // 2])
-        deliver(sock, data[len(data) // 2 :])
+        def delivered(sock: socket.socket, data: bytes) -> None:
+            deliver(sock, data[: cut(data)])
+            deliver(sock, data[cut(data) :])
 
-    engine.deliver = halves
-
-
-@way("nagle", "newline", "the line feed has a write of its own", certain=False)
-def _(engine: RightEngine) -> None:
-    engine.nodelay = False
-    deliver = engine.deliver
-
-    def ending(sock: socket.socket, data: bytes) -> None:
-        deliver(sock, data.rstrip(b"\n"))
-        deliver(sock, b"\n")
-
-    engine.deliver = ending
+        engine.deliver = delivered
 
 
-@way("slow", "grows", "a step takes 60 ms more once there were 250", certain=False)
-def _(engine: RightEngine) -> None:
-    perform, count = engine.perform, [0]
+_two_writes("two-writes", "two writes for each message, without TCP_NODELAY", lambda data: len(data) // 2)
+_two_writes("newline", "the line feed has a write of its own", lambda data: len(data) - 1)
 
-    def slowly(asks: list[Ask]) -> list[Answer]:
-        count[0] += 1
-        engine._wait(0.06 if count[0] > 250 else 0.0)
-        return perform(asks)
 
-    engine.perform = slowly
+@instead("perform", "slow", "grows", "a step takes 100 ms more once there were 60", certain=False)
+def _(engine: RightEngine, perform: Callable[[list[Ask]], list[Answer]], asks: list[Ask]) -> list[Answer]:
+    engine.kept["steps"] = engine.kept.get("steps", 0) + 1
+    engine._wait(0.1 if engine.kept["steps"] > 60 else 0.0)
+    return perform(asks)

@@ -31,7 +31,6 @@ class Point:
         self.reset()
 
     def reset(self, seed: int | None = None) -> None:
-        """Another episode."""
         if seed is not None:
             self.rng = random.Random(seed)
         draw = self.rng.uniform
@@ -55,5 +54,4 @@ class Point:
 
     @property
     def observation(self) -> list[float]:
-        """See the module."""
         return [*self.position, *self.velocity, *self.goal]

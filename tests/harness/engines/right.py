@@ -16,6 +16,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote
 
 from tests.harness.engines.point import DIRECTIONS, FAR, OBS, Point
@@ -58,7 +59,6 @@ class Answer:
 
     @property
     def reset(self) -> bool:
-        """Does it answer a reset?"""
         return self.ask.action is None
 
 
@@ -84,7 +84,7 @@ class RightEngine(LineEngine):
     Attributes:
         config: the handshake's line, for a way to change. nodelay: whether sockets get TCP_NODELAY.
         points: the envs. alive: it has not crashed. later: (time.monotonic(), what to do then), for a way to add to.
-
+        kept: what a way remembers.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class RightEngine(LineEngine):
         self.nodelay, self.said_already, self.alive = True, False, True
         self.points = [Point(seed + 7919 * env) for env in range(self.num_envs)]
         self.later: list[tuple[float, Callable[[], None]]] = []
+        self.kept: dict[Any, Any] = {}
         self.waiting: list[socket.socket] = []
         self.asked_ahead: dict[int, Ask] = {}
         self.greet: Callable[[socket.socket], None] = self._greet

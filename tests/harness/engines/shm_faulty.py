@@ -84,7 +84,6 @@ class ShmFaultyEngine(FaultyEngine):
 
     @property
     def handshake(self) -> str | None:
-        """The CONFIG line that is sent."""
         text = super().handshake
         return text if self.script.handshake != AUTO else f"{text};SHM={offer_text(self.name, self._token)}"
 

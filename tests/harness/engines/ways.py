@@ -1,32 +1,16 @@
-"""Way: how a mistake is made, as a change of a RightEngine's hooks; and short forms for what most ways change."""
+"""Way: how a mistake is made, as a change of a RightEngine's hooks. `way`, `row` and the others add one to WAYS."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from tests.harness.engines.right import Answer, Ask, Refused, RightEngine
+from tests.harness.engines.right import Answer, RightEngine
 
-__all__ = [
-    "Change",
-    "Way",
-    "collector",
-    "config",
-    "field_of",
-    "line",
-    "made",
-    "number",
-    "numbers_of",
-    "refuse_text",
-    "row",
-    "sometimes",
-    "with_numbers",
-]
-
-Change = Callable[["RightEngine"], None]
-Edit = Callable[[str, "Answer"], str]
+Change = Callable[[RightEngine], None]
+Edit = Callable[[str, Answer], str]
 
 
 @dataclass(frozen=True)
@@ -52,72 +36,59 @@ class Way:
 
     @property
     def name(self) -> str:
-        """For a command line."""
         return f"{self.mistake or 'right'}:{self.way}"
 
 
-def made(
-    mistake: str, way: str, says: str, *, certain: bool = True, also: tuple[str, ...] = (), **needs: Any
-) -> Callable[[Change], Way]:
-    """A decorator that turns a change into a Way."""
-    return lambda change: Way(mistake, way, says, change, needs, certain, also)
+WAYS: list[Way] = []  # of all modules beside this one, in the order in which mistakes.py imports them
 
 
-def collector(table: list[Way]) -> Callable[..., Callable[[Change], Change]]:
-    """A decorator with the arguments of `made`, that adds each Way to the table."""
+def way(
+    mistake: str, name: str, says: str, *, certain: bool = True, also: tuple[str, ...] = (), **needs: Any
+) -> Callable[[Change], Change]:
+    """A decorator of a change."""
 
-    def way(mistake: str, name: str, says: str, **more: Any) -> Callable[[Change], Change]:
-        def add(change: Change) -> Change:
-            table.append(made(mistake, name, says, **more)(change))
-            return change
+    def add(change: Change) -> Change:
+        WAYS.append(Way(mistake, name, says, change, needs, certain, also))
+        return change
 
-        return add
-
-    return way
+    return add
 
 
-def row(mistake: str, way: str, says: str, edit: Edit, **more: Any) -> Way:
+def instead(hook: str, mistake: str, name: str, says: str, **more: Any) -> Callable[[Any], Any]:
+    """A decorator of what takes a hook's place: it gets the engine, the hook as it was, and the hook's arguments."""
+
+    def add(new: Any) -> Any:
+        way(mistake, name, says, **more)(
+            lambda engine: setattr(engine, hook, partial(new, engine, getattr(engine, hook)))
+        )
+        return new
+
+    return add
+
+
+def row(mistake: str, name: str, says: str, edit: Edit, **more: Any) -> None:
     """Edits the text of a row."""
-
-    def change(engine: RightEngine) -> None:
-        before = engine.write
-        engine.write = lambda answer: edit(before(answer), answer)
-
-    return made(mistake, way, says, **more)(change)
+    instead("write", mistake, name, says, **more)(lambda engine, write, answer: edit(write(answer), answer))
 
 
-def number(mistake: str, way: str, says: str, edit: Callable[[Answer], dict[str, Any]], **more: Any) -> Way:
+def number(mistake: str, name: str, says: str, edit: Callable[[Answer], dict[str, Any]], **more: Any) -> None:
     """Edits an answer before it is written: `edit` gives the fields that are others."""
 
-    def change(engine: RightEngine) -> None:
-        before = engine.observe
+    def edited(engine: RightEngine, observe: Any, ask: Any) -> Answer:
+        answer = observe(ask)
+        return replace(answer, **edit(answer))
 
-        def edited(ask: Ask) -> Answer:
-            answer = before(ask)
-            return replace(answer, **edit(answer))
-
-        engine.observe = edited
-
-    return made(mistake, way, says, **more)(change)
+    instead("observe", mistake, name, says, **more)(edited)
 
 
-def line(mistake: str, way: str, says: str, edit: Callable[[bytes], bytes], **more: Any) -> Way:
+def line(mistake: str, name: str, says: str, edit: Callable[[bytes], bytes], **more: Any) -> None:
     """Edits all that is sent but the handshake."""
-
-    def change(engine: RightEngine) -> None:
-        before = engine.join
-        engine.join = lambda rows: edit(before(rows))
-
-    return made(mistake, way, says, **more)(change)
+    instead("join", mistake, name, says, **more)(lambda engine, join, rows: edit(join(rows)))
 
 
-def config(mistake: str, way: str, says: str, edit: Callable[[str], str], **more: Any) -> Way:
+def config(mistake: str, name: str, says: str, edit: Callable[[str], str], **more: Any) -> None:
     """Edits the handshake."""
-
-    def change(engine: RightEngine) -> None:
-        engine.config = edit(engine.config)
-
-    return made(mistake, way, says, **more)(change)
+    way(mistake, name, says, **more)(lambda engine: setattr(engine, "config", edit(engine.config)))
 
 
 def sometimes(edit: Edit, when: Callable[[Answer], bool]) -> Edit:
@@ -138,15 +109,3 @@ def with_numbers(text: str, numbers: str) -> str:
 def field_of(text: str, key: str) -> str:
     """A field of a row's text, such as "REW=0.5"."""
     return next(part for part in text.split(";") if part.startswith(f"{key}="))
-
-
-def refuse_text(engine: RightEngine, pattern: bytes, says: str) -> None:
-    """Lines in which `pattern` is found end the session."""
-    parse = engine.parse
-
-    def strictly(data: bytes, own: int | None) -> list[Ask]:
-        if re.search(pattern, data):
-            raise Refused(says)
-        return parse(data, own)
-
-    engine.parse = strictly

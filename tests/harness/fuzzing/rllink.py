@@ -19,6 +19,7 @@ import numpy as np
 
 from tests.harness.fuzzing.targets import Target
 from tests.harness.rllink_server import RLlinkServer, onnx_of
+from ue_rl.compliance.garbage import mutate
 from ue_rl.errors import UeRlError
 from ue_rl.rllink.configs import config_of
 from ue_rl.rllink.frames import FrameReader, frame
@@ -72,7 +73,6 @@ class Guard:
 
 
 def rllink_targets(guard: Guard) -> dict[str, Target]:
-    """All targets by name."""
     made: dict[str, Target] = {}
     for dialect in ("msgpack", "json"):
         server = RLlinkServer(_OBS, _ACTION, hidden=(3,), dialect=dialect, steps_per_sample=3)
@@ -154,9 +154,10 @@ class _Bytes:
                 read(seed)
 
     def __call__(self, rng: random.Random) -> bytes:
-        data = bytearray(rng.choice(self._seeds))
-        for _ in range(1 + int(rng.expovariate(0.7))):
-            self._change(rng, data)
+        data = bytearray(mutate(rng, rng.choice(self._seeds), self._seeds))
+        if rng.random() < 0.3:
+            at = rng.randrange(len(data) + 1)
+            data[at : at + 4] = rng.choice(_LENGTHS)
         if rng.random() < 0.5 and bytes(data[:8]).isdigit():
             data[:8] = b"%08d" % (len(data) - 8)  # the header is right again
         if rng.random() < 0.4:
@@ -164,23 +165,6 @@ class _Bytes:
         message = bytes(data[:_MOST])
         self._guard.read(self._read, message)
         return message
-
-    def _change(self, rng: random.Random, data: bytearray) -> None:
-        at, kind = rng.randrange(len(data) + 1), rng.randrange(7)
-        if kind == 0:
-            del data[at : at + 1 + int(rng.expovariate(0.2))]
-        elif kind == 1:
-            data[at:at] = rng.randbytes(rng.randrange(1, 5))
-        elif kind == 2:
-            other = rng.choice(self._seeds)
-            start = rng.randrange(len(other))
-            data[at : at + rng.randrange(30)] = other[start : start + rng.randrange(1, 60)]
-        elif kind == 3:
-            data[at:at] = data[at : at + rng.randrange(40)] * rng.choice((1, 2, 100))
-        elif kind == 4:
-            data[at : at + 4] = rng.choice(_LENGTHS)
-        elif at < len(data):
-            data[at] = rng.randrange(256)
 
 
 _LENGTHS = (b"\xff" * 4, b"\0" * 4, b"\x7f\xff\xff\xff", b"\xdd\xff\xff\xff", b"\xc7\0")

@@ -16,6 +16,7 @@ import httpx
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as connect_websocket
 
+from ue_rl.compliance.garbage import mutate
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import SERVICE, SESSION_ID
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
@@ -23,23 +24,6 @@ from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
 _ACCEPTS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 _ODD = ["", "NaN", "1e999", "\x00", "reset", "💥", "9" * 400, "[" * 2000, "null", "-1", "../..", "%s%n"]
 _JSON: list[Any] = [None, True, -1, 0, 1.5, 1e308, 2**63, 2**64, "", [], {}, [[]], [None], "x" * 300, {"a": {"a": {}}}]
-
-
-def spoilt(rng: random.Random, data: bytes) -> bytes:
-    """`data` with a few bytes changed, cut out, doubled or put in."""
-    kept = bytearray(data)
-    for _ in range(rng.randint(0, 4)):
-        at = rng.randrange(len(kept) + 1)
-        kind = rng.randrange(4)
-        if kind == 0 and at < len(kept):
-            kept[at] = rng.randrange(256)
-        elif kind == 1:
-            del kept[at : at + rng.randint(1, 8)]
-        elif kind == 2:
-            kept[at:at] = kept[at : at + rng.randint(1, 16)]
-        else:
-            kept[at:at] = rng.randbytes(rng.randint(1, 8))
-    return bytes(kept)
 
 
 def spoilt_json(rng: random.Random, value: Any) -> str:
@@ -54,7 +38,7 @@ def spoilt_json(rng: random.Random, value: Any) -> str:
         if rng.random() < 0.2:
             value[rng.choice(_ODD)] = rng.choice(_JSON)
     text = json.dumps(value)
-    return spoilt(rng, text.encode()).decode("utf-8", "replace") if rng.random() < 0.5 else text
+    return mutate(rng, text.encode(), [text.encode()]).decode("utf-8", "replace") if rng.random() < 0.5 else text
 
 
 class Grpc:
@@ -70,9 +54,9 @@ class Grpc:
         self._play = self._channel.stream_stream(f"/{SERVICE}/Play")
 
     def send(self, rng: random.Random) -> None:
-        """Raises what is no orderly answer."""
         name = rng.choice([*self._calls, "FastAdvance", "Play"])
-        data = spoilt(rng, self._message(rng, name).SerializeToString())
+        right = self._message(rng, name).SerializeToString()
+        data = mutate(rng, right, [right])
         try:
             if name == "Play":
                 for _ in self._play(iter([data]), metadata=((SESSION_ID, self._name),), timeout=20):
@@ -109,7 +93,6 @@ class Grpc:
         return messages.SessionRequest(session_id=rng.choice([self._name, "x"]))
 
     def close(self) -> None:
-        """Ends the connection."""
         self._channel.close()
 
 
@@ -129,7 +112,6 @@ class OpenEnv:
         self._socket: Any = None
 
     def send(self, rng: random.Random) -> None:
-        """Raises what is no orderly answer."""
         right = rng.choice(self._right)
         if rng.random() < 0.25:
             path = rng.choice(["/reset", "/step", "/mcp", "/state", "/nothing"])
@@ -148,7 +130,6 @@ class OpenEnv:
             self._socket = None
 
     def close(self) -> None:
-        """Ends the connections."""
         self._http.close()
         if self._socket is not None:
             self._socket.close()
@@ -162,7 +143,6 @@ class Mcp:
         self._session = ""
 
     def send(self, rng: random.Random) -> None:
-        """Raises what is no orderly answer."""
         if not self._session:
             about = {
                 "protocolVersion": "2025-06-18",
@@ -187,7 +167,6 @@ class Mcp:
         assert answer.status_code < 500, (answer, text)
 
     def close(self) -> None:
-        """Ends the session and the connection."""
         if self._session:
             self._http.delete(self._url, headers={**_ACCEPTS, "mcp-session-id": self._session})
         self._http.close()

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks import (
-    ahead,
     basics,
     calls,
     carriers,
@@ -82,7 +81,7 @@ CHECKS: list[Check] = [
     Check("rewards", spaces.rewards),
     Check("fields of rows", basics.fields, text_only=True),
     Check("steps behind an end", episodes.behind_the_end),
-    Check("resets asked ahead", ahead.asked_ahead, every_carrier=True, text_only=True),
+    Check("resets asked ahead", resets.asked_ahead, every_carrier=True, text_only=True),
     Check("the same over each carrier", carriers.same, every_carrier=True),
     Check("steps and resets in one frame", carriers.mixed, every_carrier=True),
     Check("waking a trainer", carriers.wakes, every_carrier=True),

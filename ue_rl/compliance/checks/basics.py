@@ -15,6 +15,7 @@ from ue_rl.wire.handshake import unknown_words
 _FIELDS = ("OBS", "REW", "DONE", "ENV", "AGENT", "TRUNC", "MASK", "INFO")
 _STEPS = 20
 _QUIET = 0.1  # seconds in which nothing may come
+_AFTER = f"within {_QUIET * 1e3:.0f} ms after the answer"
 
 
 def keys(bench: Bench) -> str:
@@ -35,16 +36,14 @@ def keys(bench: Bench) -> str:
 
 def reset_all(bench: Bench) -> str:
     """Every env answers its first reset, once."""
-    peer = bench.peer()
-    if isinstance(peer, TextPeer) and (early := peer.stray(_QUIET)):
-        raise peer.unexpected(early, "before anything was asked")
+    _nothing_comes(bench, "before anything was asked")
     try:
         states = bench.reset()
     except Wrong as wrong:
         raise _first_reset(bench, wrong) from wrong
     _separators(bench)
-    _nothing_more(bench)
-    return f"all {peer.spec.num_envs} envs answered within {states.seconds * 1e3:.1f} ms"
+    _nothing_comes(bench, _AFTER)
+    return f"all {bench.peer().spec.num_envs} envs answered within {states.seconds * 1e3:.1f} ms"
 
 
 def _first_reset(bench: Bench, wrong: Wrong) -> Wrong:
@@ -123,7 +122,7 @@ def silence(bench: Bench) -> str:
     if not isinstance(peer, TextPeer):
         raise Skip("a second answer shows itself at the next request")
     _step(bench)
-    _nothing_more(bench)
+    _nothing_comes(bench, _AFTER)
     return f"nothing came within {_QUIET * 1e3:.0f} ms after an answer"
 
 
@@ -132,11 +131,11 @@ def _step(bench: Bench) -> States:
     return bench.reset() if bench.over() else bench.step()
 
 
-def _nothing_more(bench: Bench) -> None:
-    """Raises: Wrong, where something comes behind the last answer."""
+def _nothing_comes(bench: Bench, when: str) -> None:
+    """Raises: Wrong, where something comes now, which nobody has asked for."""
     peer = bench.peer()
     if isinstance(peer, TextPeer) and (early := peer.stray(_QUIET)):
-        raise peer.unexpected(early, f"within {_QUIET * 1e3:.0f} ms after the answer")
+        raise peer.unexpected(early, when)
 
 
 def _separators(bench: Bench) -> None:

@@ -6,7 +6,15 @@ from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.memory_peer import MemoryPeer
 from ue_rl.compliance.peer import Skip
-from ue_rl.compliance.replay import Episode, affordable, need_seeds, replay, seeds_of, takes_seeds
+from ue_rl.compliance.replay import (
+    Episode,
+    affordable,
+    need_replayed,
+    need_seeds,
+    replay,
+    seeds_of,
+    takes_seeds,
+)
 
 _ROUNDING = 1e-4
 _WAKES = 3  # frames
@@ -33,19 +41,16 @@ def mixed(bench: Bench) -> str:
     if not isinstance(peer, MemoryPeer) or not takes_seeds(bench):
         raise Skip("it is about shared memory, and engines that take seeds")
     bench.needs_right("not-repeatable", "seed-ignored", "wrong-env-acted", "resets-all")
-    known = bench.memo.get("replayed")
-    if not isinstance(known, Episode) or len(known.actions) < 1:
+    known = need_replayed(bench)
+    if not len(known.actions):
         raise Skip("episodes do not repeat")
     if peer.spec.num_envs == 1 or peer.spec.groups:
         raise Skip("there is one env, or several agents in each")
     for resets in ([env for env in range(peer.spec.num_envs) if env % 2 == odd] for odd in (0, 1)):
         bench.begin(seeds=seeds_of(bench))
         states = bench.play(known.actions[0], resets=resets)
-        wrong = [
-            env
-            for env in range(peer.spec.num_envs)
-            if env not in resets and (states.obs[env] != known.obs[1, env]).any()
-        ]
+        others = [env for env in range(peer.spec.num_envs) if env not in resets]
+        wrong = [env for env in others if (states.obs[env] != known.obs[1, env]).any()]
         if wrong:
             text = f"env {wrong[0]} took a step beside a reset of env {resets[0]}, and went elsewhere than alone"
             seen = f"alone {shown(known.obs[1, wrong[:1]])}; beside it {shown(states.obs[wrong[:1]])}"
@@ -58,15 +63,8 @@ def same(bench: Bench) -> str:
     numbers(bench)
     need_seeds(bench)
     bench.needs_right(
-        "reset-ignored",
-        "seed-ignored",
-        "not-repeatable",
-        "seed-refused",
-        "done-after-reset",
-        "stale-reset",
-        "resets-all",
-        "wrong-env-acted",
-        "same-trajectory",
+        *("reset-ignored", "seed-ignored", "not-repeatable", "seed-refused", "done-after-reset", "stale-reset"),
+        *("resets-all", "wrong-env-acted", "same-trajectory"),
     )
     first, known = bench.shared.get("episode", ("", None))
     if not isinstance(known, Episode):

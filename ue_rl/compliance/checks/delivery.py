@@ -100,28 +100,16 @@ def _manner(manner: Manner, what: str, need: Callable[[Bench], object], *right: 
 # -- the checks
 
 _BACKWARDS = Manner("row-order", backwards=True)
-in_two_pieces = _manner(
-    Manner("one-read-one-message", spelling.two_pieces, 1.5), "requests in two pieces", _need_whole_reads
-)
-byte_by_byte = _manner(
-    Manner("one-read-one-message", spelling.byte_by_byte), "requests byte by byte", _need_whole_reads
-)
-joined = _manner(  # each env in a line of its own
-    Manner("one-message-per-read", apart=True),
-    "several lines in one write",
-    _need_shared,
-    "partial-batch",
-    "unasked-env",
-    *_GAME,
-)
-pipelined = _manner(  # in a write of its own, too, the second before the answer to the first
-    Manner("one-request-at-a-time", _line_by_line, 0.1, apart=True),
-    "resets and steps of one env while another one is open",
-    _need_shared,
-    "partial-batch",
-    "unasked-env",
-    *_GAME,
-)
+_HALVES = Manner("one-read-one-message", spelling.two_pieces, 1.5)
+_BYTES = Manner("one-read-one-message", spelling.byte_by_byte)
+_SEVERAL = Manner("one-message-per-read", apart=True)  # each env in a line of its own
+# in a write of its own, too, the second before the answer to the first
+_OPEN = Manner("one-request-at-a-time", _line_by_line, 0.1, apart=True)
+_PARTS = ("partial-batch", "unasked-env", *_GAME)
+in_two_pieces = _manner(_HALVES, "requests in two pieces", _need_whole_reads)
+byte_by_byte = _manner(_BYTES, "requests byte by byte", _need_whole_reads)
+joined = _manner(_SEVERAL, "several lines in one write", _need_shared, *_PARTS)
+pipelined = _manner(_OPEN, "resets and steps of one env while another one is open", _need_shared, *_PARTS)
 empty_lines = _manner(Manner("empty-line-refused", spelling.empty_lines), "empty lines around requests", Bench.text)
 spaces = _manner(Manner("no-spaces", spelling.spaces), "spaces and tabs around fields", _need_keys)
 lower_case = _manner(Manner("no-lower-case", spelling.lower_case), "keys in lower case", _need_keys)

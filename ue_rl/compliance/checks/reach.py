@@ -69,7 +69,7 @@ def _is_clipped(differs: Differs, d: int, low: float, high: float, side: float) 
 
 def _by_seeds(bench: Bench, known: Episode) -> Differs:
     """Do two values of a number lead the same episodes elsewhere?"""
-    seeds, like = seeds_of(bench), Episode(*(each[:_STEPS] for each in vars(known).values()))
+    seeds, like = seeds_of(bench), known.first(_STEPS)
     rows: dict[tuple[int, float], Episode] = {}
 
     def held(d: int, value: float) -> Episode:

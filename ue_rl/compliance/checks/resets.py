@@ -1,4 +1,4 @@
-"""ACT=RESET begins a new episode of the env that it names, and of no other."""
+"""ACT=RESET begins a new episode of the env that it names, and of no other; so does a reset that was asked ahead."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.compliance.bench import Bench
+from ue_rl.compliance.bench import SHARED, Bench
 from ue_rl.compliance.peer import Skip
+from ue_rl.compliance.replay import takes_seeds
 from ue_rl.compliance.statistics import by_chance, paired_by_chance
 from ue_rl.compliance.tape import RESET, Reel
 
@@ -24,6 +25,7 @@ SURE = 1e-4
 _UNLIKELY = 3e-3  # beside another sign
 _ENOUGH, _ENOUGH_NEAR = 3, 6  # resets of an env
 _MOST = 100
+_MOST_AHEAD, _SEED = 1500, 5000  # steps until an episode ends whose next one was asked for; of that one
 
 
 def numbers(bench: Bench) -> None:
@@ -255,6 +257,38 @@ def _judge_others(bench: Bench, reel: Reel, tries: list[Try]) -> None:
     text = f"{far.sum()} of {len(far)} times another env jumped when env {one.env} was reset"
     seen = shown(reel.obs[[one.t - 1, one.then], env])
     bench.fail("resets-all", text, f"env {env} before and a step later: {seen}", env)
+
+
+def asked_ahead(bench: Bench) -> str:
+    """FEATURES=AUTORESET: the first end of an episode brings the next one's first state, as its seed says."""
+    peer = bench.text()
+    spec = peer.spec
+    if "AUTORESET" not in spec.features or spec.groups or peer.carrier != SHARED:
+        raise Skip("no reset can be asked ahead here")
+    bench.needs_right("never-done", "reset-ignored")
+    bench.anew()
+    seeds = [bench.options.seed + _SEED + env if takes_seeds(bench) else None for env in range(spec.num_envs)]
+    with bench.provoking("autoreset-wrong", "resets were asked ahead"):
+        peer.ask_ahead(seeds)
+        steps, over = 0, bench.over()
+        for _ in bench.while_there_is_time(bench.options.patience, _MOST_AHEAD):
+            bench.step()
+            steps, over = steps + 1, bench.over()
+            if over:
+                break
+        if not over:
+            bench.anew()  # which voids them
+            raise Skip("no episode ended")
+        first = peer.begun(over).obs[over]
+    bench.forget()
+    after = f"behind step {steps}, which ended an episode"
+    if seeds[0] is not None and not bench.failed & {"not-repeatable", "seed-ignored", "seed-of-one-env-ignored"}:
+        again = bench.begin(seeds=seeds).obs[over]
+        if (first != again).any():
+            text = f"{after}, env {over[0]} began elsewhere than after ACT=RESET with the same seed"
+            return bench.fail("autoreset-wrong", text, f"{shown(first[:1])}; {shown(again[:1])}", over[0])
+    bench.anew()
+    return f"{after}, came the first state of the next one"
 
 
 def shown(rows: NDArray[np.float32]) -> str:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip
-from ue_rl.compliance.replay import Episode, affordable, need_seeds, replay, seeds_of
+from ue_rl.compliance.replay import Episode, affordable, need_replayed, need_seeds, replay, seeds_of
 from ue_rl.spec import EnvType
 
 _ROUNDING = 1e-5
@@ -66,7 +66,7 @@ def _unlike(one: Episode, two: Episode, step: int, env: int) -> str:
 def other_seeds(bench: Bench) -> str:
     """Other seeds: other episodes, unless nothing in the game is random."""
     _seeded(bench)
-    one = _known(bench)
+    one = need_replayed(bench)
     kinds = [replay(bench, seeds_of(bench, kind), len(one.actions), one) for kind in (1, 2, 3)]
     bench.memo["random starts"] = all((one.obs[0] != other.obs[0]).any() for other in kinds)
     if any(one.first_difference(other) is not None for other in kinds):
@@ -105,7 +105,7 @@ def one_alone(bench: Bench) -> str:
     """The reset of one env, with a seed, in the middle of the others' episodes: they go on as if nothing were."""
     _seeded(bench)
     bench.needs_right("resets-all", "partial-batch", "mixed-batch", "unasked-env", "not-repeatable")
-    spec, one = bench.peer().spec, _known(bench)
+    spec, one = bench.peer().spec, need_replayed(bench)
     if spec.num_envs == 1:
         raise Skip("there is one env")
     two = replay(bench, seeds_of(bench), len(one.actions), one, again=0)
@@ -153,11 +153,3 @@ def options(bench: Bench) -> str:
         bench.begin(options=[{}] * spec.num_envs)
         bench.step()
     return "OPTIONS={} is taken"
-
-
-def _known(bench: Bench) -> Episode:
-    """The episode that `repeat` played twice; raises Skip: it was another one the second time."""
-    one = bench.memo.get("replayed")
-    if not isinstance(one, Episode):
-        raise Skip("episodes do not repeat")
-    return one
