@@ -19,42 +19,24 @@ import numpy as np
 import pytest
 
 import ue_rl
-from tests.support.streams import (
-    Sum,
-    bridge,
-    closed,
-    dial,
-    hosting,
-    is_closed_by_the_server,
-    line,
-    say,
-    settle,
-)
+from tests.support.games import Steps, Sum, bridge
+from tests.support.streams import closed, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
 from ue_rl import errors
-from ue_rl.bridges import BridgeServer, GymnasiumBridge, MultiEnvBridge, run_in_process, run_in_thread
+from ue_rl.bridges import BridgeServer, GymnasiumBridge, run_in_process, run_in_thread
 from ue_rl.shm.segment import SHM_DIR
 from ue_rl.spec import Channel, EnvSpec, EnvType
 
 FIRST = "OBS=0;REW=0;DONE=0;ENV=0||OBS=0;REW=0;DONE=0;ENV=1\n"
 
 
-class Slow(MultiEnvBridge):
+class Slow(Steps):
     """An action takes as many ticks as it says."""
 
-    def create_state_string_for_env(self, env_id: int) -> Any:
+    def show(self, env: int) -> Any:
         return [self.lockstep.ticks]
 
-    def calculate_reward_for_env(self, env_id: int) -> Any:
-        return 0, False
-
-    def handle_reset_for_env(self, env_id: int) -> None:
-        self.until = self.lockstep.ticks
-
-    def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
-        self.until = self.lockstep.ticks + int(actions[0])
-
-    def is_action_running_for_env(self, env_id: int) -> bool:
-        return self.lockstep.ticks < self.until
+    def runs(self, env: int) -> int:
+        return int(self.acted[env])
 
 
 async def test_shared_channel_bytewise_crlf_and_partial_requests() -> None:
@@ -76,8 +58,7 @@ async def test_shared_channel_bytewise_crlf_and_partial_requests() -> None:
 
 async def test_per_env_sockets_are_silent_until_all_are_there_and_early_commands_wait() -> None:
     async with hosting(bridge(3)) as server:
-        admin = await dial(server)
-        await line(admin)
+        admin = await greeted(server)
         first, second = await dial(server), await dial(server)
         await say(first, "ACT=RESET\n")
         await say(second, "ACT=RESET\n")
@@ -101,13 +82,11 @@ async def test_one_trainer_after_the_other_and_one_that_waits() -> None:
     hosted = bridge()
     async with hosting(hosted) as server:
         for _ in range(3):  # at once, without a pause
-            trainer = await dial(server)
-            assert (await line(trainer)).startswith("CONFIG")
+            trainer = await greeted(server)
             await say(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n")
             assert await line(trainer) == FIRST
             await closed(trainer)
-        busy = await dial(server)
-        await line(busy)
+        busy = await greeted(server)
         await say(busy, "ACT=RESET;ENV=0\n")
         await line(busy)
         waiting = await dial(server)
@@ -125,15 +104,13 @@ async def test_one_trainer_after_the_other_and_one_that_waits() -> None:
 
 async def test_a_trainer_lost_half_way_through_its_env_sockets_leaves_no_trace() -> None:
     async with hosting(bridge(3)) as server:
-        admin, env0 = await dial(server), None
-        await line(admin)
+        admin = await greeted(server)
         env0 = await dial(server)
         await say(env0, "\n")  # nothing is an env socket before it has said something
         await settle()
         await closed(admin)
         assert await is_closed_by_the_server(env0)
-        following = await dial(server)
-        assert (await line(following)).startswith("CONFIG")
+        following = await greeted(server)
         await closed(following)
 
 
@@ -164,8 +141,7 @@ async def test_a_trainer_that_breaks_the_protocol_is_dropped_by_name(
     text: str, error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with hosting(bridge()) as server:
-        trainer = await dial(server)
-        await line(trainer)
+        trainer = await greeted(server)
         with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
             try:
                 await say(trainer, text)
@@ -175,16 +151,14 @@ async def test_a_trainer_that_breaks_the_protocol_is_dropped_by_name(
         (record,) = caplog.records
         assert re.search(error, record.getMessage()), record.getMessage()
         assert "at fault: trainer" in record.getMessage()
-        following = await dial(server)
-        assert (await line(following)).startswith("CONFIG")
+        following = await greeted(server)
         await closed(following)
 
 
 async def test_a_game_that_gives_nan_ends_the_session_by_name(caplog: pytest.LogCaptureFixture) -> None:
     hosted = bridge()
     async with hosting(hosted) as server:
-        trainer = await dial(server)
-        await line(trainer)
+        trainer = await greeted(server)
         hosted.step_envs = lambda actions, env_ids: hosted.outbox.obs.fill(np.nan)  # type: ignore[method-assign]
         with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
             await say(trainer, "ACT=1;ENV=0||ACT=1;ENV=1\n")
@@ -195,8 +169,7 @@ async def test_a_game_that_gives_nan_ends_the_session_by_name(caplog: pytest.Log
 
 async def test_only_what_is_offered_is_served() -> None:
     async with hosting(bridge(2, Channel.PER_ENV)) as server:
-        trainer = await dial(server)
-        await line(trainer)
+        trainer = await greeted(server)
         await say(trainer, "ACT=RESET;ENV=0\n")
         assert await is_closed_by_the_server(trainer)
     async with hosting(bridge(2, Channel.SHARED)) as server:
@@ -221,8 +194,7 @@ async def test_rlbase_speaks_first_and_ends_when_training_is_complete() -> None:
         await say(trainer, "TRAINING_COMPLETE\n")
         await line(trainer)
         assert await is_closed_by_the_server(trainer)
-        following = await dial(server)
-        assert (await line(following)).startswith("CONFIG")
+        await greeted(server)
 
 
 @pytest.mark.parametrize("tick_rate", [None, 500])
@@ -253,10 +225,9 @@ async def test_rlbase_does_not_queue_without_end(caplog: pytest.LogCaptureFixtur
 
 
 async def test_actions_that_run_on_are_ticked_without_starving_the_loop() -> None:
-    hosted = Slow(EnvSpec(1, 1, num_envs=1, channel=Channel.ANY))
+    hosted = bridge(1, kind=Slow)
     async with hosting(hosted) as server:
-        trainer = await dial(server)
-        await line(trainer)
+        trainer = await greeted(server)
         await say(trainer, "ACT=RESET;ENV=0\n")
         await line(trainer)
         await say(trainer, "ACT=3000;ENV=0\n")
@@ -283,15 +254,13 @@ async def test_a_trainer_that_never_pauses_leaves_the_loop_to_others() -> None:
             await asyncio.sleep(0)
         assert await trainer == 500
         assert turns > 10
-        following = await dial(server)
-        assert (await line(following)).startswith("CONFIG")
+        await greeted(server)
 
 
 async def test_a_fixed_tick_rate_answers_once_a_tick() -> None:
     hosted = bridge(1)
     async with hosting(hosted, tick_rate=200) as server:
-        trainer = await dial(server)
-        await line(trainer)
+        trainer = await greeted(server)
         loop = asyncio.get_running_loop()
         await say(trainer, "ACT=RESET;ENV=0\n")
         await line(trainer)
@@ -309,8 +278,7 @@ async def test_close_is_idempotent_and_a_taken_port_is_an_error() -> None:
     second = BridgeServer(bridge(), port=server.port)
     with pytest.raises(OSError, match="in use"):
         await second.start()
-    trainer = await dial(server)
-    await line(trainer)
+    trainer = await greeted(server)
     await server.close()
     await server.close()
     assert await is_closed_by_the_server(trainer)
