@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +15,7 @@ import ue_rl
 from tests.support.games import Steps, Sum, bridge
 from tests.support.streams import closed, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
 from ue_rl import errors
-from ue_rl.bridges import BridgeServer, GymnasiumBridge, run_in_process, run_in_thread
-from ue_rl.shm.segment import SHM_DIR
+from ue_rl.bridges import BridgeServer, run_in_thread
 from ue_rl.spec import Channel, EnvSpec, EnvType
 
 FIRST = "OBS=0;REW=0;DONE=0;ENV=0||OBS=0;REW=0;DONE=0;ENV=1\n"
@@ -289,73 +281,6 @@ async def test_close_is_idempotent_and_a_taken_port_is_an_error() -> None:
             run_in_thread(bridge(), port=port)
 
 
-def test_runners_hand_on_what_went_wrong() -> None:
-    with run_in_thread(bridge()) as handle:
-        assert handle.url == f"tcp://127.0.0.1:{handle.port}"
-        with pytest.raises(OSError, match="in use"):
-            run_in_thread(bridge(), port=handle.port)
-        handle.close()
-        handle.close()
-    with pytest.raises(errors.ConfigurationError, match="cannot be hosted"):
-        run_in_process(functools.partial(GymnasiumBridge, "NoSuchEnv-v0"))
-    with pytest.raises(errors.ConfigurationError, match="exit code 3"):
-        run_in_process(functools.partial(os._exit, 3))
-    with run_in_thread(bridge(), host="localhost") as handle:
-        assert handle.url.startswith("tcp://localhost")
-
-
-@pytest.mark.skipif(os.name != "posix", reason="looks for a process by signal 0")
-def test_an_engines_process_ends_with_its_parent() -> None:
-    script = (
-        "import functools, os; from ue_rl.bridges import GymnasiumBridge, run_in_process\n"
-        "if __name__ == '__main__':\n"
-        "    handle = run_in_process(functools.partial(GymnasiumBridge, 'CartPole-v1', 1))\n"
-        "    print(handle.process.pid, flush=True)\n"
-        "    os._exit(9)\n"  # no clean-up of any kind
-    )
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
-    pid = int(out.stdout.split()[0])
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        with open(f"/proc/{pid}/stat") as stat:
-            if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
-                return
-        time.sleep(0.05)
-    os.kill(pid, signal.SIGKILL)
-    pytest.fail("the engine outlived its parent")
-
-
-def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
-    script = tmp_path / "unguarded.py"
-    script.write_text(
-        "import functools; from ue_rl.bridges import GymnasiumBridge, run_in_process\n"
-        "run_in_process(functools.partial(GymnasiumBridge, 'CartPole-v1', 1))\n"
-    )
-    out = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60)
-    assert out.returncode == 1
-    assert "an engine's process was started by an import" in out.stderr  # said by the child
-    last = out.stderr.splitlines()[-1]  # and by the script itself
-    assert 'an engine\'s process was started outside of `if __name__ == "__main__":`' in last
-    assert "exit code" not in out.stderr
-    assert out.stderr.lower().count('call it under `if __name__ == "__main__":`') == 2
-
-
-@pytest.mark.skipif(not SHM_DIR.is_dir(), reason="no /dev/shm")
-def test_a_program_that_ends_without_close_leaves_no_segment() -> None:
-    script = (
-        "from ue_rl.bridges import GymnasiumBridge, run_shm_in_thread\n"
-        "print(run_shm_in_thread(GymnasiumBridge('CartPole-v1', 1)).name)\n"
-    )
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    name = out.stdout.strip()
-    assert name.startswith("ue_rl_")
-    assert not (SHM_DIR / name).exists()
-
-
 async def test_serving_for_ever_ends_with_its_task() -> None:
     async with BridgeServer(Sum(EnvSpec(2, 2)), port=0) as server:
         task = asyncio.create_task(server.serve_forever())
@@ -367,41 +292,6 @@ async def test_serving_for_ever_ends_with_its_task() -> None:
             await task
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", server.port)
-
-
-INTERRUPTED = """
-import contextlib
-import io
-from ue_rl.bridges import VectorBridge, serve
-from ue_rl.spec import EnvSpec
-
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-class Game(VectorBridge):
-    reset_envs = step_envs = None
-
-class Stubborn(Game):
-    start_training = interrupt
-
-for game, ready in ((Game(EnvSpec(1, 1)), interrupt), (Stubborn(EnvSpec(1, 1)), print)):
-    serve(game, port=0, ready=ready)
-    print("returned", game.host)
-
-class Said(io.StringIO):
-    flush = interrupt
-
-with contextlib.redirect_stderr(Said()) as said:
-    serve(Game(EnvSpec(1, 1)), port=0)
-print(said.getvalue(), end="")
-"""
-
-
-def test_ctrl_c_ends_serve_also_while_its_own_task_runs() -> None:
-    out = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=20, check=False)
-    *returned, said = out.stdout.splitlines()
-    assert (returned, out.stderr) == (["returned None"] * 2, "")
-    assert re.fullmatch(r"listening on tcp://127\.0\.0\.1:\d+ \(Ctrl-C stops\)", said)  # without a `ready`
 
 
 async def test_a_game_that_cannot_start_training_leaves_nothing_listening() -> None:
