@@ -10,6 +10,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
+from tests.support import transports
+from tests.support.transports import step
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.bridges.hosting import GetsParameters, ListsParameters, SetsParameters
@@ -54,20 +56,16 @@ class Masked(Small):
 
 
 def opened(bridge: GymnasiumBridge) -> MemoryTransport:
-    transport = MemoryTransport(bridge, through_codec=False)
-    transport.connect()
-    return transport
+    return MemoryTransport(bridge, through_codec=False)
 
 
-def act(transport: MemoryTransport, value: float = 1) -> Any:
-    transport.send_actions(np.full((transport.spec.num_rows, transport.spec.act_size), value, np.float32))
-    transport.receive()
+def act(transport: MemoryTransport) -> Any:
+    step(transport, 1)
     return transport.bridge.outbox
 
 
 def reset(transport: MemoryTransport, **given: Any) -> Any:
-    transport.reset(**given)
-    transport.receive()
+    transports.reset(transport, **given)
     return transport.bridge.outbox
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.support.transports import reset, step
 from ue_rl import errors
 from ue_rl.carriers.checks import live_agents
 from ue_rl.connecting import open_transport
@@ -97,16 +98,15 @@ def compare(open_agents: Open, make: Callable[[], Any], steps: int, **options: A
     assert decode_handshake(encode_handshake(bridge.spec)) == bridge.spec
     transport, envs = open_agents(bridge), [PettingZooBridge(make, 1, **options).envs[0] for _ in range(2)]
     names, per_env = bridge.agent_names, bridge.spec.agents_per_env
-    transport.reset(seeds=[5, 6])
-    buffers = transport.receive()
+    buffers = reset(transport, seeds=[5, 6])
     answers: list[Any] = [(env.reset(seed=5 + i)[0], {}, {}, {}) for i, env in enumerate(envs)]
     rng, alone = np.random.default_rng(1), 0
-    for step in range(steps):
+    for number in range(steps):
         for i, (observations, rewards, terminated, truncated) in enumerate(answers):
             there = {*rewards, *envs[i].agents}
             for k, name in enumerate(names):
                 row = i * per_env + k
-                assert bool(buffers.present[row]) == (name in there), (step, name)
+                assert bool(buffers.present[row]) == (name in there), (number, name)
                 if name not in there:
                     continue
                 want = numbers(seen(observations[name]))
@@ -131,8 +131,7 @@ def compare(open_agents: Open, make: Callable[[], Any], steps: int, **options: A
                 flat = numbers(told[agent])
                 actions[row, : len(flat)] = flat
             given.append(told)
-        transport.send_actions(actions)
-        buffers = transport.receive()
+        buffers = step(transport, actions)
         for i, env in enumerate(envs):
             answers[i] = env.step(given[i])[:4]
             over = [agent for agent in answers[i][1] if agent not in env.agents]
@@ -148,15 +147,13 @@ def test_agents_come_and_go_as_in_the_hosted_envs(open_agents: Open) -> None:
     assert [path for path, _, _ in leaves(wolf)] == [("at",), ("mode",)]  # type: ignore[arg-type]
     bridge = PettingZooBridge(Field, 2)
     transport = open_agents(bridge)
-    transport.reset(seeds=[5, None], options=[{"wind": 1}, None])
-    transport.receive()
+    reset(transport, seeds=[5, None], options=[{"wind": 1}, None])
     assert bridge.envs[0].options == {"wind": 1}
     actions = np.zeros((6, 3), np.float32)
     actions[[0, 1, 3, 4], 0] = 2
     there, live = [], []
     for _ in range(6):
-        transport.send_actions(actions)
-        buffers = transport.receive()
+        buffers = step(transport, actions)
         there.append(buffers.present[:3].tolist())
         live.append(live_agents(buffers)[:3].tolist())
     assert there == [[1, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]
@@ -222,8 +219,7 @@ def test_masks_stand_beside_the_observation_in_classic_envs(open_agents: Open) -
     assert (bridge.spec.obs_size, bridge.spec.mask_size) == (18, 9)
     assert bridge.agent_names == ("player_1", "player_2")
     transport = open_agents(bridge)
-    transport.reset()
-    transport.receive()
+    reset(transport)
     transport.send_actions(np.array([[4], [0]], np.float32))  # it is player_1's turn
     masks = transport.receive().masks
     assert masks.tolist() == [[1] * 9, [1, 1, 1, 1, 0, 1, 1, 1, 1]]
@@ -234,12 +230,10 @@ def test_masks_and_infos_of_infos(open_agents: Open) -> None:
     bridge = PettingZooBridge(Field, masks=True, send_info=True)
     assert bridge.spec.features >= {"MASK", "INFO", "SEED", "OPTIONS", "TRUNC"}
     transport = open_agents(bridge)
-    transport.reset()
-    assert transport.receive().masks[2].all()
+    assert reset(transport).masks[2].all()
     actions = np.zeros((3, 3), np.float32)
     actions[:2, 0] = 2
-    transport.send_actions(actions)
-    buffers = transport.receive()
+    buffers = step(transport, actions)
     assert buffers.masks[2, :5].tolist() == [0, 1, 1, 1, 0]
     assert buffers.infos[2]["n"] == 1
 

@@ -11,6 +11,7 @@ import pytest
 import ue_rl
 from tests.support.games import bridge
 from tests.support.streams import dial, greeted, hosting, line, say, settle
+from tests.support.transports import reset
 from ue_rl import errors
 from ue_rl.bridges import BridgeServer, run_in_thread
 from ue_rl.bridges.tcp import server as server_module
@@ -161,8 +162,7 @@ def test_ours_waits_for_its_turn_behind_a_silent_connection(monkeypatch: pytest.
             with pytest.raises(errors.HandshakeError, match=r"sent no handshake.*within 0.1 s"):
                 open_tcp("127.0.0.1", server.port, connect_timeout=0.1)
             connection = open_tcp("127.0.0.1", server.port, connect_timeout=0.1, wait=20)
-            connection.reset()
-            connection.receive()
+            reset(connection)
             connection.close()
 
 

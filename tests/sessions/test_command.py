@@ -8,9 +8,9 @@ import sys
 from contextlib import closing
 
 import httpx
-import numpy as np
 
 from tests.sessions.talking import mcp_client, plain
+from tests.support.transports import reset, step
 from ue_rl.connecting import open_transport
 
 COMMAND = ["-m", "ue_rl", "sessions", "tests.sessions.game:Drift", "--max-sessions", "4", "--workers", "1"]
@@ -23,11 +23,8 @@ async def test_three_carriers_share_the_sessions_of_a_game() -> None:
         assert "4 sessions" in command.stdout.readline()
         urls = dict(command.stdout.readline().strip().split(": ", 1) for _ in range(3))
         with closing(open_transport(urls["grpc"], num_envs=3)) as transport:
-            transport.connect()
-            transport.reset()
-            transport.receive()
-            transport.send_actions(np.zeros((3, 2), np.float32))
-            assert (transport.receive().obs[:, 1] == 1).all()
+            reset(transport)
+            assert (step(transport).obs[:, 1] == 1).all()
             async with mcp_client(urls["mcp"]) as call:
                 assert (await call("advance", {"ticks": 2}))["tick"] == 2
                 assert httpx.post(f"{urls['openenv']}/reset", json={}).status_code == 503, "it is the fifth"

@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import ue_rl
 from tests.sessions.game import LIMIT, Drift, Half
+from tests.support.transports import reset
 from tests.support.waiting import eventually
 from ue_rl import errors
 from ue_rl.connecting import open_transport
@@ -285,11 +286,8 @@ def test_connect_makes_a_vec_env(served: Any) -> None:
 def test_a_reset_of_some_with_options(served: Any) -> None:
     _, server = served("grpc")
     with closing(open_transport(server.url, num_envs=3)) as transport:
-        transport.connect()
-        transport.reset()
-        transport.receive()
-        transport.reset([1], seeds=[4], options=[{"start": 100.0}])
-        seen = transport.receive()
+        reset(transport)
+        seen = reset(transport, [1], seeds=[4], options=[{"start": 100.0}])
         assert seen.obs[1, 0] > 90
         assert (abs(seen.obs[[0, 2], 0]) < 10).all()
 
@@ -308,9 +306,7 @@ def test_the_client_says_who_is_not_there() -> None:
 def test_a_session_that_is_lost_is_a_lost_engine(served: Any) -> None:
     pool, server = served("grpc")
     with closing(open_transport(server.url, num_envs=2)) as transport:
-        transport.connect()
-        transport.reset()
-        transport.receive()
+        reset(transport)
         pool.sessions()[1].detach("somebody pulled the plug")
         transport.send_actions(np.zeros((2, 2), np.float32))
         with pytest.raises(errors.EngineDisconnected, match="pulled the plug"):
