@@ -11,11 +11,10 @@ import pytest
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from tests.support.carriers import transport_over
 from ue_rl.agents import GroupVecEnv
-from ue_rl.bridges import MultiAgentBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
-from ue_rl.connecting import open_transport
+from ue_rl.bridges import MultiAgentBridge
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
-from ue_rl.testing import MemoryTransport
 from ue_rl.transport import Transport
 
 CARRIERS = ("codec", "text", "upgraded", "shm")
@@ -25,20 +24,7 @@ CARRIERS = ("codec", "text", "upgraded", "shm")
 def opener() -> Iterator[Callable[[Any, str], Transport]]:
     """Opens a bridge over a carrier."""
     with contextlib.ExitStack() as stack:
-
-        def connect(bridge: Any, carrier: str) -> Transport:
-            if carrier in ("arrays", "codec"):
-                return MemoryTransport(bridge, through_codec=carrier == "codec")
-            if carrier == "shm":
-                url = stack.enter_context(run_shm_in_thread(bridge)).url
-            else:
-                upgrader = ShmUpgrader() if carrier == "upgraded" else None
-                url = stack.enter_context(run_in_thread(bridge, upgrader=upgrader)).url
-            transport = open_transport(url, "tcp" if carrier == "text" else "shm", timeout=20)
-            stack.callback(transport.close)
-            return transport
-
-        yield connect
+        yield lambda bridge, carrier: stack.enter_context(transport_over(carrier, bridge))
 
 
 class Uneven(MultiAgentBridge):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,17 +9,17 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.support.carriers import transport_over
 from tests.support.transports import reset, step
 from ue_rl import errors
 from ue_rl.carriers.checks import live_agents
-from ue_rl.connecting import open_transport
 from ue_rl.spaces.tree import leaves
 from ue_rl.testing import MemoryTransport
 from ue_rl.wire import decode_handshake, encode_handshake
 
 pettingzoo = pytest.importorskip("pettingzoo", reason="the extra `agents` is not installed")
 from ue_rl.agents import UnrealParallelEnv  # noqa: E402
-from ue_rl.bridges import PettingZooBridge, ShmUpgrader, run_in_thread, run_shm_in_thread  # noqa: E402
+from ue_rl.bridges import PettingZooBridge  # noqa: E402
 
 Open = Callable[[Any], MemoryTransport]
 BOX = spaces.Box(-1, 1, (2,), np.float64)
@@ -184,16 +183,8 @@ def test_envs_of_pettingzoo_are_hosted(open_agents: Open, module: str, steps: in
 @pytest.mark.parametrize("carrier", ["text", "upgraded", "shm"])
 def test_over_every_carrier_it_is_the_hosted_env(carrier: str) -> None:
     """Spaces, agents, observations, rewards and ends; actions of every kind."""
-    bridge = PettingZooBridge(Field)
-    with contextlib.ExitStack() as stack:
-        if carrier == "shm":
-            url = stack.enter_context(run_shm_in_thread(bridge)).url
-        else:
-            upgrader = ShmUpgrader() if carrier == "upgraded" else None
-            url = stack.enter_context(run_in_thread(bridge, upgrader=upgrader)).url
-        env = UnrealParallelEnv(open_transport(url, "tcp" if carrier == "text" else "shm", timeout=10))
-        stack.callback(env.close)
-        hosted = Field()
+    with transport_over(carrier, PettingZooBridge(Field)) as transport:
+        env, hosted = UnrealParallelEnv(transport), Field()
         for episode in range(2):
             got, want = env.reset(seed=episode)[0], hosted.reset(seed=episode)[0]
             while hosted.agents:
