@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.realtime.games import OneByOne
-from tests.realtime.test_real_time import until
 from tests.support.transports import reset, step
+from tests.support.waiting import eventually
 from ue_rl.bridges.realtime import Session, SessionPool, ToolCall
 from ue_rl.bridges.realtime.player import Player, ReplayBridge
 from ue_rl.bridges.realtime.replay import Replay
@@ -78,7 +78,7 @@ def test_tools_several_orders_and_real_time_are_recorded(tmp_path: Path) -> None
         for n in range(5):
             session.act([float(n)])
             session.advance(3)
-        until(lambda: session.latest.tick > 20)
+        eventually(lambda: session.latest.tick > 20)
         return [session.advance(1)]
 
     file, (last,) = recorded(tmp_path / "clock", ORDERS, in_real_time, tick_rate=200)
