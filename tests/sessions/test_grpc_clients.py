@@ -166,22 +166,25 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_client_that_is_killed_or_stands_still_loses_its_session(way: signal.Signals) -> None:
-    """Three processes: events of grpc.aio may wait for one another where several event loops share a process."""
+def test_clients_that_are_killed_or_stand_still_lose_their_sessions() -> None:
+    """Processes of their own: events of grpc.aio may wait for one another where several event loops share a process."""
     piped: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", SERVER], **piped) as server:
         url = server.stdout.readline().strip()
-        with subprocess.Popen([sys.executable, "-c", KILLED, url], **piped) as client:
-            name = client.stdout.readline().strip()
+        clients = [subprocess.Popen([sys.executable, "-c", KILLED, url], **piped) for _ in range(2)]
+        names = [client.stdout.readline().strip() for client in clients]
+        for client, way in zip(clients, (signal.SIGKILL, signal.SIGSTOP), strict=True):
             client.send_signal(way)
-            with grpc.insecure_channel(url.removeprefix("grpc://")) as channel:
-                stub = SessionsStub(channel)
-                eventually(lambda: not stub.ListSessions(messages.ListSessionsRequest()).sessions, 40)
-                code, details = refused(lambda: advanced(stub, name))
+        with grpc.insecure_channel(url.removeprefix("grpc://")) as channel:
+            stub = SessionsStub(channel)
+            eventually(lambda: not stub.ListSessions(messages.ListSessionsRequest()).sessions, 40)
+            for name in names:
+                code, details = refused(lambda name=name: advanced(stub, name))
+                assert code is Status.ABORTED
+                assert "stream of its agent was lost" in details
+        for client in clients:
             client.kill()
-        assert code is Status.ABORTED
-        assert "stream of its agent was lost" in details
+            client.communicate()
         server.stdin.close()
         assert server.wait(20) == 0
 
