@@ -19,7 +19,7 @@ import ue_rl
 from tests.bridges.policies import PlusOne
 from tests.support.games import Steps, Sum
 from tests.support.games import bridge as bridge_of
-from tests.support.streams import dial, greeted, hosting, is_closed_by_the_server, line, say, settle
+from tests.support.streams import ask, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
 from ue_rl import errors
 from ue_rl.bridges import BridgeServer, GymnasiumBridge, Mode, SingleEnvBridge
 from ue_rl.spec import ActionSpec, EnvSpec, EnvType
@@ -60,8 +60,7 @@ async def test_a_bug_in_the_game_ends_the_session_with_its_traceback_and_the_nex
         for _ in range(2):
             trainer = await greeted(server)
             own = await dial(server) if per_env else trainer
-            await say(own, "ACT=RESET;ENV=0\n")
-            assert (await line(own)).startswith("OBS=0;")
+            assert (await ask(own, "ACT=RESET;ENV=0\n")).startswith("OBS=0;")
             with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
                 await say(own, "ACT=9;ENV=0\n")
                 assert await is_closed_by_the_server(own)
@@ -133,8 +132,7 @@ async def test_a_trainer_that_never_reads_is_not_read_either() -> None:
 async def test_only_so_many_trainers_wait() -> None:
     async with hosting(bridge(1)) as server:
         first = await greeted(server)
-        await say(first, "ACT=RESET;ENV=0\n")
-        await line(first)
+        await ask(first, "ACT=RESET;ENV=0\n")
         waiting = [await dial(server) for _ in range(16)]
         too_many = await dial(server)
         assert (await line(too_many)).startswith("BUSY")
@@ -153,8 +151,7 @@ async def test_inference_ends_the_session_of_a_waiting_trainer_and_refuses_the_n
     hosted = bridge_of(1, kind=Stuck)
     async with hosting(hosted) as server:
         trainer = await greeted(server)
-        await say(trainer, "ACT=RESET;ENV=0\n")
-        await line(trainer)
+        await ask(trainer, "ACT=RESET;ENV=0\n")
         await say(trainer, "ACT=1;ENV=0\n")  # never answered: the action runs on
         policy = PlusOne()
         hosted.set_inference_interface(policy)
@@ -192,8 +189,7 @@ async def test_new_sizes_end_the_session_and_a_bridge_has_one_server(caplog: pyt
         with pytest.raises(errors.ConfigurationError, match="hosted already"):
             await BridgeServer(hosted, port=0).start()
         trainer = await greeted(server)
-        await say(trainer, RESET_BOTH)
-        assert (await line(trainer)).count("OBS=") == 2
+        assert (await ask(trainer, RESET_BOTH)).count("OBS=") == 2
         hosted.initialize_environments(3)
         await say(trainer, RESET_BOTH)
         assert await is_closed_by_the_server(trainer)

@@ -13,7 +13,7 @@ import pytest
 
 import ue_rl
 from tests.support.games import Steps, Sum, bridge
-from tests.support.streams import closed, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
+from tests.support.streams import ask, closed, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
 from ue_rl import errors
 from ue_rl.bridges import BridgeServer, run_in_thread
 from ue_rl.spec import Channel, EnvSpec, EnvType
@@ -39,12 +39,10 @@ async def test_shared_channel_bytewise_crlf_and_partial_requests() -> None:
         for byte in "\r\n\nACT=RESET;ENV=0||ACT=RESET;ENV=1\r\n":
             await say(trainer, byte)
         assert await line(trainer) == FIRST
-        await say(trainer, "ACT=0.5;ENV=1\n")
-        assert await line(trainer) == "OBS=0.5;REW=0;DONE=0;ENV=1\n"
+        assert await ask(trainer, "ACT=0.5;ENV=1\n") == "OBS=0.5;REW=0;DONE=0;ENV=1\n"
         await say(trainer, "ACT=1;ENV=1||ACT=2;ENV=0\nACT=")  # several in one read, the rest later
         assert await line(trainer) == "OBS=2;REW=0;DONE=0;ENV=0||OBS=1.5;REW=0;DONE=0;ENV=1\n"
-        await say(trainer, "1;ENV=0\n")
-        assert await line(trainer) == "OBS=3;REW=0;DONE=0;ENV=0\n"
+        assert await ask(trainer, "1;ENV=0\n") == "OBS=3;REW=0;DONE=0;ENV=0\n"
         await closed(trainer)
 
 
@@ -60,8 +58,7 @@ async def test_per_env_sockets_are_silent_until_all_are_there_and_early_commands
         third = await dial(server)
         assert await line(first) == "OBS=0;REW=0;DONE=0;ENV=0\n"
         assert await line(second) == "OBS=0;REW=0;DONE=0;ENV=1\n"
-        await say(third, "ACT=RESET;ENV=2\n")
-        assert await line(third) == "OBS=0;REW=0;DONE=0;ENV=2\n"
+        assert await ask(third, "ACT=RESET;ENV=2\n") == "OBS=0;REW=0;DONE=0;ENV=2\n"
         await say(admin, "whatever is said on the admin socket is not read\n")
         await say(second, "ACT=4||ACT=5;ENV=0\n")  # a batch on one env's socket; answers come on each env's own
         assert await line(second) == "OBS=4;REW=0;DONE=0;ENV=1\n"
@@ -75,12 +72,10 @@ async def test_one_trainer_after_the_other_and_one_that_waits() -> None:
     async with hosting(hosted) as server:
         for _ in range(3):  # at once, without a pause
             trainer = await greeted(server)
-            await say(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n")
-            assert await line(trainer) == FIRST
+            assert await ask(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n") == FIRST
             await closed(trainer)
         busy = await greeted(server)
-        await say(busy, "ACT=RESET;ENV=0\n")
-        await line(busy)
+        await ask(busy, "ACT=RESET;ENV=0\n")
         waiting = await dial(server)
         gone = await dial(server)
         await settle()
@@ -88,8 +83,7 @@ async def test_one_trainer_after_the_other_and_one_that_waits() -> None:
         await closed(busy)
         assert (await line(waiting)).startswith("BUSY;SINCE=0.0;PEER=127.0.0.1:")
         assert (await line(waiting)).startswith("CONFIG")
-        await say(waiting, "ACT=RESET;ENV=1\n")
-        assert await line(waiting) == "OBS=0;REW=0;DONE=0;ENV=1\n"
+        assert await ask(waiting, "ACT=RESET;ENV=1\n") == "OBS=0;REW=0;DONE=0;ENV=1\n"
         await closed(waiting)
         assert server.sessions == 5
 
@@ -153,8 +147,7 @@ async def test_a_game_that_gives_nan_ends_the_session_by_name(caplog: pytest.Log
         trainer = await greeted(server)
         hosted.step_envs = lambda actions, env_ids: hosted.outbox.obs.fill(np.nan)  # type: ignore[method-assign]
         with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
-            await say(trainer, "ACT=1;ENV=0||ACT=1;ENV=1\n")
-            assert await line(trainer) == "OBS=nan;REW=0.0;DONE=0;ENV=0\n"
+            assert await ask(trainer, "ACT=1;ENV=0||ACT=1;ENV=1\n") == "OBS=nan;REW=0.0;DONE=0;ENV=0\n"
             assert await is_closed_by_the_server(trainer)
         assert "not a finite number (env 0, field OBS)" in caplog.text
 
@@ -167,8 +160,7 @@ async def test_only_what_is_offered_is_served() -> None:
     async with hosting(bridge(2, Channel.SHARED)) as server:
         trainer, other = await dial(server), await dial(server)
         await line(trainer)
-        await say(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n")
-        assert await line(trainer) == FIRST
+        assert await ask(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n") == FIRST
         await closed(trainer)
         assert (await line(other)).startswith("BUSY")
         assert (await line(other)).startswith("CONFIG")  # it was the next trainer, not an env socket
@@ -179,12 +171,9 @@ async def test_rlbase_speaks_first_and_ends_when_training_is_complete() -> None:
         trainer = await dial(server)
         assert await line(trainer) == "CONFIG:OBS=2;ACT=2;ENV_TYPE=RLBASE;VERSION=1\n"
         assert await line(trainer) == "0,0;0;0\n"
-        await say(trainer, "RESET\n")
-        assert await line(trainer) == "0,0;0;0\n"
-        await say(trainer, "0.5,-1\n")
-        assert await line(trainer) == "0.5,-1;0;0\n"
-        await say(trainer, "TRAINING_COMPLETE\n")
-        await line(trainer)
+        assert await ask(trainer, "RESET\n") == "0,0;0;0\n"
+        assert await ask(trainer, "0.5,-1\n") == "0.5,-1;0;0\n"
+        await ask(trainer, "TRAINING_COMPLETE\n")
         assert await is_closed_by_the_server(trainer)
         await greeted(server)
 
@@ -200,8 +189,7 @@ async def test_rlbase_queues_what_comes_before_the_answer(tick_rate: float | Non
             await say(trainer, action)
         answers = [await line(trainer) for _ in range(6)]
         assert answers == ["0;0;0\n", "0;0;0\n", "1;0;0\n", "3;0;0\n", "6;0;0\n", "10;0;0\n"]
-        await say(trainer, "5\nTRAINING_COMPLETE\n6\n")
-        assert await line(trainer) == "15;0;0\n"
+        assert await ask(trainer, "5\nTRAINING_COMPLETE\n6\n") == "15;0;0\n"
         assert await line(trainer) == "0;0;0\n"
         assert await is_closed_by_the_server(trainer)  # and nothing is taken behind it
 
@@ -220,8 +208,7 @@ async def test_actions_that_run_on_are_ticked_without_starving_the_loop() -> Non
     hosted = bridge(1, kind=Slow)
     async with hosting(hosted) as server:
         trainer = await greeted(server)
-        await say(trainer, "ACT=RESET;ENV=0\n")
-        await line(trainer)
+        await ask(trainer, "ACT=RESET;ENV=0\n")
         await say(trainer, "ACT=3000;ENV=0\n")
         other = await dial(server)  # the loop still accepts while it ticks
         assert float((await line(trainer))[4:].split(";")[0]) > 3000
@@ -254,12 +241,10 @@ async def test_a_fixed_tick_rate_answers_once_a_tick() -> None:
     async with hosting(hosted, tick_rate=200) as server:
         trainer = await greeted(server)
         loop = asyncio.get_running_loop()
-        await say(trainer, "ACT=RESET;ENV=0\n")
-        await line(trainer)
+        await ask(trainer, "ACT=RESET;ENV=0\n")
         begun = loop.time()
         for _ in range(20):
-            await say(trainer, "ACT=1;ENV=0\n")
-            await line(trainer)
+            await ask(trainer, "ACT=1;ENV=0\n")
         assert loop.time() - begun > 19 / 200 * 0.8
         assert hosted.lockstep.ticks >= 20
 

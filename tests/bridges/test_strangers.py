@@ -10,7 +10,7 @@ import pytest
 
 import ue_rl
 from tests.support.games import bridge
-from tests.support.streams import dial, greeted, hosting, line, say, settle
+from tests.support.streams import ask, dial, greeted, hosting, line, say, settle
 from tests.support.transports import reset
 from ue_rl import errors
 from ue_rl.bridges import BridgeServer, run_in_thread
@@ -34,8 +34,7 @@ async def test_a_silent_stranger_does_not_end_the_session_of_a_trainer_that_prep
         if not stays:
             probe[1].close()
             await settle()
-        await say(trainer, ALL)
-        assert (await line(trainer)).startswith("OBS=0;REW=0;DONE=0;ENV=0||")
+        assert (await ask(trainer, ALL)).startswith("OBS=0;REW=0;DONE=0;ENV=0||")
         if stays and version:
             assert (await line(probe)).startswith("BUSY;SINCE=")
         assert server.sessions == 1
@@ -174,8 +173,7 @@ async def test_a_trainer_that_has_spoken_may_be_silent_for_ever(monkeypatch: pyt
         waiting = await dial(server)
         assert (await line(waiting)).startswith("BUSY")
         await asyncio.sleep(0.1)
-        await say(trainer, ALL)
-        assert (await line(trainer)).startswith("OBS=0;")
+        assert (await ask(trainer, ALL)).startswith("OBS=0;")
 
 
 def test_ours_says_at_once_that_it_is_there() -> None:
@@ -237,8 +235,7 @@ async def test_a_turn_of_the_loop_accepts_a_few_connections_only(monkeypatch: py
 async def test_a_crowd_is_told_of_in_one_line_a_second(caplog: pytest.LogCaptureFixture) -> None:
     async with hosting(bridge()) as server:
         trainer = await greeted(server)
-        await say(trainer, ALL)
-        await line(trainer)
+        await ask(trainer, ALL)
         crowd = [await dial(server) for _ in range(60)]
         for streams in crowd[-20:]:
             await asyncio.wait_for(streams[0].read(), 5)

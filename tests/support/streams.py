@@ -37,6 +37,11 @@ async def say(streams: Streams, text: str) -> None:
     await streams[1].drain()
 
 
+async def ask(streams: Streams, text: str) -> str:
+    await say(streams, text)
+    return await line(streams)
+
+
 async def settle() -> None:
     """Lets the server see what has been sent: a few turns of the loop."""
     for _ in range(20):
