@@ -17,63 +17,12 @@ from ue_rl.spaces.tree import leaves
 from ue_rl.testing import MemoryTransport
 from ue_rl.wire import decode_handshake, encode_handshake
 
-pettingzoo = pytest.importorskip("pettingzoo", reason="the extra `agents` is not installed")
-from ue_rl.agents import UnrealParallelEnv  # noqa: E402
-from ue_rl.bridges import PettingZooBridge  # noqa: E402
+pytest.importorskip("pettingzoo", reason="the extra `agents` is not installed")
+from tests.support.field import Field
+from ue_rl.agents import UnrealParallelEnv
+from ue_rl.bridges import PettingZooBridge
 
 Open = Callable[[Any], MemoryTransport]
-BOX = spaces.Box(-1, 1, (2,), np.float64)
-
-
-class Field(pettingzoo.ParallelEnv):  # type: ignore[misc, name-defined]
-    """Wolves and a sheep; wolf_1 dies at the second step and comes back at the fourth, the end is at the sixth."""
-
-    metadata = {"name": "field"}  # noqa: RUF012
-    possible_agents = ["wolf_0", "wolf_1", "sheep"]  # noqa: RUF012
-
-    def __init__(self, render_mode: str | None = None, speed: float = 1.0) -> None:
-        self.render_mode, self.speed, self.closed = render_mode, speed, False
-        wolf = spaces.Dict({"at": BOX, "mode": spaces.Discrete(3)})
-        act = spaces.Tuple([spaces.Discrete(4, start=2), spaces.Box(-1, 1, (2,), np.float32)])
-        self.all = {"wolf_0": (wolf, act), "wolf_1": (wolf, act), "sheep": (BOX, spaces.MultiDiscrete([2, 3]))}
-
-    def observation_space(self, agent: Any) -> Any:
-        return self.all[agent][0]
-
-    def action_space(self, agent: Any) -> Any:
-        return self.all[agent][1]
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self.rng, self.steps, self.agents = np.random.default_rng(seed), 0, list(self.possible_agents)
-        self.options = options
-        return self._seen(), {agent: {} for agent in self.agents}
-
-    def _seen(self) -> dict[Any, Any]:
-        """All that may ever be there, dead or alive, as some envs do it."""
-        drawn = {agent: self.rng.uniform(-1, 1, 2) for agent in self.possible_agents}
-        return {name: at if name == "sheep" else {"at": at, "mode": self.steps % 3} for name, at in drawn.items()}
-
-    def step(self, actions: dict[Any, Any]) -> Any:
-        assert list(actions) == self.agents
-        for agent, action in actions.items():
-            assert self.action_space(agent).contains(action), action
-        self.steps += 1
-        acted, over = list(self.agents), {"wolf_1": self.steps == 2}
-        rewards = {agent: self.speed * self.steps + i for i, agent in enumerate(acted)}
-        terminated = {agent: over.get(agent, False) for agent in acted}
-        truncated = {agent: self.steps == 6 for agent in acted}
-        there = (
-            set() if self.steps == 6 else {"wolf_0", "sheep"} | ({"wolf_1"} if self.steps in (0, 1, 4, 5) else set())
-        )
-        self.agents = [agent for agent in self.possible_agents if agent in there]
-        infos = {a: {"action_mask": (np.array([0, 1]), np.array([1, 1, 0])), "n": self.steps} for a in ("sheep",)}
-        return self._seen(), rewards, terminated, truncated, infos
-
-    def render(self) -> Any:
-        return np.full((2, 3, 3), self.steps, np.uint8)
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def numbers(value: Any) -> list[float]:
