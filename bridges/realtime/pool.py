@@ -28,13 +28,7 @@ from ue_rl.bridges.realtime.session import Session
 from ue_rl.bridges.realtime.source import Game, GameSource
 from ue_rl.bridges.realtime.workers import Workers
 from ue_rl.bridges.realtime.world import World
-from ue_rl.errors import (
-    ActionError,
-    ConfigurationError,
-    ResourceExhausted,
-    SessionEnded,
-    SessionNotFound,
-)
+from ue_rl.errors import ActionError, ConfigurationError, ResourceExhausted, SessionEnded, SessionNotFound
 from ue_rl.system.closing import Closing
 from ue_rl.system.json_text import whole_text
 from ue_rl.tools import ToolRegistry

@@ -17,12 +17,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.calls import ALL_ENVS, answer_call, check_env, check_values, known_parameters, lacks
-from ue_rl.bridges.hosting import (
-    BeginsContracts,
-    GetsParameters,
-    ListsParameters,
-    ScalesTime,
-)
+from ue_rl.bridges.hosting import BeginsContracts, GetsParameters, ListsParameters, ScalesTime
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.entries import (
     ENV_INFO,

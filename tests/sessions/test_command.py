@@ -13,12 +13,14 @@ from tests.sessions.talking import mcp_client, plain
 from tests.support.transports import reset, step
 from ue_rl.connecting import open_transport
 
-COMMAND = ["-m", "ue_rl", "sessions", "tests.sessions.game:Drift", "--max-sessions", "4", "--workers", "1"]
+COMMAND = ["-m", "ue_rl", "sessions", "--max-sessions", "4", "--workers", "1"]
 
 
 async def test_three_carriers_share_the_sessions_of_a_game() -> None:
     ports = [word for name in ("grpc", "openenv", "mcp") for word in (f"--{name}", "0")]
-    with subprocess.Popen([sys.executable, *COMMAND, *ports], stdout=subprocess.PIPE, text=True) as command:
+    with subprocess.Popen(
+        [sys.executable, *COMMAND, "tests.sessions.game:Drift", *ports], stdout=subprocess.PIPE, text=True
+    ) as command:
         assert command.stdout is not None
         assert "4 sessions" in command.stdout.readline()
         urls = dict(command.stdout.readline().strip().split(": ", 1) for _ in range(3))
@@ -36,8 +38,11 @@ async def test_over_standard_input_and_output() -> None:
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client
 
-    server = StdioServerParameters(command=sys.executable, args=[*COMMAND, "--mcp", "stdio"])
+    server = StdioServerParameters(
+        command=sys.executable, args=[*COMMAND, "tests.sessions.game:Talks", "--mcp", "stdio"]
+    )
     async with stdio_client(server) as streams, ClientSession(*streams) as session:
         await session.initialize()
-        seen, wrong = plain(await session.call_tool("advance", {"ticks": 2}))
-        assert (seen["tick"], wrong) == (2, False)
+        await session.call_tool("reset", {"seed": 1})
+        seen, wrong = plain(await session.call_tool("advance", {"ticks": 5}))
+        assert (seen["tick"], wrong) == (5, False)
