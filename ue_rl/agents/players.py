@@ -25,10 +25,10 @@ class Player(Protocol):
         ...
 
     def begin(self, rows: Sequence[int]) -> None:
-        """New episodes begin in these rows; nothing is to be forgotten unless this is overridden."""
+        """New episodes begin in these rows."""
 
 
-class PolicyPlayer(Player):
+class PolicyPlayer:
     """A Stable-Baselines3 model or policy (`predict`), or a function from observations to actions of the space.
 
     Both are given observations, and give actions, in the spaces of a GroupVecEnv over the same agents.
@@ -52,8 +52,11 @@ class PolicyPlayer(Player):
         masks = {"action_masks": buffers.masks != 0} if self._masked else {}
         return self._writer(self._predict(observation, deterministic=self._deterministic, **masks)[0])
 
+    def begin(self, rows: Sequence[int]) -> None:
+        """See Player; there is nothing to forget."""
 
-class InferencePlayer(Player):
+
+class InferencePlayer:
     """An InferenceInterface (ue_rl.inference): an exported ONNX policy, or one that runs elsewhere."""
 
     def __init__(self, interface: Any, spec: EnvSpec) -> None:
@@ -73,7 +76,7 @@ class InferencePlayer(Player):
         self._interface.reset(list(rows))
 
 
-class RandomPlayer(Player):
+class RandomPlayer:
     """Samples the action space."""
 
     def __init__(self, spec: EnvSpec, seed: int | None = None) -> None:
@@ -83,6 +86,9 @@ class RandomPlayer(Player):
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
         """See Player."""
         return self._writer(np.stack([self._space.sample() for _ in range(self._count)]))
+
+    def begin(self, rows: Sequence[int]) -> None:
+        """See Player."""
 
 
 class NormalizedPolicy:
