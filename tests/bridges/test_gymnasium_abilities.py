@@ -144,9 +144,7 @@ def test_pictures_are_offered_where_the_env_draws_them() -> None:
 
 
 class Goals(Small):
-    """Rewards of many goals at once, or, where `one_by_one`, of one."""
-
-    one_by_one = False
+    """Rewards of many goals at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,9 +153,6 @@ class Goals(Small):
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
         assert achieved.dtype == desired.dtype == np.float64
-        if self.one_by_one:
-            assert (achieved.shape, info) == ((2,), {})
-            return -float(np.abs(achieved - desired).sum())
         assert achieved.shape[1:] == (2,)
         assert len(info) == len(achieved)
         return -np.abs(achieved - desired).sum(axis=-1)
