@@ -25,6 +25,8 @@ class LoopServer(Closing):
     """
 
     url: str
+    _loop: asyncio.AbstractEventLoop
+    _stop: asyncio.Event
 
     def __init__(self, serve: Serve, name: str) -> None:
         async def main(ready: Callable[[], None]) -> None:
