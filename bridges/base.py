@@ -272,6 +272,12 @@ class BaseBridge(Game):
         if "INFO" in self.spec.features:
             self.outbox.infos[env_id] = dict(info)
 
+    def register_commands(self, dispatcher: Any) -> None:
+        """Sets command handlers of the game's own; called once, with the host's ue_rl.commands Dispatcher."""
+
+    def trainer_closes(self, reason: str) -> None:
+        """Why the trainer closes; empty: it gave no reason."""
+
     def send_event(self, method: int, payload: Any = None) -> bool:
         """Sends the trainer a typed message beside the steps (docs/commands.md); from any thread, also in a tick.
 

@@ -165,27 +165,11 @@ class AnswersCalls(Protocol):
 
 
 @runtime_checkable
-class HearsClose(Protocol):
-    """A game that wants to know why the trainer closes."""
-
-    def trainer_closes(self, reason: str) -> None:
-        """Empty: no reason was given."""
-
-
-@runtime_checkable
 class Closes(Protocol):
     """A game that holds something to be given back, as GymnasiumBridge its envs."""
 
     def close(self) -> None:
         """Called by `ue-rl serve` once it has stopped serving."""
-
-
-@runtime_checkable
-class RegistersCommands(Protocol):
-    """A game with command handlers of its own."""
-
-    def register_commands(self, dispatcher: Any) -> None:
-        """Called once, with the host's ue_rl.commands Dispatcher."""
 
 
 # -- what a game may offer to sessions that do not wait (bridges/realtime)

@@ -262,7 +262,7 @@ class MujocoBridge(VectorBridge):
             self._contracts[env] = _Contract(seed, dict(parameters), dict(randomization))
 
     def register_commands(self, dispatcher: Dispatcher) -> None:
-        """See RegistersCommands."""
+        """See BaseBridge."""
         self._scene.register(dispatcher)
         self._cameras.register(dispatcher)
 

@@ -9,7 +9,6 @@ serve(bridge, port=7777), serve_shm(bridge)      until Ctrl-C
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import atexit
 import contextlib
@@ -28,7 +27,9 @@ from ue_rl.bridges.shm.host import ShmHost
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.bridges.turns import Host
 from ue_rl.errors import ConfigurationError, EngineTimeout, UeRlError
+from ue_rl.system.closing import Closing
 from ue_rl.system.processes import out_of_ctrl_c
+from ue_rl.system.threads import start_thread
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
@@ -38,7 +39,6 @@ _GUARD = f"call it under {_MAIN}, because a new process imports the main module"
 _STARTED_BY_IMPORT = 86  # exit code of a process that found itself starting another one
 _AT_EXIT = 2.0  # seconds that a host in a thread has to close when the program ends without close()
 
-_Self = TypeVar("_Self", bound="_Handle")
 _Host = TypeVar("_Host", bound=Host)
 # (bridge, options, stop, ready): serves until `stop` is set (None: until Ctrl-C); ready(host): trainers can connect now
 Serve = Callable[["BaseBridge", dict[str, Any], "threading.Event | None", Callable[[Any], None]], None]
@@ -100,8 +100,8 @@ async def _until(stop: threading.Event | None) -> None:
     await over.wait()
 
 
-class _Handle(abc.ABC):
-    """A running engine. Close it, or use it as a context manager."""
+class _Handle(Closing):
+    """A running engine."""
 
     url: str
 
@@ -114,18 +114,6 @@ class _Handle(abc.ABC):
     def name(self) -> str:
         """The segment's, over shared memory."""
         return self.url.removeprefix("shm://")
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Ends it; idempotent."""
-
-    def __enter__(self: _Self) -> _Self:
-        """Itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Closes."""
-        self.close()
 
 
 class ThreadHandle(_Handle, Generic[_Host]):
@@ -142,14 +130,16 @@ class ThreadHandle(_Handle, Generic[_Host]):
     server: _Host  # the same
 
     def __init__(self, serve: Serve, bridge: BaseBridge, options: dict[str, Any]) -> None:
-        self.bridge = bridge
-        self._stop, self._started = threading.Event(), threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(serve, options), name="ue_rl-engine", daemon=True)
-        self._thread.start()
-        self._started.wait()
-        if self._failure is not None:
-            raise self._failure
+        self.bridge, self._stop = bridge, threading.Event()
+
+        def run(ready: Callable[[], None]) -> None:
+            def serves(host: _Host) -> None:
+                self.host = self.server = host
+                ready()
+
+            serve(bridge, options, self._stop, serves)
+
+        self._thread = start_thread("ue_rl-engine", run)
         self.url = self.host.url
         atexit.register(self._at_exit)
 
@@ -165,20 +155,6 @@ class ThreadHandle(_Handle, Generic[_Host]):
         """A program that ends without close() leaves no segment behind."""
         self._stop.set()
         self._thread.join(_AT_EXIT)
-
-    def _run(self, serve: Serve, options: dict[str, Any]) -> None:
-        def ready(host: _Host) -> None:
-            self.host = self.server = host
-            self._started.set()
-
-        try:
-            serve(self.bridge, options, self._stop, ready)
-        except BaseException as error:
-            if self._started.is_set():
-                raise
-            self._failure = error  # raised in the thread that waits for the start
-        finally:
-            self._started.set()
 
 
 class ProcessHandle(_Handle):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable
 
 from grpc import aio
@@ -31,27 +30,25 @@ def serve(pool: SessionPool, host: str = "127.0.0.1", port: int = 0, *, stalled_
     Raises:
         OSError: the address cannot be listened on.
     """
-    return LoopServer(functools.partial(_serve, pool, host, port, stalled_after), "grpc")
-
-
-async def _serve(
-    pool: SessionPool, host: str, port: int, stalled_after: float, ready: Callable[[str], None], stop: asyncio.Event
-) -> None:
-    warn_if_open(host)
-    server = aio.server(options=server_options(), maximum_concurrent_rpcs=MAX_CALLS)
-    add_SessionsServicer_to_server(SessionService(pool, stalled_after), server)
-    healthy = health.aio.HealthServicer()  # type: ignore[attr-defined]
-    add_HealthServicer_to_server(healthy, server)
-    reflection.enable_server_reflection((SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
     shown = f"[{host}]" if ":" in host else host
-    try:
-        bound = server.add_insecure_port(f"{shown}:{port}")
-    except RuntimeError as error:
-        raise OSError(f"cannot listen on {shown}:{port}: {error}") from error
-    await server.start()
-    for name in ("", SERVICE):
-        await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
-    ready(f"grpc://{shown}:{bound}")
-    await stop.wait()
-    await healthy.enter_graceful_shutdown()
-    await server.stop(_GRACE)
+
+    async def run(ready: Callable[[str], None], stop: asyncio.Event) -> None:
+        warn_if_open(host)
+        server = aio.server(options=server_options(), maximum_concurrent_rpcs=MAX_CALLS)
+        add_SessionsServicer_to_server(SessionService(pool, stalled_after), server)
+        healthy = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        add_HealthServicer_to_server(healthy, server)
+        reflection.enable_server_reflection((SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
+        try:
+            bound = server.add_insecure_port(f"{shown}:{port}")
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {shown}:{port}: {error}") from error
+        await server.start()
+        for name in ("", SERVICE):
+            await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
+        ready(f"grpc://{shown}:{bound}")
+        await stop.wait()
+        await healthy.enter_graceful_shutdown()
+        await server.stop(_GRACE)
+
+    return LoopServer(run, "grpc")

@@ -6,6 +6,7 @@ of a function's signature.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import mcp.types
@@ -16,63 +17,56 @@ from ue_rl.bridges.mcp.playing import Players
 types: Any = mcp.types
 SESSION_ID = "mcp-session-id"  # header
 MODERN = not hasattr(Server, "call_tool")  # 2.x, whose handlers are arguments
+_Answer = Callable[[str, Any], Awaitable[Any]]  # (client, params of its request)
 
 
 def make_server(name: str, players: Players) -> Any:
     """A server that answers with `players`."""
+
+    async def list_tools(client: str, params: Any) -> Any:
+        return types.ListToolsResult.model_validate({"tools": players.tools()})
+
+    async def call_tool(client: str, params: Any) -> Any:
+        return types.CallToolResult.model_validate(await players.call(client, params.name, params.arguments or {}))
+
+    async def list_resources(client: str, params: Any) -> Any:
+        return types.ListResourcesResult.model_validate({"resources": players.resources()})
+
+    async def read_resource(client: str, params: Any) -> Any:
+        return types.ReadResourceResult.model_validate({"contents": [players.read(str(params.uri))]})
+
+    make: Any = Server
     if MODERN:
-        return _of_2(name, players)
-    server: Any = Server(name)
-
-    def client() -> str:
-        return _client(server.request_context.request)
-
-    async def list_tools(_: Any) -> Any:
-        return types.ServerResult(types.ListToolsResult.model_validate({"tools": players.tools()}))
-
-    async def call_tool(asked: Any) -> Any:
-        result = await players.call(client(), asked.params.name, asked.params.arguments or {})
-        return types.ServerResult(types.CallToolResult.model_validate(result))
-
-    async def list_resources(_: Any) -> Any:
-        return types.ServerResult(types.ListResourcesResult.model_validate({"resources": players.resources()}))
-
-    async def read_resource(asked: Any) -> Any:
-        contents = [players.read(str(asked.params.uri))]
-        return types.ServerResult(types.ReadResourceResult.model_validate({"contents": contents}))
-
+        return make(
+            name, on_list_tools=_of_2(list_tools), on_call_tool=_of_2(call_tool),
+            on_list_resources=_of_2(list_resources), on_read_resource=_of_2(read_resource),
+        )  # fmt: skip
+    server = make(name)
     server.request_handlers |= {
-        types.ListToolsRequest: list_tools, types.CallToolRequest: call_tool,
-        types.ListResourcesRequest: list_resources, types.ReadResourceRequest: read_resource,
+        types.ListToolsRequest: _of_1(server, list_tools), types.CallToolRequest: _of_1(server, call_tool),
+        types.ListResourcesRequest: _of_1(server, list_resources),
+        types.ReadResourceRequest: _of_1(server, read_resource),
     }  # fmt: skip
     return server
 
 
-def _of_2(name: str, players: Players) -> Any:
-    async def list_tools(ctx: Any, params: Any) -> Any:
-        return types.ListToolsResult.model_validate({"tools": players.tools()})
+def _of_1(server: Any, answer: _Answer) -> Callable[[Any], Awaitable[Any]]:
+    async def handler(asked: Any) -> Any:
+        return types.ServerResult(await answer(_client(server.request_context.request), asked.params))
 
-    async def call_tool(ctx: Any, params: Any) -> Any:
-        return types.CallToolResult.model_validate(
-            await players.call(_client(ctx.request), params.name, params.arguments or {})
-        )
+    return handler
 
-    async def list_resources(ctx: Any, params: Any) -> Any:
-        return types.ListResourcesResult.model_validate({"resources": players.resources()})
 
-    async def read_resource(ctx: Any, params: Any) -> Any:
+def _of_2(answer: _Answer) -> Callable[[Any, Any], Awaitable[Any]]:
+    async def handler(ctx: Any, params: Any) -> Any:
         from mcp.shared.exceptions import MCPError
 
         try:
-            return types.ReadResourceResult.model_validate({"contents": [players.read(str(params.uri))]})
-        except LookupError as error:
+            return await answer(_client(ctx.request), params)
+        except LookupError as error:  # there is no such resource
             raise MCPError(-32002, str(error.args[0])) from error
 
-    make: Any = Server
-    return make(
-        name, on_list_tools=list_tools, on_call_tool=call_tool, on_list_resources=list_resources,
-        on_read_resource=read_resource,
-    )  # fmt: skip
+    return handler
 
 
 def _client(request: Any) -> str:

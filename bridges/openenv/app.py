@@ -100,10 +100,7 @@ def application(pool: SessionPool) -> Starlette:
 
     async def remote(request: Request) -> JsonAnswer:
         text = await _read(request)
-        asked = _TOO_LARGE if text is None else jsonrpc.parsed(text)
-        if isinstance(asked, dict):
-            return JsonAnswer(asked)
-        return JsonAnswer(await jsonrpc.answered(asked, pool, tools, None))
+        return JsonAnswer(_TOO_LARGE if text is None else await jsonrpc.answered(text, pool, tools))
 
     async def socket(websocket: WebSocket) -> None:
         await Socket(websocket, pool, tools, plain_rpc=websocket.url.path == "/mcp").serve()

@@ -23,23 +23,21 @@ def failed(code: int, message: str, id_: Any = None, **data: Any) -> dict[str, A
     return {"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": message, "data": data or None}}
 
 
-def parsed(text: str | bytes) -> JsonRpc | dict[str, Any]:
-    """The request, or the answer that says why it is none."""
-    try:
-        return JsonRpc.model_validate(json.loads(text))
-    except ValidationError as error:
-        return failed(INVALID_REQUEST, f"Invalid request: {error}")
-    except (ValueError, RecursionError) as error:
-        return failed(PARSE_ERROR, f"Parse error: {error}")
-
-
-async def answered(request: JsonRpc, pool: SessionPool, tools: SessionTools, player: Player | None) -> dict[str, Any]:
-    """The answer to `request`.
+async def answered(
+    text: str | bytes, pool: SessionPool, tools: SessionTools, player: Player | None = None
+) -> dict[str, Any]:
+    """The answer to a request.
 
     Args:
         player: of the WebSocket that it came over; None over HTTP: then it may name a session, else it gets one for
             itself alone.
     """
+    try:
+        request = JsonRpc.model_validate(json.loads(text))
+    except ValidationError as error:
+        return failed(INVALID_REQUEST, f"Invalid request: {error}")
+    except (ValueError, RecursionError) as error:
+        return failed(PARSE_ERROR, f"Parse error: {error}")
     asked, temporary = request.params, None
     try:
         if request.method == "openenv/session/create":

@@ -73,13 +73,13 @@ class Socket:
     async def _answered(self, player: Player, text: str | bytes) -> dict[str, Any] | None:
         """None: the client has said that it goes."""
         if self._rpc:
-            return await self._remote(player, text)
+            return await jsonrpc.answered(text, self._pool, self._tools, player)
         try:
             told = json.loads(text)
         except (ValueError, RecursionError) as error:
             return _error("INVALID_JSON", f"Invalid JSON: {error}")
         kind = told.get("type") if isinstance(told, dict) else None
-        if not isinstance(told, dict) or (isinstance(kind, str) and kind not in MESSAGES) or not isinstance(kind, str):
+        if not isinstance(kind, str) or kind not in MESSAGES:
             return _error("UNKNOWN_TYPE", f"Unknown message type: {str(kind)[:80]}")
         try:
             MESSAGES[kind].model_validate(told)
@@ -88,7 +88,8 @@ class Socket:
             if kind == "state":
                 return {"type": "state", "data": await player.state()}
             if kind == "mcp":
-                return {"type": "mcp", "data": await self._remote(player, json.dumps(told["data"]))}
+                asked = json.dumps(told["data"])
+                return {"type": "mcp", "data": await jsonrpc.answered(asked, self._pool, self._tools, player)}
             ask = player.reset if kind == "reset" else player.step
             return {"type": "observation", "data": await ask(told.get("data", {}))}
         except ValidationError as error:
@@ -99,12 +100,6 @@ class Socket:
             raise
         except UeRlError as error:
             return _error("EXECUTION_ERROR", str(error))
-
-    async def _remote(self, player: Player, text: str | bytes) -> dict[str, Any]:
-        request = jsonrpc.parsed(text)
-        if isinstance(request, dict):
-            return request
-        return await jsonrpc.answered(request, self._pool, self._tools, player)
 
     async def _refuse(self, code: str, error: Exception, more: dict[str, Any]) -> None:
         if self._rpc:

@@ -17,9 +17,10 @@ from ue_rl.bridges.realtime.pool import SessionPool
 from ue_rl.bridges.realtime.replay import Episode, Replay, checksum
 from ue_rl.bridges.vector import VectorBridge
 from ue_rl.errors import ReplayInvalid
+from ue_rl.system.closing import Closing
 
 
-class Player:
+class Player(Closing):
     """A replay in a session of its own, as fast as it can.
 
     Args:
@@ -84,14 +85,6 @@ class Player:
         self.life.may(Event.DESTROY)
         self._pool.close()
         self.life.may(Event.CLEANED)
-
-    def __enter__(self) -> Player:
-        """Itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Closes."""
-        self.close()
 
 
 class ReplayBridge(VectorBridge):

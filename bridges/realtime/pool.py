@@ -28,13 +28,8 @@ from ue_rl.bridges.realtime.session import Session
 from ue_rl.bridges.realtime.source import Game, GameSource
 from ue_rl.bridges.realtime.workers import Workers
 from ue_rl.bridges.realtime.world import World
-from ue_rl.errors import (
-    ActionError,
-    ConfigurationError,
-    ResourceExhausted,
-    SessionEnded,
-    SessionNotFound,
-)
+from ue_rl.errors import ActionError, ConfigurationError, ResourceExhausted, SessionEnded, SessionNotFound
+from ue_rl.system.closing import Closing
 from ue_rl.system.json_text import whole_text
 from ue_rl.tools import ToolRegistry
 from ue_rl.wire.handshake import encode_handshake
@@ -49,7 +44,7 @@ _STARTS_WITHIN = 120.0  # seconds that a session may load
 _CLOSED_WITHIN = 10.0
 
 
-class SessionPool:
+class SessionPool(Closing):
     """Sessions of one game; see docs/realtime.md. Every method may be called from any thread.
 
     Args:
@@ -312,11 +307,3 @@ class SessionPool:
         futures.wait([session.gone for session in sessions], _CLOSED_WITHIN)
         self._threads.close(max(0.1, deadline - time.monotonic()))
         self._source.close()
-
-    def __enter__(self) -> SessionPool:
-        """Itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Closes."""
-        self.close()

@@ -19,7 +19,7 @@ import logging
 import re
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,28 +97,22 @@ class Recorder:
         self._write([*record, self._last])
 
     def _write(self, what: Any) -> None:
-        if self._file.closed:
-            return
-        try:
-            self._file.write(packb(what))
-        except OSError as error:
-            _log.warning("%s is not recorded any further: %s", self.path, error)
-            self._abandon()
+        self._while_it_can(lambda: self._file.write(packb(what)))
 
     def _flush(self) -> None:
         self._flushed = time.monotonic()
+        self._while_it_can(self._file.flush)
+
+    def _while_it_can(self, write: Callable[[], object]) -> None:
         try:
             if not self._file.closed:
-                self._file.flush()
+                write()
         except OSError as error:
             _log.warning("%s is not recorded any further: %s", self.path, error)
-            self._abandon()
-
-    def _abandon(self) -> None:
-        try:
-            self._file.close()
-        except OSError:
-            _log.debug("%s could not be closed", self.path, exc_info=True)
+            try:
+                self._file.close()
+            except OSError:
+                _log.debug("%s could not be closed", self.path, exc_info=True)
 
 
 @dataclass

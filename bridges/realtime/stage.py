@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import AppliesActions, KnowsResults, NamesInterrupts
-from ue_rl.bridges.realtime.interrupts import GAME_OVER, Interrupts
+from ue_rl.bridges.realtime.interrupts import GAME_OVER
 from ue_rl.bridges.realtime.observation import Seen
 from ue_rl.bridges.realtime.source import no_op_of
 from ue_rl.buffers import ActionBatch
@@ -56,7 +56,6 @@ class Stage:
         self._results = bridge if isinstance(bridge, KnowsResults) else None
         named = bridge.interrupts if isinstance(bridge, NamesInterrupts) else None
         self._interrupts = named if named is not None and named.names else None
-        self._names = named or Interrupts(())
         bridge.inbox.actions[:] = self._no_op
 
     def reset(self, rows: Sequence[int], told: Sequence[tuple[int | None, Mapping[str, Any] | None]]) -> None:
@@ -160,7 +159,8 @@ class Stage:
             terminated, truncated = (dones & ~cuts).tolist(), cuts.tolist()
         if moved and self._interrupts is not None:
             bits, asked = self._interrupts.bits[at].tolist(), self.wanted[at].tolist()
-            interrupts = [self._names.first(bit & some or bit) for bit, some in zip(bits, asked, strict=True)]
+            first = self._interrupts.first
+            interrupts = [first(bit & some or bit) for bit, some in zip(bits, asked, strict=True)]
         if True in terminated or True in truncated:
             over = [ended or cut for ended, cut in zip(terminated, truncated, strict=True)]
             interrupts = [GAME_OVER if end else name for end, name in zip(over, interrupts, strict=True)]

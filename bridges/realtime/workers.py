@@ -1,4 +1,4 @@
-"""Workers: a fixed number of threads that run jobs in turns, and one that knows what time it is.
+"""Workers: a fixed number of threads that run worlds in turns, and one that knows what time it is.
 
 Games that compute in Python, or in many short calls of NumPy, are slower in two threads than in one: what one of them
 does, the other waits for. So the workers look how much of the time in which they run side by side they compute. Where
@@ -16,7 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
 from queue import SimpleQueue
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.realtime.world import World
 
 _log = logging.getLogger("ue_rl.bridges.realtime")
 RAISED = (Exception, SystemExit)  # a game that calls sys.exit() has failed: the worker goes on
@@ -26,26 +29,12 @@ _TRIED, _KEPT = 0.1, 10.0  # seconds of work side by side that are judged, and f
 
 
 class Turn(Enum):
-    """Where a job stands. AGAIN: it runs, and something has come for it meanwhile."""
+    """Where a world stands. AGAIN: it runs, and something has come for it meanwhile."""
 
     IDLE = auto()
     WAITING = auto()
     RUNNING = auto()
     AGAIN = auto()
-
-
-class Job(Protocol):
-    """What workers run, one of them at a time.
-
-    Attributes:
-        turn: set by Workers alone; IDLE at first.
-    """
-
-    turn: Turn
-
-    def run(self, until: float) -> bool:
-        """Works, until `until` (time.perf_counter()) where there is that much to do; whether something is left."""
-        ...
 
 
 class Workers:
@@ -55,7 +44,7 @@ class Workers:
         self._lock = threading.Lock()
         self._work: SimpleQueue[None] = SimpleQueue()  # a token for each job that waits, and one to end each thread
         self._time = threading.Condition(self._lock)
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[World] = deque()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._closed = False
@@ -69,7 +58,7 @@ class Workers:
         for thread in self.threads:
             thread.start()
 
-    def schedule(self, job: Job, first: bool = False) -> bool:
+    def schedule(self, job: World, first: bool = False) -> bool:
         """Runs `job` soon; False: the workers have been closed.
 
         Args:
@@ -103,7 +92,7 @@ class Workers:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _queue(self, job: Job, first: bool) -> None:
+    def _queue(self, job: World, first: bool) -> None:
         job.turn = Turn.WAITING
         if first:
             self._waiting.appendleft(job)

@@ -45,7 +45,7 @@ class World:
         workers: run it. counters: of the pool. hold, max_ticks, catch_up: see SessionPool.
 
     Attributes:
-        orders: the actions that wait. paces: by which rows move.
+        orders: the actions that wait. paces: by which rows move. turn: set by Workers alone.
     """
 
     turn = Turn.IDLE
@@ -104,7 +104,7 @@ class World:
         return int(stage.ticks[row]) if stage is not None and row >= 0 else 0
 
     def run(self, until: float) -> bool:
-        """See Job."""
+        """Works, until `until` (time.perf_counter()) where there is that much to do; whether something is left."""
         ticks = 0
         try:
             while True:

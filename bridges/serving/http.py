@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -18,9 +17,8 @@ if TYPE_CHECKING:
 
 MOST_CONNECTIONS = 4096
 _MESSAGE = 16 * 2**20  # bytes of one WebSocket message
-_PING = (
-    10.0  # seconds between signs of life, and for the answer: a client that is gone without a word loses its session
-)
+# seconds between signs of life, and for the answer: a client that is gone without a word loses its session
+_PING = 10.0
 
 
 def serve_app(
@@ -42,28 +40,25 @@ def serve_app(
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}{path}"
-    return LoopServer(functools.partial(_serve, app, listener, url, connections), name)
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="on", ws_max_size=_MESSAGE, ws_ping_interval=_PING,
+        ws_ping_timeout=_PING, timeout_graceful_shutdown=1, server_header=False, limit_concurrency=connections,
+    )  # fmt: skip
+
+    async def serve(ready: Callable[[str], None], stop: asyncio.Event) -> None:
+        server = _Server(config)
+        task = asyncio.ensure_future(server.serve(sockets=[listener]))
+        while not server.started and not task.done():
+            await asyncio.sleep(0.005)
+        if not task.done():
+            ready(url)
+            await asyncio.wait([task, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+        await task
+
+    return LoopServer(serve, name)
 
 
 class _Server(uvicorn.Server):
     def install_signal_handlers(self) -> None:
         """Signals are the main thread's."""
-
-
-async def _serve(
-    app: Any, listener: socket.socket, url: str, connections: int, ready: Callable[[str], None],
-    stop: asyncio.Event,
-) -> None:  # fmt: skip
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="on", ws_max_size=_MESSAGE, ws_ping_interval=_PING,
-        ws_ping_timeout=_PING, timeout_graceful_shutdown=1, server_header=False, limit_concurrency=connections,
-    )  # fmt: skip
-    server = _Server(config)
-    task = asyncio.ensure_future(server.serve(sockets=[listener]))
-    while not server.started and not task.done():
-        await asyncio.sleep(0.005)
-    if not task.done():
-        ready(url)
-        await asyncio.wait([task, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
-    server.should_exit = True
-    await task

@@ -17,14 +17,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.calls import ALL_ENVS, answer_call, check_env, check_values, known_parameters, lacks
-from ue_rl.bridges.hosting import (
-    BeginsContracts,
-    GetsParameters,
-    HearsClose,
-    ListsParameters,
-    RegistersCommands,
-    ScalesTime,
-)
+from ue_rl.bridges.hosting import BeginsContracts, GetsParameters, ListsParameters, ScalesTime
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.entries import (
     ENV_INFO,
@@ -81,8 +74,7 @@ def default_dispatcher(bridge: BaseBridge) -> Dispatcher:
         (Method.RESET_OPTIONS, handlers.reset_options),
     ):
         dispatcher.register(method, handler)
-    if isinstance(bridge, RegistersCommands):
-        bridge.register_commands(dispatcher)
+    bridge.register_commands(dispatcher)
     return dispatcher
 
 
@@ -174,8 +166,7 @@ class _Handlers:
     def close(self, payload: Any, command: Command) -> Any:
         reason = text(payload.reason)
         _log.info("the trainer closes: %s", reason or "it does not say why")
-        if isinstance(self._bridge, HearsClose):
-            self._bridge.trainer_closes(reason)
+        self._bridge.trainer_closes(reason)
 
     def schema(self, payload: Any, command: Command) -> Any:
         return messages().SchemaT(

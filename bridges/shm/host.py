@@ -31,6 +31,7 @@ from ue_rl.commands.envelope import encode, mismatch, write_within
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLOSED, HEARTBEAT, RING_SIZE, SERVER_STATE, SERVING
+from ue_rl.system.closing import Closing
 from ue_rl.system.spin import ENGINE_SLICE_MS
 from ue_rl.wire.calls import CALL_LIMIT
 from ue_rl.wire.session import Event, Role, Session, State
@@ -45,7 +46,7 @@ _RING_SECONDS = 5.0
 _ASK, _ANSWERED, _ASKED, _SERVING_STATES = Event.ASK, Event.ANSWERED, State.ASKED, (State.READY, State.ASKED)
 
 
-class ShmHost(Host):
+class ShmHost(Host, Closing):
     """A segment with a bridge behind it.
 
     Args:
@@ -210,14 +211,6 @@ class ShmHost(Host):
                 self._lockstep.forget_requests()
         self.memory.release()
         self._segment.close()
-
-    def __enter__(self) -> ShmHost:
-        """Itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Closes."""
-        self.close()
 
     # -- one request
 

@@ -8,9 +8,12 @@ import logging
 import select
 import socket
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ue_rl.system.keepalive import notice_dead_peer
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.tcp.server import BridgeServer
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 MAX_EARLY = 1 << 20
@@ -28,8 +31,7 @@ class Connection(asyncio.Protocol):
     """One accepted socket.
 
     Args:
-        made, received, lost: told, with this connection, that it was accepted, that bytes came, and that it is gone.
-        clogging_changed: told that `clogged` has changed.
+        server: told that it was accepted, that bytes came, that it is gone, and that `clogged` has changed.
 
     Attributes:
         place: in its session: 0 = first, i + 1 = env i's own; -1 = in none (yet).
@@ -41,14 +43,8 @@ class Connection(asyncio.Protocol):
         told: it came while somebody else was served: the first connection of a trainer that waits.
     """
 
-    def __init__(
-        self,
-        made: Callable[[Connection], None],
-        received: Callable[[Connection, bytes], None],
-        lost: Callable[[Connection], None],
-        clogging_changed: Callable[[], None],
-    ) -> None:
-        self._made, self._received, self._lost, self._clogging_changed = made, received, lost, clogging_changed
+    def __init__(self, server: BridgeServer) -> None:
+        self._server = server
         self._transport: asyncio.Transport | None = None
         self.place = -1
         self.peer = self.host = "?"
@@ -74,7 +70,7 @@ class Connection(asyncio.Protocol):
             self.fd = sock.fileno()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             notice_dead_peer(sock)
-        self._made(self)
+        self._server.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -87,7 +83,7 @@ class Connection(asyncio.Protocol):
             )
             self.drop()
             return
-        self._received(self, data)
+        self._server.data_received(self, data)
 
     def _speaks_our_language(self, data: bytes) -> bool:
         """Nothing but requests can come before a handshake: an env socket's, or those of one who knows the game."""
@@ -100,17 +96,17 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
-        self._lost(self)
+        self._server.connection_lost(self)
 
     def pause_writing(self) -> None:
         """See asyncio.Protocol."""
         self.clogged = True
-        self._clogging_changed()
+        self._server.clogging_changed()
 
     def resume_writing(self) -> None:
         """See asyncio.Protocol."""
         self.clogged = False
-        self._clogging_changed()
+        self._server.clogging_changed()
 
     def pause_reading(self, pause: bool) -> None:
         """Stops or goes on reading."""

@@ -115,10 +115,9 @@ class BridgeServer(Host):
             require_lines(spec)
         self.bridge.host = self
         try:
-            told = self.connection_made, self.data_received, self.connection_lost, self.clogging_changed
             backlog = max(128, self.bridge.num_envs + 8)
             address = self.host, self._asked_port
-            self._server, self._port = await listen(lambda: Connection(*told), *address, backlog, self._doorway)
+            self._server, self._port = await listen(lambda: Connection(self), *address, backlog, self._doorway)
             self.bridge.start_training()
         except BaseException:
             await self.close()

@@ -215,9 +215,6 @@ def test_a_replay_buffer_holds_exactly_the_true_transitions() -> None:
     true: list[list[float]] = []
 
     class Notes(ByHand):
-        def _on_rollout_start(self) -> None:
-            self.notice()
-
         def _on_step(self) -> bool:
             for row, obs in self.seen.items():
                 env, agent = divmod(row, 3)

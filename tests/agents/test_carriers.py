@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 from numpy.typing import NDArray
 
+from tests.support.carriers import transport_over
 from ue_rl.agents import GroupVecEnv
-from ue_rl.bridges import MultiAgentBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
-from ue_rl.connecting import open_transport
+from ue_rl.bridges import MultiAgentBridge
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
-from ue_rl.testing import MemoryTransport
 from ue_rl.transport import Transport
 
 CARRIERS = ("codec", "text", "upgraded", "shm")
@@ -25,20 +23,7 @@ CARRIERS = ("codec", "text", "upgraded", "shm")
 def opener() -> Iterator[Callable[[Any, str], Transport]]:
     """Opens a bridge over a carrier."""
     with contextlib.ExitStack() as stack:
-
-        def connect(bridge: Any, carrier: str) -> Transport:
-            if carrier in ("arrays", "codec"):
-                return MemoryTransport(bridge, through_codec=carrier == "codec")
-            if carrier == "shm":
-                url = stack.enter_context(run_shm_in_thread(bridge)).url
-            else:
-                upgrader = ShmUpgrader() if carrier == "upgraded" else None
-                url = stack.enter_context(run_in_thread(bridge, upgrader=upgrader)).url
-            transport = open_transport(url, "tcp" if carrier == "text" else "shm", timeout=20)
-            stack.callback(transport.close)
-            return transport
-
-        yield connect
+        yield lambda bridge, carrier: stack.enter_context(transport_over(carrier, bridge))
 
 
 class Uneven(MultiAgentBridge):
@@ -116,73 +101,18 @@ def test_rollouts_are_equal_to_the_bit(opener: Callable[[Any, str], Transport], 
         assert str(rollout(opener(Uneven(), carrier), group)) == str(plain), carrier
 
 
-def crowd() -> Any:
-    """A PettingZoo env whose agents end at different, drawn times."""
-    pettingzoo = pytest.importorskip("pettingzoo")
-
-    class Crowd(pettingzoo.ParallelEnv):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            self.metadata = {"name": "crowd"}
-            self.render_mode = None
-            self.possible_agents = ["fox_0", "fox_1", "hen"]
-            self.agents: list[str] = []
-            self.seen = {
-                name: spaces.Dict({"place": spaces.Box(-9, 9, (2,), np.float32), "kind": spaces.Discrete(3)})
-                if name == "hen"
-                else spaces.Box(-9, 9, (3,), np.float32)
-                for name in self.possible_agents
-            }
-            self.acts = {name: spaces.Discrete(4) for name in self.possible_agents}
-            self.rng = np.random.default_rng()
-
-        def observation_space(self, agent: str) -> Any:
-            return self.seen[agent]
-
-        def action_space(self, agent: str) -> Any:
-            return self.acts[agent]
-
-        def reset(self, seed: int | None = None, options: Any = None) -> Any:
-            if seed is not None:
-                self.rng = np.random.default_rng(seed)
-            self.agents = list(self.possible_agents)
-            self.left = {name: int(self.rng.integers(1, 12)) for name in self.agents}
-            return self._look(self.agents), {name: {} for name in self.agents}
-
-        def step(self, actions: Any) -> Any:
-            acted = list(actions)
-            for name in acted:
-                self.left[name] -= 1
-            rewards = {name: float(actions[name]) + float(self.rng.normal()) for name in acted}
-            over = {name: self.left[name] == 0 for name in acted}
-            ended = {name: over[name] and name != "hen" for name in acted}
-            cut = {name: over[name] and name == "hen" for name in acted}
-            self.agents = [name for name in acted if not over[name]]
-            return self._look(acted), rewards, ended, cut, {name: {} for name in acted}
-
-        def _look(self, names: list[str]) -> Any:
-            drawn = {name: self.rng.uniform(-9, 9, 3).astype(np.float32) for name in names}
-            return {
-                name: {"place": x[:2], "kind": self.left[name] % 3} if name == "hen" else x for name, x in drawn.items()
-            }
-
-        def render(self) -> None: ...
-
-        def close(self) -> None: ...
-
-    return Crowd
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("carrier", ["arrays", *CARRIERS])
 def test_pettingzoos_own_tests_pass(opener: Callable[[Any, str], Transport], carrier: str) -> None:
-    kind = crowd()
+    pytest.importorskip("pettingzoo")
     from pettingzoo.test import parallel_api_test, parallel_seed_test
 
+    from tests.support.field import Field
     from ue_rl.agents import UnrealParallelEnv
     from ue_rl.bridges import PettingZooBridge
 
     def make() -> UnrealParallelEnv:
-        return UnrealParallelEnv(opener(PettingZooBridge(kind), carrier))
+        return UnrealParallelEnv(opener(PettingZooBridge(Field, returns=False), carrier))
 
     env = make()
     parallel_api_test(env, num_cycles=40)

@@ -1,4 +1,4 @@
-"""bridges/calls.py and bridges/calls.py: calls answered from what a game offers, without any carrier."""
+"""bridges/calls.py: calls answered from what a game offers, without any carrier."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
+from tests.support import transports
+from tests.support.transports import step
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.bridges.hosting import GetsParameters, ListsParameters, SetsParameters
@@ -54,20 +56,16 @@ class Masked(Small):
 
 
 def opened(bridge: GymnasiumBridge) -> MemoryTransport:
-    transport = MemoryTransport(bridge, through_codec=False)
-    transport.connect()
-    return transport
+    return MemoryTransport(bridge, through_codec=False)
 
 
-def act(transport: MemoryTransport, value: float = 1) -> Any:
-    transport.send_actions(np.full((transport.spec.num_rows, transport.spec.act_size), value, np.float32))
-    transport.receive()
+def act(transport: MemoryTransport) -> Any:
+    step(transport, 1)
     return transport.bridge.outbox
 
 
 def reset(transport: MemoryTransport, **given: Any) -> Any:
-    transport.reset(**given)
-    transport.receive()
+    transports.reset(transport, **given)
     return transport.bridge.outbox
 
 
@@ -146,9 +144,7 @@ def test_pictures_are_offered_where_the_env_draws_them() -> None:
 
 
 class Goals(Small):
-    """Rewards of many goals at once, or, where `one_by_one`, of one."""
-
-    one_by_one = False
+    """Rewards of many goals at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,9 +153,6 @@ class Goals(Small):
 
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
         assert achieved.dtype == desired.dtype == np.float64
-        if self.one_by_one:
-            assert (achieved.shape, info) == ((2,), {})
-            return -float(np.abs(achieved - desired).sum())
         assert achieved.shape[1:] == (2,)
         assert len(info) == len(achieved)
         return -np.abs(achieved - desired).sum(axis=-1)

@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-import ue_rl
+from tests.support.carriers import transport_over
+from tests.support.transports import reset
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
-from ue_rl.connecting import open_transport as open_transport_to
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.inference import OnnxInference
 from ue_rl.inference.export.onnx import check_exportable, export_onnx
 from ue_rl.spec import ImageSpec
 from ue_rl.testing import MemoryTransport
+from ue_rl.wire import decode_handshake, encode_handshake
 
 N = 3
 
@@ -35,31 +35,33 @@ def pixels(*shape: int) -> spaces.Box:
     return spaces.Box(0, 255, shape, np.uint8)
 
 
-DICT = spaces.Dict({"obs": spaces.Box(-np.inf, np.inf, (2,), np.float32), "image": pixels(8, 9, 3)})
-SPACES: dict[str, spaces.Space[Any]] = {
-    "grey": pixels(8, 9),
-    "hwc": pixels(8, 9, 3),
-    "chw": pixels(3, 8, 9),
-    "middle": pixels(9, 3, 8),
-    "dict": DICT,
-    "dict-chw": spaces.Dict({"obs": spaces.Box(-1, 1, (4,), np.float32), "image": pixels(4, 8, 9)}),
-    "tree": spaces.Dict(
-        {"z": spaces.Box(-1, 1, (2, 2), np.float32), "camera": pixels(8, 9, 3), "mode": spaces.Discrete(3)}
+def box(*shape: int) -> spaces.Box:
+    return spaces.Box(-1, 1, shape, np.float32)
+
+
+NUMBERS = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+# A space, its image, and what the handshake says of it where the image and a row beside it do not say it all.
+SPACES: dict[str, tuple[spaces.Space[Any], ImageSpec, str | None]] = {
+    "grey": (pixels(8, 9), ImageSpec(8, 9, 1, only=True), None),
+    "hwc": (pixels(8, 9, 3), ImageSpec(8, 9, 3, only=True), None),
+    "chw": (pixels(3, 8, 9), ImageSpec(8, 9, 3, channels_first=True, only=True), None),
+    "middle": (pixels(9, 3, 8), ImageSpec(9, 3, 8, only=True), None),
+    "dict": (spaces.Dict({"obs": NUMBERS, "image": pixels(8, 9, 3)}), ImageSpec(8, 9, 3), None),
+    "dict-chw": (
+        spaces.Dict({"obs": box(4), "image": pixels(4, 8, 9)}), ImageSpec(8, 9, 4, channels_first=True), None,
     ),
-    "tree-grey": spaces.Dict({"obs": spaces.Box(-1, 1, (2,), np.float32), "camera": pixels(8, 9)}),
-    "tree-alone": spaces.Dict({"camera": pixels(8, 9, 1)}),
-}
-SPECS = {
-    "grey": ImageSpec(8, 9, 1, only=True),
-    "hwc": ImageSpec(8, 9, 3, only=True),
-    "chw": ImageSpec(8, 9, 3, channels_first=True, only=True),
-    "middle": ImageSpec(9, 3, 8, only=True),
-    "dict": ImageSpec(8, 9, 3),
-    "dict-chw": ImageSpec(8, 9, 4, channels_first=True),
-    "tree": ImageSpec(8, 9, 3),
-    "tree-grey": ImageSpec(8, 9, 1),
-    "tree-alone": ImageSpec(8, 9, 1, only=True),
-}
+    "tree": (
+        spaces.Dict({"z": box(2, 2), "camera": pixels(8, 9, 3), "mode": spaces.Discrete(3)}), ImageSpec(8, 9, 3),
+        "DICT(camera:IMAGE,mode:DISCRETE(3),z:BOX(-1:1)[2,2])",
+    ),
+    "tree-grey": (
+        spaces.Dict({"obs": box(2), "camera": pixels(8, 9)}), ImageSpec(8, 9, 1), "DICT(camera:IMAGE,obs:BOX(-1:1)[2])",
+    ),
+    "tree-alone": (
+        spaces.Dict({"camera": pixels(3, 8, 9)}), ImageSpec(8, 9, 3, channels_first=True, only=True),
+        "DICT(camera:IMAGE)",
+    ),
+}  # fmt: skip
 
 
 class Noise(gym.Env[Any, Any]):
@@ -82,6 +84,8 @@ class Noise(gym.Env[Any, Any]):
     def draw(self, space: spaces.Space[Any]) -> Any:
         if isinstance(space, spaces.Dict):
             return {key: self.draw(part) for key, part in space.items()}
+        if isinstance(space, spaces.Tuple):
+            return tuple(map(self.draw, space))
         if isinstance(space, spaces.Discrete):
             return self.np_random.integers(space.n)
         assert isinstance(space, spaces.Box)
@@ -111,26 +115,19 @@ def assert_same(got: Any, want: Any) -> None:
     assert not isinstance(want, dict) or got.keys() == want.keys()
 
 
-@pytest.fixture(params=["memory", "upgraded", "shm"])
-def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+@pytest.fixture(params=["codec", "upgraded", "shm"])
+def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Any]]:
     """A transport to Noise envs, in each way that carries images."""
     with contextlib.ExitStack() as stack:
 
-        def open_transport(kind: str, n: int = N) -> Any:
-            bridge = GymnasiumBridge(lambda: Noise(SPACES[kind]), n, images=True)
-            assert bridge.spec.image == SPECS[kind]
-            assert (bridge.spec.obs_space is None) == ("tree" not in kind)
-            if request.param == "memory":
-                return MemoryTransport(bridge)
-            if request.param == "shm":
-                url = stack.enter_context(run_shm_in_thread(bridge)).url
-            else:
-                server = run_in_thread(bridge, upgrader=ShmUpgrader())
-                stack.callback(server.close)
-                url = server.url
-            transport = open_transport_to(url, "shm", timeout=10)
-            stack.callback(transport.close)
-            return transport
+        def open_transport(kind: str) -> Any:
+            space, image, tree = SPACES[kind]
+            bridge = GymnasiumBridge(lambda: Noise(space), N, images=True)
+            assert bridge.spec.image == image
+            assert (bridge.spec.obs_space is None) == (tree is None)
+            assert tree is None or f"OBS_SPACE={tree};" in bridge.build_handshake()
+            assert decode_handshake(encode_handshake(bridge.spec)) == bridge.spec
+            return stack.enter_context(transport_over(request.param, bridge))
 
         yield open_transport
 
@@ -141,7 +138,8 @@ def test_rollouts_equal_dummy_vec_envs(opened: Any, kind: str, limit: int | None
     env = UnrealVecEnv(opened(kind), max_episode_steps=limit)
 
     def make() -> Any:
-        return Noise(SPACES[kind]) if limit is None else TimeLimit(Noise(SPACES[kind]), limit)
+        env = Noise(SPACES[kind][0])
+        return env if limit is None else TimeLimit(env, limit)
 
     reference = DummyVecEnv([make] * N)
     env.seed(11)
@@ -165,35 +163,21 @@ def test_rollouts_equal_dummy_vec_envs(opened: Any, kind: str, limit: int | None
     env.close()
 
 
-@pytest.mark.parametrize("kind", ["chw", "dict", "tree"])
-def test_vector_env_equals_gymnasiums_sync_vector_env(opened: Any, kind: str) -> None:
-    env = ue_rl.UnrealVectorEnv(opened(kind), autoreset_mode=AutoresetMode.SAME_STEP)
-    reference = SyncVectorEnv([lambda: Noise(SPACES[kind])] * N, autoreset_mode=AutoresetMode.SAME_STEP)
-    got, want = env.reset(seed=5)[0], reference.reset(seed=5)[0]
-    ended = 0
-    for _ in range(25):
-        for i in range(N):
-            assert_same(row(got, i), expected(kind, row(want, i)))
-        got, *_, infos = env.step(np.zeros(N, np.int64))
-        want, *_, want_infos = reference.step(np.zeros(N, np.int64))
-        assert ("final_obs" in infos) == ("final_obs" in want_infos)
-        for i in np.flatnonzero(want_infos.get("_final_obs", [])):
-            ended += 1
-            assert_same(infos["final_obs"][i], expected(kind, want_infos["final_obs"][i]))
-    assert ended > 4
-    env.close()
-
-
-def test_single_env_equals_the_hosted_env(opened: Any) -> None:
-    env, reference = ue_rl.UnrealEnv(opened("dict", 1)), Noise(DICT)
-    assert_same(env.reset(seed=4)[0], expected("dict", reference.reset(seed=4)[0]))
-    for _ in range(6):
-        assert_same(env.step(1)[0], expected("dict", reference.step(1)[0]))
-    env.close()
+def test_an_image_deep_in_a_tree() -> None:
+    eye = spaces.Dict({"eye": spaces.Dict({"left": pixels(8, 9, 1)}), "a": box(1)})
+    space = spaces.Tuple([eye, spaces.Discrete(2)])
+    bridge = GymnasiumBridge(lambda: Noise(space), 1, images=True)
+    assert bridge.spec.image == ImageSpec(8, 9, 1)
+    assert "OBS_SPACE=TUPLE(DICT(a:BOX(-1:1)[1],eye:DICT(left:IMAGE)),DISCRETE(2));" in bridge.build_handshake()
+    assert decode_handshake(encode_handshake(bridge.spec)) == bridge.spec
+    buffers = reset(MemoryTransport(bridge), seeds=[3])
+    seen, choice = Noise(space).reset(seed=3)[0]
+    np.testing.assert_array_equal(buffers.image, [seen["eye"]["left"]])
+    assert buffers.obs.tolist() == [[*seen["a"], choice]]
 
 
 def test_without_the_option_pixels_are_numbers() -> None:
-    bridge = GymnasiumBridge(lambda: Noise(SPACES["hwc"]), 1)
+    bridge = GymnasiumBridge(lambda: Noise(pixels(8, 9, 3)), 1)
     assert bridge.spec.image is None
     assert bridge.spec.obs_size == 8 * 9 * 3
     assert "OBS_SPACE=BOX(0:255)[8,9,3]UINT8" in bridge.build_handshake()
@@ -221,7 +205,7 @@ def test_spaces_without_one_image_are_refused(space: spaces.Space[Any]) -> None:
     [
         ("CnnPolicy", pixels(36, 40, 1)),
         ("CnnPolicy", pixels(3, 36, 40)),
-        ("MultiInputPolicy", spaces.Dict({"obs": DICT["obs"], "image": pixels(36, 40, 3)})),
+        ("MultiInputPolicy", spaces.Dict({"obs": NUMBERS, "image": pixels(36, 40, 3)})),
     ],
     ids=["hwc", "chw", "dict"],
 )
@@ -248,7 +232,7 @@ def test_policies_that_see_pictures_are_exported_as_the_engine_draws_them(
     env.close()
 
 
-@pytest.mark.parametrize("space", [pixels(36, 36, 1), spaces.Dict({"obs": DICT["obs"], "image": pixels(36, 36, 1)})])
+@pytest.mark.parametrize("space", [pixels(36, 36, 1), spaces.Dict({"obs": NUMBERS, "image": pixels(36, 36, 1)})])
 def test_the_commands_take_engines_with_pictures(tmp_path: Path, space: spaces.Space[Any]) -> None:
     bridge = GymnasiumBridge(lambda: Noise(space), 2, images=True)
     env = UnrealVecEnv(MemoryTransport(bridge))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.support.transports import reset, step
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
-from ue_rl.spec import ImageSpec
 from ue_rl.testing import MemoryTransport
 from ue_rl.wire import decode_handshake, encode_handshake
 
@@ -117,8 +117,7 @@ def test_observations_and_actions_keep_their_space(kind: str, through_codec: boo
         actions = [space.sample() for _ in range(N)]
         sent = np.array([numbers(action) for action in actions], np.float32)
         assert sent.shape == (N, spec.act_size)
-        transport.send_actions(sent)
-        transport.receive()
+        step(transport, sent)
         for hosted, action in zip(bridge.envs, actions, strict=True):
             got = hosted.given[-1]  # type: ignore[attr-defined]
             assert space.contains(got)
@@ -132,66 +131,12 @@ def test_an_action_is_the_envs_own_to_keep() -> None:
     space = spaces.Dict({"a": box(2), "b": spaces.Tuple([spaces.MultiDiscrete([3, 3])])})
     bridge = GymnasiumBridge(lambda: Sampled(space, space), 1)
     transport = MemoryTransport(bridge, through_codec=False)
-    transport.connect()
-    transport.reset()
-    transport.receive()
+    reset(transport)
     for value in (0, 2):
-        transport.send_actions(np.full((1, 4), value, np.float32))
-        transport.receive()
+        step(transport, value)
     first, second = bridge.envs[0].given  # type: ignore[attr-defined]
     assert first["a"].tolist() == first["b"][0].tolist() == [0, 0]
     assert second["a"].tolist() == second["b"][0].tolist() == [2, 2]
-
-
-# -- images
-
-
-IMAGES: dict[str, tuple[spaces.Space[Any], ImageSpec, str]] = {
-    "in-a-dict": (
-        spaces.Dict({"where": box(2), "camera": pixels(8, 9, 3), "mode": spaces.Discrete(3)}),
-        ImageSpec(8, 9, 3), "DICT(camera:IMAGE,mode:DISCRETE(3),where:BOX(-2:5)[2])",
-    ),
-    "grey": (
-        spaces.Dict({"z": box(2, 2), "camera": pixels(8, 9)}), ImageSpec(8, 9, 1), "DICT(camera:IMAGE,z:BOX(-2:5)[2,2])"
-    ),
-    "alone-in-a-dict": (
-        spaces.Dict({"camera": pixels(3, 8, 9)}), ImageSpec(8, 9, 3, channels_first=True, only=True),
-        "DICT(camera:IMAGE)",
-    ),
-    "deep": (
-        spaces.Tuple([spaces.Dict({"eye": spaces.Dict({"left": pixels(8, 9, 1)}), "a": box(1)}), spaces.Discrete(2)]),
-        ImageSpec(8, 9, 1), "TUPLE(DICT(a:BOX(-2:5)[1],eye:DICT(left:IMAGE)),DISCRETE(2))",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", IMAGES)
-def test_an_image_anywhere_in_the_tree_travels_as_the_image(kind: str) -> None:
-    space, image, text = IMAGES[kind]
-    bridge = GymnasiumBridge(lambda: Sampled(space, spaces.Discrete(2)), N, images=True)
-    assert bridge.spec.image == image
-    assert f"OBS_SPACE={text};" in bridge.build_handshake()
-    assert decode_handshake(encode_handshake(bridge.spec)) == bridge.spec
-    transport = MemoryTransport(bridge)
-    transport.connect()
-    transport.reset(seeds=[1, 2, 3])
-    for _ in range(3):
-        buffers = transport.receive()
-        assert buffers.image is not None
-        for env, hosted in enumerate(bridge.envs):
-            parts = [np.ravel(part) for part in numbers_apart(hosted.last)]  # type: ignore[attr-defined]
-            picture = next(part for part in parts if part.dtype == np.uint8)
-            rest = [float(x) for part in parts if part.dtype != np.uint8 for x in part]
-            np.testing.assert_array_equal(buffers.image[env].ravel(), picture)
-            assert buffers.obs[env].tolist() == (rest or [0])
-        transport.send_actions(np.zeros((N, 1), np.float32))
-
-
-def numbers_apart(value: Any) -> list[np.ndarray]:
-    if isinstance(value, (dict, tuple)):
-        parts = value.values() if isinstance(value, dict) else value
-        return [array for part in parts for array in numbers_apart(part)]
-    return [np.asarray(value)]
 
 
 # -- what cannot be carried

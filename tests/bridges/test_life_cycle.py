@@ -8,48 +8,32 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.support.games import Steps, bridge
 from ue_rl import errors
-from ue_rl.bridges import BaseBridge, Mode, MultiEnvBridge, SingleEnvBridge, VectorBridge
+from ue_rl.bridges import BaseBridge, Mode, SingleEnvBridge, VectorBridge
 from ue_rl.bridges.game import EnvIds
-from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.spec import EnvSpec, EnvType
 
 FEATURES = frozenset({"SEED", "OPTIONS", "TRUNC"})
 
 
-class Counter(MultiEnvBridge):
-    """Counts; an action runs for as many ticks as it says."""
+class Counter(Steps):
+    """An action runs for as many ticks as it says; over after three steps, cut after four."""
 
-    def initialise(self) -> None:
-        n = self.num_envs
-        self.count = [0.0] * n
-        self.left = [0] * n
-        self.seeds: list[Any] = [None] * n
-        self.state: Any = lambda env: [self.count[env], env]
+    def show(self, env: int) -> Any:
+        return [self.steps[env], env]
 
-    def create_state_string_for_env(self, env_id: int) -> Any:
-        return self.state(env_id)
+    def earn(self, env: int) -> Any:
+        return self.steps[env] / 2, self.steps[env] >= 3, self.steps[env] == 4
 
-    def calculate_reward_for_env(self, env_id: int) -> Any:
-        return self.count[env_id] / 2, self.count[env_id] >= 3, self.count[env_id] == 4
-
-    def handle_reset_for_env(self, env_id: int, seed: int | None = None) -> None:
-        self.count[env_id] = 0
-        self.seeds[env_id] = seed
-
-    def handle_response_actions_for_env(self, env_id: int, actions: np.ndarray) -> None:
-        self.count[env_id] += 1
-        self.left[env_id] = int(actions[0])
-
-    def is_action_running_for_env(self, env_id: int) -> bool:
-        self.left[env_id] -= 1
-        return self.left[env_id] > 0
+    def runs(self, env: int) -> int:
+        return int(self.acted[env])
 
 
-def counter(n: int = 2, **options: Any) -> Counter:
-    bridge = Counter(EnvSpec(2, 1, num_envs=n, channel=Channel.ANY, **options))
-    bridge.initialise()
-    bridge.start_training()
-    return bridge
+def counter(n: int = 2) -> Any:
+    game = bridge(n, kind=Counter, obs_size=2)
+    game.start_training()
+    return game
 
 
 def ask(bridge: BaseBridge, *commands: int) -> None:
@@ -57,64 +41,64 @@ def ask(bridge: BaseBridge, *commands: int) -> None:
 
 
 def test_an_action_is_answered_in_the_first_tick_in_which_it_has_ended() -> None:
-    bridge = counter(3)
-    ask(bridge, 2, 2, 2)
-    bridge.update_rl(0.1)
-    assert bridge.answered.tolist() == [1, 1, 1]
-    bridge.answered[:] = 0
-    bridge.inbox.actions[:, 0] = [1, 2, 3]
-    ask(bridge, 1, 1, 1)
+    game = counter(3)
+    ask(game, 2, 2, 2)
+    game.update_rl(0.1)
+    assert game.answered.tolist() == [1, 1, 1]
+    game.answered[:] = 0
+    game.inbox.actions[:, 0] = [1, 2, 3]
+    ask(game, 1, 1, 1)
     for expected in ([1, 0, 0], [0, 1, 0], [0, 0, 1]):
-        assert bridge.lockstep.busy
-        bridge.update_rl(0.1)
-        assert bridge.answered.tolist() == expected
-        bridge.answered[:] = 0
-    assert not bridge.lockstep.busy
-    assert bridge.outbox.obs.tolist() == [[1, 0], [1, 1], [1, 2]]
-    assert bridge.outbox.rewards.tolist() == [0.5] * 3
-    assert bridge.count == [1, 1, 1]  # applied once each
+        assert game.lockstep.busy
+        game.update_rl(0.1)
+        assert game.answered.tolist() == expected
+        game.answered[:] = 0
+    assert not game.lockstep.busy
+    assert game.outbox.obs.tolist() == [[1, 0], [1, 1], [1, 2]]
+    assert game.outbox.rewards.tolist() == [0.5] * 3
+    assert game.steps == [1, 1, 1]  # applied once each
 
 
 def test_only_asked_envs_are_touched_and_a_reset_interrupts_an_action() -> None:
-    bridge = counter(2)
-    ask(bridge, 2, 2)
-    bridge.update_rl(0)
-    bridge.inbox.actions[:, 0] = 5
-    bridge.answered[:] = 0
-    ask(bridge, 0, 1)
-    bridge.update_rl(0)
-    assert bridge.answered.tolist() == [0, 0]
-    assert bridge.count == [0, 1]
-    bridge.lockstep.forget_requests()  # the trainer has gone in the middle of an action
-    assert not bridge.lockstep.busy
-    ask(bridge, 0, 2)
-    bridge.inbox.seeds[1] = 8
-    bridge.update_rl(0)
-    assert bridge.answered.tolist() == [0, 1]
-    assert bridge.count == [0, 0]
-    assert bridge.seeds == [None, 8]
+    game = counter(2)
+    ask(game, 2, 2)
+    game.update_rl(0)
+    game.inbox.actions[:, 0] = 5
+    game.answered[:] = 0
+    ask(game, 0, 1)
+    game.update_rl(0)
+    assert game.answered.tolist() == [0, 0]
+    assert game.steps == [0, 1]
+    game.lockstep.forget_requests()  # the trainer has gone in the middle of an action
+    assert not game.lockstep.busy
+    ask(game, 0, 2)
+    game.inbox.seeds[1] = 8
+    game.update_rl(0)
+    assert game.answered.tolist() == [0, 1]
+    assert game.steps == [0, 0]
+    assert game.seeds == [None, 8]
 
 
 def test_truncated_is_done_too() -> None:
-    bridge = counter(1)
-    ask(bridge, 2)
-    bridge.update_rl(0)
+    game = counter(1)
+    ask(game, 2)
+    game.update_rl(0)
     seen = []
     for _ in range(4):
-        bridge.inbox.actions[:, 0] = 1
-        ask(bridge, 1)
-        bridge.update_rl(0)
-        seen.append((int(bridge.outbox.dones[0]), int(bridge.outbox.truncated[0])))
+        game.inbox.actions[:, 0] = 1
+        ask(game, 1)
+        game.update_rl(0)
+        seen.append((int(game.outbox.dones[0]), int(game.outbox.truncated[0])))
     assert seen == [(0, 0), (0, 0), (1, 0), (1, 1)]
 
 
 @pytest.mark.parametrize("text", ["0.5,-1.25;", "0.5;-1.25;", "0.50,-1.25", "0.500000,-1.250000;"])
 def test_ready_strings_in_every_spelling(text: str) -> None:
-    bridge = counter(1)
-    bridge.state = lambda env: text
-    ask(bridge, 2)
-    bridge.update_rl(0)
-    assert bridge.outbox.obs.tolist() == [[0.5, -1.25]]
+    game = counter(1)
+    game.show = lambda env: text
+    ask(game, 2)
+    game.update_rl(0)
+    assert game.outbox.obs.tolist() == [[0.5, -1.25]]
 
 
 @pytest.mark.parametrize(
@@ -131,20 +115,20 @@ def test_ready_strings_in_every_spelling(text: str) -> None:
     ],
 )
 def test_a_wrong_state_is_the_games_fault_by_name(state: Any, kind: type[Exception]) -> None:
-    bridge = counter(1)
-    bridge.state = lambda env: state
-    ask(bridge, 2)
+    game = counter(1)
+    game.show = lambda env: state
+    ask(game, 2)
     with pytest.raises(kind, match="at fault: engine"):
-        bridge.update_rl(0)
+        game.update_rl(0)
 
 
 @pytest.mark.parametrize("result", [None, 1.0, (1.0,), (1.0, False, False, {}), {"reward": 1}])
 def test_a_reward_without_done_is_the_games_fault_by_name(result: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    bridge = counter(1)
-    monkeypatch.setattr(bridge, "calculate_reward_for_env", lambda env: result)
-    ask(bridge, 2)
+    game = counter(1)
+    monkeypatch.setattr(game, "calculate_reward_for_env", lambda env: result)
+    ask(game, 2)
     with pytest.raises(errors.MalformedMessage, match="whether the episode is over") as caught:
-        bridge.update_rl(0)
+        game.update_rl(0)
     assert f"got {result!r}" in str(caught.value)
 
 
@@ -155,7 +139,6 @@ def test_the_plugins_order_initialize_then_connect() -> None:
     bridge.initialize_environments(3)
     server = bridge.connect("127.0.0.1", 0, act_size=1, obs_size=2)
     try:
-        bridge.initialise()
         told = "CONFIG:OBS=2;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=3;VERSION=1;CHANNEL=ANY;FEATURES=AUTORESET,ERROR,SEQ"
         assert bridge.build_handshake() == told
         assert bridge.mode is Mode.TRAINING

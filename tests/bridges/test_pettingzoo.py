@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,70 +9,20 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.support.carriers import transport_over
+from tests.support.transports import reset, step
 from ue_rl import errors
 from ue_rl.carriers.checks import live_agents
-from ue_rl.connecting import open_transport
 from ue_rl.spaces.tree import leaves
 from ue_rl.testing import MemoryTransport
 from ue_rl.wire import decode_handshake, encode_handshake
 
-pettingzoo = pytest.importorskip("pettingzoo", reason="the extra `agents` is not installed")
-from ue_rl.agents import UnrealParallelEnv  # noqa: E402
-from ue_rl.bridges import PettingZooBridge, ShmUpgrader, run_in_thread, run_shm_in_thread  # noqa: E402
+pytest.importorskip("pettingzoo", reason="the extra `agents` is not installed")
+from tests.support.field import Field
+from ue_rl.agents import UnrealParallelEnv
+from ue_rl.bridges import PettingZooBridge
 
 Open = Callable[[Any], MemoryTransport]
-BOX = spaces.Box(-1, 1, (2,), np.float64)
-
-
-class Field(pettingzoo.ParallelEnv):  # type: ignore[misc, name-defined]
-    """Wolves and a sheep; wolf_1 dies at the second step and comes back at the fourth, the end is at the sixth."""
-
-    metadata = {"name": "field"}  # noqa: RUF012
-    possible_agents = ["wolf_0", "wolf_1", "sheep"]  # noqa: RUF012
-
-    def __init__(self, render_mode: str | None = None, speed: float = 1.0) -> None:
-        self.render_mode, self.speed, self.closed = render_mode, speed, False
-        wolf = spaces.Dict({"at": BOX, "mode": spaces.Discrete(3)})
-        act = spaces.Tuple([spaces.Discrete(4, start=2), spaces.Box(-1, 1, (2,), np.float32)])
-        self.all = {"wolf_0": (wolf, act), "wolf_1": (wolf, act), "sheep": (BOX, spaces.MultiDiscrete([2, 3]))}
-
-    def observation_space(self, agent: Any) -> Any:
-        return self.all[agent][0]
-
-    def action_space(self, agent: Any) -> Any:
-        return self.all[agent][1]
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self.rng, self.steps, self.agents = np.random.default_rng(seed), 0, list(self.possible_agents)
-        self.options = options
-        return self._seen(), {agent: {} for agent in self.agents}
-
-    def _seen(self) -> dict[Any, Any]:
-        """All that may ever be there, dead or alive, as some envs do it."""
-        drawn = {agent: self.rng.uniform(-1, 1, 2) for agent in self.possible_agents}
-        return {name: at if name == "sheep" else {"at": at, "mode": self.steps % 3} for name, at in drawn.items()}
-
-    def step(self, actions: dict[Any, Any]) -> Any:
-        assert list(actions) == self.agents
-        for agent, action in actions.items():
-            assert self.action_space(agent).contains(action), action
-        self.steps += 1
-        acted, over = list(self.agents), {"wolf_1": self.steps == 2}
-        rewards = {agent: self.speed * self.steps + i for i, agent in enumerate(acted)}
-        terminated = {agent: over.get(agent, False) for agent in acted}
-        truncated = {agent: self.steps == 6 for agent in acted}
-        there = (
-            set() if self.steps == 6 else {"wolf_0", "sheep"} | ({"wolf_1"} if self.steps in (0, 1, 4, 5) else set())
-        )
-        self.agents = [agent for agent in self.possible_agents if agent in there]
-        infos = {a: {"action_mask": (np.array([0, 1]), np.array([1, 1, 0])), "n": self.steps} for a in ("sheep",)}
-        return self._seen(), rewards, terminated, truncated, infos
-
-    def render(self) -> Any:
-        return np.full((2, 3, 3), self.steps, np.uint8)
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def numbers(value: Any) -> list[float]:
@@ -97,16 +46,15 @@ def compare(open_agents: Open, make: Callable[[], Any], steps: int, **options: A
     assert decode_handshake(encode_handshake(bridge.spec)) == bridge.spec
     transport, envs = open_agents(bridge), [PettingZooBridge(make, 1, **options).envs[0] for _ in range(2)]
     names, per_env = bridge.agent_names, bridge.spec.agents_per_env
-    transport.reset(seeds=[5, 6])
-    buffers = transport.receive()
+    buffers = reset(transport, seeds=[5, 6])
     answers: list[Any] = [(env.reset(seed=5 + i)[0], {}, {}, {}) for i, env in enumerate(envs)]
     rng, alone = np.random.default_rng(1), 0
-    for step in range(steps):
+    for number in range(steps):
         for i, (observations, rewards, terminated, truncated) in enumerate(answers):
             there = {*rewards, *envs[i].agents}
             for k, name in enumerate(names):
                 row = i * per_env + k
-                assert bool(buffers.present[row]) == (name in there), (step, name)
+                assert bool(buffers.present[row]) == (name in there), (number, name)
                 if name not in there:
                     continue
                 want = numbers(seen(observations[name]))
@@ -131,8 +79,7 @@ def compare(open_agents: Open, make: Callable[[], Any], steps: int, **options: A
                 flat = numbers(told[agent])
                 actions[row, : len(flat)] = flat
             given.append(told)
-        transport.send_actions(actions)
-        buffers = transport.receive()
+        buffers = step(transport, actions)
         for i, env in enumerate(envs):
             answers[i] = env.step(given[i])[:4]
             over = [agent for agent in answers[i][1] if agent not in env.agents]
@@ -148,15 +95,13 @@ def test_agents_come_and_go_as_in_the_hosted_envs(open_agents: Open) -> None:
     assert [path for path, _, _ in leaves(wolf)] == [("at",), ("mode",)]  # type: ignore[arg-type]
     bridge = PettingZooBridge(Field, 2)
     transport = open_agents(bridge)
-    transport.reset(seeds=[5, None], options=[{"wind": 1}, None])
-    transport.receive()
+    reset(transport, seeds=[5, None], options=[{"wind": 1}, None])
     assert bridge.envs[0].options == {"wind": 1}
     actions = np.zeros((6, 3), np.float32)
     actions[[0, 1, 3, 4], 0] = 2
     there, live = [], []
     for _ in range(6):
-        transport.send_actions(actions)
-        buffers = transport.receive()
+        buffers = step(transport, actions)
         there.append(buffers.present[:3].tolist())
         live.append(live_agents(buffers)[:3].tolist())
     assert there == [[1, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]
@@ -187,16 +132,8 @@ def test_envs_of_pettingzoo_are_hosted(open_agents: Open, module: str, steps: in
 @pytest.mark.parametrize("carrier", ["text", "upgraded", "shm"])
 def test_over_every_carrier_it_is_the_hosted_env(carrier: str) -> None:
     """Spaces, agents, observations, rewards and ends; actions of every kind."""
-    bridge = PettingZooBridge(Field)
-    with contextlib.ExitStack() as stack:
-        if carrier == "shm":
-            url = stack.enter_context(run_shm_in_thread(bridge)).url
-        else:
-            upgrader = ShmUpgrader() if carrier == "upgraded" else None
-            url = stack.enter_context(run_in_thread(bridge, upgrader=upgrader)).url
-        env = UnrealParallelEnv(open_transport(url, "tcp" if carrier == "text" else "shm", timeout=10))
-        stack.callback(env.close)
-        hosted = Field()
+    with transport_over(carrier, PettingZooBridge(Field)) as transport:
+        env, hosted = UnrealParallelEnv(transport), Field()
         for episode in range(2):
             got, want = env.reset(seed=episode)[0], hosted.reset(seed=episode)[0]
             while hosted.agents:
@@ -222,8 +159,7 @@ def test_masks_stand_beside_the_observation_in_classic_envs(open_agents: Open) -
     assert (bridge.spec.obs_size, bridge.spec.mask_size) == (18, 9)
     assert bridge.agent_names == ("player_1", "player_2")
     transport = open_agents(bridge)
-    transport.reset()
-    transport.receive()
+    reset(transport)
     transport.send_actions(np.array([[4], [0]], np.float32))  # it is player_1's turn
     masks = transport.receive().masks
     assert masks.tolist() == [[1] * 9, [1, 1, 1, 1, 0, 1, 1, 1, 1]]
@@ -234,12 +170,10 @@ def test_masks_and_infos_of_infos(open_agents: Open) -> None:
     bridge = PettingZooBridge(Field, masks=True, send_info=True)
     assert bridge.spec.features >= {"MASK", "INFO", "SEED", "OPTIONS", "TRUNC"}
     transport = open_agents(bridge)
-    transport.reset()
-    assert transport.receive().masks[2].all()
+    assert reset(transport).masks[2].all()
     actions = np.zeros((3, 3), np.float32)
     actions[:2, 0] = 2
-    transport.send_actions(actions)
-    buffers = transport.receive()
+    buffers = step(transport, actions)
     assert buffers.masks[2, :5].tolist() == [0, 1, 1, 1, 0]
     assert buffers.infos[2]["n"] == 1
 

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.support.games import Steps, bridge
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge, MultiEnvBridge, VectorBridge, run_in_thread, run_shm_in_thread
-from ue_rl.spec import EnvSpec
-
-OPTIONS = frozenset({"OPTIONS"})
+from ue_rl.bridges import GymnasiumBridge, VectorBridge, run_in_thread, run_shm_in_thread
 
 
 class Gym(gym.Env[Any, Any]):
@@ -30,20 +28,14 @@ class Gym(gym.Env[Any, Any]):
         return np.zeros(1, np.float32), 0.0, False, False, {}
 
 
-class Multi(MultiEnvBridge):
+class Multi(Steps):
     """The same, with callbacks."""
 
-    def handle_reset_for_env(self, env_id: int, options: dict[str, Any] | None = None) -> None:
+    def handle_reset_for_env(self, env_id: int, seed: Any = None, options: dict[str, Any] | None = None) -> None:
         self.state = [1 + (options or {"speed": 0})["speed"]]
 
-    def create_state_string_for_env(self, env_id: int) -> Any:
+    def show(self, env: int) -> Any:
         return self.state
-
-    def calculate_reward_for_env(self, env_id: int) -> Any:
-        return 0.0, False
-
-    def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
-        pass
 
 
 class Arrays(VectorBridge):
@@ -59,16 +51,15 @@ class Arrays(VectorBridge):
 
 MAKE = {
     "gymnasium": lambda: GymnasiumBridge(Gym, 1),
-    "callbacks": lambda: Multi(EnvSpec(1, 1, num_envs=1, features=OPTIONS | {"ERROR"})),
-    "arrays": lambda: Arrays(EnvSpec(1, 1, num_envs=1, features=OPTIONS | {"ERROR"})),
+    "callbacks": lambda: bridge(1, kind=Multi, features=frozenset({"OPTIONS", "ERROR"})),
+    "arrays": lambda: bridge(1, kind=Arrays, features=frozenset({"OPTIONS", "ERROR"})),
 }
 
 
 @pytest.mark.parametrize("host", [run_in_thread, run_shm_in_thread])
 @pytest.mark.parametrize("kind", MAKE)
 def test_options_of_a_wrong_type_are_named_in_one_sentence(kind: str, host: Any, caplog: Any) -> None:
-    given: dict[str, Any] = {"port": 0} if host is run_in_thread else {}
-    with host(MAKE[kind](), **given) as engine:
+    with host(MAKE[kind]()) as engine:
         for wrong in ({"speed": "fast"}, {"sped": 3}):
             env: Any = ue_rl.connect(engine.url, timeout=5, wait=5)
             env.set_options(wrong)

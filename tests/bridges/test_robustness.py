@@ -16,11 +16,13 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl
-from tests.support.streams import Sum, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
-from tests.support.streams import bridge as bridge_of
+from tests.bridges.policies import PlusOne
+from tests.support.games import Steps, Sum
+from tests.support.games import bridge as bridge_of
+from tests.support.streams import ask, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
 from ue_rl import errors
-from ue_rl.bridges import BridgeServer, GymnasiumBridge, Mode, MultiEnvBridge, SingleEnvBridge
-from ue_rl.spec import ActionSpec, Channel, EnvSpec, EnvType
+from ue_rl.bridges import BridgeServer, GymnasiumBridge, Mode, SingleEnvBridge
+from ue_rl.spec import ActionSpec, EnvSpec, EnvType
 from ue_rl.testing import MemoryTransport
 
 RESET_BOTH = "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n"
@@ -37,37 +39,6 @@ class Game(Sum):
 
 
 bridge = partial(bridge_of, kind=Game)
-
-
-class Twice:
-    """A policy."""
-
-    answer: Any = None
-    calls = 0
-
-    def run_inference(self, observations: NDArray[np.float32]) -> Any:
-        self.calls += 1
-        return observations * 0 + 0.5 if self.answer is None else self.answer
-
-
-class Steps(MultiEnvBridge):
-    """One reward a step; an action runs for two ticks, an episode for two steps."""
-
-    def handle_reset_for_env(self, env_id: int) -> None:
-        self.step = 0
-
-    def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
-        self.step, self.left = self.step + 1, 2
-
-    def is_action_running_for_env(self, env_id: int) -> bool:
-        self.left -= 1
-        return self.left > 0
-
-    def create_state_string_for_env(self, env_id: int) -> Any:
-        return [self.step]
-
-    def calculate_reward_for_env(self, env_id: int) -> Any:
-        return 1.0, self.step >= 2
 
 
 class Stuck(Steps):
@@ -89,8 +60,7 @@ async def test_a_bug_in_the_game_ends_the_session_with_its_traceback_and_the_nex
         for _ in range(2):
             trainer = await greeted(server)
             own = await dial(server) if per_env else trainer
-            await say(own, "ACT=RESET;ENV=0\n")
-            assert (await line(own)).startswith("OBS=0;")
+            assert (await ask(own, "ACT=RESET;ENV=0\n")).startswith("OBS=0;")
             with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
                 await say(own, "ACT=9;ENV=0\n")
                 assert await is_closed_by_the_server(own)
@@ -162,8 +132,7 @@ async def test_a_trainer_that_never_reads_is_not_read_either() -> None:
 async def test_only_so_many_trainers_wait() -> None:
     async with hosting(bridge(1)) as server:
         first = await greeted(server)
-        await say(first, "ACT=RESET;ENV=0\n")
-        await line(first)
+        await ask(first, "ACT=RESET;ENV=0\n")
         waiting = [await dial(server) for _ in range(16)]
         too_many = await dial(server)
         assert (await line(too_many)).startswith("BUSY")
@@ -179,13 +148,12 @@ async def test_only_so_many_trainers_wait() -> None:
 
 
 async def test_inference_ends_the_session_of_a_waiting_trainer_and_refuses_the_next() -> None:
-    hosted = Stuck(EnvSpec(1, 1, channel=Channel.ANY))
+    hosted = bridge_of(1, kind=Stuck)
     async with hosting(hosted) as server:
         trainer = await greeted(server)
-        await say(trainer, "ACT=RESET;ENV=0\n")
-        await line(trainer)
+        await ask(trainer, "ACT=RESET;ENV=0\n")
         await say(trainer, "ACT=1;ENV=0\n")  # never answered: the action runs on
-        policy = Twice()
+        policy = PlusOne()
         hosted.set_inference_interface(policy)
         thread = threading.Thread(target=hosted.start_inference)  # from the game's own thread
         thread.start()
@@ -196,7 +164,7 @@ async def test_inference_ends_the_session_of_a_waiting_trainer_and_refuses_the_n
         assert hosted.mode is Mode.INFERENCE
         ticks = hosted.lockstep.ticks
         await settle()
-        assert (hosted.lockstep.ticks, policy.calls) == (ticks, 0)  # the server leaves the ticks to the game
+        assert (hosted.lockstep.ticks, policy.rows) == (ticks, [])  # the server leaves the ticks to the game
         hosted.start_training()
         again = await greeted(server)
         again[1].close()
@@ -221,8 +189,7 @@ async def test_new_sizes_end_the_session_and_a_bridge_has_one_server(caplog: pyt
         with pytest.raises(errors.ConfigurationError, match="hosted already"):
             await BridgeServer(hosted, port=0).start()
         trainer = await greeted(server)
-        await say(trainer, RESET_BOTH)
-        assert (await line(trainer)).count("OBS=") == 2
+        assert (await ask(trainer, RESET_BOTH)).count("OBS=") == 2
         hosted.initialize_environments(3)
         await say(trainer, RESET_BOTH)
         assert await is_closed_by_the_server(trainer)
@@ -251,7 +218,7 @@ def test_a_game_may_disconnect_from_within_its_callback() -> None:
         def step_envs(self, actions: Any, env_ids: Any) -> None:
             self.disconnect()
 
-    hosted = Leaves(EnvSpec(1, 1, num_envs=1, channel=Channel.ANY))
+    hosted = bridge_of(1, kind=Leaves)
     server = hosted.listen(port=0)
     env: Any = ue_rl.connect(server.url, timeout=5)
     env.reset()
@@ -294,17 +261,6 @@ def test_reset_keywords_reach_an_override_that_takes_any() -> None:
     hosted.inbox.options[0] = {"a": 1}
     hosted.update_rl(0)
     assert hosted.seen == {"seed": 5, "options": {"a": 1}}
-
-
-def test_in_inference_a_tick_shows_what_ended_in_it() -> None:
-    hosted = Steps(EnvSpec(1, 1, num_envs=1))
-    hosted.set_inference_interface(Twice())
-    hosted.start_inference()
-    seen = []
-    for _ in range(9):
-        hosted.update_rl(1 / 60)
-        seen.append((float(hosted.outbox.rewards[0]), int(hosted.outbox.dones[0])))
-    assert seen == [(0, 0), (0, 0), (1, 0), (0, 0), (1, 1), (0, 0), (1, 0), (0, 0), (1, 1)]
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no 127.0.0.2 unless told so")

@@ -4,57 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import ue_rl
-from tests.support.streams import (
-    Sum,
-    bridge,
-    closed,
-    dial,
-    hosting,
-    is_closed_by_the_server,
-    line,
-    say,
-    settle,
-)
+from tests.support.games import Steps, Sum, bridge
+from tests.support.streams import ask, closed, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
 from ue_rl import errors
-from ue_rl.bridges import BridgeServer, GymnasiumBridge, MultiEnvBridge, run_in_process, run_in_thread
-from ue_rl.shm.segment import SHM_DIR
+from ue_rl.bridges import BridgeServer, run_in_thread
 from ue_rl.spec import Channel, EnvSpec, EnvType
 
 FIRST = "OBS=0;REW=0;DONE=0;ENV=0||OBS=0;REW=0;DONE=0;ENV=1\n"
 
 
-class Slow(MultiEnvBridge):
+class Slow(Steps):
     """An action takes as many ticks as it says."""
 
-    def create_state_string_for_env(self, env_id: int) -> Any:
+    def show(self, env: int) -> Any:
         return [self.lockstep.ticks]
 
-    def calculate_reward_for_env(self, env_id: int) -> Any:
-        return 0, False
-
-    def handle_reset_for_env(self, env_id: int) -> None:
-        self.until = self.lockstep.ticks
-
-    def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
-        self.until = self.lockstep.ticks + int(actions[0])
-
-    def is_action_running_for_env(self, env_id: int) -> bool:
-        return self.lockstep.ticks < self.until
+    def runs(self, env: int) -> int:
+        return int(self.acted[env])
 
 
 async def test_shared_channel_bytewise_crlf_and_partial_requests() -> None:
@@ -65,19 +39,16 @@ async def test_shared_channel_bytewise_crlf_and_partial_requests() -> None:
         for byte in "\r\n\nACT=RESET;ENV=0||ACT=RESET;ENV=1\r\n":
             await say(trainer, byte)
         assert await line(trainer) == FIRST
-        await say(trainer, "ACT=0.5;ENV=1\n")
-        assert await line(trainer) == "OBS=0.5;REW=0;DONE=0;ENV=1\n"
+        assert await ask(trainer, "ACT=0.5;ENV=1\n") == "OBS=0.5;REW=0;DONE=0;ENV=1\n"
         await say(trainer, "ACT=1;ENV=1||ACT=2;ENV=0\nACT=")  # several in one read, the rest later
         assert await line(trainer) == "OBS=2;REW=0;DONE=0;ENV=0||OBS=1.5;REW=0;DONE=0;ENV=1\n"
-        await say(trainer, "1;ENV=0\n")
-        assert await line(trainer) == "OBS=3;REW=0;DONE=0;ENV=0\n"
+        assert await ask(trainer, "1;ENV=0\n") == "OBS=3;REW=0;DONE=0;ENV=0\n"
         await closed(trainer)
 
 
 async def test_per_env_sockets_are_silent_until_all_are_there_and_early_commands_wait() -> None:
     async with hosting(bridge(3)) as server:
-        admin = await dial(server)
-        await line(admin)
+        admin = await greeted(server)
         first, second = await dial(server), await dial(server)
         await say(first, "ACT=RESET\n")
         await say(second, "ACT=RESET\n")
@@ -87,8 +58,7 @@ async def test_per_env_sockets_are_silent_until_all_are_there_and_early_commands
         third = await dial(server)
         assert await line(first) == "OBS=0;REW=0;DONE=0;ENV=0\n"
         assert await line(second) == "OBS=0;REW=0;DONE=0;ENV=1\n"
-        await say(third, "ACT=RESET;ENV=2\n")
-        assert await line(third) == "OBS=0;REW=0;DONE=0;ENV=2\n"
+        assert await ask(third, "ACT=RESET;ENV=2\n") == "OBS=0;REW=0;DONE=0;ENV=2\n"
         await say(admin, "whatever is said on the admin socket is not read\n")
         await say(second, "ACT=4||ACT=5;ENV=0\n")  # a batch on one env's socket; answers come on each env's own
         assert await line(second) == "OBS=4;REW=0;DONE=0;ENV=1\n"
@@ -101,15 +71,11 @@ async def test_one_trainer_after_the_other_and_one_that_waits() -> None:
     hosted = bridge()
     async with hosting(hosted) as server:
         for _ in range(3):  # at once, without a pause
-            trainer = await dial(server)
-            assert (await line(trainer)).startswith("CONFIG")
-            await say(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n")
-            assert await line(trainer) == FIRST
+            trainer = await greeted(server)
+            assert await ask(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n") == FIRST
             await closed(trainer)
-        busy = await dial(server)
-        await line(busy)
-        await say(busy, "ACT=RESET;ENV=0\n")
-        await line(busy)
+        busy = await greeted(server)
+        await ask(busy, "ACT=RESET;ENV=0\n")
         waiting = await dial(server)
         gone = await dial(server)
         await settle()
@@ -117,23 +83,20 @@ async def test_one_trainer_after_the_other_and_one_that_waits() -> None:
         await closed(busy)
         assert (await line(waiting)).startswith("BUSY;SINCE=0.0;PEER=127.0.0.1:")
         assert (await line(waiting)).startswith("CONFIG")
-        await say(waiting, "ACT=RESET;ENV=1\n")
-        assert await line(waiting) == "OBS=0;REW=0;DONE=0;ENV=1\n"
+        assert await ask(waiting, "ACT=RESET;ENV=1\n") == "OBS=0;REW=0;DONE=0;ENV=1\n"
         await closed(waiting)
         assert server.sessions == 5
 
 
 async def test_a_trainer_lost_half_way_through_its_env_sockets_leaves_no_trace() -> None:
     async with hosting(bridge(3)) as server:
-        admin, env0 = await dial(server), None
-        await line(admin)
+        admin = await greeted(server)
         env0 = await dial(server)
         await say(env0, "\n")  # nothing is an env socket before it has said something
         await settle()
         await closed(admin)
         assert await is_closed_by_the_server(env0)
-        following = await dial(server)
-        assert (await line(following)).startswith("CONFIG")
+        following = await greeted(server)
         await closed(following)
 
 
@@ -164,8 +127,7 @@ async def test_a_trainer_that_breaks_the_protocol_is_dropped_by_name(
     text: str, error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with hosting(bridge()) as server:
-        trainer = await dial(server)
-        await line(trainer)
+        trainer = await greeted(server)
         with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
             try:
                 await say(trainer, text)
@@ -175,35 +137,30 @@ async def test_a_trainer_that_breaks_the_protocol_is_dropped_by_name(
         (record,) = caplog.records
         assert re.search(error, record.getMessage()), record.getMessage()
         assert "at fault: trainer" in record.getMessage()
-        following = await dial(server)
-        assert (await line(following)).startswith("CONFIG")
+        following = await greeted(server)
         await closed(following)
 
 
 async def test_a_game_that_gives_nan_ends_the_session_by_name(caplog: pytest.LogCaptureFixture) -> None:
     hosted = bridge()
     async with hosting(hosted) as server:
-        trainer = await dial(server)
-        await line(trainer)
+        trainer = await greeted(server)
         hosted.step_envs = lambda actions, env_ids: hosted.outbox.obs.fill(np.nan)  # type: ignore[method-assign]
         with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
-            await say(trainer, "ACT=1;ENV=0||ACT=1;ENV=1\n")
-            assert await line(trainer) == "OBS=nan;REW=0.0;DONE=0;ENV=0\n"
+            assert await ask(trainer, "ACT=1;ENV=0||ACT=1;ENV=1\n") == "OBS=nan;REW=0.0;DONE=0;ENV=0\n"
             assert await is_closed_by_the_server(trainer)
         assert "not a finite number (env 0, field OBS)" in caplog.text
 
 
 async def test_only_what_is_offered_is_served() -> None:
     async with hosting(bridge(2, Channel.PER_ENV)) as server:
-        trainer = await dial(server)
-        await line(trainer)
+        trainer = await greeted(server)
         await say(trainer, "ACT=RESET;ENV=0\n")
         assert await is_closed_by_the_server(trainer)
     async with hosting(bridge(2, Channel.SHARED)) as server:
         trainer, other = await dial(server), await dial(server)
         await line(trainer)
-        await say(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n")
-        assert await line(trainer) == FIRST
+        assert await ask(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n") == FIRST
         await closed(trainer)
         assert (await line(other)).startswith("BUSY")
         assert (await line(other)).startswith("CONFIG")  # it was the next trainer, not an env socket
@@ -214,15 +171,11 @@ async def test_rlbase_speaks_first_and_ends_when_training_is_complete() -> None:
         trainer = await dial(server)
         assert await line(trainer) == "CONFIG:OBS=2;ACT=2;ENV_TYPE=RLBASE;VERSION=1\n"
         assert await line(trainer) == "0,0;0;0\n"
-        await say(trainer, "RESET\n")
-        assert await line(trainer) == "0,0;0;0\n"
-        await say(trainer, "0.5,-1\n")
-        assert await line(trainer) == "0.5,-1;0;0\n"
-        await say(trainer, "TRAINING_COMPLETE\n")
-        await line(trainer)
+        assert await ask(trainer, "RESET\n") == "0,0;0;0\n"
+        assert await ask(trainer, "0.5,-1\n") == "0.5,-1;0;0\n"
+        await ask(trainer, "TRAINING_COMPLETE\n")
         assert await is_closed_by_the_server(trainer)
-        following = await dial(server)
-        assert (await line(following)).startswith("CONFIG")
+        await greeted(server)
 
 
 @pytest.mark.parametrize("tick_rate", [None, 500])
@@ -236,8 +189,7 @@ async def test_rlbase_queues_what_comes_before_the_answer(tick_rate: float | Non
             await say(trainer, action)
         answers = [await line(trainer) for _ in range(6)]
         assert answers == ["0;0;0\n", "0;0;0\n", "1;0;0\n", "3;0;0\n", "6;0;0\n", "10;0;0\n"]
-        await say(trainer, "5\nTRAINING_COMPLETE\n6\n")
-        assert await line(trainer) == "15;0;0\n"
+        assert await ask(trainer, "5\nTRAINING_COMPLETE\n6\n") == "15;0;0\n"
         assert await line(trainer) == "0;0;0\n"
         assert await is_closed_by_the_server(trainer)  # and nothing is taken behind it
 
@@ -253,12 +205,10 @@ async def test_rlbase_does_not_queue_without_end(caplog: pytest.LogCaptureFixtur
 
 
 async def test_actions_that_run_on_are_ticked_without_starving_the_loop() -> None:
-    hosted = Slow(EnvSpec(1, 1, num_envs=1, channel=Channel.ANY))
+    hosted = bridge(1, kind=Slow)
     async with hosting(hosted) as server:
-        trainer = await dial(server)
-        await line(trainer)
-        await say(trainer, "ACT=RESET;ENV=0\n")
-        await line(trainer)
+        trainer = await greeted(server)
+        await ask(trainer, "ACT=RESET;ENV=0\n")
         await say(trainer, "ACT=3000;ENV=0\n")
         other = await dial(server)  # the loop still accepts while it ticks
         assert float((await line(trainer))[4:].split(";")[0]) > 3000
@@ -283,22 +233,18 @@ async def test_a_trainer_that_never_pauses_leaves_the_loop_to_others() -> None:
             await asyncio.sleep(0)
         assert await trainer == 500
         assert turns > 10
-        following = await dial(server)
-        assert (await line(following)).startswith("CONFIG")
+        await greeted(server)
 
 
 async def test_a_fixed_tick_rate_answers_once_a_tick() -> None:
     hosted = bridge(1)
     async with hosting(hosted, tick_rate=200) as server:
-        trainer = await dial(server)
-        await line(trainer)
+        trainer = await greeted(server)
         loop = asyncio.get_running_loop()
-        await say(trainer, "ACT=RESET;ENV=0\n")
-        await line(trainer)
+        await ask(trainer, "ACT=RESET;ENV=0\n")
         begun = loop.time()
         for _ in range(20):
-            await say(trainer, "ACT=1;ENV=0\n")
-            await line(trainer)
+            await ask(trainer, "ACT=1;ENV=0\n")
         assert loop.time() - begun > 19 / 200 * 0.8
         assert hosted.lockstep.ticks >= 20
 
@@ -309,8 +255,7 @@ async def test_close_is_idempotent_and_a_taken_port_is_an_error() -> None:
     second = BridgeServer(bridge(), port=server.port)
     with pytest.raises(OSError, match="in use"):
         await second.start()
-    trainer = await dial(server)
-    await line(trainer)
+    trainer = await greeted(server)
     await server.close()
     await server.close()
     assert await is_closed_by_the_server(trainer)
@@ -319,73 +264,6 @@ async def test_close_is_idempotent_and_a_taken_port_is_an_error() -> None:
     for port in (-1, 99999):
         with pytest.raises(errors.ConfigurationError, match=f"port.*got {port}"):
             run_in_thread(bridge(), port=port)
-
-
-def test_runners_hand_on_what_went_wrong() -> None:
-    with run_in_thread(bridge()) as handle:
-        assert handle.url == f"tcp://127.0.0.1:{handle.port}"
-        with pytest.raises(OSError, match="in use"):
-            run_in_thread(bridge(), port=handle.port)
-        handle.close()
-        handle.close()
-    with pytest.raises(errors.ConfigurationError, match="cannot be hosted"):
-        run_in_process(functools.partial(GymnasiumBridge, "NoSuchEnv-v0"))
-    with pytest.raises(errors.ConfigurationError, match="exit code 3"):
-        run_in_process(functools.partial(os._exit, 3))
-    with run_in_thread(bridge(), host="localhost") as handle:
-        assert handle.url.startswith("tcp://localhost")
-
-
-@pytest.mark.skipif(os.name != "posix", reason="looks for a process by signal 0")
-def test_an_engines_process_ends_with_its_parent() -> None:
-    script = (
-        "import functools, os; from ue_rl.bridges import GymnasiumBridge, run_in_process\n"
-        "if __name__ == '__main__':\n"
-        "    handle = run_in_process(functools.partial(GymnasiumBridge, 'CartPole-v1', 1))\n"
-        "    print(handle.process.pid, flush=True)\n"
-        "    os._exit(9)\n"  # no clean-up of any kind
-    )
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
-    pid = int(out.stdout.split()[0])
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        with open(f"/proc/{pid}/stat") as stat:
-            if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
-                return
-        time.sleep(0.05)
-    os.kill(pid, signal.SIGKILL)
-    pytest.fail("the engine outlived its parent")
-
-
-def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
-    script = tmp_path / "unguarded.py"
-    script.write_text(
-        "import functools; from ue_rl.bridges import GymnasiumBridge, run_in_process\n"
-        "run_in_process(functools.partial(GymnasiumBridge, 'CartPole-v1', 1))\n"
-    )
-    out = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60)
-    assert out.returncode == 1
-    assert "an engine's process was started by an import" in out.stderr  # said by the child
-    last = out.stderr.splitlines()[-1]  # and by the script itself
-    assert 'an engine\'s process was started outside of `if __name__ == "__main__":`' in last
-    assert "exit code" not in out.stderr
-    assert out.stderr.lower().count('call it under `if __name__ == "__main__":`') == 2
-
-
-@pytest.mark.skipif(not SHM_DIR.is_dir(), reason="no /dev/shm")
-def test_a_program_that_ends_without_close_leaves_no_segment() -> None:
-    script = (
-        "from ue_rl.bridges import GymnasiumBridge, run_shm_in_thread\n"
-        "print(run_shm_in_thread(GymnasiumBridge('CartPole-v1', 1)).name)\n"
-    )
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    name = out.stdout.strip()
-    assert name.startswith("ue_rl_")
-    assert not (SHM_DIR / name).exists()
 
 
 async def test_serving_for_ever_ends_with_its_task() -> None:
@@ -399,41 +277,6 @@ async def test_serving_for_ever_ends_with_its_task() -> None:
             await task
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", server.port)
-
-
-INTERRUPTED = """
-import contextlib
-import io
-from ue_rl.bridges import VectorBridge, serve
-from ue_rl.spec import EnvSpec
-
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-class Game(VectorBridge):
-    reset_envs = step_envs = None
-
-class Stubborn(Game):
-    start_training = interrupt
-
-for game, ready in ((Game(EnvSpec(1, 1)), interrupt), (Stubborn(EnvSpec(1, 1)), print)):
-    serve(game, port=0, ready=ready)
-    print("returned", game.host)
-
-class Said(io.StringIO):
-    flush = interrupt
-
-with contextlib.redirect_stderr(Said()) as said:
-    serve(Game(EnvSpec(1, 1)), port=0)
-print(said.getvalue(), end="")
-"""
-
-
-def test_ctrl_c_ends_serve_also_while_its_own_task_runs() -> None:
-    out = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=20, check=False)
-    *returned, said = out.stdout.splitlines()
-    assert (returned, out.stderr) == (["returned None"] * 2, "")
-    assert re.fullmatch(r"listening on tcp://127\.0\.0\.1:\d+ \(Ctrl-C stops\)", said)  # without a `ready`
 
 
 async def test_a_game_that_cannot_start_training_leaves_nothing_listening() -> None:

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
-
 from tests.harness.lab import Lab
+from tests.support.transports import reset, step
 from ue_rl.bridges import run_in_thread
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.connections import MultiTcpConnection
@@ -60,8 +59,6 @@ def test_a_server_survives_it_and_serves_the_next(caplog: Any) -> None:
                 client.close()
         with MultiTcpConnection("127.0.0.1", server.port, timeout=5.0, wait=5.0) as connection:
             calls = EngineCalls(connection)
-            connection.reset()
-            connection.receive()
+            reset(connection)
             assert calls.set_parameters({"gravity": 2.0}) == {"gravity": 2.0}
-            connection.send_actions(np.ones((2, 1), np.float32))
-            assert connection.receive().obs.tolist() == [[3.0], [3.0]]
+            assert step(connection, 1).obs.tolist() == [[3.0], [3.0]]

@@ -4,45 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 import ue_rl
-from tests.support.streams import Sum, bridge, dial, line, say, settle
+from tests.support.games import bridge
+from tests.support.streams import ask, dial, greeted, hosting, line, say, settle
+from tests.support.transports import reset
 from ue_rl import errors
 from ue_rl.bridges import BridgeServer, run_in_thread
 from ue_rl.bridges.tcp import server as server_module
 from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.connections import open_tcp
 from ue_rl.connections.tcp import greeting
-from ue_rl.spec import Channel, EnvSpec
+from ue_rl.spec import Channel
 
 ALL = "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n"
-
-
-@asynccontextmanager
-async def hosting(channel: Channel | None = Channel.ANY, **spec: Any) -> AsyncIterator[BridgeServer]:
-    async with BridgeServer(bridge(channel=channel, **spec), port=0) as server:
-        yield server
 
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("stays", [False, True])
 async def test_a_silent_stranger_does_not_end_the_session_of_a_trainer_that_prepares(stays: bool, version: int) -> None:
     options: dict[str, Any] = {} if version else {"channel": None, "version": 0}
-    async with hosting(**options) as server:
-        trainer = await dial(server)
-        assert (await line(trainer)).startswith("CONFIG")
+    async with hosting(bridge(**options)) as server:
+        trainer = await greeted(server)
         probe = await dial(server)
         await settle()
         if not stays:
             probe[1].close()
             await settle()
-        await say(trainer, ALL)
-        assert (await line(trainer)).startswith("OBS=0;REW=0;DONE=0;ENV=0||")
+        assert (await ask(trainer, ALL)).startswith("OBS=0;REW=0;DONE=0;ENV=0||")
         if stays and version:
             assert (await line(probe)).startswith("BUSY;SINCE=")
         assert server.sessions == 1
@@ -53,9 +45,8 @@ async def test_a_silent_stranger_does_not_end_the_session_of_a_trainer_that_prep
 async def test_a_stranger_between_env_sockets_is_none_of_them(
     said: str, when: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with hosting() as server:
-        admin = await dial(server)
-        assert (await line(admin)).startswith("CONFIG")
+    async with hosting(bridge()) as server:
+        _admin = await greeted(server)  # which stays
         envs = []
         for n in range(2):
             if n == when:
@@ -81,7 +72,7 @@ async def test_a_stranger_between_env_sockets_is_none_of_them(
 
 async def test_env_sockets_of_which_one_is_silent_are_taken_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "PATIENCE", 0.05)
-    async with hosting() as server:
+    async with hosting(bridge()) as server:
         streams = [await dial(server) for _ in range(3)]
         assert (await line(streams[0])).startswith("CONFIG")
         await say(streams[2], "ACT=RESET\n")
@@ -96,9 +87,8 @@ async def test_env_sockets_may_be_silent_for_long(
     """The plugin's own trainer: its worker processes connect one by one, and speak when all of them run."""
     monkeypatch.setattr(server_module, "SILENCE", 0.05)
     options: dict[str, Any] = {} if version else {"channel": None, "version": 0}
-    async with hosting(**options) as server:
-        admin = await dial(server)
-        assert (await line(admin)).startswith("CONFIG")
+    async with hosting(bridge(**options)) as server:
+        admin = await greeted(server)
         envs = []
         for _ in range(2):
             envs.append(await dial(server))
@@ -122,9 +112,8 @@ async def test_env_sockets_may_be_silent_for_long(
 
 async def test_a_probe_among_silent_env_sockets_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first connection that closes is no session, whoever waits behind it."""
-    async with hosting() as server:
-        probe = await dial(server)
-        assert (await line(probe)).startswith("CONFIG")
+    async with hosting(bridge()) as server:
+        probe = await greeted(server)
         trainer = await dial(server)
         await settle()
         probe[1].close()
@@ -137,9 +126,8 @@ async def test_who_says_nothing_gives_way_to_who_waits(
 ) -> None:
     monkeypatch.setattr(server_module, "SILENCE", 0.1)
     monkeypatch.setattr(server_module, "STARTING", 1)
-    async with hosting(channel) as server:
-        silent = await dial(server)
-        assert (await line(silent)).startswith("CONFIG")
+    async with hosting(bridge(channel=channel)) as server:
+        silent = await greeted(server)
         following = await dial(server)
         said = await line(following)
         if said.startswith("BUSY"):
@@ -152,16 +140,14 @@ async def test_who_says_nothing_gives_way_to_who_waits(
 async def test_a_trainer_that_waited_in_vain_was_no_env_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a silent connection that stays open, the next trainer is served as soon as one has given up."""
     monkeypatch.setattr(server_module, "SILENCE", 0.2)
-    async with hosting() as server:
-        silent = await dial(server)
-        assert (await line(silent)).startswith("CONFIG")
+    async with hosting(bridge()) as server:
+        silent = await greeted(server)
         gives_up = await dial(server)
         await asyncio.sleep(0.5)
         assert server.sessions == 1
         gives_up[1].close()
         await settle()
-        following = await dial(server)
-        assert (await line(following)).startswith("CONFIG")
+        await greeted(server)
         assert (await line(silent)).startswith("ERROR=it%20has%20said%20nothing")
 
 
@@ -169,34 +155,31 @@ def test_ours_waits_for_its_turn_behind_a_silent_connection(monkeypatch: pytest.
     """It is not told that it has to wait: it might be an env socket of the silent one, whose address is the same."""
     monkeypatch.setattr(server_module, "SILENCE", 0.2)
     monkeypatch.setattr(greeting, "_REDIAL", 0.3)
-    with run_in_thread(Sum(EnvSpec(1, 1, num_envs=2, channel=Channel.ANY)), port=0) as server:
+    with run_in_thread(bridge()) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=5) as silent:
             assert silent.recv(6) == b"CONFIG"
             with pytest.raises(errors.HandshakeError, match=r"sent no handshake.*within 0.1 s"):
                 open_tcp("127.0.0.1", server.port, connect_timeout=0.1)
             connection = open_tcp("127.0.0.1", server.port, connect_timeout=0.1, wait=20)
-            connection.reset()
-            connection.receive()
+            reset(connection)
             connection.close()
 
 
 async def test_a_trainer_that_has_spoken_may_be_silent_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "SILENCE", 0.02)
-    async with hosting() as server:
-        trainer = await dial(server)
-        assert (await line(trainer)).startswith("CONFIG")
+    async with hosting(bridge()) as server:
+        trainer = await greeted(server)
         await say(trainer, "\n")
         waiting = await dial(server)
         assert (await line(waiting)).startswith("BUSY")
         await asyncio.sleep(0.1)
-        await say(trainer, ALL)
-        assert (await line(trainer)).startswith("OBS=0;")
+        assert (await ask(trainer, ALL)).startswith("OBS=0;")
 
 
 def test_ours_says_at_once_that_it_is_there() -> None:
     """So a trainer that prepares for long is not taken for a port probe, on any wiring."""
     for channel in Channel:
-        with run_in_thread(Sum(EnvSpec(1, 1, num_envs=2, channel=channel)), port=0) as server:
+        with run_in_thread(bridge(channel=channel)) as server:
             for wiring in ["auto"] if channel is not Channel.ANY else ["shared", "per_env"]:
                 env = ue_rl.connect(server.url, transport="tcp", channel=wiring, timeout=5)
                 probe = socket.create_connection(("127.0.0.1", server.port))
@@ -208,9 +191,8 @@ def test_ours_says_at_once_that_it_is_there() -> None:
 
 
 async def test_a_peer_whose_machine_has_gone_is_found_within_about_a_minute() -> None:
-    async with hosting() as server:
-        trainer = await dial(server)
-        await line(trainer)
+    async with hosting(bridge()) as server:
+        trainer = await greeted(server)
         sock = server._members[0]._transport.get_extra_info("socket")
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         for name, most in (
@@ -235,7 +217,7 @@ async def test_a_turn_of_the_loop_accepts_a_few_connections_only(monkeypatch: py
         original(server, connection)
 
     monkeypatch.setattr(BridgeServer, "connection_made", connection_made)
-    async with hosting() as server:
+    async with hosting(bridge()) as server:
         crowd = [socket.socket() for _ in range(100)]
         for sock in crowd:
             sock.setblocking(False)
@@ -251,11 +233,9 @@ async def test_a_turn_of_the_loop_accepts_a_few_connections_only(monkeypatch: py
 
 
 async def test_a_crowd_is_told_of_in_one_line_a_second(caplog: pytest.LogCaptureFixture) -> None:
-    async with hosting() as server:
-        trainer = await dial(server)
-        await line(trainer)
-        await say(trainer, ALL)
-        await line(trainer)
+    async with hosting(bridge()) as server:
+        trainer = await greeted(server)
+        await ask(trainer, ALL)
         crowd = [await dial(server) for _ in range(60)]
         for streams in crowd[-20:]:
             await asyncio.wait_for(streams[0].read(), 5)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import ue_rl
-from tests.support.streams import Streams, Sum
+from tests.support.games import Sum, bridge
+from tests.support.streams import Streams
 from ue_rl import errors
 from ue_rl.bridges import BridgeServer, ShmUpgrader, run_in_thread
 from ue_rl.bridges.tcp.session import EngineSession
@@ -195,7 +196,7 @@ async def test_no_offer_where_it_cannot_be_said(spec: EnvSpec) -> None:
 
 
 async def test_without_an_offer_the_line_is_refused() -> None:
-    async with BridgeServer(Sum(EnvSpec(1, 1, num_envs=2, channel=Channel.ANY)), port=0) as server:
+    async with BridgeServer(bridge(), port=0) as server:
         trainer, _ = await dial(server)
         trainer[1].write(b"SHM=segment\n")
         assert (await asyncio.wait_for(trainer[0].read(), 5)).startswith(b"ERROR=")
@@ -234,7 +235,7 @@ def test_the_runners_choose_a_loop_on_which_upgrades_work(monkeypatch: pytest.Mo
     before = asyncio.get_event_loop_policy()
     asyncio.set_event_loop_policy(ReadsAheadPolicy())
     try:
-        with run_in_thread(Sum(EnvSpec(1, 1, num_envs=2)), upgrader=ShmUpgrader()) as engine:
+        with run_in_thread(bridge(), upgrader=ShmUpgrader()) as engine:
             env = ue_rl.connect(engine.url, transport="shm", timeout=10)
             assert env.reset().tolist() == [[0], [0]]
             env.close()
@@ -244,7 +245,7 @@ def test_the_runners_choose_a_loop_on_which_upgrades_work(monkeypatch: pytest.Mo
 
 def test_a_trainer_that_follows_at_once_is_not_told_that_the_one_before_it_is_served() -> None:
     """Trainers of version 1 do not know BUSY: they would give up."""
-    with run_in_thread(Sum(EnvSpec(1, 1, num_envs=2)), upgrader=ShmUpgrader()) as engine:
+    with run_in_thread(bridge(), upgrader=ShmUpgrader()) as engine:
         for _ in range(20):
             with open_engine("127.0.0.1", engine.port, transport="shm") as one:
                 one.reset()

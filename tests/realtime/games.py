@@ -6,7 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ue_rl.bridges import MultiEnvBridge, VectorBridge
+from tests.support.games import Steps
+from ue_rl.bridges import VectorBridge
 from ue_rl.bridges.realtime import Interrupts
 from ue_rl.spec import ActionSpec, EnvSpec
 from ue_rl.tools import tool
@@ -76,30 +77,29 @@ class Orders(Sums):
         self.outbox.obs[env_id, 2] += action[0]
 
 
-class OneByOne(MultiEnvBridge):
+class OneByOne(Steps):
     """Sums, with a callback for each event. `gate`: a tick waits for it. An action of 7 raises."""
 
     gate: threading.Event | None = None
 
     def __init__(self, num_envs: int = 1, length: int = 1000) -> None:
         super().__init__(EnvSpec(4, 1, num_envs=num_envs, features=FEATURES, action=ActionSpec.box(1, -100, 100)))
-        self.length = length
-        self.state = [0.0] * 4
-        self.entered = threading.Event()
+        self.length, self.total = length, 0.0
 
     def handle_reset_for_env(self, env_id: int, seed: int | None = None, options: Any = None) -> None:
-        self.state = [-1.0 if seed is None else seed % 1000, 0.0, 0.0, 0.0]
+        super().handle_reset_for_env(env_id, -1 if seed is None else seed % 1000)
+        self.total = 0.0
 
     def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
-        self.entered.set()
         if type(self).gate is not None:
             type(self).gate.wait(20)
         if actions[0] == 7:
             raise ZeroDivisionError("seven")
-        self.state = [self.state[0], self.state[1] + 1, self.state[2] + float(actions[0]), float(actions[0])]
+        self.total += float(actions[0])
+        super().handle_response_actions_for_env(env_id, actions)
 
-    def create_state_string_for_env(self, env_id: int) -> list[float]:
-        return self.state
+    def show(self, env: int) -> Any:
+        return [self.seeds[env], self.steps[env], self.total, self.acted[env]]
 
-    def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool]:
-        return self.state[3], self.state[1] >= self.length
+    def earn(self, env: int) -> tuple[float, bool]:
+        return self.acted[env], self.steps[env] >= self.length

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.realtime.games import Orders, Sums
-from tests.realtime.test_real_time import until
+from tests.support.waiting import eventually
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.errors import GameFailed
 
@@ -55,7 +55,7 @@ def test_a_session_that_has_played_for_long_may_load_another_episode(
         real, shut = time.monotonic, gate()
         monkeypatch.setattr(time, "monotonic", lambda: real() + 150)
         asked = session.submit(0, reset=True)
-        until(lambda: session.resetting)
+        eventually(lambda: session.resetting)
         pool._reap()
         shut.set()
         assert asked.result(20).tick == 0
@@ -88,7 +88,7 @@ def test_what_a_session_is_in_words_is_never_said_of_another(gate: Callable[[], 
         last.advance(1)
         shut = gate()
         running = last.submit(1)
-        until(lambda: last.current is not None)
+        eventually(lambda: last.current is not None)
         first.destroy(wait=0)
         told: list[str] = []
         asking = threading.Thread(target=lambda: told.append(first.describe()))
@@ -105,9 +105,9 @@ def test_rates_of_sessions_that_have_gone_leave_nothing() -> None:
             session = pool.create(tick_rate=1e-6 * (1 + number))
             session.reset()
             session.destroy()
-        until(lambda: stays.latest.tick > 3)
+        eventually(lambda: stays.latest.tick > 3)
         assert [clock.rate for clock in stays.world.paces.clocks()] == [200]
-        until(lambda: len(pool._threads._timers) < 10)
+        eventually(lambda: len(pool._threads._timers) < 10)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.realtime.games import Orders, Sums
+from tests.support.waiting import eventually
 from ue_rl.bridges.realtime import GameClock, Observation, Phase, SessionPool, ToolCall
 from ue_rl.bridges.realtime.queues import ActionQueue, Mailbox
 from ue_rl.errors import ConfigurationError, SessionEnded
-
-
-def until(what: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it has not come"
-        time.sleep(0.002)
 
 
 def seen(tick: int, reward: float = 1.0) -> Observation:
@@ -84,7 +76,7 @@ def test_a_clock_that_catches_up_and_one_without_a_rate() -> None:
 def test_a_game_without_an_agent_ticks_on(rate: float) -> None:
     with SessionPool(Sums, workers=1, max_sessions=2, tick_rate=rate, kwargs={"length": 10**9}) as pool:
         session = pool.create()
-        until(lambda: session.state().tick > 50)
+        eventually(lambda: session.state().tick > 50)
         taken = session.observe(1)
         assert taken is not None
         assert taken.ticks_advanced == taken.tick == taken.dropped_observations
@@ -120,8 +112,8 @@ def test_actions_are_applied_by_the_next_tick_and_nothing_is_done_without() -> N
     with SessionPool(Orders, workers=1, max_sessions=2, tick_rate=100, kwargs={"length": 10**9}) as pool:
         session = pool.create()
         session.act([3.0], ToolCall("add", {"amount": 4}))
-        until(lambda: session.latest.observation[2] == 7)
-        until(lambda: session.latest.observation[3] == 0)
+        eventually(lambda: session.latest.observation[2] == 7)
+        eventually(lambda: session.latest.observation[3] == 0)
         answered = session.advance(3, [[1.0]])
         assert answered.observation[2] == 8
         assert answered.dropped_observations == session.mailbox.dropped
@@ -146,15 +138,15 @@ def test_a_request_in_real_time_waits_for_the_clock() -> None:
 def test_in_the_planning_phase_the_world_stands_still() -> None:
     with SessionPool(Sums, workers=1, max_sessions=3, tick_rate=0, planning=100.0) as pool:
         planned, timed = pool.create(), pool.create(planning=0.05)
-        until(lambda: planned.phase is Phase.CONNECTING)
+        eventually(lambda: planned.phase is Phase.CONNECTING)
         planned.attach()
         assert planned.phase is Phase.STREAMING
-        until(lambda: timed.phase in (Phase.PLAYING, Phase.GAME_OVER))
+        eventually(lambda: timed.phase in (Phase.PLAYING, Phase.GAME_OVER))
         assert planned.latest.tick == 0
         tool = planned.advance(0, [ToolCall("add", {"amount": 1})])
         assert (tool.tick, tool.info["tools"][0]["result"]) == (0, {"sum": 1.0})
         planned.start()
-        until(lambda: planned.latest.tick > 0)
+        eventually(lambda: planned.latest.tick > 0)
 
 
 def test_an_agent_that_is_lost_ends_its_session() -> None:
@@ -174,7 +166,7 @@ def test_sessions_that_nobody_uses_are_reaped() -> None:
             used.touch()
             return idle not in pool.sessions()
 
-        until(one_is_gone)
+        eventually(one_is_gone)
         assert used in pool.sessions()
         with pytest.raises(SessionEnded, match=r"nobody used it for 0\.3 s"):
             pool.get(idle.id)
@@ -184,7 +176,7 @@ def test_sessions_that_nobody_uses_are_reaped() -> None:
 def test_many_in_real_time_tick_together(monkeypatch: pytest.MonkeyPatch) -> None:
     with SessionPool(Sums, workers=2, max_sessions=16, tick_rate=50, kwargs={"length": 10**9}) as pool:
         sessions = [pool.create() for _ in range(16)]
-        until(lambda: min(session.latest.tick for session in sessions) > 20)
+        eventually(lambda: min(session.latest.tick for session in sessions) > 20)
         game: Any = pool.example
         assert game.calls[-1] == 16
         ended = [session.advance(1).tick for session in sessions]

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.realtime.games import OneByOne
-from tests.realtime.test_real_time import until
+from tests.support.transports import reset, step
+from tests.support.waiting import eventually
 from ue_rl.bridges.realtime import Session, SessionPool, ToolCall
 from ue_rl.bridges.realtime.player import Player, ReplayBridge
 from ue_rl.bridges.realtime.replay import Replay
@@ -77,7 +78,7 @@ def test_tools_several_orders_and_real_time_are_recorded(tmp_path: Path) -> None
         for n in range(5):
             session.act([float(n)])
             session.advance(3)
-        until(lambda: session.latest.tick > 20)
+        eventually(lambda: session.latest.tick > 20)
         return [session.advance(1)]
 
     file, (last,) = recorded(tmp_path / "clock", ORDERS, in_real_time, tick_rate=200)
@@ -161,11 +162,9 @@ def test_a_replay_is_an_engine_of_one_env(tmp_path: Path) -> None:
         transport = MemoryTransport(ReplayBridge(player))
         transport.connect()
         for total in (2, 1, 2):
-            transport.reset()
-            transport.receive()
+            reset(transport)
             for tick in range(1, 6):
-                transport.send_actions(np.zeros((1, 1), np.float32))
-                got = transport.receive()
+                got = step(transport)
                 assert got.obs[0, 1:3].tolist() == [tick, total]
             assert got.dones[0]
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.realtime.games import OneByOne, Sums
-from tests.realtime.test_real_time import until
+from tests.support.waiting import eventually
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.realtime.lifecycle import TABLE, Event, LifeCycle, Phase
 from ue_rl.errors import ResourceExhausted, SessionEnded, UnexpectedMessage
@@ -51,7 +51,7 @@ def test_past_the_bound_of_the_queue_a_request_is_refused_and_gets_through_later
     with SessionPool(OneByOne, workers=1, max_sessions=8, queue_wait=0.05) as pool:
         sessions = [pool.create() for _ in range(6)]
         running = sessions[0].submit(1)
-        until(lambda: sessions[0].current is not None)
+        eventually(lambda: sessions[0].current is not None)
         waiting = [session.submit(1) for session in sessions[1:5]]
         with pytest.raises(ResourceExhausted, match="too many requests wait"):
             sessions[5].submit(1)
@@ -69,10 +69,10 @@ def test_a_session_that_is_destroyed_while_it_advances(gate: threading.Event) ->
     with SessionPool(OneByOne, workers=1, max_sessions=2) as pool:
         session = pool.create()
         running, behind = session.submit(5000), session.submit(1)
-        until(lambda: session.current is not None)
+        eventually(lambda: session.current is not None)
         ending = threading.Thread(target=session.destroy)
         ending.start()
-        until(lambda: session.phase is Phase.CLEANUP)
+        eventually(lambda: session.phase is Phase.CLEANUP)
         gate.set()
         ending.join()
         for each in (running, behind):
@@ -90,7 +90,7 @@ def test_a_game_that_hangs_does_not_hang_who_destroys_it(
     pool = SessionPool(OneByOne, workers=1, max_sessions=2)
     session = pool.create()
     asked = session.submit(1)
-    until(lambda: session.current is not None)
+    eventually(lambda: session.current is not None)
     session.destroy()
     with pytest.raises(SessionEnded):
         session.submit(1)
@@ -104,7 +104,7 @@ def test_a_cancelled_request_is_not_done(gate: threading.Event) -> None:
     with SessionPool(OneByOne, workers=1, max_sessions=2) as pool:
         session = pool.create()
         first, second, third = (session.submit(1) for _ in range(3))
-        until(lambda: session.current is not None)
+        eventually(lambda: session.current is not None)
         assert second.cancel()
         gate.set()
         assert (first.result().tick, third.result().tick) == (1, 2)
@@ -133,7 +133,7 @@ def test_a_game_that_fails_at_its_start_is_closed() -> None:
         session = pool.create()
         with pytest.raises(Exception, match="no licence"):
             session.advance(1)
-        until(lambda: bool(closed))
+        eventually(lambda: bool(closed))
 
 
 @pytest.mark.parametrize("game", [Sums, OneByOne])

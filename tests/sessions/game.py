@@ -84,6 +84,14 @@ class Drift(VectorBridge):
         raise ValueError("it broke")
 
 
+class Talks(Drift):
+    """Prints."""
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        print("a game that prints")
+        super().step_envs(actions, env_ids)
+
+
 class Half(Drift):
     """Says half a character wherever it may."""
 

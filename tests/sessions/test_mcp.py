@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import httpx
@@ -117,27 +116,6 @@ async def test_resources(served: Any) -> None:
         assert (about["handshake"], about["numbers_of_an_action"]) == (pool.handshake, 2)
         with pytest.raises(Exception, match="no resource"):  # McpError of 1.x, MCPError of 2.x
             await session.read_resource("ue-rl://nothing")
-
-
-async def test_over_standard_input_and_output() -> None:
-    from mcp import ClientSession, StdioServerParameters
-    from mcp.client.stdio import stdio_client
-
-    code = (
-        "from tests.sessions.game import Drift; from ue_rl.bridges.realtime import SessionPool; "
-        "from ue_rl.bridges.mcp import serve_stdio\n"
-        "class Talks(Drift):\n"
-        "    def step_envs(self, actions, env_ids):\n"
-        "        print('a game that prints')\n"
-        "        super().step_envs(actions, env_ids)\n"
-        "with SessionPool(Talks, max_sessions=2, workers=1) as pool: serve_stdio(pool)"
-    )
-    server = StdioServerParameters(command=sys.executable, args=["-c", code])
-    async with stdio_client(server) as streams, ClientSession(*streams) as session:
-        await session.initialize()
-        await called(session, "reset", seed=1)
-        seen, wrong = await called(session, "advance", ticks=5)
-        assert (seen["tick"], wrong) == (5, False)
 
 
 def test_a_page_of_elsewhere_and_a_protocol_without_sessions_are_refused(served: Any) -> None:

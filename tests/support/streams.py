@@ -1,4 +1,4 @@
-"""A game that adds up its actions, a server of it, and trainers that are asyncio streams."""
+"""A server, and trainers that are asyncio streams."""
 
 from __future__ import annotations
 
@@ -7,24 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ue_rl.bridges import BridgeServer, VectorBridge
-from ue_rl.spec import Channel, EnvSpec
+from ue_rl.bridges import BridgeServer
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class Sum(VectorBridge):
-    """Adds up the actions."""
-
-    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
-        self.outbox.obs[env_ids] = 0
-
-    def step_envs(self, actions: Any, env_ids: Any) -> None:
-        self.outbox.obs[env_ids] += actions[env_ids]
-
-
-def bridge(n: int = 2, channel: Channel | None = Channel.ANY, kind: type[Sum] = Sum, **options: Any) -> Sum:
-    return kind(EnvSpec(1, 1, num_envs=n, channel=channel, **options))
 
 
 @asynccontextmanager
@@ -50,6 +35,11 @@ async def greeted(server: BridgeServer) -> Streams:
 async def say(streams: Streams, text: str) -> None:
     streams[1].write(text.encode())
     await streams[1].drain()
+
+
+async def ask(streams: Streams, text: str) -> str:
+    await say(streams, text)
+    return await line(streams)
 
 
 async def settle() -> None:

@@ -1,0 +1,204 @@
+"""Clients of sessions over gRPC: as envs, in real time, and what becomes of those that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+import ue_rl
+from tests.sessions.game import Drift
+from tests.sessions.test_grpc import Status, advanced, refused
+from tests.support.transports import reset
+from tests.support.waiting import eventually
+from ue_rl import errors
+from ue_rl.connecting import open_transport
+from ue_rl.connections.grpc import SessionClient
+from ue_rl.sessions import sessions_pb2 as messages
+from ue_rl.sessions.limits import SESSION_ID, client_options
+from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
+
+
+def test_connect_makes_a_vec_env(served: Any) -> None:
+    pool, server = served("grpc")
+    env = ue_rl.connect(server.url, num_envs=4, game="Drift")
+    with closing(env):
+        assert env.num_envs == 4
+        assert len(pool.sessions()) == 4
+        env.reset()
+        infos = env.step(np.zeros((4, 2), np.float32))[3]
+        assert [info["pushed"] for info in infos] == [0.0] * 4
+    eventually(lambda: not pool.sessions())
+
+
+def test_a_reset_of_some_with_options(served: Any) -> None:
+    _, server = served("grpc")
+    with closing(open_transport(server.url, num_envs=3)) as transport:
+        reset(transport)
+        seen = reset(transport, [1], seeds=[4], options=[{"start": 100.0}])
+        assert seen.obs[1, 0] > 90
+        assert (abs(seen.obs[[0, 2], 0]) < 10).all()
+
+
+def test_the_client_says_who_is_not_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(errors.EngineUnreachable, match="ue-rl sessions"):
+        open_transport(f"grpc://127.0.0.1:{port}", num_envs=2)
+    with pytest.raises(errors.ConfigurationError):
+        open_transport("grpc://", num_envs=2)
+    with pytest.raises(errors.ConfigurationError):
+        open_transport("grpc://127.0.0.1:1", num_envs=0)
+
+
+def test_a_session_that_is_lost_is_a_lost_engine(served: Any) -> None:
+    pool, server = served("grpc")
+    with closing(open_transport(server.url, num_envs=2)) as transport:
+        reset(transport)
+        pool.sessions()[1].detach("somebody pulled the plug")
+        transport.send_actions(np.zeros((2, 2), np.float32))
+        with pytest.raises(errors.EngineDisconnected, match="pulled the plug"):
+            transport.receive()
+        with pytest.raises(errors.ConnectionUnusable):
+            transport.reset()
+
+
+def test_more_sessions_than_there_are(served: Any) -> None:
+    pool, server = served("grpc", max_sessions=2)
+    with pytest.raises(errors.ResourceExhausted, match="all 2 sessions"):
+        open_transport(server.url, num_envs=3, connect_timeout=5)
+    eventually(lambda: not pool.sessions())
+
+
+# -- real time
+
+
+async def test_play_sends_the_newest_observation_and_takes_actions(served: Any) -> None:
+    pool, server = served("grpc")
+    async with SessionClient(server.url, tick_rate=100, seed=1, options={"start": 0.0}) as client:
+        ticks, pushed = [], []
+        async for seen in client.play():
+            ticks.append(seen.tick)
+            pushed.append(json.loads(seen.info_json or "{}").get("pushed", 0.0))
+            await client.act([1.0, 0.0])
+        assert ticks == sorted(set(ticks))
+        assert 1.0 in pushed
+        assert seen.terminated or seen.truncated
+        state = await client.state()
+        assert state.phase == "GAME_OVER"
+    await asyncio.to_thread(eventually, lambda: not pool.sessions())
+
+
+async def test_a_slow_reader_reads_the_newest(served: Any) -> None:
+    class Long(Drift):
+        def step_envs(self, actions: Any, env_ids: Any) -> None:
+            super().step_envs(actions, env_ids)
+            self.outbox.dones[env_ids] = self.outbox.truncated[env_ids] = 0
+
+    _, server = served("grpc", Long)
+    async with SessionClient(server.url, tick_rate=100) as client:
+        first = await client.observe()
+        await asyncio.sleep(0.3)
+        second = await client.observe()
+        assert second.tick > first.tick + 10, "not the one behind the first"
+
+
+async def test_a_wrong_action_ends_the_stream_with_its_reason(served: Any) -> None:
+    pool, server = served("grpc")
+    async with SessionClient(server.url, tick_rate=50) as client:
+        await client.observe()
+        with pytest.raises(errors.ConfigurationError, match="wrong size"):
+            while True:
+                await client.act([1.0, 2.0, 3.0])
+                await client.observe()
+        assert [session.id for session in pool.sessions()] == [client.session_id], "the session goes on"
+
+
+async def test_a_session_that_ends_ends_its_stream(served: Any) -> None:
+    pool, server = served("grpc")
+    async with SessionClient(server.url, tick_rate=50) as client:
+        await client.observe()
+        await asyncio.to_thread(pool.destroy, client.session_id)
+        with pytest.raises(errors.SessionEnded, match="destroyed"):
+            while True:
+                await client.observe()
+
+
+async def test_play_needs_a_session(served: Any) -> None:
+    _, server = served("grpc")
+    async with grpc.aio.insecure_channel(server.url.removeprefix("grpc://")) as channel:
+        stub: Any = SessionsStub(channel)
+        for metadata, status in (((), Status.INVALID_ARGUMENT), (((SESSION_ID, "nobody"),), Status.NOT_FOUND)):
+            with pytest.raises(grpc.RpcError) as error:
+                await stub.Play(metadata=metadata).read()
+            assert error.value.code() is status
+
+
+SERVER = """
+import sys
+from tests.sessions.game import Drift
+from ue_rl.bridges.grpc import serve
+from ue_rl.bridges.realtime import SessionPool
+from ue_rl.sessions import limits
+limits._ALIVE = [(name, min(value, 1000)) for name, value in limits._ALIVE]
+with SessionPool(Drift, max_sessions=2, workers=1) as pool, serve(pool) as server:
+    print(server.url, flush=True)
+    sys.stdin.read()
+"""
+KILLED = """
+import asyncio, sys
+from ue_rl.connections.grpc import SessionClient
+async def main():
+    client = await SessionClient(sys.argv[1], tick_rate=50).__aenter__()
+    await client.observe()
+    print(client.session_id, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+def test_clients_that_are_killed_or_stand_still_lose_their_sessions() -> None:
+    """Processes of their own: events of grpc.aio may wait for one another where several event loops share a process."""
+    piped: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", SERVER], **piped) as server:
+        url = server.stdout.readline().strip()
+        clients = [subprocess.Popen([sys.executable, "-c", KILLED, url], **piped) for _ in range(2)]
+        names = [client.stdout.readline().strip() for client in clients]
+        for client, way in zip(clients, (signal.SIGKILL, signal.SIGSTOP), strict=True):
+            client.send_signal(way)
+        with grpc.insecure_channel(url.removeprefix("grpc://")) as channel:
+            stub = SessionsStub(channel)
+            eventually(lambda: not stub.ListSessions(messages.ListSessionsRequest()).sessions, 40)
+            for name in names:
+                code, details = refused(lambda name=name: advanced(stub, name))
+                assert code is Status.ABORTED
+                assert "stream of its agent was lost" in details
+        for client in clients:
+            client.kill()
+            client.communicate()
+        server.stdin.close()
+        assert server.wait(20) == 0
+
+
+async def test_a_client_that_does_not_read_loses_its_session(served: Any) -> None:
+    pool, server = served("grpc", kwargs={"obs_size": 100_000}, carrier_options={"stalled_after": 0.3})
+    async with grpc.aio.insecure_channel(server.url.removeprefix("grpc://"), client_options()) as channel:
+        stub: Any = SessionsStub(channel)
+        info = await stub.CreateSession(messages.CreateSessionRequest(tick_rate=200.0))
+        (session,) = pool.sessions()
+        stream = stub.Play(metadata=((SESSION_ID, info.session_id),))
+        await stream.read()
+        while pool.sessions():  # its episodes are short: a new one keeps it talking
+            await asyncio.sleep(0.05)
+            if session.phase.value == "GAME_OVER":
+                await asyncio.to_thread(session.reset)
+    assert "has read nothing for 0.3 s" in session.reason
