@@ -38,30 +38,25 @@ def cluster(address: str | None, cpus: int, gpus: float, wait: float) -> Iterato
         _wait_for(cpus, gpus, wait)
         yield
         return
-    common: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    given: dict[str, Any] = {"address": address, "log_to_driver": False, "configure_logging": False}
+    if address is None:
+        own = {"num_cpus": max(cpus, os.cpu_count() or 1), "object_store_memory": _object_store()}
+        given |= {"address": "local", "include_dashboard": False, **own}
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its C++ side writes onto our terminal, past sys.stderr
     try:
         with _signals_kept():
-            if address is not None:
-                try:
-                    with _quiet():
-                        ray.init(address=address, **common)
-                except (ConnectionError, ValueError, RuntimeError) as error:
-                    raise ConfigurationError(
-                        "no Ray cluster answers",
-                        field="ray_address",
-                        got=f"{address}: {error}",
-                        cure="start one with `ray start --head`, or leave --ray-address out to have one of this run",
-                    ) from error
-            else:
+            try:
                 with _quiet():
-                    ray.init(
-                        address="local",
-                        num_cpus=max(cpus, os.cpu_count() or 1),
-                        include_dashboard=False,
-                        object_store_memory=_object_store(),
-                        **common,
-                    )
+                    ray.init(**given)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                if address is None:
+                    raise
+                raise ConfigurationError(
+                    "no Ray cluster answers",
+                    field="ray_address",
+                    got=f"{address}: {error}",
+                    cure="start one with `ray start --head`, or leave --ray-address out to have one of this run",
+                ) from error
         _wait_for(cpus, gpus, wait if address is not None else _OWN)
         yield
     finally:

@@ -32,8 +32,8 @@ from ue_rl.errors import ConfigurationError, EngineDisconnected, UeRlError, prin
 from ue_rl.rllib.algorithms import algorithm_config, check_actions, num_env_runners, resources
 from ue_rl.rllib.cluster import cluster
 from ue_rl.rllib.engines import register
-from ue_rl.rllib.inbox import Inbox, RunnersFleet
-from ue_rl.rllib.log import into_run_log
+from ue_rl.rllib.inbox import Inbox
+from ue_rl.rllib.run import into_run_log
 from ue_rl.saving.callbacks import LEARNING
 from ue_rl.saving.checkpoints import OVER, Checkpoint, CheckpointStore
 from ue_rl.saving.periodic import Periodic
@@ -89,7 +89,7 @@ class RllibLearner(Learner):
         facts = dict(connected[min(connected)].facts)
         facts["engines"] = sum(int(each.facts.get("engines", 1)) for each in connected.values())
         report.connected(self.inbox.num_envs, {key: printable(str(value)) for key, value in facts.items()})
-        report.engines(RunnersFleet(self.inbox))
+        report.engines(self.inbox)
         if options.time_scale is not None and "TIME_SCALE" not in self._spec.features:  # else said in Ray's logs alone
             _log.info(NO_TIME_SCALE)
             report.said(NO_TIME_SCALE)
@@ -219,7 +219,7 @@ class RllibLearner(Learner):
 
     def _look_at_weights(self, name: str, loss: float) -> None:
         """Warns once, where learning has diverged; RLlib also says NaN of a loss that was not computed."""
-        if self._finite and not is_finite(self.algorithm.learner_group.get_weights()):
+        if self._finite and not self._is_finite_now():
             self._finite = False
             text = diverged({f"train/{name}": loss}, self.inbox.env_steps) or ""
             _log.warning("%s", text)
@@ -232,11 +232,12 @@ class RllibLearner(Learner):
         except Exception as error:  # noqa: BLE001 - the cluster is gone, too
             _log.warning("no news of the env runners any more: %s", error)
 
-    def _save(self, reason: str) -> None:
-        def is_finite_now() -> bool:
-            return is_finite(self.algorithm.learner_group.get_weights())
+    def _is_finite_now(self) -> bool:
+        return is_finite(self.algorithm.learner_group.get_weights())
 
-        saved = self._periodic.save(self.env_steps, is_finite_now, functools.partial(self._write, reason), reason)
+    def _save(self, reason: str) -> None:
+        write = functools.partial(self._write, reason)
+        saved = self._periodic.save(self.env_steps, self._is_finite_now, write, reason)
         if saved is not None:
             self._saved(saved)
 
