@@ -12,26 +12,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.support.onnx_files import floats, graph, of_one_node
 from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch, ModelOutputError
 from ue_rl.inference import OnnxInference
-from ue_rl.inference.metadata import METADATA_KEY, PolicyMetadata, Port
+from ue_rl.inference.metadata import PolicyMetadata, Port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def graph(nodes, inputs, outputs, weights=(), metadata=None):
-    made = helper.make_graph(nodes, "policy", inputs, outputs, [numpy_helper.from_array(w, n) for n, w in weights])
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    if metadata is not None:
-        text = metadata if isinstance(metadata, str) else metadata.to_json()
-        helper.set_model_props(model, {METADATA_KEY: text})
-    return model.SerializeToString()
-
-
-def floats(name, *shape):
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
 def linear(weight=((1, 0), (0, 2), (0, 0)), obs="obs", actions="actions", batch="batch", metadata=None):
@@ -39,6 +27,12 @@ def linear(weight=((1, 0), (0, 2), (0, 0)), obs="obs", actions="actions", batch=
     w = np.asarray(weight, np.float32)
     nodes = [helper.make_node("MatMul", [obs, "w"], [actions])]
     return graph(nodes, [floats(obs, batch, w.shape[0])], [floats(actions, batch, w.shape[1])], [("w", w)], metadata)
+
+
+def identity(*shape):
+    return graph(
+        [helper.make_node("Identity", ["obs"], ["actions"])], [floats("obs", *shape)], [floats("actions", *shape)]
+    )
 
 
 def describe(**changes):
@@ -75,8 +69,7 @@ class TestRuns:
         np.testing.assert_array_equal(actions, WANT)
 
     def test_sizes_that_the_graph_leaves_open(self):
-        nodes = [helper.make_node("Identity", ["obs"], ["actions"])]
-        runtime = loaded(graph(nodes, [floats("obs", "batch", "n")], [floats("actions", "batch", "n")]))
+        runtime = loaded(identity("batch", "n"))
         assert (runtime.obs_size, runtime.act_size) == (None, None)
         np.testing.assert_array_equal(runtime.run_inference(OBS), OBS)
         runtime.require(3, 3)
@@ -239,20 +232,8 @@ BAD = {
     "wrong output": (linear(actions="action"), ModelMismatch, r"lacks an output.*\['actions'\].*\['action'\]"),
     "extra input": (extra_input(), ModelMismatch, "other inputs"),
     "int output": (cast_to_int(), ModelOutputError, r"another type than float32 \(field actions\).*int64"),
-    "no batch": (
-        graph([helper.make_node("Identity", ["obs"], ["actions"])], [floats("obs", 3)], [floats("actions", 3)]),
-        ModelMismatch,
-        "without a batch axis",
-    ),
-    "flat output": (
-        graph(
-            [helper.make_node("Identity", ["obs"], ["actions"])],
-            [floats("obs", "b", 1, 3)],
-            [floats("actions", "b", 1, 3)],
-        ),
-        ModelMismatch,
-        "actions of a wrong shape",
-    ),
+    "no batch": (identity(3), ModelMismatch, "without a batch axis"),
+    "flat output": (identity("b", 1, 3), ModelMismatch, "actions of a wrong shape"),
     "batch lost": (batch_lost(), ModelOutputError, "wrong shape"),
     "nan weights": (linear(weight=np.full((3, 2), np.nan)), ModelOutputError, "NaN or infinity"),
     "description is no json": (linear(metadata="{"), ModelLoadError, "description"),
@@ -322,8 +303,7 @@ class TestRefusesTheFile:
             OnnxInference(tmp_path / "m.onnx")
 
     def test_nan_that_comes_only_with_some_observations(self):
-        nodes = [helper.make_node("Sqrt", ["obs"], ["actions"])]
-        runtime = loaded(graph(nodes, [floats("obs", "b", 3)], [floats("actions", "b", 3)]))
+        runtime = loaded(of_one_node("Sqrt", 3))
         runtime.run_inference(OBS)
         with pytest.raises(ModelOutputError, match=r"NaN or infinity \(env 1, field actions\)"):
             runtime.run_inference(OBS * [[1], [-1]])

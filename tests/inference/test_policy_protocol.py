@@ -52,8 +52,9 @@ def test_other_sizes_than_the_models_are_refused(obs: int | None, act: int | Non
 
 
 def test_huge_sizes_are_compared_before_anything_of_that_size_is_made() -> None:
-    with pytest.raises(errors.HandshakeError):
-        read_hello(b"CONFIG:OBS=3;ACT=4000000;ACT_SPACE=BOX(0:1)", model(), max_rows=8)
+    for line in (b"CONFIG:OBS=3;ACT=4000000;ACT_SPACE=BOX(0:1)", b"CONFIG: obs = 300000000;ACT=2;OBS_SPACE=BOX(0:1)"):
+        with pytest.raises(errors.HandshakeError, match="not the model's"):
+            read_hello(line, model(), max_rows=8)
 
 
 @pytest.mark.parametrize("rows", [1, 3])

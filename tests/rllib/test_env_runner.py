@@ -25,7 +25,7 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 import ue_rl.rllib
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.errors import ConfigurationError, ConnectionUnusable
-from ue_rl.rllib import UnrealEnvRunner, open_engines
+from ue_rl.rllib import UnrealEnvRunner
 
 torch.set_num_threads(1)
 
@@ -214,20 +214,6 @@ def test_choices_that_do_not_begin_at_0(make: Any, random_actions: bool) -> None
             actions = episode.get_actions()
             assert set(actions.tolist()) == {0, 1, 2}  # as the learner counts them
             np.testing.assert_array_equal(episode.get_observations()[1:, 0], actions + 5)
-
-
-@pytest.mark.parametrize(
-    ("env_config", "said"),
-    [
-        ({}, "env_config says where the engine is"),
-        ({"env": "CartPole-v1", "url": "tcp://127.0.0.1:1"}, "env_config says where the engine is"),
-        ({"engin": "x"}, "id you mean 'engine'"),
-        ({"env": "CartPole-v1", "num_engines": 2}, "cannot be shared out"),
-    ],
-)
-def test_an_env_config_that_cannot_be(env_config: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        open_engines(env_config, 3)
 
 
 def test_a_recording_is_refused_and_not_forgotten(make: Any, tmp_path: Path) -> None:
