@@ -17,7 +17,6 @@ from ue_rl.arena.log import decisions_in, summaries_in
 from ue_rl.arena.memory import SlidingWindow
 from ue_rl.arena.memory.lines import JsonLines
 from ue_rl.arena.scenes import Foraging
-from ue_rl.arena.types import observation_of
 from ue_rl.errors import ConfigurationError, ResourceExhausted
 
 
@@ -43,7 +42,7 @@ class Does(AgentBehavior):
 
 
 def seen(agent_id: str = "a", tick: int = 1, **fields: Any) -> Observation:
-    return observation_of({"agent_id": agent_id, "tick": tick, **fields})
+    return Observation(agent_id=agent_id, tick=tick, **fields)
 
 
 def test_an_empty_registry_stays_the_same_object() -> None:
