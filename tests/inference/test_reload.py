@@ -291,19 +291,6 @@ class TestComponent:
         component.start_inference()
         np.testing.assert_array_equal(component.tick({"a": [1, 2], "b": [3]}), [1, 2])
 
-    def test_a_subclass(self):
-        class Guard(InferenceComponent):
-            def create_state(self):
-                return np.ones(2)
-
-            def handle_actions(self, action):
-                self.action = action
-
-        guard = Guard(Recorder())
-        guard.start_inference()
-        guard.tick()
-        np.testing.assert_array_equal(guard.action, [-1, -1])
-
     def test_the_policy_can_be_changed_while_running(self):
         first, second = Recorder(), Recorder()
         component = InferenceComponent(first)

@@ -95,7 +95,9 @@ def export_rl_module(
     _check_spaces(module, observation_space, action_space)
     twin = copy.deepcopy(module).to("cpu").eval()
     leaves = _leaves(observation_space)
-    outputs, head = find_head(convertible(twin), _zeros(leaves), action_space, normalize_actions, clip_actions)
+    zeros: Any = {leaf.key: th.zeros(2, *leaf.shape) for leaf in leaves}
+    zeros = zeros.get(None, zeros)
+    outputs, head = find_head(convertible(twin), zeros, action_space, normalize_actions, clip_actions)
     ports = tuple(observation_ports(leaves, flat_input))
     plan = Plan(
         algorithm or name,
@@ -219,8 +221,3 @@ def _leaves(space: Any) -> list[Leaf]:
     if isinstance(space, spaces.Dict):
         return [Leaf(key, part, part, False) for key, part in space.spaces.items()]
     return [Leaf(None, space, space, False)]
-
-
-def _zeros(leaves: list[Leaf]) -> Any:
-    rows = {leaf.key: th.zeros(2, *leaf.shape) for leaf in leaves}
-    return rows.get(None, rows)

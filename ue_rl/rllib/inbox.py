@@ -90,6 +90,15 @@ class Inbox(Fleet):
                 self.env_steps += sum(message.env_steps for each in played.values() for message in each)
                 self.episodes.at(self.env_steps)
 
+    def try_pump(self) -> bool:
+        """As `pump`; False, and a line in the log, where the cluster is gone: whoever learns in it says why."""
+        try:
+            self.pump()
+        except Exception as error:  # noqa: BLE001 - of whatever kind
+            _log.warning("no news of the env runners any more: %s", error)
+            return False
+        return True
+
     def stop_counting(self) -> None:
         """Learning is over: what is played from here on is no part of the run."""
         with self._lock:
@@ -108,12 +117,8 @@ class Inbox(Fleet):
         return max(0, worker - 1) * int(facts.get("engines", 1)) + engine
 
     def _watch(self) -> None:
-        while not self._over.wait(_EVERY):
-            try:
-                self.pump()
-            except Exception as error:  # noqa: BLE001 - the cluster's end is told by who learns in it
-                _log.warning("no news of the env runners any more: %s", error)
-                return
+        while not self._over.wait(_EVERY) and self.try_pump():
+            pass
 
 
 def in_order(played: dict[int, list[Played]], env_steps: int) -> list[tuple[int, Episode]]:

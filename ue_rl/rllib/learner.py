@@ -161,7 +161,7 @@ class RllibLearner(Learner):
                     result = self.algorithm.train()
                 self._after(result)
         except BaseException:
-            self._last_news()
+            inbox.try_pump()  # what was played until now, as far as it is known
             raise
         finally:
             inbox.stop_counting()
@@ -224,13 +224,6 @@ class RllibLearner(Learner):
             text = diverged({f"train/{name}": loss}, self.inbox.env_steps) or ""
             _log.warning("%s", text)
             self.report.warned(text)
-
-    def _last_news(self) -> None:
-        """What was played until learning ended, as far as it is known."""
-        try:
-            self.inbox.pump()
-        except Exception as error:  # noqa: BLE001 - the cluster is gone, too
-            _log.warning("no news of the env runners any more: %s", error)
 
     def _is_finite_now(self) -> bool:
         return is_finite(self.algorithm.learner_group.get_weights())
