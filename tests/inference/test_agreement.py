@@ -37,6 +37,8 @@ ENGINES = {
     (OBS, "TUPLE(BOX(-1:1)[2],DISCRETE(4))"): "ACT_SPACE",
     (OBS, "MULTI_DISCRETE(3,3,4)"): "ACT_SPACE",
     (OBS, "BOX(-2:2)"): "ACT_SPACE",
+    (OBS, "DICT(aim:BOX(-1:1)[1,2],gun:DISCRETE(4))"): "ACT_SPACE.aim",
+    (OBS, "DICT(aim:BOX(-1:1)[2],weapon:DISCRETE(4))"): "ACT_SPACE",
 }
 
 

@@ -98,27 +98,6 @@ def test_variants_of_the_policy(algorithm, kwargs, path):
     assert report.max_relative_difference["typical"] <= 1e-5
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(5),
-        spaces.MultiDiscrete([2, 3]),
-        spaces.MultiBinary(4),
-        spaces.Box(-1, 1, (2, 3), np.float64),
-        spaces.Box(-5, 5, (3,), np.int32),
-    ],
-    ids=str,
-)
-def test_observation_spaces(space, path):
-    model = make(observation=space)
-    export_onnx(model, path)
-    runtime = OnnxInference(path)
-    space.seed(0)
-    obs = np.stack([space.sample() for _ in range(32)])
-    want, _ = model.predict(obs, deterministic=True)
-    np.testing.assert_allclose(runtime.run_inference(obs.reshape(32, -1)), want, atol=4e-5)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_action_shapes_and_bounds(dtype, path):
     low, high = np.array([[-1, -2], [0, 5]], dtype), np.array([[1, 2], [9, 5]], dtype)  # one of them cannot move

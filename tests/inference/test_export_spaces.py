@@ -30,7 +30,7 @@ FLAGS = Leaf(LeafKind.MULTI_BINARY, (3,))
 ROW = box((5,))
 OBSERVATIONS = {
     "row": ROW,
-    "matrix": box((2, 3), -1, 2),
+    "matrix": box((2, 3), -1, 2, "float64"),
     "integers": box((4,), -100, 100, "int16"),
     "discrete from 3": FROM_3,
     "multi_discrete": LEVELS,
@@ -79,7 +79,7 @@ def wire_rows(spec: EnvSpec) -> np.ndarray:
     rng, parts = np.random.default_rng(1), []
     for _, leaf, _ in leaves(spec.obs_space or ROW):
         low, high = bounds(leaf)
-        if leaf.kind is LeafKind.BOX and leaf.dtype == "float32":
+        if leaf.kind is LeafKind.BOX and leaf.dtype.startswith("float"):
             low, high = np.where(np.isfinite(low), low, -4), np.where(np.isfinite(high), high, 4)
             parts.append(rng.uniform(low, high, (N, leaf.size)))
         else:

@@ -108,8 +108,7 @@ async def test_strangers_who_say_nothing_and_engines_who_do_not_read_are_dropped
         await loop.sock_connect(sock, ("127.0.0.1", server.port))
         with contextlib.suppress(ConnectionError):
             await loop.sock_sendall(sock, b"CONFIG:OBS=3;ACT=1\n")
-            while not server.greeted:
-                await asyncio.sleep(0)
+            await until(lambda: server.greeted == 1)
             (engine,) = server.engines
             assert engine._transport is not None
             engine._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -130,8 +129,7 @@ async def test_too_many_engines_are_refused_by_name(pendulum: Path) -> None:
         assert b"too many engines" in await asyncio.wait_for(second[0].read(), 5)
         first[1].close()
         await first[1].wait_closed()
-        while server.engines:
-            await asyncio.sleep(0)
+        await until(lambda: not server.engines)
         third = await server.dial()
         assert (await ask(third, "OBS=0,0,0\n")).startswith("ACT=")
 

@@ -116,8 +116,7 @@ async def test_an_observation_waits_for_others_only_as_long_as_it_may(pendulum: 
     async with serving(pendulum, max_wait=30.0) as server:
         first, second = await server.dial(), await server.dial()
         early = asyncio.create_task(ask(first, "OBS=0,0,0\n"))
-        while server.greeted < 2 or not server._waiting:
-            await asyncio.sleep(0)
+        await until(lambda: server.greeted == 2 and bool(server._waiting))
         assert not early.done()
         assert (await ask(second, "OBS=0,0,1\n")).startswith("ACT=")  # all have asked: nobody waits on
         assert (await early).startswith("ACT=")
@@ -130,8 +129,7 @@ async def test_an_observation_waits_for_others_only_as_long_as_it_may(pendulum: 
 async def test_a_batch_is_split_between_lines_and_never_within_one(pendulum: Path) -> None:
     async with serving(pendulum, max_batch=4, max_wait=30.0) as server:
         engines = [await server.dial("CONFIG:OBS=3;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=3\n") for _ in range(4)]
-        while server.greeted < 4:
-            await asyncio.sleep(0)
+        await until(lambda: server.greeted == 4)
         line = "||".join(f"OBS=0,0,{env};ENV={env}" for env in range(3)) + "\n"
         answers = await asyncio.gather(*(ask(engine, line) for engine in engines))
         assert len(set(answers)) == 1
@@ -235,8 +233,7 @@ async def test_an_answer_that_cannot_be_found_costs_one_engine_only(tmp_path: Pa
     path.write_bytes(of_one_node("Sqrt", 1))
     async with serving(path, max_wait=30.0) as server:
         engines = [await server.dial("CONFIG:OBS=1;ACT=1\n") for _ in range(3)]
-        while server.greeted < 3:
-            await asyncio.sleep(0)
+        await until(lambda: server.greeted == 3)
         answers = await asyncio.gather(*(ask(e, f"OBS={x}\n") for e, x in zip(engines, (4, -1, 9), strict=True)))
         assert answers[0] == "ACT=2\n"
         assert answers[1].startswith("ERROR=ModelOutputError: the model gave NaN")
