@@ -133,20 +133,29 @@ def test_bad_statistics_files(path, tmp_path):
             export_onnx(make(), path, tmp_path / "s.pkl")
 
 
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """There may be no GPU here, so the device of a policy is only said to be another."""
+
+    def say(policy):
+        device = property(lambda self: th.device("cuda" if self is policy else "cpu"))
+        monkeypatch.setattr(type(policy), "device", device)
+
+    return say
+
+
 @pytest.mark.parametrize("algorithm", [PPO, SAC, DQN], ids=lambda a: a.__name__)
-def test_a_model_on_another_device_is_exported_from_a_copy(algorithm, path, monkeypatch):
-    """There may be no GPU here, so the device is only said to be another."""
-    space = spaces.Box(0, 255, (36, 40, 3), np.uint8)
-    model = make(algorithm, spaces.Discrete(3) if algorithm is DQN else BOX, observation=space, policy="CnnPolicy")
-    before = model.policy.state_dict()
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            type(model.policy), "device", property(lambda self: th.device("cuda" if self is policy else "cpu"))
-        )
-        policy = model.policy
-        twin = on_cpu(model)
-        report = export_onnx(model, path)
-    assert twin is not model
-    assert all(th.equal(tensor, before[name]) for name, tensor in twin.policy.state_dict().items())
-    assert report.metadata.inputs[0].shape == (36, 40, 3), "the layout comes from the model's env, not the copy's"
+def test_a_model_on_another_device_is_copied(algorithm, elsewhere):
+    model = make(algorithm, spaces.Discrete(3) if algorithm is DQN else BOX)
     assert on_cpu(model) is model
+    elsewhere(model.policy)
+    twin = on_cpu(model)
+    assert twin is not model
+    before = model.policy.state_dict()
+    assert all(th.equal(tensor, before[name]) for name, tensor in twin.policy.state_dict().items())
+
+
+def test_a_model_on_another_device_is_exported_as_its_env_gives_images(path, elsewhere):
+    model = make(observation=spaces.Box(0, 255, (36, 40, 3), np.uint8), policy="CnnPolicy")
+    elsewhere(model.policy)
+    assert export_onnx(model, path).metadata.inputs[0].shape == (36, 40, 3), "the copy has no env"

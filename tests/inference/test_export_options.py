@@ -15,7 +15,9 @@ from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 
 from tests.support.models import BOX, SMALL, make, rows, vector
 from ue_rl.errors import ConfigurationError, ExportError, ModelMismatch
-from ue_rl.inference import OnnxInference, export_onnx, load_and_export
+from ue_rl.inference import OnnxInference, export_onnx
+from ue_rl.inference.export import graph
+from ue_rl.inference.export.models import load_sb3_model
 from ue_rl.inference.metadata import METADATA_KEY
 
 # -- what is in the file -------------------------------------------------------------------------------------------
@@ -179,10 +181,12 @@ def test_a_key_with_the_name_of_an_output_is_refused(path):
 
 @pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
 def test_keys_of_digits_alone(exporter, path):
-    """torch takes no such name for an input; whoever runs the file goes by the key."""
+    """torch takes no such name for an input; whoever runs the file goes by the key. Also where torch has no TorchScript."""
     parts = {"0": vector(2), "1": spaces.Discrete(3), "obs_1": vector(3)}
     model = make(observation=spaces.Dict(parts), policy="MultiInputPolicy")
     report = export_onnx(model, path, exporter=exporter)
+    assert report.exporter == exporter
+    assert os.listdir(path.parent) == [path.name]
     inputs = [(port.name, port.key) for port in report.metadata.inputs]
     assert inputs == [("obs_0", "0"), ("obs_obs_1", "1"), ("obs_1", "obs_1")]
     assert list(report.metadata.observation_space["spaces"]) == list(parts)
@@ -195,14 +199,17 @@ def test_keys_of_digits_alone(exporter, path):
 
 
 def test_image_layouts(path, tmp_path):
+    def planned(model, env, **layout):
+        return graph.plan_graph(model, None, env, **layout).inputs[0].shape
+
     space = spaces.Box(0, 255, (40, 36, 3), np.uint8)
     model = make(observation=space, policy="CnnPolicy", action=spaces.Discrete(3))
-    assert export_onnx(model, path).metadata.inputs[0].shape == (40, 36, 3), "as the env gives it"
     assert export_onnx(model, path, image_layout="channels_first").metadata.inputs[0].shape == (3, 40, 36)
+    assert planned(model, model.get_env()) == (40, 36, 3), "as the env gives it"
     model.save(tmp_path / "m.zip")
-    assert load_and_export(tmp_path / "m.zip").metadata.inputs[0].shape == (40, 36, 3)
+    assert planned(load_sb3_model(tmp_path / "m.zip"), None) == (40, 36, 3), "as engines send them"
     first = make(observation=spaces.Box(0, 255, (3, 40, 36), np.uint8), policy="CnnPolicy", action=spaces.Discrete(3))
-    assert export_onnx(first, path).metadata.inputs[0].shape == (3, 40, 36)
+    assert planned(first, first.get_env()) == (3, 40, 36)
     with pytest.raises(ExportError, match="no such image layout"):
         export_onnx(model, path, image_layout="sideways")
 
@@ -222,14 +229,6 @@ def test_action_masks(path):
         runtime.run_inference(rows(), action_masks=masks[:, :3])
     with pytest.raises(ExportError, match="PPO takes no action masks"):
         export_onnx(make(), path, action_masks=True)
-
-
-def test_the_newer_converter(path):
-    """Where a future torch has no TorchScript converter."""
-    report = export_onnx(make(SAC), path, exporter="dynamo")
-    assert report.exporter == "dynamo"
-    assert OnnxInference(path).run_inference(rows(3)).shape == (3, 2)
-    assert os.listdir(path.parent) == [path.name]
 
 
 # -- the stochastic form ---------------------------------------------------------------------------------------------
