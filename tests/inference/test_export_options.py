@@ -181,7 +181,7 @@ def test_a_key_with_the_name_of_an_output_is_refused(path):
 
 @pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
 def test_keys_of_digits_alone(exporter, path):
-    """torch takes no such name for an input; whoever runs the file goes by the key. Also where torch has no TorchScript."""
+    """torch takes no such name for an input; whoever runs the file goes by the key."""
     parts = {"0": vector(2), "1": spaces.Discrete(3), "obs_1": vector(3)}
     model = make(observation=spaces.Dict(parts), policy="MultiInputPolicy")
     report = export_onnx(model, path, exporter=exporter)
