@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ue_rl.arena import AgentArena, LLMAgentBehavior
-from ue_rl.arena.backends import Answer, BaseBackend, OpenAIBackend, ScriptedBackend, decision_schema
+from ue_rl.arena.backends import Answer, Backend, OpenAIBackend, ScriptedBackend, decision_schema
 from ue_rl.arena.log import RunLog
 from ue_rl.arena.memory import ApiEmbedder, SlidingWindow
 from ue_rl.arena.scenes import Foraging
@@ -212,7 +212,7 @@ def test_what_was_not_asked_again_costs_no_tokens(service: Any) -> None:
 def test_agents_share_a_backend() -> None:
     """Its cache is smaller than what they ask at once."""
 
-    class Echoes(BaseBackend):
+    class Echoes(Backend):
         def _generate(self, prompt: str, tools: Any, max_tokens: int) -> Answer:
             return Answer(prompt, 1, 1)
 

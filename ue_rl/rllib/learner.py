@@ -33,7 +33,6 @@ from ue_rl.rllib.algorithms import algorithm_config, check_actions, num_env_runn
 from ue_rl.rllib.cluster import cluster
 from ue_rl.rllib.engines import register
 from ue_rl.rllib.inbox import Inbox
-from ue_rl.rllib.run import into_run_log
 from ue_rl.saving.callbacks import LEARNING
 from ue_rl.saving.checkpoints import OVER, Checkpoint, CheckpointStore
 from ue_rl.saving.periodic import Periodic
@@ -77,7 +76,6 @@ class RllibLearner(Learner):
         register()
         config = self._config(resume, name)  # what is wrong with it is said before Ray is started
         stack.enter_context(cluster(options.ray_address, *resources(options), options.start_timeout))
-        into_run_log()
         self.inbox = stack.enter_context(Inbox(name, report))
         self.algorithm: Any = self._built(config)
         stack.callback(self._stop)
