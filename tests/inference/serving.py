@@ -30,14 +30,18 @@ def exported(env_id: str, path: Path, algorithm: str = "PPO", policy: str = "Mlp
 class Server(PolicyServer):
     """Its end closes the connections that were dialled."""
 
+    def __init__(self, policy: ReloadingInference, **options: Any) -> None:
+        super().__init__(policy, **options)
+        self._dialled: list[asyncio.StreamWriter] = []
+
     async def dial(self, hello: str = "CONFIG:OBS=3;ACT=1\n", **options: Any) -> Streams:
         streams = await asyncio.open_connection("127.0.0.1", self.port, **options)
-        self.__dict__.setdefault("dialled", []).append(streams[1])
+        self._dialled.append(streams[1])
         streams[1].write(hello.encode())
         return streams
 
     async def __aexit__(self, *_: object) -> None:
-        for writer in self.__dict__.get("dialled", ()):
+        for writer in self._dialled:
             writer.close()
         await super().__aexit__()
 

@@ -30,12 +30,6 @@ def linear(weight=((1, 0), (0, 2), (0, 0)), obs="obs", actions="actions", batch=
     return graph(nodes, [floats(obs, batch, w.shape[0])], [floats(actions, batch, w.shape[1])], [("w", w)], metadata)
 
 
-def identity(*shape):
-    return graph(
-        [helper.make_node("Identity", ["obs"], ["actions"])], [floats("obs", *shape)], [floats("actions", *shape)]
-    )
-
-
 def describe(**changes):
     fields = {
         "algorithm": "PPO",
@@ -71,7 +65,7 @@ class TestRuns:
         np.testing.assert_array_equal(actions, WANT)
 
     def test_sizes_that_the_graph_leaves_open(self):
-        runtime = loaded(identity("batch", "n"))
+        runtime = loaded(of_one_node("Identity", "batch", "n"))
         assert (runtime.obs_size, runtime.act_size) == (None, None)
         np.testing.assert_array_equal(runtime.run_inference(OBS), OBS)
         runtime.require(3, 3)
@@ -233,8 +227,8 @@ BAD = {
     "wrong output": (linear(actions="action"), ModelMismatch, r"lacks an output.*\['actions'\].*\['action'\]"),
     "extra input": (extra_input(), ModelMismatch, "other inputs"),
     "int output": (cast_to_int(), ModelOutputError, r"another type than float32 \(field actions\).*int64"),
-    "no batch": (identity(3), ModelMismatch, "without a batch axis"),
-    "flat output": (identity("b", 1, 3), ModelMismatch, "actions of a wrong shape"),
+    "no batch": (of_one_node("Identity", 3), ModelMismatch, "without a batch axis"),
+    "flat output": (of_one_node("Identity", "b", 1, 3), ModelMismatch, "actions of a wrong shape"),
     "batch lost": (batch_lost(), ModelOutputError, "wrong shape"),
     "nan weights": (linear(weight=np.full((3, 2), np.nan)), ModelOutputError, "NaN or infinity"),
     "description is no json": (linear(metadata="{"), ModelLoadError, "description"),
@@ -304,7 +298,7 @@ class TestRefusesTheFile:
             OnnxInference(tmp_path / "m.onnx")
 
     def test_nan_that_comes_only_with_some_observations(self):
-        runtime = loaded(of_one_node("Sqrt", 3))
+        runtime = loaded(of_one_node("Sqrt", "b", 3))
         runtime.run_inference(OBS)
         with pytest.raises(ModelOutputError, match=r"NaN or infinity \(env 1, field actions\)"):
             runtime.run_inference(OBS * [[1], [-1]])

@@ -230,7 +230,7 @@ async def test_a_surprise_while_looking_for_a_newer_file_is_not_the_last_look(
 
 async def test_an_answer_that_cannot_be_found_costs_one_engine_only(tmp_path: Path) -> None:
     path = tmp_path / "root.onnx"
-    path.write_bytes(of_one_node("Sqrt", 1))
+    path.write_bytes(of_one_node("Sqrt", "b", 1))
     async with serving(path, max_wait=30.0) as server:
         engines = [await server.dial("CONFIG:OBS=1;ACT=1\n") for _ in range(3)]
         await until(lambda: server.greeted == 3)

@@ -22,10 +22,9 @@ def graph(nodes, inputs, outputs, weights=(), metadata=None):
     return model.SerializeToString()
 
 
-def of_one_node(kind, size, **attributes):
-    """obs [b, size] -> actions [b, size] by one operator."""
-    ports = floats("obs", "b", size), floats("actions", "b", size)
-    return graph([helper.make_node(kind, ["obs"], ["actions"], **attributes)], ports[:1], ports[1:])
+def of_one_node(kind, *shape):
+    """obs -> actions, both of this shape, by one operator."""
+    return graph([helper.make_node(kind, ["obs"], ["actions"])], [floats("obs", *shape)], [floats("actions", *shape)])
 
 
 def scaled(factor, size=3, inputs=("obs",), metadata=None):

@@ -39,7 +39,7 @@ from ue_rl.inference.export.file import (
 )
 from ue_rl.inference.export.graph import Plan, PolicyGraph, observation_ports
 from ue_rl.inference.export.observations import Leaf, ObservationNet, starts_of
-from ue_rl.inference.metadata import ACTIONS, Port, space_size, space_to_json
+from ue_rl.inference.metadata import ACTIONS, OBSERVATION, Port, space_size, space_to_json
 from ue_rl.rllib.heads import convertible, find_head
 from ue_rl.spec import EnvSpec
 
@@ -99,23 +99,10 @@ def export_rl_module(
     zeros = zeros.get(None, zeros)
     outputs, head = find_head(convertible(twin), zeros, action_space, normalize_actions, clip_actions)
     ports = tuple(observation_ports(leaves, flat_input))
-    plan = Plan(
-        algorithm or name,
-        leaves,
-        PolicyGraph(
-            ObservationNet(leaves, None, False, flat_input),
-            outputs,
-            None,
-            th.nn.Identity(),
-            head,
-            tuple(port.role for port in ports),
-            starts_of(action_space),
-        ).eval(),
-        ports,
-        (Port("actions", (space_size(space_to_json(action_space)),), ACTIONS),),
-        False,
-        flat_input,
-    )
+    done = (Port("actions", (space_size(space_to_json(action_space)),), ACTIONS),)
+    seen, trunk, roles = ObservationNet(leaves, None, False, flat_input), th.nn.Identity(), (OBSERVATION,) * len(ports)
+    net = PolicyGraph(seen, outputs, None, trunk, head, roles, starts_of(action_space)).eval()
+    plan = Plan(algorithm or name, leaves, net, ports, done, stochastic=False, flat_input=flat_input)
     metadata = describe(plan, spec, policy=name, action_space=action_space, num_timesteps=num_timesteps)
     if spec is not None:
         check_sizes(spec, metadata)
