@@ -98,8 +98,8 @@ class Link:
                 got=self._frames.said(),
             )
 
-    def _asked(self, body: bytes, what: str) -> Answer:
-        self._send(body, what)
+    def _asked(self, message: bytes, what: str) -> Answer:
+        self._send(message, what)
         deadline = time.monotonic() + self.timeout
         while (body := self._frames.next_body()) is None:
             left = deadline - time.monotonic()
