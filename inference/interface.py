@@ -242,6 +242,15 @@ class StatefulInference(InferenceInterface):
         self._starts: NDArray[np.bool_] | None = None  # [rows], True where an episode begins; None: everywhere
         self._agents: dict[Hashable, State] = {}
 
+    @property
+    @abstractmethod
+    def is_recurrent(self) -> bool:
+        """Whether the policy carries a state from step to step; then it heeds no action masks."""
+
+    @abstractmethod
+    def run_inference(self, observations: Observations, *, action_masks: NDArray[Any] | None = None) -> Floats:
+        """See InferenceInterface; the masks are those of run_inference_for."""
+
     @abstractmethod
     def _step(self, observations: Any, state: State | None, starts: NDArray[np.bool_]) -> tuple[Floats, State]:
         """Actions and new states; `state` is None where all rows begin, and void where `starts` [N] is True."""
@@ -266,6 +275,8 @@ class StatefulInference(InferenceInterface):
         self, agents: Sequence[Hashable], observations: Observations, *, action_masks: NDArray[Any] | None = None
     ) -> Floats:
         """As run_inference, with a state per agent number; see InferenceInterface.run_inference_for."""
+        if not self.is_recurrent:
+            return self.run_inference(observations, action_masks=action_masks if self.takes_masks else None)
         known = [self._agents.get(agent) for agent in agents]
         like = next((state for state in known if state is not None), None)
         joined: State | None = None

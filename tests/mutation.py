@@ -39,7 +39,7 @@ TARGETS = {
     "inference/server/engine.py": ["tests/inference/test_policy_protocol.py"],
     "inference/export/verify.py": [
         "tests/inference/test_verify.py",
-        "tests/inference/test_export_refusals.py",
+        "tests/inference/test_export_comparison.py",
         "tests/inference/test_export_spaces.py",
         "tests/inference/test_wrong_files.py",
     ],

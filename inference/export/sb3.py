@@ -6,7 +6,7 @@ predict(deterministic=True), normalised if statistics are given: it is what an e
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,11 @@ class Sb3Inference(StatefulInference):
         """Whether the policy heeds action masks: MaskablePPO's does."""
         return any(cls.__name__ == "MaskablePPO" for cls in type(self._model).__mro__)
 
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the policy carries a state from step to step: RecurrentPPO's does."""
+        return hasattr(getattr(self._model, "policy", None), "lstm_actor")
+
     def run_inference(
         self, observations: Observations, *, action_masks: NDArray[Any] | None = None
     ) -> NDArray[np.float32]:
@@ -101,14 +106,6 @@ class Sb3Inference(StatefulInference):
         if self.takes_masks:  # no recurrent policy does
             return self._step(observations, None, np.ones(_rows(observations), np.bool_), action_masks)[0]
         return self._step_rows(observations, _rows(observations))
-
-    def run_inference_for(
-        self, agents: Sequence[Hashable], observations: Observations, *, action_masks: NDArray[Any] | None = None
-    ) -> NDArray[np.float32]:
-        """See InferenceInterface.run_inference_for."""
-        if self.takes_masks:
-            return self.run_inference(observations, action_masks=action_masks)
-        return super().run_inference_for(agents, observations)
 
     def _step(
         self, observations: Any, state: State | None, starts: NDArray[np.bool_], masks: NDArray[Any] | None = None

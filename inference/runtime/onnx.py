@@ -12,7 +12,7 @@ Calls with a state or a noise input (recurrent, stochastic) belong to one thread
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -183,14 +183,6 @@ class OnnxInference(StatefulInference):
             return self.run(observations, action_masks=action_masks)[0]
         plain = type(observations) is np.ndarray and observations.ndim
         return self._step_rows(observations, len(observations) if plain else model.as_feeds(observations)[1])
-
-    def run_inference_for(
-        self, agents: Sequence[Hashable], observations: Observations, *, action_masks: NDArray[Any] | None = None
-    ) -> Floats:
-        """As run_inference, with a state per agent number; see InferenceInterface.run_inference_for."""
-        if not self._loaded().state_inputs:
-            return self.run_inference(observations, action_masks=action_masks if self.takes_masks else None)
-        return super().run_inference_for(agents, observations)
 
     def _step(self, observations: Any, state: State | None, starts: NDArray[np.bool_]) -> tuple[Floats, State]:
         return self.run(observations, state=state, episode_start=starts)

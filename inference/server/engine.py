@@ -190,7 +190,7 @@ class Engine(asyncio.Protocol):
                 if self.spec is None:
                     self._greet(line)
                 else:
-                    envs = self._decode(line)
+                    envs = self.codec.decode_observations(line, self.obs, self.resets, masks=self.masks)
                     self._open = True
                     self._server.submit(Ask(self, envs, self._arrived))
         except RepeatedEnv as error:
@@ -206,11 +206,6 @@ class Engine(asyncio.Protocol):
         if full != self._paused and not self._transport.is_closing():
             self._paused = full
             (self._transport.pause_reading if full else self._transport.resume_reading)()
-
-    def _decode(self, line: bytes) -> NDArray[np.intp]:
-        if self.masks is None:
-            return self.codec.decode_observations(line, self.obs, self.resets)
-        return self.codec.decode_observations(line, self.obs, self.resets, masks=self.masks)
 
     def _greet(self, line: bytes) -> None:
         server = self._server

@@ -24,11 +24,11 @@ class Client:
         arena.start()
         self.port = arena.port
 
-    def __call__(self, path: str, body: Any = None, method: str | None = None) -> tuple[int, Any]:
+    def __call__(self, path: str, body: Any = None, headers: dict[str, str] = {}) -> tuple[int, Any]:  # noqa: B006
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
             sent = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
-            connection.request(method or ("GET" if body is None else "POST"), path, sent)
+            connection.request("GET" if body is None else "POST", path, sent, headers)
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read() or b"null")
         finally:

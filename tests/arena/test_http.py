@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import signal
 import socket
@@ -96,8 +95,7 @@ def test_tick_of_the_other_server(post: Client) -> None:
     assert post("/tick", {"tick": 8, "agents": []})[1] == {"tick": 8, "actions": []}
 
 
-@pytest.mark.parametrize("path", ["/tools/execute", "/tool"])
-@pytest.mark.parametrize("key", ["tool", "tool_name"])
+@pytest.mark.parametrize(("path", "key"), [("/tools/execute", "tool"), ("/tool", "tool_name")])
 def test_tools_execute(post: Client, path: str, key: str) -> None:
     post("/observe", OBSERVE)
 
@@ -122,17 +120,10 @@ def test_what_a_person_looks_at(post: Client) -> None:
     assert "scout" in post("/")[1]["agents"]
     assert post("/health")[1]["status"] == "healthy"
     names = {each["name"] for each in post("/tools/list")[1]["tools"]}
-    assert {
-        "move_to",
-        "navigate_to",
-        "pickup",
-        "pickup_item",
-        "collect",
-        "drop",
-        "rotate",
-        "craft",
-        "plan_path",
-    } <= names
+    assert (
+        set(["move_to", "navigate_to", "pickup", "pickup_item", "collect", "drop", "rotate", "craft", "plan_path"])
+        <= names
+    )
     assert post("/metrics")[1]["decisions"] == 2
     assert [each["tick"] for each in post("/debug/traces")[1]["traces"]] == [7, 8]
     assert post("/debug/observations")[1]["observations"][1]["health"] == 50
@@ -193,6 +184,8 @@ WRONG: list[tuple[str, Any, int, str | None]] = [
     ("/tick", {"perceptions": None}, 422, "perceptions"),
     ("/tick", {"perceptions": [{"agent_id": "a", "visible_entities": 5}]}, 422, "perceptions.0.visible_entities"),
     ("/tick", {"perceptions": [{"agent_id": "a", "health": "ill"}]}, 422, "perceptions.0.health"),
+    ("/tick", {"perceptions": [{"agent_id": "a", "nearby_resources": [{"distance": "far"}]}]}, 422,
+     "perceptions.0.nearby_resources.0.distance"),
     ("/tick", {"agent_id": "a", "observations": 5}, 422, "agent_id.observations"),
     ("/tools/execute", {}, 422, "tool"), ("/tools/execute", {"tool": 3}, 422, "tool"),
     ("/tools/execute", {"tool": "a", "params": []}, 422, "params"),
@@ -283,73 +276,63 @@ def test_half_a_character_and_a_thousand_wrong_arguments_are_answered(post: Clie
     assert len(str(answer)) < 2000
 
 
-@pytest.mark.parametrize("kind", ["application/xml", "application/x-www-form-urlencoded", "image/png", ""])
-def test_whatever_a_client_calls_its_json(post: Client, kind: str) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", post.port, timeout=20)
-    connection.request("POST", "/observe", json.dumps(OBSERVE), {"Content-Type": kind})
-    assert json.loads(connection.getresponse().read())["tool"] == "move_to"
-    connection.close()
+def test_whatever_a_client_calls_its_json(post: Client) -> None:
+    for kind in ("application/xml", "application/x-www-form-urlencoded", "image/png", ""):
+        assert post("/observe", OBSERVE, headers={"Content-Type": kind})[1]["tool"] == "move_to"
+
+
+class Waits(Goes):
+    """Until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.going_on = threading.Event(), threading.Event()
+
+    def decide(self, context: Any) -> str:
+        self.inside.set()
+        self.going_on.wait(20)
+        return "move_to"
 
 
 def test_an_agent_that_hangs_is_answered_for_and_nothing_piles_up(post: Client) -> None:
-    going_on = threading.Event()
-
-    class Hangs(Goes):
-        def decide(self, context: Any) -> str:
-            going_on.wait(20)
-            return "idle"
-
+    hangs = Waits()
     post.arena.deadline = 0.05
-    post.arena.register("hangs", Hangs())
+    post.arena.register("hangs", hangs)
     body = {**OBSERVE, "agent_id": "hangs"}
     assert post("/observe", body)[1]["error_code"] == "LLM_TIMEOUT"
     said = [post("/experience", {"agent_id": "hangs", "text": f"{n}", "done": True})[1]["stored"] for n in range(15)]
     assert said == [False] * 15
     assert post("/metrics")[1]["errors"]["DECISION_FAILED"] >= 5, "ten jobs wait, the others are refused"
     assert post("/health")[0] == 200
-    going_on.set()
+    hangs.going_on.set()
 
 
 def test_who_waits_is_answered_when_the_arena_ends(post: Client) -> None:
-    inside, going_on = threading.Event(), threading.Event()
-
-    class Hangs(Goes):
-        def decide(self, context: Any) -> str:
-            inside.set()
-            going_on.wait(20)
-            return "idle"
-
-    post.arena.register("hangs", Hangs())
+    hangs = Waits()
+    post.arena.register("hangs", hangs)
     answers: list[Any] = []
     waits = threading.Thread(target=lambda: answers.append(post("/observe", {**OBSERVE, "agent_id": "hangs"})))
     waits.start()
-    assert inside.wait(20)
+    assert hangs.inside.wait(20)
     post.arena.stop()
     waits.join(20)
     assert answers == [(503, {"error": "the arena has ended", "error_code": "LLM_TIMEOUT", "field": None})]
-    going_on.set()
+    hangs.going_on.set()
 
 
 def test_agents_come_and_go_while_a_tick_runs(post: Client) -> None:
-    inside, going_on = threading.Event(), threading.Event()
-
-    class Waits(Goes):
-        def decide(self, context: Any) -> str:
-            inside.set()
-            going_on.wait(20)
-            return "move_to"
-
-    post.arena.register("waits", Waits())
+    waits = Waits()
+    post.arena.register("waits", waits)
     answers: list[Any] = []
     body = {"tick": 1, "perceptions": [{**PERCEPTION, "agent_id": name} for name in ("waits", "goes")]}
     tick = threading.Thread(target=lambda: answers.append(post("/tick", body)))
     tick.start()
-    assert inside.wait(20)
+    assert waits.inside.wait(20)
     for n in range(20):
         assert post("/agents/register", {"agent_id": f"new{n}"})[0] == 200
     post.arena.unregister("waits")
     assert post("/observe", OBSERVE)[1]["tool"] == "move_to", "the others go on"
-    going_on.set()
+    waits.going_on.set()
     tick.join(20)
     assert [action["agent_id"] for action in answers[0][1]["actions"]] == ["waits", "goes"]
 

@@ -12,21 +12,25 @@ from typing import Any
 import pytest
 
 from ue_rl.arena import AgentArena, LLMAgentBehavior
-from ue_rl.arena.backends import Answer, BaseBackend, OpenAIBackend, ScriptedBackend, decision_schema
+from ue_rl.arena.backends import Answer, Backend, OpenAIBackend, ScriptedBackend, decision_schema
 from ue_rl.arena.log import RunLog
 from ue_rl.arena.memory import ApiEmbedder, SlidingWindow
 from ue_rl.arena.scenes import Foraging
-from ue_rl.arena.types import Item, Seen, observation_of
+from ue_rl.arena.types import Item, Observation, Seen, ToolResult
 
-SEEN = observation_of({"agent_id": "a", "tick": 3, "position": [0, 0, 0], "health": 70})
+SEEN = Observation(agent_id="a", tick=3, health=70)
 MOVE = {"tool": "move_to", "params": {"target_position": [1, 0, 1]}, "reasoning": "why not"}
+
+
+def arena_of(behavior: LLMAgentBehavior, **options: Any) -> AgentArena:
+    arena = AgentArena(deadline=None, **options)
+    arena.register("a", behavior)
+    return arena
 
 
 def asked(*lines: Any, **options: Any) -> tuple[LLMAgentBehavior, Any]:
     behavior = LLMAgentBehavior(ScriptedBackend(lines), **options)
-    arena = AgentArena(deadline=None)
-    arena.register("a", behavior)
-    (outcome,) = arena.tick([SEEN])
+    (outcome,) = arena_of(behavior).tick([SEEN])
     return behavior, outcome
 
 
@@ -44,12 +48,11 @@ def test_a_prompt_has_what_a_model_needs() -> None:
 def test_plan_memory_and_reflection_are_in_the_next_prompts() -> None:
     lines = ["Win\n1. find berries\n2. eat", MOVE, MOVE, "Go faster.", MOVE]
     behavior = LLMAgentBehavior(ScriptedBackend(lines), SlidingWindow(20), plan_every=5, reflect_every=2, remembered=9)
-    arena = AgentArena(deadline=None, tools=Foraging().tools)
-    arena.register("a", behavior)
-    result = {"tool": "collect", "success": False, "error": "too far"}
-    for tick in (3, 4, 5):
-        arena.tick([SEEN.model_copy(update={"tick": tick}), *([])] if tick == 3 else
-                   [observation_of({"agent_id": "a", "tick": tick, "tool_result": result})])  # fmt: skip
+    arena = arena_of(behavior, tools=Foraging().tools)
+    arena.tick([SEEN])
+    result = ToolResult(tool="collect", success=False, error="too far")
+    for tick in (4, 5):
+        arena.tick([Observation(agent_id="a", tick=tick, tool_result=result)])
     prompts = behavior.backend.prompts  # type: ignore[attr-defined]
     assert "Your plan: Win: find berries; eat" in prompts[1]
     assert "collect failed: too far" in prompts[2]
@@ -124,6 +127,7 @@ class _Service(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def service() -> Iterator[Any]:
+    pytest.importorskip("openai", reason="the package openai is not installed")
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Service)
     server.answers, server.asked = [], []
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -136,7 +140,6 @@ def service() -> Iterator[Any]:
 
 
 def test_an_openai_compatible_service(service: Any) -> None:
-    pytest.importorskip("openai", reason="the package openai is not installed")
     tools = Foraging().tools.schemas()
     backend = OpenAIBackend("m", service.url, timeout=20, retries=0)
     service.answers = [(200, {"content": json.dumps(MOVE)})]
@@ -163,10 +166,7 @@ def test_a_service_that_is_down() -> None:
     pytest.importorskip("openai", reason="the package openai is not installed")
     backend = OpenAIBackend("m", "http://127.0.0.1:9/v1", timeout=5, retries=0)
     assert not backend.is_available()
-    behavior = LLMAgentBehavior(backend)
-    arena = AgentArena(deadline=None)
-    arena.register("a", behavior)
-    (outcome,) = arena.tick([SEEN])
+    (outcome,) = arena_of(LLMAgentBehavior(backend)).tick([SEEN])
     assert outcome.code == "LLM_TIMEOUT"
     assert "cannot be reached" in str(outcome.message)
 
@@ -188,11 +188,9 @@ def test_a_service_that_is_down() -> None:
 def test_a_service_that_answers_nonsense_or_stops_in_mid_answer(
     service: Any, status: int, body: bytes, code: str
 ) -> None:
-    pytest.importorskip("openai", reason="the package openai is not installed")
     service.answers = [(status, body)]
-    arena = AgentArena(deadline=None)
-    arena.register("a", LLMAgentBehavior(OpenAIBackend("m", service.url, timeout=20, retries=0, constrain="none")))
-    (outcome,) = arena.tick([SEEN])
+    backend = OpenAIBackend("m", service.url, timeout=20, retries=0, constrain="none")
+    (outcome,) = arena_of(LLMAgentBehavior(backend)).tick([SEEN])
     assert (outcome.code, outcome.decision.tool) == (code, "idle"), outcome.message
     assert len(str(outcome.message)) < 1000
 
@@ -200,24 +198,21 @@ def test_a_service_that_answers_nonsense_or_stops_in_mid_answer(
 def test_a_model_that_is_down_while_it_plans_or_reflects() -> None:
     assert asked(ConnectionError("down"), plan_every=1)[1].code == "LLM_TIMEOUT"
     behavior = LLMAgentBehavior(ScriptedBackend([MOVE, TimeoutError("slow"), MOVE]), reflect_every=1)
-    arena = AgentArena(deadline=None)
-    arena.register("a", behavior)
+    arena = arena_of(behavior)
     assert [arena.tick([SEEN])[0].code for _ in range(3)] == [None, "LLM_TIMEOUT", None]
 
 
 def test_what_was_not_asked_again_costs_no_tokens(service: Any) -> None:
-    pytest.importorskip("openai", reason="the package openai is not installed")
     service.answers = [(200, {"content": "Win"}), (200, {"content": json.dumps(MOVE)})]
     mind = LLMAgentBehavior(OpenAIBackend("m", service.url, timeout=20), plan_every=1, template="{system}")
-    arena = AgentArena(deadline=None)
-    arena.register("a", mind)
+    arena = arena_of(mind)
     assert [arena.tick([SEEN])[0].trace["tokens"] for _ in range(2)] == [2 * 18, 0]
 
 
 def test_agents_share_a_backend() -> None:
     """Its cache is smaller than what they ask at once."""
 
-    class Echoes(BaseBackend):
+    class Echoes(Backend):
         def _generate(self, prompt: str, tools: Any, max_tokens: int) -> Answer:
             return Answer(prompt, 1, 1)
 
@@ -245,8 +240,7 @@ def test_agents_share_a_backend() -> None:
 
 def test_what_a_model_or_a_game_says_without_end_does_not_fill_the_prompt() -> None:
     behavior = LLMAgentBehavior(ScriptedBackend([{"tool": "drop", "params": {"item_name": "x" * 50_000}}]))
-    arena = AgentArena(deadline=None)
-    arena.register("a", behavior)
+    arena = arena_of(behavior)
     long = "y" * 60_000
     seen = SEEN.model_copy(update={"nearby_resources": [Seen(name=long)] * 9, "inventory": [Item(name=long)]})
     for _ in range(8):
@@ -256,7 +250,6 @@ def test_what_a_model_or_a_game_says_without_end_does_not_fill_the_prompt() -> N
 
 
 def test_a_service_embeds(service: Any) -> None:
-    pytest.importorskip("openai", reason="the package openai is not installed")
     rows = [{"object": "embedding", "index": n, "embedding": row} for n, row in enumerate([[3.0, 4.0], [0.0, 0.0]])]
     service.answers = [(200, json.dumps({"object": "list", "data": rows, "model": "m"}).encode())]
     found = ApiEmbedder("m", 2, service.url).embed(["a", "b"])

@@ -11,14 +11,7 @@ import numpy as np
 import pytest
 
 from ue_rl.arena.backends import LlamaBackend
-from ue_rl.arena.memory import (
-    Entry,
-    HashingEmbedder,
-    OnnxEmbedder,
-    SlidingWindow,
-    SummarisingMemory,
-    VectorMemory,
-)
+from ue_rl.arena.memory import Entry, HashingEmbedder, OnnxEmbedder, SlidingWindow, SummarisingMemory, VectorMemory
 from ue_rl.arena.memory.windows import extract
 from ue_rl.errors import MissingPackage
 
@@ -39,11 +32,12 @@ def test_a_sliding_window_forgets_the_first() -> None:
     assert memory.retrieve() == []
 
 
-def test_a_sliding_window_forgets_the_least_important() -> None:
-    memory = SlidingWindow(2, "priority")
+def test_a_sliding_window_forgets_the_least_important_and_so_does_its_file(tmp_path: Path) -> None:
+    memory = SlidingWindow(2, "priority", tmp_path / "m.jsonl")
     for text, priority in (("gold", 9), ("dust", 1), ("silver", 5), ("sand", 2)):
         memory.store(Entry(text, priority=priority))
     assert texts(memory.retrieve()) == ["silver", "gold"]
+    assert texts(SlidingWindow(2, "priority", tmp_path / "m.jsonl").retrieve()) == ["silver", "gold"]
 
 
 def test_a_sliding_window_forgets_what_was_not_used() -> None:
@@ -154,14 +148,8 @@ def test_planted_facts_are_found_among_ten_thousand(index: str) -> None:
 def test_a_damaged_file_costs_its_damaged_lines(make: Any, tmp_path: Path) -> None:
     path = tmp_path / "memory.jsonl"
     wrong = [
-        b'{"text": 5}',
-        b'{"text": "a", "tick": "x"}',
-        b'{"tick": 1}',
-        b"[" * 100_000,
-        b"[1]",
-        b"\x00\xff",
-        b'{"te',
-    ]
+        b'{"text": 5}', b'{"text": "a", "tick": "x"}', b'{"tick": 1}', b"[" * 100_000, b"[1]", b"\x00\xff", b'{"te',
+    ]  # fmt: skip
     path.write_bytes(b"\n".join([b'{"text": "the first"}', *wrong, b'{"text": "the last", "priority": 1}']))
     memory = make(20, path=path)
     memory.store("another")
@@ -181,13 +169,6 @@ def test_restarts_do_not_make_the_file_grow(make: Any, tmp_path: Path) -> None:
     assert path.stat().st_size < 10_000
 
 
-def test_what_is_important_survives_a_restart(tmp_path: Path) -> None:
-    memory = SlidingWindow(2, "priority", tmp_path / "m.jsonl")
-    for text, priority in (("gold", 9), ("dust", 1), ("silver", 5), ("sand", 2)):
-        memory.store(Entry(text, priority=priority))
-    assert texts(SlidingWindow(2, "priority", tmp_path / "m.jsonl").retrieve()) == ["silver", "gold"]
-
-
 def test_where_the_model_is_down_the_lines_that_say_most_stay() -> None:
     def down(_: str) -> str:
         raise ConnectionError("nobody answers")
@@ -201,15 +182,16 @@ def test_where_the_model_is_down_the_lines_that_say_most_stay() -> None:
 
 def test_an_onnx_model_embeds(tmp_path: Path) -> None:
     """Its table has a row for each word; what is padded counts for nothing."""
-    onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed")
+    pytest.importorskip("onnx", reason="onnx is not installed")
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    table = onnx.numpy_helper.from_array(np.array([[9, 9], [3, 0], [0, 4]], np.float32), "table")
-    ids = onnx.helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["n", "tokens"])
-    rows = onnx.helper.make_tensor_value_info("rows", onnx.TensorProto.FLOAT, ["n", "tokens", 2])
-    node = onnx.helper.make_node("Gather", ["table", "input_ids"], ["rows"])
-    graph = onnx.helper.make_graph([node], "g", [ids], [rows], [table])
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8),
-              tmp_path / "model.onnx")  # fmt: skip
+    from onnx import TensorProto, helper
+
+    from tests.support.onnx_files import floats, graph
+
+    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["n", "tokens"])
+    node = helper.make_node("Gather", ["table", "input_ids"], ["rows"])
+    table = np.array([[9, 9], [3, 0], [0, 4]], np.float32)
+    (tmp_path / "model.onnx").write_bytes(graph([node], [ids], [floats("rows", "n", "tokens", 2)], [("table", table)]))
     words = {"north": 1, "south": 2}
     embedder = OnnxEmbedder(tmp_path / "model.onnx", lambda text: [words[word] for word in text.split()])
     found = embedder.embed(["north", "north south", "south south south"])

@@ -15,7 +15,7 @@ from ue_rl.arena.scenes import SCENES, Capture, Crafting, Foraging, SceneBridge,
 from ue_rl.arena.scenes.crafting import needed
 from ue_rl.arena.scenes.rules import RULES
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
-from ue_rl.connecting import connect, open_transport
+from ue_rl.connecting import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
 from ue_rl.testing import MemoryTransport
@@ -45,13 +45,8 @@ def test_the_metrics_of_each_scene() -> None:
 
 def test_what_is_needed_for_a_pickaxe() -> None:
     assert needed({}) == {"wood": 2, "stone": 3, "plank": 2, "stick": 2, "stone_pickaxe": 1}
-    assert needed({"stick": 1, "plank": 1, "stone": 3}) == {
-        "wood": 0,
-        "stone": 0,
-        "plank": 0,
-        "stick": 1,
-        "stone_pickaxe": 1,
-    }
+    left = {"wood": 0, "stone": 0, "plank": 0, "stick": 1, "stone_pickaxe": 1}
+    assert needed({"stick": 1, "plank": 1, "stone": 3}) == left
 
 
 def test_tier_one_collects_something() -> None:
@@ -116,29 +111,20 @@ def rollout(env: Any, choices: np.ndarray) -> list[np.ndarray]:
     return rows
 
 
-@pytest.mark.parametrize("scene", [Foraging, Crafting])
-def test_a_policys_steps_are_bit_equal_over_every_carrier(scene: type[World]) -> None:
-    choices = np.random.default_rng(0).integers(0, len(scene.choices), (250, 2))
-    runs = [rollout(UnrealVecEnv(MemoryTransport(SceneBridge(scene, 2))), choices)]
-    with run_in_thread(SceneBridge(scene, 2)) as text:
-        runs.append(rollout(connect(text.url), choices))
-    with run_shm_in_thread(SceneBridge(scene, 2)) as shm:
-        runs.append(rollout(connect(shm.url), choices))
-    for run in runs[1:]:
-        for mine, first in zip(run, runs[0], strict=True):
-            np.testing.assert_array_equal(mine, first)
-
-
-def test_a_teams_steps_are_bit_equal_over_every_carrier() -> None:
-    choices = np.random.default_rng(0).integers(0, len(Capture.choices), (200, 6))
-    runs = [rollout(GroupVecEnv(MemoryTransport(TeamBridge(Capture, 2))), choices)]
-    with run_in_thread(TeamBridge(Capture, 2)) as text:
-        runs.append(rollout(GroupVecEnv(open_transport(text.url)), choices))
-    with run_shm_in_thread(TeamBridge(Capture, 2)) as shm:
-        runs.append(rollout(GroupVecEnv(open_transport(shm.url)), choices))
-    for run in runs[1:]:
-        for mine, first in zip(run, runs[0], strict=True):
-            np.testing.assert_array_equal(mine, first)
+@pytest.mark.parametrize(
+    ("scene", "hosted", "env_of", "agents"),
+    [(Foraging, SceneBridge, UnrealVecEnv, 1), (Crafting, SceneBridge, UnrealVecEnv, 1),
+     (Capture, TeamBridge, GroupVecEnv, 3)],
+)  # fmt: skip
+def test_a_policys_steps_are_bit_equal_over_every_carrier(
+    scene: type[World], hosted: Any, env_of: Any, agents: int
+) -> None:
+    choices = np.random.default_rng(0).integers(0, len(scene.choices), (250, 2 * agents))
+    first = rollout(env_of(MemoryTransport(hosted(scene, 2))), choices)
+    for run in (run_in_thread, run_shm_in_thread):
+        with run(hosted(scene, 2)) as engine:
+            for mine, wanted in zip(rollout(env_of(open_transport(engine.url)), choices), first, strict=True):
+                np.testing.assert_array_equal(mine, wanted)
 
 
 class _Fixed:

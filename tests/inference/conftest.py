@@ -8,6 +8,8 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
+from tests.inference.serving import exported
+
 
 @pytest.fixture(autouse=True)
 def _graph_optimizations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +30,20 @@ def _graph_optimizations(monkeypatch: pytest.MonkeyPatch) -> None:
 def path(tmp_path: Path) -> Path:
     """Of the file that a test exports."""
     return tmp_path / "policy.onnx"
+
+
+@pytest.fixture(scope="session")
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported("Pendulum-v1", tmp_path_factory.mktemp("models") / "pendulum.onnx")
+
+
+@pytest.fixture(scope="session")
+def cart_pole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported("CartPole-v1", tmp_path_factory.mktemp("models") / "cart_pole.onnx")
+
+
+@pytest.fixture(scope="session")
+def recurrent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For Pendulum."""
+    path = tmp_path_factory.mktemp("models") / "recurrent.onnx"
+    return exported("Pendulum-v1", path, "RecurrentPPO", "MlpLstmPolicy")

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from gymnasium.spaces import Discrete
 
-from tests.inference.test_reload import box_of, described, gun, parts
+from tests.support.models import make
+from tests.support.onnx_files import box_of, described, gun, parts
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, VectorBridge, run_in_thread
 from ue_rl.cli import cli
-from ue_rl.inference import OnnxInference
+from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx
 from ue_rl.spec import AgentGroup, EnvSpec
 from ue_rl.wire.handshake import decode_handshake
 
@@ -35,6 +37,8 @@ ENGINES = {
     (OBS, "TUPLE(BOX(-1:1)[2],DISCRETE(4))"): "ACT_SPACE",
     (OBS, "MULTI_DISCRETE(3,3,4)"): "ACT_SPACE",
     (OBS, "BOX(-2:2)"): "ACT_SPACE",
+    (OBS, "DICT(aim:BOX(-1:1)[1,2],gun:DISCRETE(4))"): "ACT_SPACE.aim",
+    (OBS, "DICT(aim:BOX(-1:1)[2],weapon:DISCRETE(4))"): "ACT_SPACE",
 }
 
 
@@ -73,17 +77,20 @@ def test_a_bridge_takes_a_file_of_its_own_spaces_alone(tmp_path: Path, spaces: t
     assert bridge.lockstep.policy is before
 
 
-@pytest.mark.parametrize("spaces", ENGINES)
-def test_play_takes_a_file_of_the_engines_spaces_alone(tmp_path: Path, spaces: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("spaces", "field"),
+    [((OBS, ACT), None), ((OBS, ""), "ACT_SPACE"), ((OBS, "DICT(aim:BOX(-1:1)[2],gun:DISCRETE(5))"), "ACT_SPACE.gun")],
+    ids=["its own", "silence, which a trainer takes for a Box", "another count"],
+)
+def test_play_takes_a_file_of_the_engines_spaces_alone(
+    tmp_path: Path, spaces: tuple[str, str], field: str | None
+) -> None:
     file(tmp_path / "p.onnx")
     with run_in_thread(Still(engine(*spaces))) as server:
         result = CliRunner().invoke(cli, ["play", str(tmp_path / "p.onnx"), "--port", str(server.port)])
-    field = ENGINES[spaces] or (None if spaces[1] else "ACT_SPACE")  # a trainer takes silence for a Box
-    if field is None:
-        assert result.exit_code == 0, (result.output, result.exception)
-    else:
-        assert isinstance(result.exception, errors.ModelMismatch), (result.output, result.exception)
-        assert result.exception.field == field
+    assert (result.exit_code == 0) == (field is None), (result.output, result.exception)
+    assert field is None or isinstance(result.exception, errors.ModelMismatch)
+    assert getattr(result.exception, "field", None) == field
 
 
 def test_play_gives_parts_by_name_and_a_bridge_by_place(tmp_path: Path) -> None:
@@ -118,19 +125,14 @@ def test_a_choice_of_another_game_is_refused_though_the_sizes_fit(tmp_path: Path
     """Mountain cars: 2 numbers seen, 1 done, as a choice of three or as a force."""
     from stable_baselines3 import PPO
 
-    from ue_rl.inference import export_onnx
-
-    model = PPO("MlpPolicy", "MountainCar-v0", n_steps=8, batch_size=8, device="cpu")
-    export_onnx(model, tmp_path / "p.onnx")
-    model.save(tmp_path / "p.zip")
-    for name in ("p.onnx", "p.zip"):
-        for env, fits in (("MountainCar-v0", True), ("MountainCarContinuous-v0", False)):
-            result = CliRunner().invoke(
-                cli, ["play", str(tmp_path / name), "--env", env, "--episodes", "1", "--max-episode-steps", "3"]
-            )
-            assert (result.exit_code == 0) == fits, (result.output, result.exception)
-            assert fits or isinstance(result.exception, errors.ModelMismatch)
-    GymnasiumBridge("MountainCar-v0").set_inference_interface(OnnxInference(tmp_path / "p.onnx"))
+    path = tmp_path / "p.zip"
+    PPO("MlpPolicy", "MountainCar-v0", n_steps=8, batch_size=8, device="cpu").save(path)
+    for env, fits in (("MountainCar-v0", True), ("MountainCarContinuous-v0", False)):
+        words = ["play", str(path), "--env", env, "--episodes", "1", "--max-episode-steps", "3"]
+        result = CliRunner().invoke(cli, words)
+        assert (result.exit_code == 0) == fits, (result.output, result.exception)
+        assert fits or isinstance(result.exception, errors.ModelMismatch)
+    GymnasiumBridge("MountainCar-v0").set_inference_interface(Sb3Inference(path))
 
 
 CHOICES = parts(gear=gun(3, -1), legs={"type": "MultiBinary", "shape": [1]}, at=box_of(1))
@@ -151,19 +153,10 @@ def test_an_observed_choice_that_does_not_exist_is_refused(tmp_path: Path, wrong
     np.testing.assert_array_equal(policy.run_inference(right), right)
 
 
-@pytest.mark.parametrize("value", [6, -1, 2.7])
-def test_a_discrete_observation_outside_its_space_is_refused(tmp_path: Path, value: float) -> None:
-    import gymnasium as gym
-    from stable_baselines3 import PPO
-
-    from ue_rl.inference import export_onnx
-
-    class Rooms(gym.Env[Any, Any]):
-        observation_space, action_space = gym.spaces.Discrete(6), gym.spaces.Discrete(2)
-
-    export_onnx(PPO("MlpPolicy", Rooms(), n_steps=8, batch_size=8, device="cpu"), tmp_path / "p.onnx")
-    policy = OnnxInference(tmp_path / "p.onnx")
-    for good in range(6):
-        assert policy.run_inference(np.array([[good]], np.float32)).shape == (1, 1)
-    with pytest.raises(errors.ConfigurationError, match=r"an integer from 0 to 5 as number 0; got"):
-        policy.run_inference(np.array([[value]], np.float32))
+def test_a_discrete_observation_outside_its_space_is_refused(path: Path) -> None:
+    export_onnx(make(action=Discrete(2), observation=Discrete(6)), path)
+    policy = OnnxInference(path)
+    assert policy.run_inference(np.arange(6, dtype=np.float32)[:, None]).shape == (6, 1)
+    for value in (6, -1, 2.7):
+        with pytest.raises(errors.ConfigurationError, match=r"an integer from 0 to 5 as number 0; got"):
+            policy.run_inference(np.array([[value]], np.float32))

@@ -10,13 +10,14 @@ import onnx
 import pytest
 import torch as th
 from gymnasium import spaces
-from sb3_contrib import QRDQN, TQC, TRPO, MaskablePPO, RecurrentPPO
+from sb3_contrib import QRDQN, TQC, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 
 from tests.support.models import BOX, SMALL, make, rows, vector
 from ue_rl.errors import ConfigurationError, ExportError, ModelMismatch
-from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx, load_and_export
-from ue_rl.inference.export.models import on_cpu
+from ue_rl.inference import OnnxInference, export_onnx
+from ue_rl.inference.export import graph
+from ue_rl.inference.export.models import load_sb3_model
 from ue_rl.inference.metadata import METADATA_KEY
 
 # -- what is in the file -------------------------------------------------------------------------------------------
@@ -63,141 +64,6 @@ def test_the_description(path):
     assert str(path) in str(report)
 
 
-# -- normalisation ---------------------------------------------------------------------------------------------------
-
-
-def trained_statistics(model):
-    model.env.obs_rms.mean[:] = [100, -5, 0, 2]
-    model.env.obs_rms.var[:] = [4, 9, 0.01, 1]
-    return model.env
-
-
-def test_normalisation_is_the_models_own_unless_told_otherwise(path, tmp_path):
-    model = make(normalize={})
-    stats = trained_statistics(model)
-    stats.save(str(tmp_path / "stats.pkl"))
-    obs = rows() * np.sqrt(stats.obs_rms.var) + stats.obs_rms.mean
-    obs = obs.astype(np.float32)
-    with_stats, _ = model.predict(stats.normalize_obs(obs), deterministic=True)
-    without, _ = model.predict(obs, deterministic=True)
-    assert np.abs(with_stats - without).max() > 0.1
-    for given, want in (
-        (None, with_stats),
-        (stats, with_stats),
-        (tmp_path / "stats.pkl", with_stats),
-        (False, without),
-    ):
-        export_onnx(model, path, given)
-        np.testing.assert_allclose(OnnxInference(path).run_inference(obs), want, atol=4e-5)
-
-
-def test_normalisation_of_rewards_only(path):
-    model = make(normalize={"norm_obs": False})
-    report = export_onnx(model, path)
-    assert report.metadata.normalization is None
-
-
-def test_statistics_of_another_env_are_refused(path):
-    other = make(observation=vector(5), normalize={}).env
-    with pytest.raises(ExportError, match=r"another shape.*\(4,\).*\(5,\)"):
-        export_onnx(make(), path, other)
-    mixed = spaces.Dict({"a": vector(), "b": vector(2)})
-    other = make(observation=mixed, policy="MultiInputPolicy", normalize={}).env
-    with pytest.raises(ExportError, match="another observation space"):
-        export_onnx(make(), path, other)
-    assert not path.exists()
-
-
-def test_the_statistics_are_read_in_double(path):
-    """A position of 100 km with a deviation of a metre: float32 alone would be off by a percent."""
-    model = make(normalize={})
-    model.env.obs_rms.mean[:] = 100_000.123
-    model.env.obs_rms.var[:] = 1.0
-    report = export_onnx(model, path)
-    assert report.max_relative_difference["typical"] <= 1e-6
-
-
-# -- files and models ------------------------------------------------------------------------------------------------
-
-
-ZIPS = [PPO, A2C, TRPO, MaskablePPO, RecurrentPPO, SAC, TD3, DDPG, TQC, DQN, QRDQN]
-
-
-@pytest.mark.parametrize("algorithm", ZIPS, ids=lambda a: a.__name__)
-def test_from_a_zip_file(algorithm, tmp_path):
-    discrete = algorithm in (DQN, QRDQN, MaskablePPO)
-    policy = "MlpLstmPolicy" if algorithm is RecurrentPPO else "MlpPolicy"
-    model = make(algorithm, spaces.Discrete(3) if discrete else BOX, policy=policy)
-    model.save(tmp_path / "model.zip")
-    report = load_and_export(tmp_path / "model.zip")
-    assert report.path == tmp_path / "model.onnx"
-    assert report.algorithm == algorithm.__name__, "found out from the file"
-    want, _ = model.predict(rows(), deterministic=True, episode_start=np.ones(64, bool))
-    got = OnnxInference(report.path).run_inference(rows())
-    np.testing.assert_allclose(got, want.reshape(64, -1), atol=4e-5)
-    assert Sb3Inference(tmp_path / "model.zip", algorithm=algorithm.__name__.lower()).is_model_loaded()
-    inference = Sb3Inference(tmp_path / "model.zip")
-    np.testing.assert_allclose(inference.run_inference(rows()), got, atol=4e-5)
-    assert (inference.obs_size, inference.act_size) == (4, got.shape[1])
-
-
-def test_a_zip_with_statistics(tmp_path):
-    model = make(SAC, normalize={})
-    stats = trained_statistics(model)
-    model.save(tmp_path / "model")
-    stats.save(str(tmp_path / "stats.pkl"))
-    load_and_export(tmp_path / "model", tmp_path / "p.onnx", tmp_path / "stats.pkl")
-    obs = (rows() * 2 + 1).astype(np.float32)
-    want, _ = model.predict(stats.normalize_obs(obs), deterministic=True)
-    np.testing.assert_allclose(OnnxInference(tmp_path / "p.onnx").run_inference(obs), want, atol=4e-5)
-    both = Sb3Inference(tmp_path / "model.zip", tmp_path / "stats.pkl")
-    np.testing.assert_allclose(both.run_inference(obs), want, atol=1e-6)
-
-
-def test_a_zip_without_the_statistics_it_was_trained_with_warns(tmp_path, caplog):
-    model = make(SAC, normalize={}, learning_starts=100)
-    model.learn(4)
-    model.save(tmp_path / "model.zip")
-    load_and_export(tmp_path / "model.zip")
-    assert "trained behind VecNormalize" in caplog.text
-
-
-@pytest.mark.parametrize("content", [b"", b"no zip", None])
-def test_bad_zip_files(tmp_path, content):
-    bad = tmp_path / "model.zip"
-    if content is not None:
-        bad.write_bytes(content)
-    with pytest.raises(ExportError, match="not a saved model"):
-        load_and_export(bad)
-    assert not (tmp_path / "model.onnx").exists()
-
-
-def test_bad_statistics_files(path, tmp_path):
-    for content in (b"", b"no pickle"):
-        (tmp_path / "s.pkl").write_bytes(content)
-        with pytest.raises(ExportError, match="VecNormalize statistics"):
-            export_onnx(make(), path, tmp_path / "s.pkl")
-
-
-@pytest.mark.parametrize("algorithm", [PPO, SAC, DQN], ids=lambda a: a.__name__)
-def test_a_model_on_another_device_is_exported_from_a_copy(algorithm, path, monkeypatch):
-    """There may be no GPU here, so the device is only said to be another."""
-    space = spaces.Box(0, 255, (36, 40, 3), np.uint8)
-    model = make(algorithm, spaces.Discrete(3) if algorithm is DQN else BOX, observation=space, policy="CnnPolicy")
-    before = model.policy.state_dict()
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            type(model.policy), "device", property(lambda self: th.device("cuda" if self is policy else "cpu"))
-        )
-        policy = model.policy
-        twin = on_cpu(model)
-        report = export_onnx(model, path)
-    assert twin is not model
-    assert all(th.equal(tensor, before[name]) for name, tensor in twin.policy.state_dict().items())
-    assert report.metadata.inputs[0].shape == (36, 40, 3), "the layout comes from the model's env, not the copy's"
-    assert on_cpu(model) is model
-
-
 # -- forms of the policy ---------------------------------------------------------------------------------------------
 
 
@@ -232,27 +98,6 @@ def test_variants_of_the_policy(algorithm, kwargs, path):
     policy = "MlpLstmPolicy" if algorithm is RecurrentPPO else "MlpPolicy"
     report = export_onnx(make(algorithm, policy=policy, **kwargs), path)
     assert report.max_relative_difference["typical"] <= 1e-5
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(5),
-        spaces.MultiDiscrete([2, 3]),
-        spaces.MultiBinary(4),
-        spaces.Box(-1, 1, (2, 3), np.float64),
-        spaces.Box(-5, 5, (3,), np.int32),
-    ],
-    ids=str,
-)
-def test_observation_spaces(space, path):
-    model = make(observation=space)
-    export_onnx(model, path)
-    runtime = OnnxInference(path)
-    space.seed(0)
-    obs = np.stack([space.sample() for _ in range(32)])
-    want, _ = model.predict(obs, deterministic=True)
-    np.testing.assert_allclose(runtime.run_inference(obs.reshape(32, -1)), want, atol=4e-5)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -340,6 +185,8 @@ def test_keys_of_digits_alone(exporter, path):
     parts = {"0": vector(2), "1": spaces.Discrete(3), "obs_1": vector(3)}
     model = make(observation=spaces.Dict(parts), policy="MultiInputPolicy")
     report = export_onnx(model, path, exporter=exporter)
+    assert report.exporter == exporter
+    assert os.listdir(path.parent) == [path.name]
     inputs = [(port.name, port.key) for port in report.metadata.inputs]
     assert inputs == [("obs_0", "0"), ("obs_obs_1", "1"), ("obs_1", "obs_1")]
     assert list(report.metadata.observation_space["spaces"]) == list(parts)
@@ -352,14 +199,17 @@ def test_keys_of_digits_alone(exporter, path):
 
 
 def test_image_layouts(path, tmp_path):
+    def planned(model, env, **layout):
+        return graph.plan_graph(model, None, env, **layout).inputs[0].shape
+
     space = spaces.Box(0, 255, (40, 36, 3), np.uint8)
     model = make(observation=space, policy="CnnPolicy", action=spaces.Discrete(3))
-    assert export_onnx(model, path).metadata.inputs[0].shape == (40, 36, 3), "as the env gives it"
     assert export_onnx(model, path, image_layout="channels_first").metadata.inputs[0].shape == (3, 40, 36)
+    assert planned(model, model.get_env()) == (40, 36, 3), "as the env gives it"
     model.save(tmp_path / "m.zip")
-    assert load_and_export(tmp_path / "m.zip").metadata.inputs[0].shape == (40, 36, 3)
+    assert planned(load_sb3_model(tmp_path / "m.zip"), None) == (40, 36, 3), "as engines send them"
     first = make(observation=spaces.Box(0, 255, (3, 40, 36), np.uint8), policy="CnnPolicy", action=spaces.Discrete(3))
-    assert export_onnx(first, path).metadata.inputs[0].shape == (3, 40, 36)
+    assert planned(first, first.get_env()) == (3, 40, 36)
     with pytest.raises(ExportError, match="no such image layout"):
         export_onnx(model, path, image_layout="sideways")
 
@@ -379,14 +229,6 @@ def test_action_masks(path):
         runtime.run_inference(rows(), action_masks=masks[:, :3])
     with pytest.raises(ExportError, match="PPO takes no action masks"):
         export_onnx(make(), path, action_masks=True)
-
-
-def test_the_newer_converter(path):
-    """Where a future torch has no TorchScript converter."""
-    report = export_onnx(make(SAC), path, exporter="dynamo")
-    assert report.exporter == "dynamo"
-    assert OnnxInference(path).run_inference(rows(3)).shape == (3, 2)
-    assert os.listdir(path.parent) == [path.name]
 
 
 # -- the stochastic form ---------------------------------------------------------------------------------------------
@@ -444,11 +286,3 @@ def test_policies_without_a_stochastic_form(algorithm, path):
     action = spaces.Discrete(2) if algorithm in (DQN, QRDQN) else BOX
     with pytest.raises(ExportError, match="no stochastic policy"):
         export_onnx(make(algorithm, action), path, stochastic=True)
-
-
-def test_statistics_that_clip_nothing(path):
-    export_onnx(make(normalize={"clip_obs": np.inf}), path)
-    metadata = OnnxInference(path).metadata
-    assert metadata is not None
-    assert metadata.normalization is not None
-    assert metadata.normalization["clip_obs"] is None

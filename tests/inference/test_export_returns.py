@@ -13,17 +13,18 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from ue_rl.inference import OnnxInference, export_onnx
 
-CASES = [
-    (PPO, "CartPole-v1", {"n_steps": 128}, 256),
-    (DQN, "CartPole-v1", {"learning_starts": 100, "buffer_size": 1000}, 300),
-    (PPO, "Pendulum-v1", {"n_steps": 128, "use_sde": True}, 256),
-    (SAC, "Pendulum-v1", {"learning_starts": 100, "buffer_size": 1000}, 150),
-    (RecurrentPPO, "Pendulum-v1", {"n_steps": 64}, 128),
+CASES = [  # with and without VecNormalize
+    (PPO, "CartPole-v1", {"n_steps": 128}, 256, False),
+    (DQN, "CartPole-v1", {"learning_starts": 100, "buffer_size": 1000}, 300, True),
+    (PPO, "Pendulum-v1", {"n_steps": 128, "use_sde": True}, 256, False),
+    (SAC, "Pendulum-v1", {"learning_starts": 100, "buffer_size": 1000}, 150, True),
+    (RecurrentPPO, "Pendulum-v1", {"n_steps": 64}, 128, True),
 ]
 
 
-@pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalised"])
-@pytest.mark.parametrize(("algorithm", "name", "options", "steps"), CASES, ids=lambda c: getattr(c, "__name__", None))
+@pytest.mark.parametrize(
+    ("algorithm", "name", "options", "steps", "normalized"), CASES, ids=lambda c: getattr(c, "__name__", None)
+)
 def test_the_returns_are_equal(algorithm, name, options, steps, normalized, tmp_path):
     env = DummyVecEnv([lambda: Monitor(gym.make(name))])
     if normalized:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,26 +13,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.support.onnx_files import floats, graph, of_one_node
 from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch, ModelOutputError
 from ue_rl.inference import OnnxInference
-from ue_rl.inference.metadata import METADATA_KEY, PolicyMetadata, Port
+from ue_rl.inference.metadata import PolicyMetadata, Port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def graph(nodes, inputs, outputs, weights=(), metadata=None):
-    made = helper.make_graph(nodes, "policy", inputs, outputs, [numpy_helper.from_array(w, n) for n, w in weights])
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    if metadata is not None:
-        text = metadata if isinstance(metadata, str) else metadata.to_json()
-        helper.set_model_props(model, {METADATA_KEY: text})
-    return model.SerializeToString()
-
-
-def floats(name, *shape):
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
 def linear(weight=((1, 0), (0, 2), (0, 0)), obs="obs", actions="actions", batch="batch", metadata=None):
@@ -62,6 +51,7 @@ def loaded(content, **options):
 
 OBS = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 WANT = np.array([[1, 4], [4, 10]], np.float32)
+SHAPE = r"wrong shape \(field obs\); expected \[N, 3\]; got"
 
 
 class TestRuns:
@@ -75,8 +65,7 @@ class TestRuns:
         np.testing.assert_array_equal(actions, WANT)
 
     def test_sizes_that_the_graph_leaves_open(self):
-        nodes = [helper.make_node("Identity", ["obs"], ["actions"])]
-        runtime = loaded(graph(nodes, [floats("obs", "batch", "n")], [floats("actions", "batch", "n")]))
+        runtime = loaded(of_one_node("Identity", "batch", "n"))
         assert (runtime.obs_size, runtime.act_size) == (None, None)
         np.testing.assert_array_equal(runtime.run_inference(OBS), OBS)
         runtime.require(3, 3)
@@ -167,19 +156,18 @@ class TestRuns:
 
 
 class TestRefusesTheCall:
-    @pytest.mark.parametrize("shape", [(3,), (2, 4), (2, 3, 1), ()])
-    def test_a_wrong_shape(self, shape):
-        with pytest.raises(ModelMismatch, match=r"wrong shape \(field obs\); expected \[N, 3\]; got"):
-            loaded(linear()).run_inference(np.zeros(shape, np.float32))
-
-    def test_one_observation_without_the_batch_axis(self):
-        with pytest.raises(ModelMismatch, match=r"[Aa]dd a batch axis"):
-            loaded(linear()).run_inference(np.zeros(3, np.float32))
-
-    @pytest.mark.parametrize("value", ["text", 1j, None])
-    def test_a_wrong_dtype(self, value):
-        with pytest.raises(ModelMismatch, match="real numbers"):
-            loaded(linear()).run_inference(np.array([[value] * 3]))
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            *((np.zeros(shape), SHAPE) for shape in [(2, 4), (2, 3, 1), ()]),
+            (np.zeros(3), SHAPE + ".*[Aa]dd a batch axis"),
+            *((np.array([[value] * 3]), "real numbers") for value in ("text", 1j, None)),
+        ],
+        ids=str,
+    )
+    def test_a_wrong_shape_or_dtype(self, given, said):
+        with pytest.raises(ModelMismatch, match=said):
+            loaded(linear()).run_inference(given)
 
     @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
     def test_an_observation_that_is_not_finite(self, value):
@@ -239,20 +227,8 @@ BAD = {
     "wrong output": (linear(actions="action"), ModelMismatch, r"lacks an output.*\['actions'\].*\['action'\]"),
     "extra input": (extra_input(), ModelMismatch, "other inputs"),
     "int output": (cast_to_int(), ModelOutputError, r"another type than float32 \(field actions\).*int64"),
-    "no batch": (
-        graph([helper.make_node("Identity", ["obs"], ["actions"])], [floats("obs", 3)], [floats("actions", 3)]),
-        ModelMismatch,
-        "without a batch axis",
-    ),
-    "flat output": (
-        graph(
-            [helper.make_node("Identity", ["obs"], ["actions"])],
-            [floats("obs", "b", 1, 3)],
-            [floats("actions", "b", 1, 3)],
-        ),
-        ModelMismatch,
-        "actions of a wrong shape",
-    ),
+    "no batch": (of_one_node("Identity", 3), ModelMismatch, "without a batch axis"),
+    "flat output": (of_one_node("Identity", "b", 1, 3), ModelMismatch, "actions of a wrong shape"),
     "batch lost": (batch_lost(), ModelOutputError, "wrong shape"),
     "nan weights": (linear(weight=np.full((3, 2), np.nan)), ModelOutputError, "NaN or infinity"),
     "description is no json": (linear(metadata="{"), ModelLoadError, "description"),
@@ -322,8 +298,7 @@ class TestRefusesTheFile:
             OnnxInference(tmp_path / "m.onnx")
 
     def test_nan_that_comes_only_with_some_observations(self):
-        nodes = [helper.make_node("Sqrt", ["obs"], ["actions"])]
-        runtime = loaded(graph(nodes, [floats("obs", "b", 3)], [floats("actions", "b", 3)]))
+        runtime = loaded(of_one_node("Sqrt", "b", 3))
         runtime.run_inference(OBS)
         with pytest.raises(ModelOutputError, match=r"NaN or infinity \(env 1, field actions\)"):
             runtime.run_inference(OBS * [[1], [-1]])
@@ -333,6 +308,7 @@ class TestDescription:
     def test_round_trip(self):
         text = describe(normalization={"clip_obs": 10.0}, versions={"torch": "2"}, num_timesteps=7)
         assert PolicyMetadata.from_json(text.to_json()) == text
+        json.loads(text.to_json(), parse_constant=pytest.fail)  # infinite bounds are texts
 
     def test_unknown_keys_are_skipped(self):
         text = describe().to_json()
@@ -340,8 +316,6 @@ class TestDescription:
 
     def test_a_description_with_any_part_spoilt(self):
         """Each value in turn replaced by others: the file loads or is refused by name, nothing else."""
-        import json
-
         port = {"name": "h", "shape": [2], "role": "state", "key": None, "distribution": None}
         spoilt = [None, 0, -1, 1e300, "x", [], {}, [[]], [1], [-1], [10**30], True, [port], [port, port]]
 
@@ -365,14 +339,6 @@ class TestDescription:
                 except InferenceError:
                     refused += 1
         assert refused > 100
-
-    def test_is_plain_json(self):
-        import json
-
-        def refuse(name):
-            raise AssertionError(name)
-
-        json.loads(describe().to_json(), parse_constant=refuse)
 
 
 class TestWithoutTheTrainer:

@@ -52,8 +52,9 @@ def test_other_sizes_than_the_models_are_refused(obs: int | None, act: int | Non
 
 
 def test_huge_sizes_are_compared_before_anything_of_that_size_is_made() -> None:
-    with pytest.raises(errors.HandshakeError):
-        read_hello(b"CONFIG:OBS=3;ACT=4000000;ACT_SPACE=BOX(0:1)", model(), max_rows=8)
+    for line in (b"CONFIG:OBS=3;ACT=4000000;ACT_SPACE=BOX(0:1)", b"CONFIG: obs = 300000000;ACT=2;OBS_SPACE=BOX(0:1)"):
+        with pytest.raises(errors.HandshakeError, match="not the model's"):
+            read_hello(line, model(), max_rows=8)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -141,17 +142,10 @@ def test_hybrid_actions_are_compared() -> None:
     assert read_hello(line, model(3, 4, space), 8).action_spec.kind is ActionKind.HYBRID
     for there, other, field in (
         (b"DISCRETE(3)", b"DISCRETE(2)", "ACT_SPACE.gun"),
-        (b"DISCRETE(3)", b"DISCRETE(1:3)", "ACT_SPACE.gun"),
-        (b"gun:", b"weapon:", "ACT_SPACE"),
         (b"DICT(aim:BOX(-1:1)[2],gun:DISCRETE(3),", b"DICT(gun:DISCRETE(3),aim:BOX(-1:1)[2],", "ACT_SPACE"),
-        (b"DICT(aim:BOX(-1:1)[2],gun:", b"TUPLE(BOX(-1:1)[2],", "ACT_SPACE"),
-        (b"BOX(-1:1)[2]", b"BOX(-1:1)[1,2]", "ACT_SPACE.aim"),
     ):
-        told = line.replace(there, other)
-        if b"TUPLE" in told:
-            told = told.replace(b",on:", b",")
         with pytest.raises(errors.HandshakeError, match="the engine's spaces are not the model's") as caught:
-            read_hello(told, model(3, 4, space), 8)
+            read_hello(line.replace(there, other), model(3, 4, space), 8)
         assert caught.value.field == field
 
 

@@ -7,48 +7,17 @@ import os
 import threading
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.support.onnx_files import OBS_PORT, box_of, described, gun, parts, scaled
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch
 from ue_rl.inference import InferenceComponent, InferenceInterface, OnnxInference, ReloadingInference
-from ue_rl.inference.metadata import METADATA_KEY, UNSEALED, PolicyMetadata, Port, seal
+from ue_rl.inference.metadata import UNSEALED, Port, seal
 
 OBS = np.array([[1, 2, 3]], np.float32)
 
 
-def scaled(factor, size=3):
-    """A policy that gives `factor` times the observation."""
-    model = helper.make_model(
-        helper.make_graph(
-            [helper.make_node("Mul", ["obs", "factor"], ["actions"])],
-            "policy",
-            [helper.make_tensor_value_info("obs", TensorProto.FLOAT, ["b", size])],
-            [helper.make_tensor_value_info("actions", TensorProto.FLOAT, ["b", size])],
-            [numpy_helper.from_array(np.float32([factor]), "factor")],
-        ),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
-    return model.SerializeToString()
-
-
-def box_of(size, low="-inf", high="inf", dtype="float32"):
-    return {"type": "Box", "shape": [size], "dtype": dtype, "low": low, "high": high}
-
-
-def parts(kind="Dict", **spaces):
-    return {"type": kind, "spaces": spaces}
-
-
-def gun(n, start=0):
-    return {"type": "Discrete", "n": n, "start": start}
-
-
-SEEN = parts(a=box_of(2), b=box_of(1))
-DONE = parts(aim=box_of(2, -1, 1), gun=gun(4))
-OBS_PORT, NOISE_PORT = Port("obs", (3,), "observation"), Port("noise", (3,), "noise", distribution="normal")
+NOISE_PORT = Port("noise", (3,), "noise", distribution="normal")
 # what a newer file changes -> (what is said, how)
 OTHERS = {
     "a part's lowest choice": (
@@ -73,27 +42,6 @@ OTHERS = {
     "an action's name": ("field act_name.0); expected turn; got lift", {"act_names": ("lift", "run", "gun")}),
     "determinism": ("the input is another one", {"inputs": (OBS_PORT, NOISE_PORT), "stochastic": True}),
 }
-
-
-def described(factor, observed=SEEN, acted=DONE, inputs=(OBS_PORT,), **more):
-    """As `scaled`, with a description of three numbers each way."""
-    model = onnx.load_from_string(scaled(factor))
-    model.graph.node[0].input[0] = inputs[0].name
-    del model.graph.input[:]
-    for port in inputs:
-        model.graph.input.append(helper.make_tensor_value_info(port.name, TensorProto.FLOAT, ["b", 3]))
-    metadata = PolicyMetadata(
-        "PPO",
-        "Policy",
-        observed,
-        acted,
-        inputs,
-        (Port("actions", (3,), "actions"),),
-        flat_input=True,
-        **more,
-    )
-    helper.set_model_props(model, {METADATA_KEY: metadata.to_json()})
-    return model.SerializeToString()
 
 
 def put(path, content):
@@ -342,19 +290,6 @@ class TestComponent:
         component = InferenceComponent(Keyed())
         component.start_inference()
         np.testing.assert_array_equal(component.tick({"a": [1, 2], "b": [3]}), [1, 2])
-
-    def test_a_subclass(self):
-        class Guard(InferenceComponent):
-            def create_state(self):
-                return np.ones(2)
-
-            def handle_actions(self, action):
-                self.action = action
-
-        guard = Guard(Recorder())
-        guard.start_inference()
-        guard.tick()
-        np.testing.assert_array_equal(guard.action, [-1, -1])
 
     def test_the_policy_can_be_changed_while_running(self):
         first, second = Recorder(), Recorder()

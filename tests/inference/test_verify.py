@@ -1,6 +1,6 @@
 """The verdict on an exported file, by itself: what counts as equal, as rounding, as a tie, and what is refused.
 
-The nets are stand-ins, so that each side of each limit can be tried; test_export_refusals.py has real ones.
+The nets are stand-ins, so that each side of each limit can be tried; test_export_comparison.py has real ones.
 """
 
 from __future__ import annotations

@@ -15,9 +15,10 @@ import torch as th
 from gymnasium import spaces
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import DQN, PPO, SAC, TD3
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 
+from tests.support import models
 from tests.support.models import RandomEnv
 from ue_rl.envs.hybrid_box import HybridBox
 from ue_rl.errors import ExportError
@@ -34,27 +35,17 @@ DICT = spaces.Dict({"vector": VECTOR, "levels": spaces.MultiDiscrete([2, 4]), "c
 
 
 def make(
-    algorithm=PPO,
-    action=BOX,
-    observation=VECTOR,
-    policy="MlpPolicy",
-    arch=(32, 32),
-    activation=nn.Tanh,
-    normalize=False,
-    gain=1.0,
-    **more,
+    algorithm=PPO, action=BOX, observation=VECTOR, arch=(32, 32), activation=nn.Tanh, normalize=False, gain=1.0, **more
 ):
     """A model with random weights and biases, large enough that its actions vary."""
-    env = DummyVecEnv([lambda: RandomEnv(observation, action)])
-    if normalize:
-        env = VecNormalize(env, clip_obs=3.0)
-        env.obs_rms.mean[:], env.obs_rms.var[:] = np.linspace(-40, 40, 6), np.linspace(0.5, 9, 6)
-    if algorithm in (SAC, TD3, DQN):
-        more["buffer_size"] = 16
+    kwargs = {"net_arch": list(arch), "activation_fn": activation}
     if algorithm is RecurrentPPO:
-        more["policy_kwargs"] = {"lstm_hidden_size": 16}
-    kwargs = {"net_arch": list(arch), "activation_fn": activation, **more.pop("policy_kwargs", {})}
-    model = algorithm(policy, env, device="cpu", seed=0, policy_kwargs=kwargs, **more)
+        kwargs["lstm_hidden_size"] = 16
+    stats = {"clip_obs": 3.0} if normalize else False
+    model = models.make(algorithm, action, observation, normalize=stats, policy_kwargs=kwargs, **more)
+    if normalize:
+        rms = model.env.obs_rms
+        rms.mean[:], rms.var[:] = np.linspace(-40, 40, 6), np.linspace(0.5, 9, 6)
     generator = th.Generator().manual_seed(3)
     for parameter in model.policy.parameters():
         fan_in = parameter[0].numel() if parameter.dim() > 1 else 4

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: .ci/run runs these in a venv of their own")
 
-import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 
 import ue_rl.rllib
 from ue_rl.rllib import UnrealEnvRunner
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    ray.init(num_cpus=1, include_dashboard=False, object_store_memory=200_000_000, logging_level="ERROR")
-    yield
-    ray.shutdown()
 
 
 def test_evaluation_by_episodes(cluster: None) -> None:

@@ -58,6 +58,10 @@ def module_of(config: Any, action_space: Any, observation_space: Any = OBS, **mo
     return module
 
 
+def export(module: Any, path: Path, space: Any, seen: Any = OBS, **how: Any) -> Any:
+    return export_rl_module(module, path, seen, space, **{"normalize_actions": True, "clip_actions": False, **how})
+
+
 def actions_of(module: Any, obs: Any, space: Any, *, normalize: bool = True, clip: bool = False) -> Any:
     """What RLlib sends to an env with explore=False; a squashed mean behind its tanh."""
     with torch.no_grad():
@@ -94,16 +98,7 @@ def test_the_default_modules(case: str, tmp_path: Path) -> None:
     module = module_of(config(), space, **model)
     module.train()
     before = copy.deepcopy(module.state_dict())
-    report = export_rl_module(
-        module,
-        tmp_path / "model.onnx",
-        OBS,
-        space,
-        normalize_actions=True,
-        clip_actions=False,
-        algorithm="ALGO",
-        num_timesteps=77,
-    )
+    report = export(module, tmp_path / "model.onnx", space, algorithm="ALGO", num_timesteps=77)
     policy = OnnxInference(report.path)
     rng = np.random.default_rng(2)
     for rows in (1, 3, 100):
@@ -127,9 +122,7 @@ def test_the_default_modules(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tolerance", [2e-5, 1e-3])
 def test_the_file_is_compared_within_the_tolerance_that_is_asked_for(tolerance: float, tmp_path: Path) -> None:
     module = module_of(PPOConfig(), BOX)
-    report = export_rl_module(
-        module, tmp_path / "model.onnx", OBS, BOX, normalize_actions=True, clip_actions=False, tolerance=tolerance
-    )
+    report = export(module, tmp_path / "model.onnx", BOX, tolerance=tolerance)
     assert report.metadata.verification is not None
     assert report.metadata.verification["tolerance"] == tolerance
 
@@ -140,7 +133,7 @@ def test_actions_are_stretched_or_cut_as_rllib_does(normalize: bool, clip: bool,
     space = BOX if bounded else spaces.Box(np.array([-np.inf, -1], np.float32), np.array([0.5, 1], np.float32))
     module = module_of(PPOConfig(), space)
     path = tmp_path / "model.onnx"
-    export_rl_module(module, path, OBS, space, normalize_actions=normalize, clip_actions=clip)
+    export(module, path, space, normalize_actions=normalize, clip_actions=clip)
     obs = np.random.default_rng(2).normal(scale=3, size=(200, 5)).astype(np.float32)
     wanted = actions_of(module, obs, space, normalize=normalize, clip=clip)
     np.testing.assert_allclose(OnnxInference(path).run_inference(obs), wanted, atol=1e-4, rtol=1e-5)
@@ -151,7 +144,7 @@ def test_actions_are_stretched_or_cut_as_rllib_does(normalize: bool, clip: bool,
 def test_choices_count_as_the_engine_counts(tmp_path: Path) -> None:
     space = spaces.Discrete(4, start=-3)
     module = module_of(PPOConfig(), space)
-    export_rl_module(module, tmp_path / "model.onnx", OBS, space, normalize_actions=True, clip_actions=False)
+    export(module, tmp_path / "model.onnx", space)
     obs = np.random.default_rng(2).normal(size=(50, 5)).astype(np.float32)
     found = OnnxInference(tmp_path / "model.onnx").run_inference(obs)
     np.testing.assert_array_equal(found, actions_of(module, obs, space) - 3)
@@ -161,7 +154,7 @@ def test_images(tmp_path: Path) -> None:
     seen = spaces.Box(-1, 1, (8, 8, 3), np.float32)
     module = module_of(PPOConfig(), CHOICES, seen, conv_filters=[[4, 4, 2], [8, 4, 2]])
     path = tmp_path / "model.onnx"
-    export_rl_module(module, path, seen, CHOICES, normalize_actions=True, clip_actions=False)
+    export(module, path, CHOICES, seen)
     obs = np.random.default_rng(2).uniform(-1, 1, (9, 8, 8, 3)).astype(np.float32)
     np.testing.assert_array_equal(OnnxInference(path).run_inference(obs), actions_of(module, obs, CHOICES))
 
@@ -213,7 +206,7 @@ def test_a_module_of_ones_own_with_a_dict(tmp_path: Path) -> None:
     wanted = unsquash_action(out[Columns.ACTIONS].numpy(), BOX)
     for flat in (False, True):
         path = tmp_path / f"{flat}.onnx"
-        export_rl_module(module, path, seen, BOX, normalize_actions=True, clip_actions=False, flat_input=flat)
+        export(module, path, BOX, seen, flat_input=flat)
         np.testing.assert_allclose(OnnxInference(path).run_inference(rows), wanted, atol=1e-5)
 
 
@@ -227,19 +220,18 @@ def test_the_one_module_of_many(tmp_path: Path) -> None:
     for names in (["p0"], ["p0", "p1"]):
         whole: MultiRLModule = MultiRLModuleSpec(rl_module_specs={name: copy.deepcopy(one) for name in names}).build()
         if len(names) == 1:
-            export_rl_module(whole, tmp_path / "a.onnx", OBS, BOX, normalize_actions=True, clip_actions=False)
+            export(whole, tmp_path / "a.onnx", BOX)
             continue
         with pytest.raises(ExportError, match=r"a file holds one module.*p0, p1"):
-            export_rl_module(whole, tmp_path / "b.onnx", OBS, BOX, normalize_actions=True, clip_actions=False)
+            export(whole, tmp_path / "b.onnx", BOX)
 
 
 def test_names_of_the_handshake(tmp_path: Path) -> None:
     module, path = module_of(PPOConfig(), CHOICES), tmp_path / "model.onnx"
     spec = EnvSpec(num_envs=1, obs_size=5, act_size=1, obs_names=tuple("abcde"))
-    how: Any = {"normalize_actions": True, "clip_actions": False}
-    assert export_rl_module(module, path, OBS, CHOICES, spec=spec, **how).metadata.obs_names == tuple("abcde")
+    assert export(module, path, CHOICES, spec=spec).metadata.obs_names == tuple("abcde")
     with pytest.raises(ExportError, match="engine's sizes are not the model's"):
-        export_rl_module(module, path, OBS, CHOICES, spec=EnvSpec(num_envs=1, obs_size=6, act_size=1), **how)
+        export(module, path, CHOICES, spec=EnvSpec(num_envs=1, obs_size=6, act_size=1))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +252,7 @@ def test_what_is_refused(make: Any, observation_space: Any, action_space: Any, s
     path = tmp_path / "model.onnx"
     path.write_bytes(b"before")
     with pytest.raises(ExportError, match=f"(?s){said}"):
-        export_rl_module(make(), path, observation_space, action_space, normalize_actions=True, clip_actions=False)
+        export(make(), path, action_space, observation_space)
     assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
     assert path.read_bytes() == b"before"
 
@@ -270,7 +262,7 @@ def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
     with torch.no_grad():
         next(module.pi.parameters()).fill_(torch.nan)
     with pytest.raises(ExportError, match="NaN"):
-        export_rl_module(module, tmp_path / "a.onnx", OBS, CHOICES, normalize_actions=True, clip_actions=False)
+        export(module, tmp_path / "a.onnx", CHOICES)
 
 
 @pytest.mark.parametrize(("env_id", "config"), [("CartPole-v1", DQNConfig), ("Pendulum-v1", PPOConfig)])
@@ -278,14 +270,7 @@ def test_play_has_the_returns_of_the_module(env_id: str, config: Any, tmp_path: 
     pytest.importorskip("rich", reason="commands need the extra train beside rllib")
     env: Any = gym.make(env_id)
     module = module_of(config(), env.action_space, env.observation_space)
-    export_rl_module(
-        module,
-        tmp_path / "model.onnx",
-        env.observation_space,
-        env.action_space,
-        normalize_actions=True,
-        clip_actions=False,
-    )
+    export(module, tmp_path / "model.onnx", env.action_space, env.observation_space)
     returns = []
     for seed in (5, None):
         obs, over, total = env.reset(seed=seed)[0], False, 0.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ pytest.importorskip("ray", reason="Ray is not installed: .ci/run runs these in a
 
 import gymnasium as gym
 import psutil
-import ray
 import torch
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
@@ -124,13 +122,6 @@ def test_an_engine_that_is_killed_is_started_again() -> None:
         assert any(episode.is_truncated and episode.env_t < 12 for episode in episodes)
     finally:
         runner.stop()
-
-
-@pytest.fixture
-def cluster() -> Iterator[None]:
-    ray.init(num_cpus=1, include_dashboard=False, object_store_memory=200_000_000, logging_level="ERROR")
-    yield
-    ray.shutdown()
 
 
 @pytest.mark.timeout(180)

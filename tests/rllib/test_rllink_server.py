@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: .ci/run runs these in a venv of their own")
 
-import ray
 import torch
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
@@ -22,13 +21,7 @@ from ue_rl.testing import MemoryTransport
 torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cluster() -> Any:
-    ray.init(num_cpus=1, object_store_memory=200_000_000, include_dashboard=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
-
-
+pytestmark = pytest.mark.usefixtures("cluster")
 PPO = {"train_batch_size_per_learner": 300, "num_epochs": 2, "minibatch_size": 100}
 SAC = {"num_steps_sampled_before_learning_starts": 200, "train_batch_size_per_learner": 32}
 

@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ pytest.importorskip("ray", reason="Ray is not installed: .ci/run runs these in a
 pytest.importorskip("stable_baselines3", reason="training needs ue_rl[train]")
 
 import psutil
-import ray
 
 from ue_rl.errors import ConfigurationError, EngineNotStarted, RestartsSpent
 from ue_rl.inference import OnnxInference
@@ -29,18 +28,11 @@ from ue_rl.testing import chaos_command
 from ue_rl.training import Outcome, Report, RunDirectory, TrainOptions, train
 from ue_rl.training.fleet import Fleet
 
+pytestmark = pytest.mark.usefixtures("cluster")
 SMALL = {
     "train_batch_size_per_learner": 128, "minibatch_size": 64, "num_epochs": 1, "lr": 1e-3,
     "model_config": {"fcnet_hiddens": [16]},
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    os.environ["OMP_NUM_THREADS"] = "1"
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=200_000_000, log_to_driver=False)
-    yield
-    ray.shutdown()
 
 
 def options(folder: Path, **more: Any) -> TrainOptions:
@@ -96,16 +88,8 @@ def test_a_run_and_its_resumption(tmp_path: Path) -> None:
     assert OnnxInference(run.onnx).metadata.algorithm == "PPO"
     assert any("does not change its speed" in text for text in report.told)
     found = {path.name for path in run.path.iterdir()}
-    assert {
-        "config.yaml",
-        "handshake.txt",
-        "checkpoints",
-        "engines",
-        "episodes.csv",
-        "progress.csv",
-        "run.log",
-    } <= found
-    assert {"curves.png", "model.onnx"} <= found
+    assert {"config.yaml", "handshake.txt", "checkpoints", "engines", "episodes.csv", "progress.csv"} <= found
+    assert {"run.log", "curves.png", "model.onnx"} <= found
     assert len(list(run.engines.rglob("engine-0.log"))) == 2
     episodes = rows_of(run.episodes)
     assert len(episodes) == first.episodes > 5

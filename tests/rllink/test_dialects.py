@@ -6,7 +6,6 @@ import base64
 import gzip
 import json
 import pickle
-import random
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +15,15 @@ import pytest
 
 from tests.harness.rllink_server import RLlinkServer
 from tests.rllink.test_client import ACTIONS
-from ue_rl.errors import MalformedMessage, UeRlError
+from ue_rl.errors import MalformedMessage
 from ue_rl.rllink.json_dialect import JsonDialect
 from ue_rl.rllink.messages import Chunk, Pong, ServerConfig, ServerState
 from ue_rl.rllink.msgpack_dialect import MsgpackDialect, pack, unpack
 
 CHUNK = Chunk(
-    "a" * 32,
-    5,
-    np.arange(12, dtype=np.float32).reshape(3, 4),
-    np.array([1, 0]),
-    np.float32([1, 0.5]),
-    np.float32([[0, 1], [2, 3]]),
-    np.float32([-0.5, -0.25]),
-    terminated=True,
-)
+    "a" * 32, 5, np.arange(12, dtype=np.float32).reshape(3, 4), np.array([1, 0]), np.float32([1, 0.5]),
+    np.float32([[0, 1], [2, 3]]), np.float32([-0.5, -0.25]), terminated=True,
+)  # fmt: skip
 
 
 def test_captured_messages() -> None:
@@ -66,15 +59,9 @@ def test_episodes() -> None:
     record = json.loads(JsonDialect().episodes([CHUNK]))
     assert record["type"] == "EPISODES_AND_GET_STATE"
     assert record["episodes"][0]["obs"] == CHUNK.obs.tolist()
-    assert set(record["episodes"][0]) == {
-        "obs",
-        "actions",
-        "rewards",
-        "action_dist_inputs",
-        "action_logp",
-        "is_terminated",
-        "is_truncated",
-    }
+    assert " ".join(sorted(record["episodes"][0])) == (
+        "action_dist_inputs action_logp actions is_terminated is_truncated obs rewards"
+    )
 
 
 def test_the_config_of_a_real_class_is_read() -> None:
@@ -158,23 +145,3 @@ def test_a_file_that_grows_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_json_may_not_say(body: bytes) -> None:
     with pytest.raises(MalformedMessage):
         JsonDialect().answer(body)
-
-
-def test_mutated_messages() -> None:
-    chance = random.Random(3)
-    server = RLlinkServer(4, ACTIONS["box"], hidden=(3,))
-    seeds = [
-        (MsgpackDialect(), server._write({"type": "SET_CONFIG", "config": server.config()})),
-        (MsgpackDialect(), server._write(server._state_message(dict(server._weights)))),
-        (JsonDialect(), b'{"type": "SET_CONFIG", "env_steps_per_sample": 1000, "force_on_policy": true}'),
-    ]
-    for _ in range(3000):
-        dialect, body = chance.choice(seeds)
-        data = bytearray(body)
-        for _ in range(chance.randrange(1, 5)):
-            at = chance.randrange(len(data))
-            data[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
-        try:
-            dialect.answer(bytes(data))
-        except UeRlError:
-            continue

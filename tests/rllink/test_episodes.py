@@ -33,15 +33,8 @@ def test_parts_know_their_env_and_their_first_step() -> None:
     step(4)
     assert (cutter.lengths, cutter.steps) == ([1, 4], 7)
     first, again, other = cutter.take()
-    assert (first.env, first.first, first.terminated, again.env, again.first, other.env, other.first) == (
-        0,
-        0,
-        True,
-        0,
-        3,
-        1,
-        0,
-    )
+    assert [(part.env, part.first) for part in (first, again, other)] == [(0, 0), (0, 3), (1, 0)]
+    assert first.terminated
     assert first.id_ != again.id_
     assert first.extra[("twice",)].tolist() == [2, 4]
     assert other.extra[("twice",)].tolist() == [-2, -4, -6, -8]

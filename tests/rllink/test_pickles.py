@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import os
 import pickle
-import random
 from pathlib import Path
 from typing import Any
 
@@ -96,21 +95,3 @@ def test_a_number_of_megabytes_is_no_key() -> None:
     number = b"\x8b" + (4000).to_bytes(4, "little") + b"\x7f" * 4000
     with pytest.raises(MalformedMessage, match="LONG4"):
         read_pickle(b"\x80\x04" + number + b"\x940}" + b"h\x00K\x01s" * 10 + b".")
-
-
-@pytest.mark.filterwarnings("ignore:invalid escape sequence")
-def test_mutated_pickles() -> None:
-    chance = random.Random(1)
-    seeds = [pickle.dumps([Config(1, {"a": [1.5, "x"] * 9}), np.arange(4), {2, 3}], p) for p in range(6)]
-    for _ in range(3000):
-        data = bytearray(chance.choice(seeds))
-        for _ in range(chance.randrange(1, 6)):
-            at = chance.randrange(len(data))
-            if chance.random() < 0.3:
-                del data[at : at + chance.randrange(1, 9)]
-            else:
-                data[at : at + chance.randrange(2)] = chance.randbytes(chance.randrange(1, 3))
-        try:
-            read_pickle(bytes(data))
-        except MalformedMessage:
-            continue

@@ -118,7 +118,7 @@ def test_categorical() -> None:
     drawn, _ = draw.draw(np.ascontiguousarray(same), np.random.default_rng(1))
     shares = np.bincount(drawn, minlength=4) / len(drawn)
     np.testing.assert_allclose(shares, torch_one.probs[0].numpy(), atol=0.015)
-    best, _ = draw.likeliest(logits)
+    best, _ = draw.draw(logits, None)
     assert (best == logits.argmax(axis=1)).all()
     assert draw.to_engine(best).shape == (len(best), 1)
 
@@ -150,7 +150,7 @@ def test_gaussian(normalize: bool, clip: bool) -> None:
         assert engine.max() == (6 if normalize or actions.max() > 6 else actions.max())
     else:
         assert (engine == actions).all()
-    assert (draw.likeliest(LOGITS[4])[0] == mean.numpy()).all()
+    assert (draw.draw(LOGITS[4], None)[0] == mean.numpy()).all()
 
 
 def test_log_probabilities_are_those_of_the_stored_action() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3 import PPO
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 SMALL = {"net_arch": [16]}
@@ -60,3 +61,16 @@ def scramble(policy, seed=0, gain=1.5):
 
 def rows(n=64, size=4, seed=0):
     return np.random.default_rng(seed).normal(size=(n, size)).astype(np.float32)
+
+
+def extractor(name, forward, features=4):
+    """A features extractor of somebody's own."""
+
+    def __init__(self, space):
+        BaseFeaturesExtractor.__init__(self, space, features)
+
+    return type(name, (BaseFeaturesExtractor,), {"__init__": __init__, "forward": forward})
+
+
+def with_extractor(kind):
+    return make(policy_kwargs={"features_extractor_class": kind, **SMALL})

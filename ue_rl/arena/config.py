@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from ue_rl.arena.backends import Backend, LlamaBackend, OpenAIBackend, ScriptedBackend
 from ue_rl.arena.behaviors import AgentBehavior, PolicyBehavior, RandomBehavior
@@ -23,7 +23,7 @@ from ue_rl.arena.llm import LLMAgentBehavior
 from ue_rl.arena.memory import EMBEDDERS, MEMORIES, Memory
 from ue_rl.arena.scenes import SCENES, World
 from ue_rl.arena.scenes.rules import RULES
-from ue_rl.arena.types import refused
+from ue_rl.arena.types import checked
 from ue_rl.errors import ConfigurationError
 from ue_rl.system.known import require_known
 from ue_rl.system.lazy import named_if_missing
@@ -106,12 +106,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, A
 
 
 def _checked(kind: type[BaseModel], given: Any, field: str = "") -> dict[str, Any]:
-    try:
-        return kind.model_validate(given).model_dump(exclude_unset=True)
-    except ValidationError as error:
-        wrong = refused(error, "a wrong setting")
-        wrong.field = ".".join(filter(None, [field, wrong.field]))
-        raise wrong from error
+    return checked(kind, given, "a wrong setting", field).model_dump(exclude_unset=True)
 
 
 def scene_of(config: Mapping[str, Any]) -> type[World]:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -263,21 +263,21 @@ class SimpleContext(NamedTuple):
         return nearest(self.observation.nearby_hazards)
 
 
-def observation_of(value: Any) -> Observation:
-    """`value` checked.
+_Checked = TypeVar("_Checked", bound=BaseModel)
+
+
+def checked(kind: type[_Checked], given: Any, what: str, at: str = "") -> _Checked:
+    """`given` as a `kind`.
+
+    Args:
+        what: is wrong, for the error. at: where `given` stands in the whole.
 
     Raises:
-        ConfigurationError: naming the field that is wrong or missing.
+        ConfigurationError: pydantic's first complaint, which names the field.
     """
     try:
-        return Observation.model_validate(value)
+        return kind.model_validate(given)
     except ValidationError as error:
-        raise refused(error, "not an observation") from error
-
-
-def refused(error: ValidationError, what: str) -> ConfigurationError:
-    """pydantic's first complaint as an error of ours, which names the field."""
-    first = error.errors(include_url=False)[0]
-    return ConfigurationError(
-        f"{what}: {first['msg']}", field=".".join(map(str, first["loc"])) or None, got=shorten(first.get("input"))
-    )
+        first = error.errors(include_url=False)[0]
+        field = ".".join(filter(None, [at, *map(str, first["loc"])])) or None
+        raise ConfigurationError(f"{what}: {first['msg']}", field=field, got=shorten(first.get("input"))) from error

@@ -183,25 +183,22 @@ def _arguments(config: Any, given: Mapping[str, Any], options: TrainOptions) -> 
 
 def _check_value(name: str, value: Any, falling: bool, default: Any) -> None:
     """RLlib itself looks at most values only when it learns."""
-    expected = ""
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    listed = isinstance(value, (list, tuple))
     if name in _SCHEDULED:  # also RLlib's own [[0, 0.1], [10000, 0.0]]
-        if not (falling or isinstance(value, (list, tuple)) or value is None or (number and value >= 0)):
-            expected = "a number from 0, or lin_0.001 for one that falls to 0"
+        right = falling or listed or value is None or (number and value >= 0)
+        expected = "a number from 0, or lin_0.001 for one that falls to 0"
     elif name in _WHOLE:
-        if not (isinstance(value, int) and number and value > 0) and not (value is None and default is None):
-            expected = "a positive integer"
+        right = (isinstance(value, int) and number and value > 0) or (value is None and default is None)
+        expected = "a positive integer"
     elif name in _FRACTIONS:
-        if not (number and 0 <= value <= 1):
-            expected = "a number from 0 to 1"
+        right, expected = number and 0 <= value <= 1, "a number from 0 to 1"
     elif isinstance(default, bool):
-        if not isinstance(value, bool):
-            expected = "true or false"
-    elif name == "n_step" and isinstance(value, (list, tuple)):
-        pass  # a range to draw from
-    elif isinstance(default, (int, float)) and value is not None and (falling or not number):
-        expected = "a number"
-    if expected:
+        right, expected = isinstance(value, bool), "true or false"
+    else:  # n_step may be a range to draw from
+        right = not isinstance(default, (int, float)) or value is None or (name == "n_step" and listed)
+        right, expected = right or (number and not falling), "a number"
+    if not right:
         raise ConfigurationError(
             "not a value of this argument", field=f"hyperparameters.{name}", expected=expected, got=value
         )

@@ -1,4 +1,4 @@
-"""Ray for one run: a cluster of this machine that ends with the run, or one that is there already."""
+"""Ray for one run: a cluster of this machine that ends with the run, or one that is there already; and its log."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -14,11 +14,14 @@ from typing import Any
 
 import psutil
 import ray
+import ray.rllib  # sets up its loggers
 
 from ue_rl.errors import ConfigurationError
+from ue_rl.training.writing import LogFile
 
 _LEAST, _MOST = 100_000_000, 2_000_000_000  # bytes of the object store of a cluster that is started here
 _OWN = 5.0  # seconds until a cluster that was just started knows what it has
+_NAMES = ("ray", "ray.rllib", "ray.tune", "ray.train", "ray.data")
 _log = logging.getLogger("ue_rl.rllib")
 
 
@@ -36,33 +39,30 @@ def cluster(address: str | None, cpus: int, gpus: float, wait: float) -> Iterato
     """
     if ray.is_initialized():
         _wait_for(cpus, gpus, wait)
+        _into_run_log()
         yield
         return
-    common: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    given: dict[str, Any] = {"address": address, "log_to_driver": False, "configure_logging": False}
+    if address is None:
+        own = {"num_cpus": max(cpus, os.cpu_count() or 1), "object_store_memory": _object_store()}
+        given |= {"address": "local", "include_dashboard": False, **own}
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its C++ side writes onto our terminal, past sys.stderr
     try:
         with _signals_kept():
-            if address is not None:
-                try:
-                    with _quiet():
-                        ray.init(address=address, **common)
-                except (ConnectionError, ValueError, RuntimeError) as error:
-                    raise ConfigurationError(
-                        "no Ray cluster answers",
-                        field="ray_address",
-                        got=f"{address}: {error}",
-                        cure="start one with `ray start --head`, or leave --ray-address out to have one of this run",
-                    ) from error
-            else:
+            try:
                 with _quiet():
-                    ray.init(
-                        address="local",
-                        num_cpus=max(cpus, os.cpu_count() or 1),
-                        include_dashboard=False,
-                        object_store_memory=_object_store(),
-                        **common,
-                    )
+                    ray.init(**given)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                if address is None:
+                    raise
+                raise ConfigurationError(
+                    "no Ray cluster answers",
+                    field="ray_address",
+                    got=f"{address}: {error}",
+                    cure="start one with `ray start --head`, or leave --ray-address out to have one of this run",
+                ) from error
         _wait_for(cpus, gpus, wait if address is not None else _OWN)
+        _into_run_log()  # again: ray.init() clears handlers
         yield
     finally:
         ray.shutdown()
@@ -129,3 +129,26 @@ def _object_store() -> int:
     if os.path.isdir("/dev/shm"):
         free = min(free, shutil.disk_usage("/dev/shm").free * 4 // 5)
     return max(_LEAST, min(_MOST, free))
+
+
+def _into_run_log() -> None:
+    """From here on Ray's warnings go into the run's log file alone."""
+    files = [handler for handler in logging.getLogger("ue_rl").handlers if isinstance(handler, LogFile)]
+    for name in _NAMES:
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [*files] or [logging.NullHandler()], False
+        logger.setLevel(logging.WARNING)
+
+
+@contextmanager
+def ray_log() -> Iterator[None]:
+    """Ray's warnings go into the run's log file alone, until the block ends: what ends a run is told in our words."""
+    loggers = [logging.getLogger(name) for name in _NAMES]
+    before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
+    _into_run_log()
+    try:
+        yield
+    finally:
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)

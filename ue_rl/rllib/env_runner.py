@@ -201,7 +201,12 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
             env.record.paused = False
             self._cutter, self._needs_initial_reset = None, True
 
-    def _sample(
+    def _sample(self, **given: Any) -> list[Any]:
+        """See SingleAgentEnvRunner.sample."""
+        episodes: list[Any] = self._sample_batched(**given) if self.batched else super()._sample(**given)
+        return episodes
+
+    def _sample_batched(
         self,
         *,
         num_timesteps: int | None = None,
@@ -210,16 +215,6 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         random_actions: bool = False,
         force_reset: bool = False,
     ) -> list[Any]:
-        """See SingleAgentEnvRunner.sample."""
-        if not self.batched:
-            episodes: list[Any] = super()._sample(
-                num_timesteps=num_timesteps,
-                num_episodes=num_episodes,
-                explore=explore,
-                random_actions=random_actions,
-                force_reset=force_reset,
-            )
-            return episodes
         if force_reset or num_episodes is not None or self._needs_initial_reset or self._cutter is None:
             self._begin()
         self._needs_initial_reset = num_episodes is not None

@@ -39,7 +39,7 @@ from ue_rl.inference.export.file import (
 )
 from ue_rl.inference.export.graph import Plan, PolicyGraph, observation_ports
 from ue_rl.inference.export.observations import Leaf, ObservationNet, starts_of
-from ue_rl.inference.metadata import ACTIONS, Port, space_size, space_to_json
+from ue_rl.inference.metadata import ACTIONS, OBSERVATION, Port, space_size, space_to_json
 from ue_rl.rllib.heads import convertible, find_head
 from ue_rl.spec import EnvSpec
 
@@ -95,25 +95,14 @@ def export_rl_module(
     _check_spaces(module, observation_space, action_space)
     twin = copy.deepcopy(module).to("cpu").eval()
     leaves = _leaves(observation_space)
-    outputs, head = find_head(convertible(twin), _zeros(leaves), action_space, normalize_actions, clip_actions)
+    zeros: Any = {leaf.key: th.zeros(2, *leaf.shape) for leaf in leaves}
+    zeros = zeros.get(None, zeros)
+    outputs, head = find_head(convertible(twin), zeros, action_space, normalize_actions, clip_actions)
     ports = tuple(observation_ports(leaves, flat_input))
-    plan = Plan(
-        algorithm or name,
-        leaves,
-        PolicyGraph(
-            ObservationNet(leaves, None, False, flat_input),
-            outputs,
-            None,
-            th.nn.Identity(),
-            head,
-            tuple(port.role for port in ports),
-            starts_of(action_space),
-        ).eval(),
-        ports,
-        (Port("actions", (space_size(space_to_json(action_space)),), ACTIONS),),
-        False,
-        flat_input,
-    )
+    done = (Port("actions", (space_size(space_to_json(action_space)),), ACTIONS),)
+    seen, trunk, roles = ObservationNet(leaves, None, False, flat_input), th.nn.Identity(), (OBSERVATION,) * len(ports)
+    net = PolicyGraph(seen, outputs, None, trunk, head, roles, starts_of(action_space)).eval()
+    plan = Plan(algorithm or name, leaves, net, ports, done, stochastic=False, flat_input=flat_input)
     metadata = describe(plan, spec, policy=name, action_space=action_space, num_timesteps=num_timesteps)
     if spec is not None:
         check_sizes(spec, metadata)
@@ -219,8 +208,3 @@ def _leaves(space: Any) -> list[Leaf]:
     if isinstance(space, spaces.Dict):
         return [Leaf(key, part, part, False) for key, part in space.spaces.items()]
     return [Leaf(None, space, space, False)]
-
-
-def _zeros(leaves: list[Leaf]) -> Any:
-    rows = {leaf.key: th.zeros(2, *leaf.shape) for leaf in leaves}
-    return rows.get(None, rows)

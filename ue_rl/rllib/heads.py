@@ -1,10 +1,10 @@
-"""The graph of an RLModule: `Outputs`, what the module says of an observation, and a head that makes actions of it."""
+"""The graph of an RLModule: a `Net`, what the module says of an observation, and a head that makes actions of it."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,57 +28,51 @@ from ue_rl.errors import ExportError
 from ue_rl.inference.export.policies import BoxHead, GreedyHead, check_counts
 
 
-class Outputs(nn.Module):
+class Net(nn.Module):
+    """`compute`, a function of a module and of what comes in, in the module's place."""
+
+    def __init__(self, module: Any, compute: Callable[[Any, Any], th.Tensor]) -> None:
+        super().__init__()
+        self.module = module
+        self.compute = compute
+
+    def forward(self, given: Any) -> th.Tensor:
+        """`given`: one tensor, or a dict of them."""
+        return self.compute(self.module, given)
+
+
+def _outputs(module: Any, column: str, size: int | None = None) -> Net:
     """The first `size` numbers (None: all) of what forward_inference() gives in one column, float32 [N, k]."""
 
-    def __init__(self, module: Any, column: str, size: int | None = None) -> None:
-        super().__init__()
-        self.module = module
-        self.column = column
-        self.size = size
-
-    def forward(self, obs: Any) -> th.Tensor:
-        """`obs`: one tensor, or a dict of them."""
-        out: th.Tensor = self.module._forward_inference({Columns.OBS: obs})[self.column]
-        out = out.reshape(out.shape[0], -1)
-        if self.size is not None:
-            out = out[:, : self.size]
+    def compute(module: Any, obs: Any) -> th.Tensor:
+        out: th.Tensor = module._forward_inference({Columns.OBS: obs})[column]
+        out = out.reshape(out.shape[0], -1)[:, :size]
         return out if out.is_floating_point() else out.float()
 
-
-class FreeHead(nn.Module):
-    """RLlib's head with deviations of its own, without the len() of a tensor, which a graph cannot hold."""
-
-    def __init__(self, head: Any) -> None:
-        super().__init__()
-        self.head = head
-
-    def forward(self, inputs: th.Tensor) -> th.Tensor:
-        """float32 [N, 2 k]: means, logs of deviations."""
-        head = self.head
-        mean, log_std = head.net(inputs), head.log_std
-        if head.clip_log_std:
-            log_std = th.clamp(log_std, -head.log_std_clip_param_const, head.log_std_clip_param_const)
-        return th.cat([mean, log_std.expand_as(mean)], dim=1)
+    return Net(module, compute)
 
 
-class Values(nn.Module):
-    """The values of RLlib's DQN module, float32 [N, n]; a dueling one's with a mean that ONNX has, too."""
+def _free(head: Any, inputs: th.Tensor) -> th.Tensor:
+    """Means and logs of deviations, [N, 2 k], of RLlib's head with deviations of its own.
 
-    def __init__(self, module: Any) -> None:
-        super().__init__()
-        self.module = module
+    Without its len() of a tensor, which a graph cannot hold.
+    """
+    mean, log_std = head.net(inputs), head.log_std
+    if head.clip_log_std:
+        log_std = th.clamp(log_std, -head.log_std_clip_param_const, head.log_std_clip_param_const)
+    return th.cat([mean, log_std.expand_as(mean)], dim=1)
 
-    def forward(self, obs: Any) -> th.Tensor:
-        """See Outputs."""
-        batch = {Columns.OBS: obs}
-        if self.module.uses_dueling and self.module.num_atoms == 1:
-            features = self.module.encoder(batch)[ENCODER_OUT]
-            advantage: th.Tensor = self.module.af(features)
-            worth: th.Tensor = self.module.vf(features)
-            return advantage - advantage.mean(dim=-1, keepdim=True) + worth
-        found: th.Tensor = self.module.compute_q_values(batch)[QF_PREDS]
-        return found
+
+def _values(module: Any, obs: Any) -> th.Tensor:
+    """The values of RLlib's DQN module, [N, n]; a dueling one's with a mean that ONNX has, too."""
+    batch = {Columns.OBS: obs}
+    if module.uses_dueling and module.num_atoms == 1:
+        features = module.encoder(batch)[ENCODER_OUT]
+        advantage: th.Tensor = module.af(features)
+        worth: th.Tensor = module.vf(features)
+        return advantage - advantage.mean(dim=-1, keepdim=True) + worth
+    found: th.Tensor = module.compute_q_values(batch)[QF_PREDS]
+    return found
 
 
 class ChosenHead(nn.Module):
@@ -104,7 +98,7 @@ def convertible(module: Any) -> Any:
     for parent in list(made.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is TorchFreeLogStdMLPHead:
-                setattr(parent, name, FreeHead(child))
+                setattr(parent, name, Net(child, _free))
     return made
 
 
@@ -121,7 +115,7 @@ def find_head(module: Any, obs: Any, space: Any, normalize: bool, clip: bool) ->
     counts = [] if isinstance(space, spaces.Box) else np.ravel(getattr(space, "nvec", getattr(space, "n", 0))).tolist()
     check_counts(counts)
     if isinstance(module, DefaultDQNTorchRLModule):
-        return Values(module), GreedyHead(nn.Identity(), counts)
+        return Net(module, _values), GreedyHead(nn.Identity(), counts)
     try:
         with th.no_grad():
             out = module.forward_inference({Columns.OBS: obs})
@@ -135,16 +129,16 @@ def find_head(module: Any, obs: Any, space: Any, normalize: bool, clip: bool) ->
         ) from error
     if Columns.ACTIONS in out:
         head = ChosenHead(counts) if counts else _number_head(space, False, normalize, clip)
-        return Outputs(module, Columns.ACTIONS), head
+        return _outputs(module, Columns.ACTIONS), head
     if Columns.ACTION_DIST_INPUTS not in out:
         what = "forward_inference() gives no action"
         expected = f"{Columns.ACTIONS} or {Columns.ACTION_DIST_INPUTS}"
         raise ExportError(what, fault="policy", field="module", got=", ".join(map(str, out)), expected=expected)
     kind = module.get_inference_action_dist_cls()
     if counts and issubclass(kind, (TorchCategorical, TorchMultiCategorical)):
-        return Outputs(module, Columns.ACTION_DIST_INPUTS), GreedyHead(nn.Identity(), counts)
+        return _outputs(module, Columns.ACTION_DIST_INPUTS), GreedyHead(nn.Identity(), counts)
     if not counts and issubclass(kind, (TorchDiagGaussian, TorchSquashedGaussian, TorchDeterministic)):
-        means = Outputs(module, Columns.ACTION_DIST_INPUTS, int(np.prod(space.shape)))  # the deviations stand behind
+        means = _outputs(module, Columns.ACTION_DIST_INPUTS, int(np.prod(space.shape)))  # the deviations stand behind
         return means, _number_head(space, issubclass(kind, TorchSquashedGaussian), normalize, clip)
     raise ExportError(
         "the module's distribution cannot be exported",

@@ -21,8 +21,10 @@ _EVERY = 0.25  # seconds between two looks
 _log = logging.getLogger("ue_rl.rllib")
 
 
-class Inbox:
-    """Takes messages while its `with` block runs, in a thread of its own and when `pump` is called.
+class Inbox(Fleet):
+    """The engines of all env runners.
+
+    Takes messages while its `with` block runs, in a thread of its own and when `pump` is called.
 
     Args:
         name: of the actor, unlike any other in the cluster. report: is told of engines and progress.
@@ -30,13 +32,13 @@ class Inbox:
     Attributes:
         connected: worker index -> what it said of its engines last.
         env_steps: of the whole run; set it before `episodes`. episodes: where they go; None: not learning yet.
-        statuses: worker index -> its engines now. restarts: engines that were lost and came back.
+        restarts: engines that were lost and came back.
     """
 
     def __init__(self, name: str, report: Report) -> None:
         self.name = name
         self.connected: dict[int, Connected] = {}
-        self.statuses: dict[int, list[EngineStatus]] = {}
+        self._statuses: dict[int, list[EngineStatus]] = {}  # by worker index
         self.env_steps = 0
         self.episodes: Episodes | None = None
         self._report = report
@@ -60,7 +62,7 @@ class Inbox:
     @property
     def restarts(self) -> int:
         """See the class."""
-        return self._before + sum(status.restarts for statuses in self.statuses.values() for status in statuses)
+        return self._before + sum(status.restarts for statuses in self._statuses.values() for status in statuses)
 
     @property
     def num_envs(self) -> int:
@@ -74,11 +76,11 @@ class Inbox:
             played: dict[int, list[Played]] = {}
             for worker, message in messages:
                 if isinstance(message, Played):
-                    self.statuses[worker] = message.engines
+                    self._statuses[worker] = message.engines
                     played.setdefault(worker, []).append(message)
                 elif isinstance(message, Connected):
                     if worker in self.connected:  # its process was started again
-                        self._before += 1 + sum(status.restarts for status in self.statuses.pop(worker, []))
+                        self._before += 1 + sum(status.restarts for status in self._statuses.pop(worker, []))
                     self.connected[worker] = message
                 else:
                     self._report.changed(replace(message, engine=self._number(worker, message.engine)))
@@ -88,16 +90,25 @@ class Inbox:
                 self.env_steps += sum(message.env_steps for each in played.values() for message in each)
                 self.episodes.at(self.env_steps)
 
+    def try_pump(self) -> bool:
+        """As `pump`; False, and a line in the log, where the cluster is gone: whoever learns in it says why."""
+        try:
+            self.pump()
+        except Exception as error:  # noqa: BLE001 - of whatever kind
+            _log.warning("no news of the env runners any more: %s", error)
+            return False
+        return True
+
     def stop_counting(self) -> None:
         """Learning is over: what is played from here on is no part of the run."""
         with self._lock:
             self.episodes = None
 
-    def fleet(self) -> list[EngineStatus]:
-        """The engines of all runners, numbered through."""
+    def statuses(self) -> list[EngineStatus]:
+        """See Fleet: numbered through."""
         return [
             replace(status, number=self._number(worker, status.number))
-            for worker, statuses in sorted(dict(self.statuses).items())
+            for worker, statuses in sorted(dict(self._statuses).items())
             for status in statuses
         ]
 
@@ -106,28 +117,8 @@ class Inbox:
         return max(0, worker - 1) * int(facts.get("engines", 1)) + engine
 
     def _watch(self) -> None:
-        while not self._over.wait(_EVERY):
-            try:
-                self.pump()
-            except Exception as error:  # noqa: BLE001 - the cluster's end is told by who learns in it
-                _log.warning("no news of the env runners any more: %s", error)
-                return
-
-
-class RunnersFleet(Fleet):
-    """The engines of all env runners, for a view."""
-
-    def __init__(self, inbox: Inbox) -> None:
-        self._inbox = inbox
-
-    @property
-    def restarts(self) -> int:
-        """See Fleet."""
-        return self._inbox.restarts
-
-    def statuses(self) -> list[EngineStatus]:
-        """See Fleet."""
-        return self._inbox.fleet()
+        while not self._over.wait(_EVERY) and self.try_pump():
+            pass
 
 
 def in_order(played: dict[int, list[Played]], env_steps: int) -> list[tuple[int, Episode]]:

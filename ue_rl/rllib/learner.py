@@ -32,8 +32,7 @@ from ue_rl.errors import ConfigurationError, EngineDisconnected, UeRlError, prin
 from ue_rl.rllib.algorithms import algorithm_config, check_actions, num_env_runners, resources
 from ue_rl.rllib.cluster import cluster
 from ue_rl.rllib.engines import register
-from ue_rl.rllib.inbox import Inbox, RunnersFleet
-from ue_rl.rllib.log import into_run_log
+from ue_rl.rllib.inbox import Inbox
 from ue_rl.saving.callbacks import LEARNING
 from ue_rl.saving.checkpoints import OVER, Checkpoint, CheckpointStore
 from ue_rl.saving.periodic import Periodic
@@ -77,7 +76,6 @@ class RllibLearner(Learner):
         register()
         config = self._config(resume, name)  # what is wrong with it is said before Ray is started
         stack.enter_context(cluster(options.ray_address, *resources(options), options.start_timeout))
-        into_run_log()
         self.inbox = stack.enter_context(Inbox(name, report))
         self.algorithm: Any = self._built(config)
         stack.callback(self._stop)
@@ -89,7 +87,7 @@ class RllibLearner(Learner):
         facts = dict(connected[min(connected)].facts)
         facts["engines"] = sum(int(each.facts.get("engines", 1)) for each in connected.values())
         report.connected(self.inbox.num_envs, {key: printable(str(value)) for key, value in facts.items()})
-        report.engines(RunnersFleet(self.inbox))
+        report.engines(self.inbox)
         if options.time_scale is not None and "TIME_SCALE" not in self._spec.features:  # else said in Ray's logs alone
             _log.info(NO_TIME_SCALE)
             report.said(NO_TIME_SCALE)
@@ -161,7 +159,7 @@ class RllibLearner(Learner):
                     result = self.algorithm.train()
                 self._after(result)
         except BaseException:
-            self._last_news()
+            inbox.try_pump()  # what was played until now, as far as it is known
             raise
         finally:
             inbox.stop_counting()
@@ -219,24 +217,18 @@ class RllibLearner(Learner):
 
     def _look_at_weights(self, name: str, loss: float) -> None:
         """Warns once, where learning has diverged; RLlib also says NaN of a loss that was not computed."""
-        if self._finite and not is_finite(self.algorithm.learner_group.get_weights()):
+        if self._finite and not self._is_finite_now():
             self._finite = False
             text = diverged({f"train/{name}": loss}, self.inbox.env_steps) or ""
             _log.warning("%s", text)
             self.report.warned(text)
 
-    def _last_news(self) -> None:
-        """What was played until learning ended, as far as it is known."""
-        try:
-            self.inbox.pump()
-        except Exception as error:  # noqa: BLE001 - the cluster is gone, too
-            _log.warning("no news of the env runners any more: %s", error)
+    def _is_finite_now(self) -> bool:
+        return is_finite(self.algorithm.learner_group.get_weights())
 
     def _save(self, reason: str) -> None:
-        def is_finite_now() -> bool:
-            return is_finite(self.algorithm.learner_group.get_weights())
-
-        saved = self._periodic.save(self.env_steps, is_finite_now, functools.partial(self._write, reason), reason)
+        write = functools.partial(self._write, reason)
+        saved = self._periodic.save(self.env_steps, self._is_finite_now, write, reason)
         if saved is not None:
             self._saved(saved)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from ue_rl.errors import (
     ConfigurationError,
@@ -20,13 +21,14 @@ from ue_rl.errors import (
 )
 from ue_rl.rllink.frames import MAX_BODY
 from ue_rl.rllink.link import DEFAULT_PORT, Link, open_link
-from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, GET_CONFIG, GET_STATE, ServerConfig, ServerState
+from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, GET_CONFIG, GET_STATE, Answer, ServerConfig, ServerState
 from ue_rl.rllink.player import Player, Sample
 from ue_rl.rllink.policy import Policy
 from ue_rl.transport import Transport
 
 _MOST_LOST = 5  # messages in a row that a server takes and goes away: what is sent may be why
 _log = logging.getLogger("ue_rl.rllink")
+_Kind = TypeVar("_Kind")
 
 
 class RLlinkClient:
@@ -155,10 +157,7 @@ class RLlinkClient:
         link = open_link(host, port, timeout=timeout, dialect=self._dialect, wait=wait)
         try:
             self._dialect = link.dialect.name  # found out once
-            config = link.ask(GET_CONFIG)
-            if not isinstance(config, ServerConfig):
-                raise _unexpected(GET_CONFIG, config)
-            self.config = config.under(self._said)
+            self.config = _as(ServerConfig, GET_CONFIG, link.ask(GET_CONFIG)).under(self._said)
             if self.config.asynchronous:
                 raise ConfigurationError(
                     "RLlib's IMPALA and APPO learn from several samples at a time, and answer none that is waited for",
@@ -203,15 +202,14 @@ class RLlinkClient:
                     raise error from lost
                 time.sleep(0.2)
 
-    def _take(self, what: str, answer: object) -> None:
+    def _take(self, what: str, answer: Answer) -> None:
         """New weights."""
-        if not isinstance(answer, ServerState):
-            raise _unexpected(what, answer)
         assert self.config is not None
-        self.policy = Policy.of(answer, self.config, self._transport.spec)
+        self.policy = Policy.of(_as(ServerState, what, answer), self.config, self._transport.spec)
 
 
-def _unexpected(what: str, answer: object) -> MalformedMessage:
-    return MalformedMessage(
-        f"RLlib answered {what} with something else", fault="server", field="type", got=type(answer).__name__
-    )
+def _as(kind: type[_Kind], what: str, answer: Answer) -> _Kind:
+    if isinstance(answer, kind):
+        return answer
+    message, got = f"RLlib answered {what} with something else", type(answer).__name__
+    raise MalformedMessage(message, fault="server", field="type", got=got)

@@ -6,8 +6,9 @@ episode stores is the action as it was drawn; the engine gets it stretched or cu
 
 from __future__ import annotations
 
+import abc
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ _SMALL = np.float32(1e-6)  # SMALL_NUMBER
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
-class Distribution(Protocol):
+class Distribution(abc.ABC):
     """Of N envs' actions.
 
     Attributes:
@@ -30,29 +31,33 @@ class Distribution(Protocol):
 
     num_logits: int
 
-    def draw(self, logits: Array, rng: np.random.Generator) -> tuple[NDArray[Any], Array]:
-        """(actions as an episode stores them, their `logp`) of float32 [N, num_logits]."""
-        ...
+    def draw(self, logits: Array, rng: np.random.Generator | None) -> tuple[NDArray[Any], Array]:
+        """(actions as an episode stores them, their `logp`) of float32 [N, num_logits].
 
-    def likeliest(self, logits: Array) -> tuple[NDArray[Any], Array]:
-        """As `draw`, without chance: what RLlib does with explore=False."""
-        ...
+        Without `rng` the likeliest: what RLlib does with explore=False. RLlib itself then says 0 for the
+        log-probability, and takes SAC's mean without its tanh.
+        """
+        actions = self._choose(logits, rng)
+        return actions, self.logp(logits, actions)
 
+    @abc.abstractmethod
+    def _choose(self, logits: Array, rng: np.random.Generator | None) -> NDArray[Any]: ...
+
+    @abc.abstractmethod
     def logp(self, logits: Array, actions: NDArray[Any]) -> Array:
         """float32 [N]: log-probabilities of actions as an episode stores them.
 
         RLlib computes them once more from the stored float32 actions, and learns from the difference: it matters that
         rounding and limits are the same, not that they are exact.
         """
-        ...
 
+    @abc.abstractmethod
     def to_engine(self, actions: NDArray[Any]) -> Array:
         """float32 [N, act_size]: what the engine gets."""
-        ...
 
 
-class Categorical:
-    """Of DISCRETE and MULTI_DISCRETE: one choice for each number. See Distribution."""
+class Categorical(Distribution):
+    """Of DISCRETE and MULTI_DISCRETE: one choice for each number."""
 
     def __init__(self, action: ActionSpec) -> None:
         self._counts = action.counts
@@ -61,13 +66,12 @@ class Categorical:
         self._one = action.kind is ActionKind.DISCRETE
         self.num_logits = self._ends[-1]
 
-    def draw(self, logits: Array, rng: np.random.Generator) -> tuple[NDArray[Any], Array]:
-        """See Distribution: the largest of log-probability plus Gumbel noise, for each number."""
-        return self._choose(logits, logits + rng.gumbel(size=logits.shape).astype(np.float32))
-
-    def likeliest(self, logits: Array) -> tuple[NDArray[Any], Array]:
-        """See Distribution."""
-        return self._choose(logits, logits)
+    def _choose(self, logits: Array, rng: np.random.Generator | None) -> NDArray[Any]:
+        # the largest of log-probability plus Gumbel noise, for each number
+        scores = logits if rng is None else logits + rng.gumbel(size=logits.shape).astype(np.float32)
+        parts = zip(self._ends, self._counts, strict=True)
+        chosen = np.stack([scores[:, end - count : end].argmax(axis=1) for end, count in parts], axis=1)
+        return chosen[:, 0] if self._one else chosen
 
     def logp(self, logits: Array, actions: NDArray[Any]) -> Array:
         """See Distribution."""
@@ -84,15 +88,9 @@ class Categorical:
         rows: Array = (actions.reshape(len(actions), -1) + self._starts).astype(np.float32)
         return rows
 
-    def _choose(self, logits: Array, scores: Array) -> tuple[NDArray[Any], Array]:
-        parts = zip(self._ends, self._counts, strict=True)
-        chosen = np.stack([scores[:, end - count : end].argmax(axis=1) for end, count in parts], axis=1)
-        actions: NDArray[Any] = chosen[:, 0] if self._one else chosen
-        return actions, self.logp(logits, actions)
 
-
-class Gaussian:
-    """Of a BOX: mean and log of the standard deviation of each number. See Distribution.
+class Gaussian(Distribution):
+    """Of a BOX: mean and log of the standard deviation of each number.
 
     Args:
         normalize: actions are stretched from -1..1 to the bounds of a bounded box. clip: without `normalize` they are
@@ -106,17 +104,13 @@ class Gaussian:
         self._low, self._high = low, high
         self._stretch, self._clip = normalize and bounded, clip and not normalize
 
-    def draw(self, logits: Array, rng: np.random.Generator) -> tuple[NDArray[Any], Array]:
-        """See Distribution."""
+    def _choose(self, logits: Array, rng: np.random.Generator | None) -> NDArray[Any]:
         mean, log_std = self._parts(logits)
-        raw: Array = np.add(mean, np.exp(log_std) * rng.standard_normal(mean.shape, np.float32), dtype=np.float32)
-        actions = self._squash(raw)
-        return actions, self.logp(logits, actions)
-
-    def likeliest(self, logits: Array) -> tuple[NDArray[Any], Array]:
-        """See Distribution. RLlib itself says 0 for the log-probability, and takes SAC's mean without its tanh."""
-        actions = self._squash(self._parts(logits)[0].copy())
-        return actions, self.logp(logits, actions)
+        if rng is None:
+            return mean.copy()
+        noise = np.exp(log_std) * rng.standard_normal(mean.shape, np.float32)
+        actions: NDArray[Any] = np.add(mean, noise, dtype=np.float32)
+        return actions
 
     def logp(self, logits: Array, actions: NDArray[Any]) -> Array:
         """See Distribution."""
@@ -129,24 +123,22 @@ class Gaussian:
         """See Distribution."""
         if self._stretch:
             with np.errstate(over="ignore"):  # it is cut then
-                stretched = self._low + (actions + 1) * (self._high - self._low) / 2
-            return np.ascontiguousarray(np.clip(stretched, self._low, self._high), np.float32)
-        if self._clip:
-            return np.ascontiguousarray(np.clip(actions, self._low, self._high), np.float32)
+                actions = self._low + (actions + 1) * (self._high - self._low) / 2
+        if self._stretch or self._clip:
+            actions = np.clip(actions, self._low, self._high)
         return np.ascontiguousarray(actions, np.float32)
 
-    @staticmethod
-    def _parts(logits: Array) -> tuple[Array, Array]:
+    def _parts(self, logits: Array) -> tuple[Array, Array]:
         mean, log_std = np.split(logits, 2, axis=1)
         return mean, log_std
 
-    @staticmethod
-    def _squash(raw: Array) -> Array:
-        return raw
-
 
 class SquashedGaussian(Gaussian):
-    """Of SAC: a Gaussian behind a tanh. See Distribution."""
+    """Of SAC: a Gaussian behind a tanh."""
+
+    def _choose(self, logits: Array, rng: np.random.Generator | None) -> NDArray[Any]:
+        actions: NDArray[Any] = np.tanh(super()._choose(logits, rng))
+        return actions
 
     def logp(self, logits: Array, actions: NDArray[Any]) -> Array:
         """See Distribution. An action at its limit counts as one that is RLlib's SMALL_NUMBER away from it."""
@@ -156,14 +148,9 @@ class SquashedGaussian(Gaussian):
         logp: Array = super().logp(logits, raw) - slope.sum(axis=1, dtype=np.float32)
         return logp
 
-    @staticmethod
-    def _parts(logits: Array) -> tuple[Array, Array]:
-        mean, log_std = np.split(logits, 2, axis=1)
+    def _parts(self, logits: Array) -> tuple[Array, Array]:
+        mean, log_std = super()._parts(logits)
         return mean, np.clip(log_std, *_LOG_STD)
-
-    @staticmethod
-    def _squash(raw: Array) -> Array:
-        return np.tanh(raw)
 
 
 def distribution(action: ActionSpec, *, squashed: bool, normalize: bool, clip: bool) -> Distribution:

@@ -143,20 +143,8 @@ class EpisodeCutter:
         arrays = {name: values[part, env].copy() for name, values in self._arrays.items() if name != "obs"}
         obs = np.concatenate([self._arrays["obs"][part, env], self._starts[env : env + 1]])
         actions, rewards, logits, logp = (arrays.pop(name) for name in ("actions", "rewards", "logits", "logp"))
-        chunk = Chunk(
-            self._ids[env],
-            self._started[env],
-            obs,
-            actions,
-            rewards,
-            logits,
-            logp,
-            terminated,
-            truncated,
-            env,
-            first,
-            arrays,
-        )
+        whose = self._ids[env], self._started[env]
+        chunk = Chunk(*whose, obs, actions, rewards, logits, logp, terminated, truncated, env, first, arrays)
         self._ready.append(chunk)
         self._started[env] += len(chunk.rewards)
         self._first[env] = None

@@ -13,67 +13,52 @@ import zlib
 from typing import Any
 
 from ue_rl.errors import MalformedMessage, shorten
-from ue_rl.rllink.messages import (
-    EPISODES_AND_GET_STATE,
-    Answer,
-    Chunk,
-    Pong,
-    ServerConfig,
-    ServerState,
-)
+from ue_rl.rllink.messages import Chunk, Dialect, ServerConfig, ServerState
 
 MOST_ONNX = 2**28  # bytes of a file, unpacked: a small message must not become a large one
 _GZIP = 31  # zlib's name for gzip's header
 
 
-class JsonDialect:
+class JsonDialect(Dialect):
     """See ue_rl.rllink.messages.Dialect."""
 
     name = "json"
+    answers = "PONG, SET_CONFIG or SET_STATE"
 
-    def ask(self, what: str) -> bytes:
-        """See Dialect."""
-        return json.dumps({"type": what}).encode()
+    def _pack(self, message: dict[str, Any]) -> bytes:
+        return json.dumps(message, allow_nan=False).encode()
 
-    def episodes(self, chunks: list[Chunk]) -> bytes:
-        """See Dialect."""
-        return json.dumps({
-            "type": EPISODES_AND_GET_STATE,
-            "episodes": [_episode(chunk) for chunk in chunks],
-            "timesteps": sum(len(chunk.rewards) for chunk in chunks),
-        }, allow_nan=False).encode()  # fmt: skip
-
-    def answer(self, body: bytes) -> Answer:
-        """See Dialect."""
+    def _unpack(self, body: bytes) -> dict[str, Any]:
         try:
             message = json.loads(body.decode())  # bytes would be looked at for other encodings
         except (ValueError, RecursionError) as error:
             what = "a message is not JSON as Ray 2.41 to 2.48 send it"
             cure = "Ray 2.49 and later speak msgpack: --dialect msgpack"
             raise MalformedMessage(what, fault="server", field="body", got=shorten(body, 60), cure=cure) from error
-        kind = message.get("type") if isinstance(message, dict) else None
-        if kind == "PONG":
-            return Pong()
-        if kind == "SET_CONFIG":
-            return _config(message)
-        if kind == "SET_STATE":
-            seq = message.get("weights_seq_no", 0)
-            return ServerState(None, _onnx(message.get("onnx_file")), seq if isinstance(seq, int) else 0)
-        what = "an answer of RLlib cannot be read"
-        raise MalformedMessage(what, fault="server", field="type", expected="PONG, SET_CONFIG or SET_STATE", got=kind)
+        return message if isinstance(message, dict) else {}
 
+    def _episode(self, chunk: Chunk) -> dict[str, Any]:
+        return {
+            "obs": chunk.obs.tolist(), "actions": chunk.actions.tolist(), "rewards": chunk.rewards.tolist(),
+            "action_dist_inputs": chunk.logits.tolist(), "action_logp": chunk.logp.tolist(),
+            "is_terminated": chunk.terminated, "is_truncated": chunk.truncated,
+        }  # fmt: skip
 
-def _config(message: dict[str, Any]) -> ServerConfig:
-    steps = message.get("env_steps_per_sample")
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise MalformedMessage(
-            "SET_CONFIG does not say how many steps a sample has",
-            fault="server",
-            field="env_steps_per_sample",
-            expected="a positive integer",
-            got=steps,
-        )
-    return ServerConfig(steps)
+    def _config(self, message: dict[str, Any]) -> ServerConfig:
+        steps = message.get("env_steps_per_sample")
+        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+            raise MalformedMessage(
+                "SET_CONFIG does not say how many steps a sample has",
+                fault="server",
+                field="env_steps_per_sample",
+                expected="a positive integer",
+                got=steps,
+            )
+        return ServerConfig(steps)
+
+    def _state(self, message: dict[str, Any]) -> ServerState:
+        seq = message.get("weights_seq_no", 0)
+        return ServerState(None, _onnx(message.get("onnx_file")), seq if isinstance(seq, int) else 0)
 
 
 def _onnx(text: Any) -> bytes:
@@ -97,11 +82,3 @@ def _onnx(text: Any) -> bytes:
         got = f"{len(file)} bytes and more"
         raise MalformedMessage(what, fault="server", field="onnx_file", expected=f"at most {MOST_ONNX} bytes", got=got)
     return file
-
-
-def _episode(chunk: Chunk) -> dict[str, Any]:
-    return {
-        "obs": chunk.obs.tolist(), "actions": chunk.actions.tolist(), "rewards": chunk.rewards.tolist(),
-        "action_dist_inputs": chunk.logits.tolist(), "action_logp": chunk.logp.tolist(),
-        "is_terminated": chunk.terminated, "is_truncated": chunk.truncated,
-    }  # fmt: skip

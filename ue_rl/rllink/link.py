@@ -60,8 +60,7 @@ class Link:
         Raises:
             LearnerTimeout, LearnerDisconnected. MalformedMessage: an answer that cannot be read.
         """
-        self._send(self.dialect.ask(what), what)
-        return self._answer(what)
+        return self._asked(self.dialect.ask(what), what)
 
     def send_episodes(self, chunks: list[Chunk]) -> Answer:
         """Sends them and waits for the answer: RLlib gives it after its next update.
@@ -69,8 +68,7 @@ class Link:
         Raises:
             As `ask`. ConfigurationError: the message is too long.
         """
-        self._send(self.dialect.episodes(chunks), EPISODES_AND_GET_STATE)
-        return self._answer(EPISODES_AND_GET_STATE)
+        return self._asked(self.dialect.episodes(chunks), EPISODES_AND_GET_STATE)
 
     def close(self) -> None:
         """Idempotent, never raises."""
@@ -100,7 +98,8 @@ class Link:
                 got=self._frames.said(),
             )
 
-    def _answer(self, what: str) -> Answer:
+    def _asked(self, message: bytes, what: str) -> Answer:
+        self._send(message, what)
         deadline = time.monotonic() + self.timeout
         while (body := self._frames.next_body()) is None:
             left = deadline - time.monotonic()

@@ -8,12 +8,15 @@ Source: ray.rllib.env.external.rllink (Ray 2.60), and what was captured from Ray
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ue_rl.errors import MalformedMessage
 
 PING, GET_CONFIG, GET_STATE = "PING", "GET_CONFIG", "GET_STATE"
 EPISODES, EPISODES_AND_GET_STATE = "EPISODES", "EPISODES_AND_GET_STATE"
@@ -106,19 +109,51 @@ class Chunk:
     extra: Mapping[tuple[str, ...], NDArray[Any]] = field(default_factory=dict)
 
 
-class Dialect(Protocol):
+class Dialect(abc.ABC):
     """How messages become bodies of frames."""
 
-    name: str
+    name: ClassVar[str]
+    answers: ClassVar[str]  # what a server may say
 
     def ask(self, what: str) -> bytes:
         """The body of PING, GET_CONFIG or GET_STATE."""
-        ...
+        return self._pack({"type": what})
 
     def episodes(self, chunks: list[Chunk]) -> bytes:
         """The body of EPISODES_AND_GET_STATE."""
-        ...
+        episodes, steps = [self._episode(chunk) for chunk in chunks], sum(len(chunk.rewards) for chunk in chunks)
+        return self._pack({"type": EPISODES_AND_GET_STATE, "episodes": episodes, "timesteps": steps})
 
     def answer(self, body: bytes) -> Answer:
         """What a body of the server says; raises MalformedMessage: it cannot be read, or is no answer."""
-        ...
+        message = self._unpack(body)
+        kind = message.get("type")
+        found: Answer | None = None
+        if isinstance(kind, str):  # an array equals nothing
+            if kind == "PONG":
+                found = Pong()
+            elif kind == "SET_CONFIG":
+                found = self._config(message)
+            elif kind == "SET_STATE":
+                found = self._state(message)
+        if found is None:
+            what = "an answer of RLlib cannot be read"
+            raise MalformedMessage(what, fault="server", field="type", expected=self.answers, got=kind)
+        return found
+
+    @abc.abstractmethod
+    def _pack(self, message: dict[str, Any]) -> bytes: ...
+
+    @abc.abstractmethod
+    def _unpack(self, body: bytes) -> dict[str, Any]:
+        """Raises MalformedMessage."""
+
+    @abc.abstractmethod
+    def _episode(self, chunk: Chunk) -> dict[str, Any]: ...
+
+    @abc.abstractmethod
+    def _config(self, message: dict[str, Any]) -> ServerConfig | None:
+        """None: it holds none."""
+
+    @abc.abstractmethod
+    def _state(self, message: dict[str, Any]) -> ServerState: ...

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, MalformedMessage, shorten
 from ue_rl.rllink.configs import config_of
-from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, Answer, Chunk, Pong, ServerState
+from ue_rl.rllink.messages import Chunk, Dialect, ServerConfig, ServerState
 from ue_rl.rllink.pickles import read_pickle
 from ue_rl.system.messagepack import UnpackException, packb, unpackb
 
@@ -25,75 +24,57 @@ _MOST_DIMS = 32
 _PLAIN = re.compile(r"[<>|=]?([fiu][248]|[iub]1)")  # numpy reads much more in a type's text
 
 
-class MsgpackDialect:
+class MsgpackDialect(Dialect):
     """See ue_rl.rllink.messages.Dialect."""
 
     name = "msgpack"
+    answers = "PONG, SET_CONFIG with config or SET_STATE with state"
 
-    def ask(self, what: str) -> bytes:
-        """See Dialect."""
-        return pack({"type": what})
+    def _pack(self, message: dict[str, Any]) -> bytes:
+        return pack(message)
 
-    def episodes(self, chunks: list[Chunk]) -> bytes:
-        """See Dialect."""
-        return pack({
-            "type": EPISODES_AND_GET_STATE,
-            "episodes": [_episode(chunk) for chunk in chunks],
-            "timesteps": sum(len(chunk.rewards) for chunk in chunks),
-        })  # fmt: skip
+    def _unpack(self, body: bytes) -> dict[str, Any]:
+        return unpack(body)
 
-    def answer(self, body: bytes) -> Answer:
-        """See Dialect."""
-        message = unpack(body)
-        said = message.get("type")
-        kind = said if isinstance(said, str) else None  # an array equals nothing
-        if kind == "PONG":
-            return Pong()
-        if kind == "SET_CONFIG" and isinstance(message.get("config"), bytes):
-            return config_of(read_pickle(message["config"]))
-        if kind == "SET_STATE":
-            return _state(message)
-        what = "an answer of RLlib cannot be read"
-        expected = "PONG, SET_CONFIG with config or SET_STATE with state"
-        raise MalformedMessage(what, fault="server", field="type", expected=expected, got=said)
+    def _episode(self, chunk: Chunk) -> dict[str, Any]:
+        """SingleAgentEpisode.get_state(): all of these keys are read, though most mean nothing here."""
+        steps = len(chunk.rewards)
+        return {
+            "id_": chunk.id_, "agent_id": None, "module_id": None, "multi_agent_episode_id": None,
+            "observations": _buffer(chunk.obs), "actions": _buffer(chunk.actions), "rewards": _buffer(chunk.rewards),
+            # a finalized buffer of infos ends RLlib's listener without a word
+            "infos": {"data": [{}] * (steps + 1), "lookback": 0, "finalized": False, "space": None},
+            "extra_model_outputs": {"action_dist_inputs": _buffer(chunk.logits), "action_logp": _buffer(chunk.logp)},
+            "is_terminated": chunk.terminated, "is_truncated": chunk.truncated,
+            "t_started": chunk.t_started, "t": chunk.t_started + steps,
+            "_observation_space": None, "_action_space": None, "_start_time": None, "_last_step_time": None,
+            "custom_data": {},
+        }  # fmt: skip
 
+    def _config(self, message: dict[str, Any]) -> ServerConfig | None:
+        config = message.get("config")
+        return config_of(read_pickle(config)) if isinstance(config, bytes) else None
 
-def _state(message: dict[str, Any]) -> ServerState:
-    state = message.get("state")
-    weights = state.get("rl_module") if isinstance(state, dict) else None
-    seq = state.get("weights_seq_no", 0) if isinstance(state, dict) else 0
-    # one policy, or {"default_policy": one policy}
-    if isinstance(weights, dict) and len(weights) == 1 and isinstance(inner := next(iter(weights.values())), dict):
-        weights = inner
-    if not isinstance(weights, dict) or not all(isinstance(value, np.ndarray) for value in weights.values()):
-        raise MalformedMessage(
-            "SET_STATE has no weights",
-            fault="server",
-            field="state",
-            expected="rl_module: {name: array}",
-            got=sorted(map(str, state)) if isinstance(state, dict) else state,
-        )
-    return ServerState({str(name): value for name, value in weights.items()}, None, int(seq) if _whole(seq) else 0)
+    def _state(self, message: dict[str, Any]) -> ServerState:
+        state = message.get("state")
+        weights = state.get("rl_module") if isinstance(state, dict) else None
+        seq = state.get("weights_seq_no", 0) if isinstance(state, dict) else 0
+        # one policy, or {"default_policy": one policy}
+        if isinstance(weights, dict) and len(weights) == 1 and isinstance(inner := next(iter(weights.values())), dict):
+            weights = inner
+        if not isinstance(weights, dict) or not all(isinstance(value, np.ndarray) for value in weights.values()):
+            raise MalformedMessage(
+                "SET_STATE has no weights",
+                fault="server",
+                field="state",
+                expected="rl_module: {name: array}",
+                got=sorted(map(str, state)) if isinstance(state, dict) else state,
+            )
+        return ServerState({str(name): value for name, value in weights.items()}, None, int(seq) if _whole(seq) else 0)
 
 
 def _whole(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and abs(int(value)) < 2**63
-
-
-def _episode(chunk: Chunk) -> dict[str, Any]:
-    """SingleAgentEpisode.get_state(): all of these keys are read, though most mean nothing here."""
-    steps = len(chunk.rewards)
-    return {
-        "id_": chunk.id_, "agent_id": None, "module_id": None, "multi_agent_episode_id": None,
-        "observations": _buffer(chunk.obs), "actions": _buffer(chunk.actions), "rewards": _buffer(chunk.rewards),
-        # a finalized buffer of infos ends RLlib's listener without a word
-        "infos": {"data": [{}] * (steps + 1), "lookback": 0, "finalized": False, "space": None},
-        "extra_model_outputs": {"action_dist_inputs": _buffer(chunk.logits), "action_logp": _buffer(chunk.logp)},
-        "is_terminated": chunk.terminated, "is_truncated": chunk.truncated,
-        "t_started": chunk.t_started, "t": chunk.t_started + steps,
-        "_observation_space": None, "_action_space": None, "_start_time": None, "_last_step_time": None,
-        "custom_data": {},
-    }  # fmt: skip
 
 
 def _buffer(values: NDArray[Any]) -> dict[str, Any]:
@@ -119,17 +100,14 @@ def _packable(value: Any) -> Any:
     raise ConfigurationError("this cannot be sent over RLlink", field="EPISODES", got=type(value).__name__)
 
 
-def unpack(body: bytes, hook: Callable[[dict[Any, Any]], Any] | None = None) -> dict[str, Any]:
+def unpack(body: bytes) -> dict[str, Any]:
     """The message in a body; arrays are copies of their own.
-
-    Args:
-        hook: makes an array of each map that is one; None: `array_of`.
 
     Raises:
         MalformedMessage: it is no msgpack, no map, or holds an array that only a pickle could make.
     """
     try:
-        message = unpackb(body, raw=False, object_hook=hook or array_of, strict_map_key=True)
+        message = unpackb(body, raw=False, object_hook=array_of, strict_map_key=True)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, UnpackException) as error:
         raise MalformedMessage(
             "a message is not msgpack as Ray 2.49 and later send it",

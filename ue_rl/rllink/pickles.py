@@ -14,7 +14,6 @@ from typing import Any
 from ue_rl.errors import MalformedMessage
 
 MOST_OPCODES = 200_000  # a config of Ray 2.60 has about 3 000
-_STACK_ONLY = frozenset({"PROTO", "FRAME"})
 
 
 @dataclass(frozen=True)
@@ -43,131 +42,89 @@ class Object:
     items: list[Any] = field(default_factory=list)
 
 
-class _Mark:
-    """Where a group of values begins on the stack."""
+_MARK: Any = object()  # where a group of values begins on the stack
 
 
 class _Reader:
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
-        self._mark = _Mark()
 
     def run(self, data: bytes) -> Any:
         for count, (opcode, arg, _) in enumerate(pickletools.genops(data)):
-            name = opcode.name
-            if name == "STOP":
+            if opcode.name == "STOP":
                 return self.pop()
             if count > MOST_OPCODES:
                 raise ValueError(f"it has more than {MOST_OPCODES} opcodes")
-            if name in _LITERALS:
-                self.stack.append(arg)
-            elif name in _CONSTANTS:
-                self.stack.append(_CONSTANTS[name]())
-            elif name not in _STACK_ONLY:
-                action = _ACTIONS.get(name)
-                if action is None:
-                    raise ValueError(f"its opcode {name} is not read")
-                action(self, arg)
+            action = _ACTIONS.get(opcode.name)
+            if action is None:
+                raise ValueError(f"its opcode {opcode.name} is not read")
+            action(self, arg)
         raise ValueError("it does not end")
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def remember(self, at: Any) -> None:
+        self.memo[int(at)] = self.stack[-1]
+
+    def recall(self, at: Any) -> None:
+        self.push(self.memo[int(at)])
 
     def pop(self) -> Any:
         value = self.stack.pop()
-        if isinstance(value, _Mark):
+        if value is _MARK:
             raise ValueError("a value is missing")
         return value
 
+    def last(self, count: int) -> tuple[Any, ...]:
+        """Takes so many values, in the order in which they came."""
+        return tuple(self.pop() for _ in range(count))[::-1]
+
     def to_mark(self) -> list[Any]:
         for at in range(len(self.stack) - 1, -1, -1):
-            if self.stack[at] is self._mark:
+            if self.stack[at] is _MARK:
                 values = self.stack[at + 1 :]
                 del self.stack[at:]
                 return values
         raise ValueError("a mark is missing")
 
-    # -- opcodes
+    def pairs(self) -> list[tuple[Any, Any]]:
+        values = self.to_mark()
+        return list(zip(values[::2], values[1::2], strict=True))
 
-    def mark(self, _: Any) -> None:
-        self.stack.append(self._mark)
+    def extend(self, values: list[Any]) -> None:
+        """Adds values to a list, or to what would be one."""
+        target = self.stack[-1]
+        if isinstance(target, Object):
+            target.items += values
+        elif isinstance(target, list):
+            target += values
+        else:
+            raise ValueError("values belong to no list")
 
-    def pop_mark(self, _: Any) -> None:
-        self.to_mark()
-
-    def discard(self, _: Any) -> None:
-        self.stack.pop()
-
-    def dup(self, _: Any) -> None:
-        self.stack.append(self.stack[-1])
-
-    def put(self, arg: Any) -> None:
-        self.memo[int(arg)] = self.stack[-1]
-
-    def memoize(self, _: Any) -> None:
-        self.memo[len(self.memo)] = self.stack[-1]
-
-    def get(self, arg: Any) -> None:
-        self.stack.append(self.memo[int(arg)])
-
-    def tuple_(self, _: Any) -> None:
-        self.stack.append(tuple(self.to_mark()))
-
-    def tuple_of(self, count: int) -> None:
-        values = [self.pop() for _ in range(count)]
-        self.stack.append(tuple(reversed(values)))
-
-    def list_(self, _: Any) -> None:
-        self.stack.append(self.to_mark())
-
-    def set_(self, _: Any) -> None:
-        self.stack.append(self.to_mark())
+    def update(self, pairs: list[Any]) -> None:
+        """Adds pairs to a dict, or to what would be one; keys that nobody could look up are left out."""
+        target = self.stack[-1]
+        if isinstance(target, Object):
+            target.items += pairs
+            return
+        if not isinstance(target, dict):
+            raise ValueError("pairs belong to no dict")
+        for key, value in pairs:
+            if isinstance(key, (str, int, float, bool, type(None), bytes, Name)):
+                target[key] = value
 
     def dict_(self, _: Any) -> None:
-        values = self.to_mark()
-        made: dict[Any, Any] = {}
-        _into(made, list(zip(values[::2], values[1::2], strict=True)))
-        self.stack.append(made)
-
-    def append(self, _: Any) -> None:
-        value = self.pop()
-        _extend(self.stack[-1], [value])
-
-    def appends(self, _: Any) -> None:
-        values = self.to_mark()
-        _extend(self.stack[-1], values)
-
-    def setitem(self, _: Any) -> None:
-        value, key = self.pop(), self.pop()
-        _into(self.stack[-1], [(key, value)])
-
-    def setitems(self, _: Any) -> None:
-        values = self.to_mark()
-        _into(self.stack[-1], list(zip(values[::2], values[1::2], strict=True)))
-
-    def global_(self, arg: Any) -> None:
-        module, _, name = str(arg).partition(" ")
-        self.stack.append(Name(module, name))
+        pairs = self.pairs()
+        self.push({})
+        self.update(pairs)
 
     def stack_global(self, _: Any) -> None:
-        name, module = self.pop(), self.pop()
+        module, name = self.last(2)
         if not isinstance(name, str) or not isinstance(module, str):
             raise ValueError("a name is not text")
-        self.stack.append(Name(module, name))
-
-    def reduce(self, _: Any) -> None:
-        args, made_by = self.pop(), self.pop()
-        self.stack.append(Object(made_by, args))
-
-    def newobj_ex(self, _: Any) -> None:
-        keywords, args, made_by = self.pop(), self.pop(), self.pop()
-        self.stack.append(Object(made_by, (args, keywords)))
-
-    def obj(self, _: Any) -> None:
-        values = self.to_mark()
-        self.stack.append(Object(values[0], tuple(values[1:])))
-
-    def inst(self, arg: Any) -> None:
-        module, _, name = str(arg).partition(" ")
-        self.stack.append(Object(Name(module, name), tuple(self.to_mark())))
+        self.push(Name(module, name))
 
     def build(self, _: Any) -> None:
         state = self.pop()
@@ -176,55 +133,61 @@ class _Reader:
             raise ValueError("a state belongs to no object")
         target.state = state
 
-    def nothing(self, _: Any) -> None:
-        pass
+
+def _name(arg: str) -> Name:
+    module, _, name = arg.partition(" ")
+    return Name(module, name)
 
 
-def _extend(target: Any, values: list[Any]) -> None:
-    """Adds values to a list, or to what would be one."""
-    if isinstance(target, Object):
-        target.items += values
-    elif isinstance(target, list):
-        target += values
-    else:
-        raise ValueError("values belong to no list")
+def _called(made_by: Any, *args: Any) -> Object:
+    return Object(made_by, args)
 
 
-def _into(target: Any, pairs: list[tuple[Any, Any]]) -> None:
-    """Adds pairs to a dict, or to what would be one; keys that nobody could look up are left out."""
-    if isinstance(target, Object):
-        target.items += pairs
-        return
-    if not isinstance(target, dict):
-        raise ValueError("pairs belong to no dict")
-    for key, value in pairs:
-        if isinstance(key, (str, int, float, bool, type(None), bytes, Name)):
-            target[key] = value
-
-
-# LONG4 is none: to look up a number of megabytes in a dict, or to print it, takes its length again and again
-_LITERALS = frozenset(
-    {
-        "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "STRING", "BINSTRING", "SHORT_BINSTRING",
-        "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE",
-        "BINUNICODE8", "FLOAT", "BINFLOAT",
-    }
-)  # fmt: skip
-_CONSTANTS: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False, "EMPTY_LIST": list, "EMPTY_DICT": dict,
-    "EMPTY_TUPLE": tuple, "EMPTY_SET": list,
-}  # fmt: skip
-_ACTIONS: dict[str, Callable[[_Reader, Any], None]] = {
-    "MARK": _Reader.mark, "POP_MARK": _Reader.pop_mark, "POP": _Reader.discard, "DUP": _Reader.dup,
-    "PUT": _Reader.put, "BINPUT": _Reader.put, "LONG_BINPUT": _Reader.put, "MEMOIZE": _Reader.memoize,
-    "GET": _Reader.get, "BINGET": _Reader.get, "LONG_BINGET": _Reader.get,
-    "TUPLE": _Reader.tuple_, "TUPLE1": lambda r, _: r.tuple_of(1), "TUPLE2": lambda r, _: r.tuple_of(2),
-    "TUPLE3": lambda r, _: r.tuple_of(3), "LIST": _Reader.list_, "FROZENSET": _Reader.set_, "DICT": _Reader.dict_,
-    "APPEND": _Reader.append, "APPENDS": _Reader.appends, "ADDITEMS": _Reader.appends,
-    "SETITEM": _Reader.setitem, "SETITEMS": _Reader.setitems,
-    "GLOBAL": _Reader.global_, "STACK_GLOBAL": _Reader.stack_global,
-    "REDUCE": _Reader.reduce, "NEWOBJ": _Reader.reduce, "NEWOBJ_EX": _Reader.newobj_ex, "OBJ": _Reader.obj,
-    "INST": _Reader.inst, "BUILD": _Reader.build, "READONLY_BUFFER": _Reader.nothing,
+_Action = Callable[[_Reader, Any], object]
+_ACTIONS: dict[str, _Action] = {
+    "NONE": lambda r, _: r.push(None),
+    "NEWTRUE": lambda r, _: r.push(True),
+    "NEWFALSE": lambda r, _: r.push(False),
+    "EMPTY_LIST": lambda r, _: r.push([]),
+    "EMPTY_SET": lambda r, _: r.push([]),
+    "EMPTY_DICT": lambda r, _: r.push({}),
+    "EMPTY_TUPLE": lambda r, _: r.push(()),
+    "MARK": lambda r, _: r.push(_MARK),
+    "POP_MARK": lambda r, _: r.to_mark(),
+    "POP": lambda r, _: r.stack.pop(),
+    "DUP": lambda r, _: r.push(r.stack[-1]),
+    "MEMOIZE": lambda r, _: r.remember(len(r.memo)),
+    "TUPLE": lambda r, _: r.push(tuple(r.to_mark())),
+    "TUPLE1": lambda r, _: r.push(r.last(1)),
+    "TUPLE2": lambda r, _: r.push(r.last(2)),
+    "TUPLE3": lambda r, _: r.push(r.last(3)),
+    "LIST": lambda r, _: r.push(r.to_mark()),
+    "FROZENSET": lambda r, _: r.push(r.to_mark()),
+    "DICT": _Reader.dict_,
+    "APPEND": lambda r, _: r.extend([r.pop()]),
+    "APPENDS": lambda r, _: r.extend(r.to_mark()),
+    "ADDITEMS": lambda r, _: r.extend(r.to_mark()),
+    "SETITEM": lambda r, _: r.update([r.last(2)]),
+    "SETITEMS": lambda r, _: r.update(r.pairs()),
+    "GLOBAL": lambda r, arg: r.push(_name(arg)),
+    "STACK_GLOBAL": _Reader.stack_global,
+    "REDUCE": lambda r, _: r.push(Object(*r.last(2))),
+    "NEWOBJ": lambda r, _: r.push(Object(*r.last(2))),
+    "NEWOBJ_EX": lambda r, _: r.push(_called(*r.last(3))),
+    "OBJ": lambda r, _: r.push(_called(*r.to_mark())),
+    "INST": lambda r, arg: r.push(Object(_name(arg), tuple(r.to_mark()))),
+    "BUILD": _Reader.build,
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _Reader.remember),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Reader.recall),
+    **dict.fromkeys(("PROTO", "FRAME", "READONLY_BUFFER"), lambda r, _: None),
+    **dict.fromkeys(
+        (  # LONG4 is none: to look up a number of megabytes in a dict, or to print it, takes its length again and again
+            "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "STRING", "BINSTRING", "SHORT_BINSTRING",
+            "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE",
+            "BINUNICODE8", "FLOAT", "BINFLOAT",
+        ),
+        _Reader.push,
+    ),
 }  # fmt: skip
 
 

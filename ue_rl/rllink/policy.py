@@ -86,7 +86,7 @@ class Policy:
         """
         with np.errstate(all="ignore"):
             logits = self.net(obs)
-            actions, logp = self.how.draw(logits, rng) if self.explore else self.how.likeliest(logits)
+            actions, logp = self.how.draw(logits, rng if self.explore else None)
         if not np.isfinite(logp).all():
             raise ActionError(
                 "RLlib's policy gives numbers that are not finite",

@@ -1,4 +1,4 @@
-"""Backends: what answers a prompt. One Protocol; the answers to the same prompts are kept."""
+"""Backends: what answers a prompt; the answers to the same prompts are kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
-from typing import Any, Protocol
+from typing import Any
 
 from ue_rl.tools import ToolSchema
 
@@ -40,30 +40,11 @@ class Answer:
         return 0 if self.cached else self.prompt_tokens + self.tokens
 
 
-class Backend(Protocol):
-    """What LLMAgentBehavior needs of a model. Errors: TimeoutError where it took too long, ConnectionError where it
-    cannot be reached, ValueError where it answers nonsense.
-    """
+class Backend(abc.ABC):
+    """What LLMAgentBehavior needs of a model; keeps answers and counts. A backend fills `_generate`.
 
-    def generate(self, prompt: str, max_tokens: int = 256) -> Answer:
-        """Free text."""
-        ...
-
-    def generate_with_tools(self, prompt: str, tools: Sequence[ToolSchema], max_tokens: int = 256) -> Answer:
-        """A decision as JSON: {"tool", "params"}; as far as the backend can, only ones that the schemas allow."""
-        ...
-
-    def is_available(self) -> bool:
-        """Whether it can be asked now."""
-        ...
-
-    def unload(self) -> None:
-        """Gives back what it holds; asking it again loads it again."""
-        ...
-
-
-class BaseBackend(abc.ABC):
-    """Keeps answers and counts; a backend fills `_generate`.
+    Errors: TimeoutError where it took too long, ConnectionError where it cannot be reached, ValueError where it answers
+    nonsense.
 
     Args:
         cache: of how many prompts the answers are kept; 0: of none. For models that answer the same again.
@@ -83,19 +64,19 @@ class BaseBackend(abc.ABC):
         """Asks the model."""
 
     def generate(self, prompt: str, max_tokens: int = 256) -> Answer:
-        """See Backend."""
+        """Free text."""
         return self._ask(prompt, None, max_tokens)
 
     def generate_with_tools(self, prompt: str, tools: Sequence[ToolSchema], max_tokens: int = 256) -> Answer:
-        """See Backend."""
+        """A decision as JSON: {"tool", "params"}; as far as the backend can, only ones that the schemas allow."""
         return self._ask(prompt, tools, max_tokens)
 
     def is_available(self) -> bool:
-        """See Backend."""
+        """Whether it can be asked now."""
         return True
 
     def unload(self) -> None:
-        """See Backend."""
+        """Gives back what it holds; asking it again loads it again."""
         with self._counting:
             self._kept.clear()
 
@@ -116,6 +97,9 @@ class BaseBackend(abc.ABC):
                 if len(self._kept) > self._room:
                     self._kept.popitem(last=False)
         return answer
+
+
+BaseBackend = Backend  # its name before
 
 
 def decision_schema(tools: Sequence[ToolSchema]) -> dict[str, Any]:
@@ -146,7 +130,7 @@ def _short(schema: Any) -> Any:
     return kept
 
 
-class ScriptedBackend(BaseBackend):
+class ScriptedBackend(Backend):
     """Its answers one after the other, then from the first again.
 
     Args:

@@ -10,13 +10,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ue_rl.arena.backends.base import Answer, BaseBackend, decision_schema
+from ue_rl.arena.backends.base import Answer, Backend, decision_schema
 from ue_rl.system.files import require_file
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.tools import ToolSchema
 
 
-class LlamaBackend(BaseBackend):
+class LlamaBackend(Backend):
     """A decision can only be one that the schemas allow: every token that leads elsewhere is forbidden.
 
     Args:

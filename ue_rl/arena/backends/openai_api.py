@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from ue_rl.arena.backends.base import Answer, BaseBackend, decision_schema
+from ue_rl.arena.backends.base import Answer, Backend, decision_schema
 from ue_rl.errors import shorten
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.tools import ToolSchema
@@ -20,7 +20,7 @@ def openai_client(what: str, base_url: str | None, api_key: str | None, timeout:
     return openai.OpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=retries)
 
 
-class OpenAIBackend(BaseBackend):
+class OpenAIBackend(Backend):
     """Asks by the package openai, which also retries.
 
     Args:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from ue_rl.arena.types import Name, Observation, refused
+from ue_rl.arena.types import Name, Observation, checked
 from ue_rl.errors import ConfigurationError
 
 MAX_DEPTH = 32
 MAX_TEXT = 65_536  # characters of one string
 MAX_OBSERVATION = 131_072  # of one agent's as JSON: the last one of each agent is kept
+
+
+_MALFORMED = "malformed request"
+_Kind = TypeVar("_Kind", bound=BaseModel)
 
 
 class _Body(BaseModel):
@@ -72,28 +76,17 @@ def _observation(body: dict[str, Any], at: str = "") -> Observation:
         raise ConfigurationError(
             "the observation is too large", field=at or "body", expected=f"{MAX_OBSERVATION} characters", got=size
         )
-    seen: Observation = _checked(Observation, body, at)
-    return seen
+    return checked(Observation, body, _MALFORMED, at)
 
 
-def _checked(kind: type[Any], body: Any, at: str = "") -> Any:
-    try:
-        return kind.model_validate(body)
-    except ValidationError as error:
-        wrong = refused(error, "malformed request")
-        if at:
-            wrong.field = f"{at}.{wrong.field}" if wrong.field else at
-        raise wrong from error
-
-
-def body_of(kind: type[Any], body: Any) -> Any:
+def body_of(kind: type[_Kind], body: Any) -> _Kind:
     """A body as one of the classes above.
 
     Raises:
         ConfigurationError: naming the field.
     """
     require_plain(body)
-    return _checked(kind, body)
+    return checked(kind, body, _MALFORMED)
 
 
 def observations_in(body: Any) -> tuple[int, str, list[Observation]]:
@@ -106,7 +99,7 @@ def observations_in(body: Any) -> tuple[int, str, list[Observation]]:
         ConfigurationError: naming the field.
     """
     require_plain(body)
-    tick = int(_checked(Tick, body).tick)
+    tick = checked(Tick, body, _MALFORMED).tick
     shape = next((key for key in ("perceptions", "agents", "agent_id") if key in body), "")
     given = [body] if shape == "agent_id" else body.get(shape)
     if not isinstance(given, list) or len(given) > 10_000:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,6 @@ from ue_rl.arena.memory.windows import extract
 from ue_rl.system.lazy import named_if_missing
 
 
-class Index(Protocol):
-    """Rows by number, found by their product with a query."""
-
-    def put(self, at: int, row: NDArray[np.float32]) -> None:
-        """Row `at` is this from now on."""
-        ...
-
-    def search(self, query: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-        """The numbers of the `count` rows with the largest products, those first."""
-        ...
-
-
 class NumpyIndex:
     """All rows in one array, multiplied at once: 10 000 of 512 numbers in a few milliseconds."""
 
@@ -35,12 +23,12 @@ class NumpyIndex:
         self._used = 0
 
     def put(self, at: int, row: NDArray[np.float32]) -> None:
-        """See Index."""
+        """Row `at` is this from now on."""
         self._rows[at] = row
         self._used = max(self._used, at + 1)
 
     def search(self, query: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-        """See Index; of equal products the one that was put last comes first."""
+        """The numbers of the `count` rows with the largest products, those first; of equal ones the later."""
         products = self._rows[: self._used] @ query
         some = count < len(products)
         best = np.argpartition(-products, count - 1)[:count] if some else np.arange(len(products))
@@ -56,13 +44,13 @@ class FaissIndex:
         self._index = faiss.IndexIDMap2(faiss.IndexFlatIP(size))
 
     def put(self, at: int, row: NDArray[np.float32]) -> None:
-        """See Index."""
+        """See NumpyIndex."""
         number = np.array([at], np.int64)
         self._index.remove_ids(number)
         self._index.add_with_ids(row[None], number)
 
     def search(self, query: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-        """See Index."""
+        """See NumpyIndex."""
         _, found = self._index.search(query[None], count)
         kept: NDArray[np.intp] = found[0][found[0] >= 0].astype(np.intp)
         return kept
@@ -90,7 +78,7 @@ class VectorMemory(Memory):
 
     def _empty(self) -> None:
         make = FaissIndex if self._kind == "faiss" else NumpyIndex
-        self._index: Index = make(self.embedder.size, self.capacity)
+        self._index: NumpyIndex | FaissIndex = make(self.embedder.size, self.capacity)
         self._entries: list[Entry] = []  # a ring: the place of the next one is `_stored % capacity`
         self._features: list[NDArray[np.bool_]] = []  # which each has
         self._stored = 0

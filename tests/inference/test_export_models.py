@@ -1,0 +1,161 @@
+"""Export: where models and their statistics come from: the env, files, another device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch as th
+from gymnasium import spaces
+from sb3_contrib import QRDQN, TQC, TRPO, MaskablePPO, RecurrentPPO
+from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
+
+from tests.support.models import BOX, make, rows, vector
+from ue_rl.errors import ExportError
+from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx, load_and_export
+from ue_rl.inference.export.models import on_cpu
+
+
+def trained_statistics(model):
+    model.env.obs_rms.mean[:] = [100, -5, 0, 2]
+    model.env.obs_rms.var[:] = [4, 9, 0.01, 1]
+    return model.env
+
+
+def test_normalisation_is_the_models_own_unless_told_otherwise(path, tmp_path):
+    model = make(normalize={})
+    stats = trained_statistics(model)
+    stats.save(str(tmp_path / "stats.pkl"))
+    obs = rows() * np.sqrt(stats.obs_rms.var) + stats.obs_rms.mean
+    obs = obs.astype(np.float32)
+    with_stats, _ = model.predict(stats.normalize_obs(obs), deterministic=True)
+    without, _ = model.predict(obs, deterministic=True)
+    assert np.abs(with_stats - without).max() > 0.1
+    for given, want in (
+        (None, with_stats),
+        (stats, with_stats),
+        (tmp_path / "stats.pkl", with_stats),
+        (False, without),
+    ):
+        export_onnx(model, path, given)
+        np.testing.assert_allclose(OnnxInference(path).run_inference(obs), want, atol=4e-5)
+
+
+def test_normalisation_of_rewards_only(path):
+    model = make(normalize={"norm_obs": False})
+    report = export_onnx(model, path)
+    assert report.metadata.normalization is None
+
+
+def test_statistics_of_another_env_are_refused(path):
+    other = make(observation=vector(5), normalize={}).env
+    with pytest.raises(ExportError, match=r"another shape.*\(4,\).*\(5,\)"):
+        export_onnx(make(), path, other)
+    mixed = spaces.Dict({"a": vector(), "b": vector(2)})
+    other = make(observation=mixed, policy="MultiInputPolicy", normalize={}).env
+    with pytest.raises(ExportError, match="another observation space"):
+        export_onnx(make(), path, other)
+    assert not path.exists()
+
+
+def test_the_statistics_are_read_in_double(path):
+    """A position of 100 km with a deviation of a metre: float32 alone would be off by a percent."""
+    model = make(normalize={})
+    model.env.obs_rms.mean[:] = 100_000.123
+    model.env.obs_rms.var[:] = 1.0
+    report = export_onnx(model, path)
+    assert report.max_relative_difference["typical"] <= 1e-6
+
+
+def test_statistics_that_clip_nothing(path):
+    export_onnx(make(normalize={"clip_obs": np.inf}), path)
+    metadata = OnnxInference(path).metadata
+    assert metadata is not None
+    assert metadata.normalization is not None
+    assert metadata.normalization["clip_obs"] is None
+
+
+ZIPS = [PPO, A2C, TRPO, MaskablePPO, RecurrentPPO, SAC, TD3, DDPG, TQC, DQN, QRDQN]
+
+
+@pytest.mark.parametrize("algorithm", ZIPS, ids=lambda a: a.__name__)
+def test_from_a_zip_file(algorithm, tmp_path):
+    discrete = algorithm in (DQN, QRDQN, MaskablePPO)
+    policy = "MlpLstmPolicy" if algorithm is RecurrentPPO else "MlpPolicy"
+    model = make(algorithm, spaces.Discrete(3) if discrete else BOX, policy=policy)
+    model.save(tmp_path / "model.zip")
+    report = load_and_export(tmp_path / "model.zip")
+    assert report.path == tmp_path / "model.onnx"
+    assert report.algorithm == algorithm.__name__, "found out from the file"
+    want, _ = model.predict(rows(), deterministic=True, episode_start=np.ones(64, bool))
+    got = OnnxInference(report.path).run_inference(rows())
+    np.testing.assert_allclose(got, want.reshape(64, -1), atol=4e-5)
+    assert Sb3Inference(tmp_path / "model.zip", algorithm=algorithm.__name__.lower()).is_model_loaded()
+    inference = Sb3Inference(tmp_path / "model.zip")
+    np.testing.assert_allclose(inference.run_inference(rows()), got, atol=4e-5)
+    assert (inference.obs_size, inference.act_size) == (4, got.shape[1])
+
+
+def test_a_zip_with_statistics(tmp_path):
+    model = make(SAC, normalize={})
+    stats = trained_statistics(model)
+    model.save(tmp_path / "model")
+    stats.save(str(tmp_path / "stats.pkl"))
+    load_and_export(tmp_path / "model", tmp_path / "p.onnx", tmp_path / "stats.pkl")
+    obs = (rows() * 2 + 1).astype(np.float32)
+    want, _ = model.predict(stats.normalize_obs(obs), deterministic=True)
+    np.testing.assert_allclose(OnnxInference(tmp_path / "p.onnx").run_inference(obs), want, atol=4e-5)
+    both = Sb3Inference(tmp_path / "model.zip", tmp_path / "stats.pkl")
+    np.testing.assert_allclose(both.run_inference(obs), want, atol=1e-6)
+
+
+def test_a_zip_without_the_statistics_it_was_trained_with_warns(tmp_path, caplog):
+    model = make(SAC, normalize={}, learning_starts=100)
+    model.learn(4)
+    model.save(tmp_path / "model.zip")
+    load_and_export(tmp_path / "model.zip")
+    assert "trained behind VecNormalize" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", None])
+def test_bad_zip_files(tmp_path, content):
+    bad = tmp_path / "model.zip"
+    if content is not None:
+        bad.write_bytes(content)
+    with pytest.raises(ExportError, match="not a saved model"):
+        load_and_export(bad)
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def test_bad_statistics_files(path, tmp_path):
+    for content in (b"", b"no pickle"):
+        (tmp_path / "s.pkl").write_bytes(content)
+        with pytest.raises(ExportError, match="VecNormalize statistics"):
+            export_onnx(make(), path, tmp_path / "s.pkl")
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """There may be no GPU here, so the device of a policy is only said to be another."""
+
+    def say(policy):
+        device = property(lambda self: th.device("cuda" if self is policy else "cpu"))
+        monkeypatch.setattr(type(policy), "device", device)
+
+    return say
+
+
+@pytest.mark.parametrize("algorithm", [PPO, SAC, DQN], ids=lambda a: a.__name__)
+def test_a_model_on_another_device_is_copied(algorithm, elsewhere):
+    model = make(algorithm, spaces.Discrete(3) if algorithm is DQN else BOX)
+    assert on_cpu(model) is model
+    elsewhere(model.policy)
+    twin = on_cpu(model)
+    assert twin is not model
+    before = model.policy.state_dict()
+    assert all(th.equal(tensor, before[name]) for name, tensor in twin.policy.state_dict().items())
+
+
+def test_a_model_on_another_device_is_exported_as_its_env_gives_images(path, elsewhere):
+    model = make(observation=spaces.Box(0, 255, (36, 40, 3), np.uint8), policy="CnnPolicy")
+    elsewhere(model.policy)
+    assert export_onnx(model, path).metadata.inputs[0].shape == (36, 40, 3), "the copy has no env"

@@ -1,0 +1,20 @@
+"""What the tests with Ray share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A cluster of this process, with two CPUs."""
+    import ray  # not beside the tests that need none
+
+    os.environ["OMP_NUM_THREADS"] = "1"
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.init(num_cpus=2, object_store_memory=200_000_000, **quiet)
+    yield
+    ray.shutdown()
