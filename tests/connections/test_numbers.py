@@ -15,7 +15,7 @@ from ue_rl import errors
 from ue_rl.bridges import MultiEnvBridge, run_in_thread
 from ue_rl.bridges.tcp.numbers import Numbers
 from ue_rl.connecting import open_transport
-from ue_rl.connections import open_tcp
+from ue_rl.connections import open_engine
 from ue_rl.spec import AgentGroup, Channel, EnvSpec, EnvType
 from ue_rl.system.compiled import load
 from ue_rl.testing.engines.loop import LineEngine
@@ -66,7 +66,7 @@ per_wiring = pytest.mark.parametrize(
 
 
 def take_steps(engine: Any, channel: str, compiled: bool, steps: int = 5) -> None:
-    connection = open_tcp("127.0.0.1", engine.port, channel=channel, compiled=compiled, timeout=10)
+    connection = open_engine("127.0.0.1", engine.port, transport="tcp", channel=channel, compiled=compiled, timeout=10)
     try:
         connection.reset()
         connection.receive()
@@ -148,7 +148,7 @@ def numbers_of(lines: list[str]) -> list[str]:
 @pytest.mark.parametrize("compiled", [True, False])
 def test_what_a_trainer_counts(compiled: bool) -> None:
     with Numbered(lambda rows, n: f"{rows};SEQ={n}", channel="ANY") as engine:
-        connection = open_tcp("127.0.0.1", engine.port, channel="shared", compiled=compiled)
+        connection = open_engine("127.0.0.1", engine.port, transport="tcp", channel="shared", compiled=compiled)
         connection.reset()
         connection.receive()
         assert connection.call("GET") == "VALUES=wind:0"
@@ -165,7 +165,7 @@ def test_what_a_trainer_counts(compiled: bool) -> None:
         ]
         assert connection.last_number == 4
         engine.lines.clear()
-        connection = open_tcp("127.0.0.1", engine.port, channel="per_env", compiled=compiled)
+        connection = open_engine("127.0.0.1", engine.port, transport="tcp", channel="per_env", compiled=compiled)
         connection.reset([1])
         connection.receive()
         connection.call("GET")
@@ -180,7 +180,7 @@ def test_what_a_trainer_counts(compiled: bool) -> None:
 @pytest.mark.parametrize("channel", ["shared", "per_env"])
 def test_the_answer_to_a_call_has_its_number(channel: str) -> None:
     with Numbered(lambda rows, n: f"{rows};SEQ=7", at=1, channel="ANY") as engine:
-        connection = open_tcp("127.0.0.1", engine.port, channel=channel)
+        connection = open_engine("127.0.0.1", engine.port, transport="tcp", channel=channel)
         with pytest.raises(errors.UnexpectedMessage, match="never made"):
             connection.call("GET")
         with pytest.raises(errors.ConnectionUnusable):
@@ -270,7 +270,7 @@ def test_a_number_that_does_not_stand_last_ends_the_session(line: str, slow: tup
 @pytest.mark.parametrize("channel", ["shared", "per_env"])
 def test_the_answer_to_a_call_has_one_number(channel: str) -> None:
     with Numbered(lambda rows, n: f"{rows};SEQ=7;SEQ={n}", at=1, channel="ANY") as engine:
-        connection = open_tcp("127.0.0.1", engine.port, channel=channel)
+        connection = open_engine("127.0.0.1", engine.port, transport="tcp", channel=channel)
         with pytest.raises(errors.MalformedMessage, match="once, at the end") as caught:
             connection.call("GET")
         assert caught.value.field == "SEQ"
@@ -341,7 +341,7 @@ def test_who_announces_it(spec: EnvSpec, announced: bool) -> None:
     bridge = Slow(spec)
     assert ("SEQ" in bridge.spec.features) is announced
     with run_in_thread(bridge) as server:
-        connection = open_tcp("127.0.0.1", server.port)
+        connection = open_engine("127.0.0.1", server.port, transport="tcp")
         connection.reset()
         connection.receive()
         assert connection.last_number == int(announced)
@@ -460,7 +460,7 @@ def test_without_numbers_a_second_answer_that_is_there_is_found_before_the_next_
     channel: str, compiled: bool
 ) -> None:
     with Numbered(lambda rows, n: rows, features="ERROR", channel="ANY") as engine:
-        connection = open_tcp("127.0.0.1", engine.port, channel=channel, compiled=compiled)
+        connection = open_engine("127.0.0.1", engine.port, transport="tcp", channel=channel, compiled=compiled)
         connection.reset()
         connection.receive()
         connection.send_actions(ACTIONS)
