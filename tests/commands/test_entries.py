@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.commands.game import Flood, Game, M, lonely, unhosted
+from tests.support.steps import begin
 from ue_rl import errors
 from ue_rl.bridges import run_shm_in_thread
 from ue_rl.commands.entries import json_entry
@@ -66,11 +67,9 @@ def test_broken_options_end_the_session_and_are_never_applied(entry: bytes) -> N
         with SharedMemoryConnection(handle.name, timeout=10) as connection:
             connection.commands.send_entry(entry)
             with pytest.raises(errors.EngineDisconnected):
-                connection.reset()
-                connection.receive()
+                begin(connection)
         with SharedMemoryConnection(handle.name, timeout=10) as connection:
-            connection.reset()
-            connection.receive()
+            begin(connection)
     assert game.resets == [([0, 1, 2], [None] * 3, [None] * 3)]
 
 

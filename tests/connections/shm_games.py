@@ -18,7 +18,6 @@ from ue_rl.bridges import (
 )
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Transport
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and files under a mapping are POSIX's")
 N = 3
@@ -43,16 +42,6 @@ class Sum(VectorBridge):
 
 def ones(value: float = 1.0, n: int = N) -> np.ndarray:
     return np.full((n, 1), value, np.float32)
-
-
-def step(connection: Transport, value: float = 1.0) -> list[float]:
-    connection.send_actions(ones(value, connection.spec.num_envs))
-    return connection.receive().obs[:, 0].tolist()
-
-
-def reset(connection: Transport) -> None:
-    connection.reset()
-    connection.receive()
 
 
 def kinds() -> list[Any]:

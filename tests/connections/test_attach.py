@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.steps import begin
 from tests.support.waiting import eventually
 from ue_rl import errors
 from ue_rl.bridges import ShmHost, VectorBridge, run_shm_in_thread
@@ -41,16 +42,13 @@ def test_a_dead_trainers_pid_that_was_given_to_another_process_frees_the_segment
     """The pid lives, but its process was started later than the trainer that attached."""
     with run_shm_in_thread(Still()) as host:
         connection = SharedMemoryConnection(host.name, timeout=5)
-        connection.connect()
-        connection.reset()
-        connection.receive()
+        begin(connection)
         real = processes._stat
         monkeypatch.setattr(processes, "_stat", lambda pid: ("S", (real(pid) or ("", 0))[1] + 1))
         eventually(lambda: not host.host.memory.load_u32(CLIENT_PID), 10, "the dead trainer's claim was never freed")
         monkeypatch.undo()
         with SharedMemoryConnection(host.name, timeout=5) as following:
-            following.reset()
-            following.receive()
+            begin(following)
         connection.close()
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.harness.several import FragileSource
+from tests.support.steps import advance, begin, totals
 from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.carriers.base import BaseTransport
@@ -100,22 +101,12 @@ def ones(value: float = 1.0) -> Any:
     return np.full((N, 1), value, np.float32)
 
 
-def step(connection: BaseTransport, value: float = 1.0) -> list[float]:
-    connection.send_actions(ones(value))
-    return connection.receive().obs[:, 0].tolist()
-
-
-def reset(connection: BaseTransport) -> None:
-    connection.reset()
-    connection.receive()
-
-
 @every_carrier
 def test_an_action_that_is_refused_costs_nothing(carrier: str) -> None:
     """Nothing was sent: the deployed plugin would need a new Play for a new connection."""
     with CARRIERS[carrier](Sum()) as connection:
-        reset(connection)
-        assert step(connection) == [1] * N
+        begin(connection)
+        assert totals(connection) == [1] * N
         for bad in (float("nan"), float("inf")):
             for env in range(N):
                 actions = ones()
@@ -127,10 +118,9 @@ def test_an_action_that_is_refused_costs_nothing(carrier: str) -> None:
             connection.send_actions(ones()[:1])
         with pytest.raises(errors.UnexpectedMessage, match="nothing was asked"):
             connection.receive()
-        assert step(connection, 2) == [3] * N
-        connection.reset([1])
-        assert connection.receive().obs[1, 0] == 0
-        assert step(connection) == [4, 1]
+        assert totals(connection, 2) == [3] * N
+        assert begin(connection, [1]).obs[1, 0] == 0
+        assert totals(connection) == [4, 1]
 
 
 @every_carrier
@@ -151,13 +141,12 @@ def test_options_that_are_no_json_cost_nothing_and_numpy_is_written(carrier: str
             connection.reset(None, None, [{"a": 1}])
         assert bridge.resets == []
         given = {"low": np.float32(-0.5), "n": np.int64(3), "on": np.bool_(True), "at": np.arange(3.0), "s": "ü;|"}
-        connection.reset([1], [7], [given])
-        connection.receive()
+        begin(connection, [1], [7], [given])
         ids, seeds, options = bridge.resets[0]
         assert (ids, seeds) == ([1], [7])
         if carrier != "memory, arrays":  # there nothing is written
             assert options == [{"low": -0.5, "n": 3, "on": True, "at": [0.0, 1.0, 2.0], "s": "ü;|"}]
-        assert step(connection) == [1] * N
+        assert totals(connection) == [1] * N
 
 
 @every_carrier
@@ -182,7 +171,7 @@ def test_seeds_and_options_may_be_any_sequence(carrier: str) -> None:
                 connection.reset(None, bad)  # type: ignore[arg-type]
             with pytest.raises(errors.ConfigurationError, match="OPTIONS is not a sequence"):
                 connection.reset(None, None, bad)  # type: ignore[arg-type]
-        assert step(connection) == [1] * N
+        assert totals(connection) == [1] * N
 
 
 @pytest.mark.parametrize("carrier", ["shared channel", "shared channel, pure", "env sockets", "env sockets, pure"])
@@ -193,9 +182,8 @@ def test_options_longer_than_a_line_cost_nothing(carrier: str) -> None:
             connection.reset([0, 1], None, [{"a": 1}, {"long": "x" * 200_000}])
         assert (caught.value.env_id, caught.value.field, caught.value.fault) == (1, "OPTIONS", "caller")
         assert bridge.resets == []
-        connection.reset([0, 1], None, [{"a": 1}, {"b": "x" * 60_000}])
-        connection.receive()
-        assert step(connection) == [1] * N
+        begin(connection, [0, 1], None, [{"a": 1}, {"b": "x" * 60_000}])
+        assert totals(connection) == [1] * N
 
 
 def test_a_vec_env_takes_numpy_options_and_survives_those_that_are_no_json() -> None:
@@ -237,10 +225,10 @@ def test_ctrl_c_in_a_tick_of_the_bridge_ends_the_transport_in_memory() -> None:
 
     bridge = Sum()
     with memory(bridge) as connection:
-        reset(connection)
+        begin(connection)
         bridge.on_hold = interrupted
         with pytest.raises(KeyboardInterrupt):
-            step(connection, 99)
+            totals(connection, 99)
         with pytest.raises(errors.ConnectionUnusable, match="interrupted"):
             connection.receive()
 
@@ -249,7 +237,7 @@ def test_ctrl_c_in_a_tick_of_the_bridge_ends_the_transport_in_memory() -> None:
 def test_close_from_another_thread_is_nobodys_fault(carrier: str) -> None:
     bridge = Sum()
     with CARRIERS[carrier](bridge) as connection:
-        reset(connection)
+        begin(connection)
 
         def close_it() -> None:
             bridge.held.wait(10)
@@ -260,7 +248,7 @@ def test_close_from_another_thread_is_nobodys_fault(carrier: str) -> None:
         closer = threading.Thread(target=close_it)
         closer.start()
         with pytest.raises(errors.ConnectionUnusable, match="was closed"):
-            step(connection, 99)
+            totals(connection, 99)
         closer.join()
 
 
@@ -272,12 +260,12 @@ def test_a_connection_closed_by_another_thread_reads_nothing_of_other_files(chan
     for _ in range(30):
         bridge = Sum()
         with tcp(bridge, channel) as connection:
-            reset(connection)
+            begin(connection)
             fds = {link.sock.fileno() for link in connection._wiring.links}  # type: ignore[attr-defined]
 
             def wait(connection: BaseTransport = connection) -> None:
                 with contextlib.suppress(errors.UeRlError):
-                    step(connection, 99)
+                    totals(connection, 99)
 
             waiting = threading.Thread(target=wait)
             waiting.start()
@@ -309,7 +297,7 @@ def test_a_connection_closed_by_another_thread_reads_nothing_of_other_files(chan
 @pytest.mark.parametrize("carrier", WAITING)
 def test_a_forked_child_that_closes_ends_nothing(carrier: str) -> None:
     with CARRIERS[carrier](Sum()) as connection:
-        reset(connection)
+        begin(connection)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, which here only closes
             child = os.fork()
@@ -317,7 +305,7 @@ def test_a_forked_child_that_closes_ends_nothing(carrier: str) -> None:
             connection.close()
             os._exit(0)
         os.waitpid(child, 0)
-        assert step(connection) == [1] * N
+        assert totals(connection) == [1] * N
 
 
 def in_child(use: Callable[[], object]) -> str:
@@ -345,20 +333,20 @@ def in_child(use: Callable[[], object]) -> str:
 @pytest.mark.parametrize("carrier", WAITING)
 def test_a_forked_child_cannot_take_its_parents_answers(carrier: str) -> None:
     with CARRIERS[carrier](Sum()) as connection:
-        reset(connection)
-        for use in (lambda: step(connection), lambda: reset(connection), connection.receive):
+        begin(connection)
+        for use in (lambda: totals(connection), lambda: begin(connection), connection.receive):
             assert "is its parent's" in in_child(use)
         connection.send_actions(ones())
         assert "is its parent's" in in_child(connection.receive)
         assert connection.receive().obs[:, 0].tolist() == [1] * N
-        assert step(connection) == [2] * N
+        assert totals(connection) == [2] * N
 
 
 def test_a_forked_child_has_its_own_copy_of_a_bridge_in_memory() -> None:
     with memory(Sum()) as connection:
-        reset(connection)
-        assert not in_child(lambda: step(connection))
-        assert step(connection) == [1] * N
+        begin(connection)
+        assert not in_child(lambda: totals(connection))
+        assert totals(connection) == [1] * N
 
 
 @posix
@@ -368,17 +356,16 @@ def test_several_engines_stay_with_the_process_that_opened_them() -> None:
         ports = iter([server.port for server in servers])
         sources = [FragileSource(lambda life: open_engine("127.0.0.1", next(ports), timeout=20)) for _ in servers]
         connection = stack.enter_context(EnginesTransport(sources))
-        reset(connection)
+        begin(connection)
         assert "is its parent's" in in_child(lambda: connection.send_actions(np.ones((2 * N, 1), np.float32)))
         assert not in_child(connection.close)
-        connection.send_actions(np.ones((2 * N, 1), np.float32))
-        assert connection.receive().obs[:, 0].tolist() == [1] * 2 * N
+        assert advance(connection, 1).obs[:, 0].tolist() == [1] * 2 * N
 
 
 @every_carrier
 def test_before_connect_and_after_close(carrier: str) -> None:
     with CARRIERS[carrier](Sum()) as connection:
-        reset(connection)
+        begin(connection)
         connection.close()
         for use in (connection.reset, connection.receive, lambda: connection.send_actions(ones())):
             with pytest.raises(errors.ConnectionUnusable, match="was closed"):

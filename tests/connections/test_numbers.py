@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import MultiEnvBridge, run_in_thread
 from ue_rl.bridges.tcp.numbers import Numbers
@@ -68,11 +69,9 @@ per_wiring = pytest.mark.parametrize(
 def take_steps(engine: Any, channel: str, compiled: bool, steps: int = 5) -> None:
     connection = open_engine("127.0.0.1", engine.port, transport="tcp", channel=channel, compiled=compiled, timeout=10)
     try:
-        connection.reset()
-        connection.receive()
+        begin(connection)
         for _ in range(steps):
-            connection.send_actions(ACTIONS)
-            connection.receive()
+            advance(connection, ACTIONS)
     finally:
         connection.close()
 
@@ -149,13 +148,10 @@ def numbers_of(lines: list[str]) -> list[str]:
 def test_what_a_trainer_counts(compiled: bool) -> None:
     with Numbered(lambda rows, n: f"{rows};SEQ={n}", channel="ANY") as engine:
         connection = open_engine("127.0.0.1", engine.port, transport="tcp", channel="shared", compiled=compiled)
-        connection.reset()
-        connection.receive()
+        begin(connection)
         assert connection.call("GET") == "VALUES=wind:0"
-        connection.send_actions(ACTIONS, [1])
-        connection.receive()
-        connection.reset([2])
-        connection.receive()
+        advance(connection, ACTIONS, [1])
+        begin(connection, [2])
         connection.close()
         assert engine.lines == [
             "ACT=RESET;ENV=0||ACT=RESET;ENV=1||ACT=RESET;ENV=2;SEQ=1",
@@ -166,11 +162,9 @@ def test_what_a_trainer_counts(compiled: bool) -> None:
         assert connection.last_number == 4
         engine.lines.clear()
         connection = open_engine("127.0.0.1", engine.port, transport="tcp", channel="per_env", compiled=compiled)
-        connection.reset([1])
-        connection.receive()
+        begin(connection, [1])
         connection.call("GET")
-        connection.send_actions(ACTIONS, [1])
-        connection.receive()
+        advance(connection, ACTIONS, [1])
         connection.close()
         assert engine.lines[:2] == ["ACT=RESET;SEQ=1", "GET;SEQ=1"]
         assert sorted(engine.lines[2:]) == ["ACT=0;SEQ=1", "ACT=0;SEQ=1", "ACT=RESET;SEQ=2"]
@@ -342,8 +336,7 @@ def test_who_announces_it(spec: EnvSpec, announced: bool) -> None:
     assert ("SEQ" in bridge.spec.features) is announced
     with run_in_thread(bridge) as server:
         connection = open_engine("127.0.0.1", server.port, transport="tcp")
-        connection.reset()
-        connection.receive()
+        begin(connection)
         assert connection.last_number == int(announced)
         connection.close()
 
@@ -377,8 +370,7 @@ def test_an_answer_to_the_lost_connection_is_dropped_and_counted(
         transport: Any = open_transport(
             engine.url, "tcp", channel=channel, timeout=0.05, connect_timeout=5, reconnect=5, compiled=compiled
         )
-        transport.reset()
-        transport.receive()
+        begin(transport)
         for tag in (11, 12, 13, 14):
             lost = bool(transport.buffers.lost)
             if lost:
@@ -436,10 +428,8 @@ def test_an_engine_without_numbers_must_answer_before_it_is_trusted(
 ) -> None:
     with Forgetful(channel, calls, late) as engine:
         transport: Any = open_transport(engine.url, "tcp", timeout=0.3, connect_timeout=5, reconnect=10, restarts=5)
-        transport.reset()
-        transport.receive()
-        transport.send_actions(np.ones((N, 1), np.float32))
-        assert transport.receive().lost
+        begin(transport)
+        assert advance(transport, 1).lost
         engine.lines.clear()
         for _ in range(4):
             if transport.buffers.lost:
@@ -461,17 +451,14 @@ def test_without_numbers_a_second_answer_that_is_there_is_found_before_the_next_
 ) -> None:
     with Numbered(lambda rows, n: rows, features="ERROR", channel="ANY") as engine:
         connection = open_engine("127.0.0.1", engine.port, transport="tcp", channel=channel, compiled=compiled)
-        connection.reset()
-        connection.receive()
-        connection.send_actions(ACTIONS)
-        connection.receive()
+        begin(connection)
+        advance(connection, ACTIONS)
         sock = engine._envs[1] if channel == "per_env" else engine._admin
         assert sock is not None
         sock.sendall(b"OBS=0;REW=0;DONE=0;ENV=1\n")
         with pytest.raises(errors.UnexpectedMessage, match="nobody asked for"):
             for _ in range(100):  # it may not have come before the first of them
-                connection.send_actions(ACTIONS)
-                connection.receive()
+                advance(connection, ACTIONS)
         connection.close()
 
 

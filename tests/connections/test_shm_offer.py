@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.support.steps import begin
 from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread
 from ue_rl.bridges.shm import host as shm_host
@@ -60,8 +61,7 @@ def test_whatever_a_handshake_says_the_session_goes_over(spec: EnvSpec) -> None:
             assert connection.spec.obs_space == spec.obs_space
             assert connection.spec.groups == spec.groups
             assert connection.memory.header.num_envs == spec.num_rows
-            connection.reset()
-            assert connection.receive().obs.shape == (spec.num_rows, spec.obs_size)
+            assert begin(connection).obs.shape == (spec.num_rows, spec.obs_size)
 
 
 CHANGES: dict[str, tuple[EnvSpec, dict[str, Any], tuple[str, str, str]]] = {

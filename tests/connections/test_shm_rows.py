@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import BaseBridge, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.buffers import ActionBatch
@@ -118,8 +119,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Any]:
             connection = SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=10)
         connection.connect()
         held.append(connection)
-        connection.reset()
-        connection.receive()
+        begin(connection)
         return connection
 
     yield connected
@@ -131,11 +131,6 @@ def actions(spec: EnvSpec, value: float = 1.0) -> np.ndarray:
     return np.full((spec.num_rows, spec.act_size), value, np.float32)
 
 
-def step(connection: SharedMemoryConnection, value: float = 1.0, resets: Any = None) -> Any:
-    connection.send_actions(actions(connection.spec, value), resets)
-    return connection.receive()
-
-
 # -- masks
 
 
@@ -144,15 +139,14 @@ def test_masks_come_with_the_state_that_they_belong_to(connect: Any) -> None:
     connection = connect(game)
     assert connection.buffers.masks.tolist() == [[1] * 5] * N, "no mask: every choice is legal"
     game.writes = {"masks": (2, [1, 0, 0, 1, 0])}
-    assert step(connection).masks[2].tolist() == [1, 0, 0, 1, 0]
+    assert advance(connection).masks[2].tolist() == [1, 0, 0, 1, 0]
     assert connection.buffers.masks[1].tolist() == [1] * 5
     game.writes = {"masks": (2, [0, 9, 255, 0, 128])}
-    masks = step(connection).masks
+    masks = advance(connection).masks
     assert masks[2].tolist() == [0, 1, 1, 0, 1], "any byte but zero means legal"
     assert masks.dtype == np.uint8
     game.writes = {"masks": (slice(None), 1)}
-    connection.reset([2])
-    assert connection.receive().masks.tolist() == [[1] * 5] * N
+    assert begin(connection, [2]).masks.tolist() == [[1] * 5] * N
 
 
 @pytest.mark.parametrize(("mask", "number", "count"), [([0, 0, 1, 1, 1], 0, 2), ([1, 0, 0, 0, 0], 1, 3)])
@@ -161,7 +155,7 @@ def test_a_mask_that_leaves_nothing_to_choose_is_named(connect: Any, mask: Any, 
     connection = connect(game)
     game.writes = {"masks": (1, mask)}
     with pytest.raises(errors.MalformedMessage) as caught:
-        step(connection)
+        advance(connection)
     error = caught.value
     assert (error.fault, error.env_id, error.field) == ("engine", 1, "MASK")
     assert f"none of the {count} of number {number}" in str(error)
@@ -172,12 +166,10 @@ def test_no_choice_is_needed_where_no_action_follows(connect: Any) -> None:
     game = Sum()
     connection = connect(game)
     game.writes = {"masks": (1, 0), "dones": (1, 1)}
-    assert step(connection).masks[1].tolist() == [0] * 5
-    connection.reset([0])
-    assert connection.receive().masks[1].tolist() == [0] * 5
+    assert advance(connection).masks[1].tolist() == [0] * 5
+    assert begin(connection, [0]).masks[1].tolist() == [0] * 5
     game.writes = {"masks": (1, 1)}
-    connection.reset([1])
-    assert connection.receive().masks[1].tolist() == [1] * 5
+    assert begin(connection, [1]).masks[1].tolist() == [1] * 5
 
 
 def test_masks_of_a_hybrid_action_leave_its_box_alone(connect: Any) -> None:
@@ -186,10 +178,10 @@ def test_masks_of_a_hybrid_action_leave_its_box_alone(connect: Any) -> None:
     game.lockstep.check.has_choices = False
     connection = connect(game)
     game.writes = {"masks": (0, [0, 0, 1])}
-    assert step(connection).masks[0].tolist() == [0, 0, 1]
+    assert advance(connection).masks[0].tolist() == [0, 0, 1]
     game.writes = {"masks": (3, 0)}
     with pytest.raises(errors.MalformedMessage, match=r"of the 3 of number 2"):
-        step(connection)
+        advance(connection)
 
 
 def test_without_masks_there_is_no_region() -> None:
@@ -207,36 +199,34 @@ def test_without_masks_there_is_no_region() -> None:
 def test_a_request_may_hold_steps_and_resets(connect: Any) -> None:
     game = Sum()
     connection = connect(game)
-    step(connection)
-    assert step(connection, 1, resets=[1, 3]).obs[:, 0].tolist() == [2, 0, 2, 0]
+    advance(connection)
+    assert advance(connection, 1, resets=[1, 3]).obs[:, 0].tolist() == [2, 0, 2, 0]
     assert game.told[-1] == ([1, 3], [None, None], [None, None])
     assert connection.buffers.rewards.tolist() == [1, 0, 1, 0]
-    assert step(connection).obs[:, 0].tolist() == [3, 1, 3, 1], "then everybody steps again"
+    assert advance(connection).obs[:, 0].tolist() == [3, 1, 3, 1], "then everybody steps again"
     connection.draw_parameters = lambda env: None
-    assert step(connection, 1, resets=np.array([2])).obs[:, 0].tolist() == [4, 2, 0, 2]
-    assert step(connection, 1, resets=range(N)).obs[:, 0].tolist() == [0] * N
+    assert advance(connection, 1, resets=np.array([2])).obs[:, 0].tolist() == [4, 2, 0, 2]
+    assert advance(connection, 1, resets=range(N)).obs[:, 0].tolist() == [0] * N
 
 
 def test_rows_of_envs_that_are_reset_may_hold_anything(connect: Any) -> None:
     connection = connect(Sum())
     given = actions(MASKED)
     given[1] = np.nan
-    connection.send_actions(given, [1])
-    assert connection.receive().obs[:, 0].tolist() == [1, 0, 1, 1]
+    assert advance(connection, given, [1]).obs[:, 0].tolist() == [1, 0, 1, 1]
     given[3, 1] = np.inf
     with pytest.raises(errors.ActionError, match="inf at index 1") as caught:
         connection.send_actions(given, [1])
     assert caught.value.env_id == 3
-    assert step(connection).obs[:, 0].tolist() == [2, 1, 2, 2], "nothing of the refused request was sent"
+    assert advance(connection).obs[:, 0].tolist() == [2, 1, 2, 2], "nothing of the refused request was sent"
 
 
 def test_a_seed_of_before_does_not_come_again(connect: Any) -> None:
     game = Sum()
     connection = connect(game)
-    connection.reset([0, 2], seeds=[5, None], options=[None, {"a": 1}])
-    connection.receive()
+    begin(connection, [0, 2], seeds=[5, None], options=[None, {"a": 1}])
     assert game.told[-1] == ([0, 2], [5, None], [None, {"a": 1}])
-    step(connection, 1, [0, 2])
+    advance(connection, 1, [0, 2])
     assert game.told[-1] == ([0, 2], [None, None], [None, None])
 
 
@@ -251,7 +241,7 @@ def test_rows_are_agents(connect: Any) -> None:
     assert out.present.tolist() == [1] * (3 * N)
     assert out.obs[:, 0].tolist() == [100 * env + 10 * agent for env in range(N) for agent in range(3)]
     assert out.rewards.tolist() == [0] * (3 * N), "of a reset they mean nothing"
-    out = step(connection)
+    out = advance(connection)
     assert out.obs[:, 0].tolist() == [100 * env + 10 * agent + 1 for env in range(N) for agent in range(3)]
     assert out.rewards.tolist() == [1, 2, 3] * N
     assert out.infos[7] == {"row": 7}
@@ -269,13 +259,12 @@ def test_agents_end_leave_and_come_back(connect: Any) -> None:
 
     game = Team(plan)
     connection = connect(game)
-    out = step(connection)
+    out = advance(connection)
     assert out.dones[:3].tolist() == [0, 1, 0]
     assert live_agents(out)[:3].tolist() == [True, False, True]
     given = actions(TEAM)
     given[1] = np.nan  # of an agent that does not act
-    connection.send_actions(given)
-    out = connection.receive()
+    out = advance(connection, given)
     assert game.asked[-1][:3] == [1, 0, 1]
     assert out.present[:3].tolist() == [1, 0, 1]
     assert out.dones[6:9].tolist() == [1, 1, 1]
@@ -283,22 +272,20 @@ def test_agents_end_leave_and_come_back(connect: Any) -> None:
     with pytest.raises(errors.ConfigurationError, match="nobody in this env can act") as caught:
         connection.send_actions(given)
     assert caught.value.env_id == 2
-    connection.send_actions(given, [2])
-    out = connection.receive()
+    out = advance(connection, given, [2])
     assert game.asked[-1] == [1, 0, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1]
     assert out.present.tolist() == [1] * (3 * N)
     assert out.rewards.tolist() == [1, 0, 3, 1, 2, 3, 0, 0, 0, 1, 2, 3], "it has just come: its reward means nothing"
     assert out.dones.tolist() == [0] * (3 * N)
-    assert step(connection).rewards[:3].tolist() == [1, 2, 3]
+    assert advance(connection).rewards[:3].tolist() == [1, 2, 3]
     assert game.asked[-1] == [1] * (3 * N)
 
 
 def test_one_env_alone_is_reset(connect: Any) -> None:
     game = Team()
     connection = connect(game)
-    step(connection)
-    connection.reset([1, 3], seeds=[7, None], options=[None, {"map": 2}])
-    out = connection.receive()
+    advance(connection)
+    out = begin(connection, [1, 3], seeds=[7, None], options=[None, {"map": 2}])
     assert game.asked[-1] == [0, 0, 0, 2, 2, 2, 0, 0, 0, 2, 2, 2]
     assert game.told[-2:] == [(1, 7, None, None), (3, -1, {"map": 2}, None)]
     assert out.obs[:, 0].tolist() == [1, 11, 21, 100, 110, 120, 201, 211, 221, 300, 310, 320]
@@ -318,15 +305,14 @@ def test_parameters_of_a_reset_are_their_envs(connect: Any) -> None:
 
     connection = connect(Windy())
     connection.draw_parameters = lambda env: {"wind": float(env)}
-    connection.reset([3, 1])
-    connection.receive()
+    begin(connection, [3, 1])
     assert sorted(said) == [("wind", 1.0, 1), ("wind", 3.0, 3)]
 
 
 def test_an_agent_that_was_asked_must_answer(connect: Any) -> None:
     connection = connect(Team(lambda env, time: {0: 0, 2: 0} if (env, time) == (1, 1) else {0: 0, 1: 0, 2: 0}))
     with pytest.raises(errors.MalformedMessage, match=r"agent that acted is missing.*agent striker_1") as caught:
-        step(connection)
+        advance(connection)
     assert (caught.value.fault, caught.value.env_id) == ("engine", 1)
 
 
@@ -343,10 +329,10 @@ def test_masks_and_numbers_name_the_agent(connect: Any) -> None:
     game = Team()
     connection = connect(game)
     game.outbox.masks[5] = [0, 1, 0]
-    assert step(connection).masks[5].tolist() == [0, 1, 0]
+    assert advance(connection).masks[5].tolist() == [0, 1, 0]
     assert connection.buffers.masks.shape == (3 * N, 3)
     game.outbox.masks[3] = 0  # a striker, which has no choices
-    step(connection)
+    advance(connection)
     given = actions(TEAM)
     given[4] = np.nan
     with pytest.raises(errors.ActionError, match="agent striker_1") as caught:
@@ -354,7 +340,7 @@ def test_masks_and_numbers_name_the_agent(connect: Any) -> None:
     assert caught.value.env_id == 1
     game.outbox.masks[8] = 0
     with pytest.raises(errors.MalformedMessage, match="agent goalie") as mask:
-        step(connection)
+        advance(connection)
     assert mask.value.env_id == 2
 
 
@@ -363,7 +349,7 @@ def test_numbers_of_an_agent_are_named(connect: Any) -> None:
     connection = connect(game)
     game.outbox.obs[10, 1] = np.nan
     with pytest.raises(errors.NonFiniteValue, match="agent striker_1") as caught:
-        step(connection)
+        advance(connection)
     assert caught.value.env_id == 3
 
 
@@ -415,8 +401,7 @@ def test_at_random_the_answers_are_those_of_the_arrays() -> None:
                 live[env] = [False] * 3 if env in resets else acted.tolist()
                 draws[env] += env in resets
             for transport in (connection, other):
-                transport.send_actions(given, resets)
-                out = transport.receive()
+                out = advance(transport, given, resets)
             mine, its = connection.buffers, other.buffers
             there = its.present != 0
             assert (mine.present == its.present).all()

@@ -11,6 +11,7 @@ from stable_baselines3 import DQN, PPO
 
 from tests.engines.conftest import A, played, steps_of, two
 from tests.harness.several import FragileSource, FragileTransport, MaskedWalk, Walk
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.engines.lifecycle import Change, Life, LifeState
 from ue_rl.engines.restarts import Restarts
@@ -138,9 +139,7 @@ def test_once_an_engine_was_waited_for_in_vain_the_others_are_given_less(
     """They have had as much time as it: engines that all hang must not cost a timeout each."""
     sources = [FragileSource(lambda life, at=at: Walk(2, at), f"m{at}") for at in (0, 2, 4, 6)]  # type: ignore[misc]
     transport = EnginesTransport(sources, restarts=Restarts())
-    transport.connect()
-    transport.reset()
-    transport.receive()
+    begin(transport)
     waited: list[tuple[int, float]] = []
     for part in transport._parts:
         assert isinstance(part.transport, FragileTransport)
@@ -153,11 +152,9 @@ def test_once_an_engine_was_waited_for_in_vain_the_others_are_given_less(
         part.transport.timeout = 60.0
     for source in (sources[1], sources[3]):
         source.breaks, source.error = ["collect"], lambda: errors.EngineTimeout("too late", fault="engine")
-    transport.send_actions(np.zeros((8, 1), np.float32), resets)
-    assert transport.receive().lost == {2, 3, 6, 7}
+    assert advance(transport, 0, resets).lost == {2, 3, 6, 7}
     assert waited == [(0, 60), (1, 60), (2, 0.5), (3, 0.5)]
-    transport.send_actions(np.zeros((8, 1), np.float32), [2, 3, 6, 7])
-    transport.receive()
+    advance(transport, 0, [2, 3, 6, 7])
     assert waited[4:] == [(0, 60), (2, 60)]  # and as long as ever the next time
 
 

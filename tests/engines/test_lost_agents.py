@@ -11,6 +11,7 @@ from stable_baselines3 import PPO
 
 from tests.harness.scripted_agents import GONE, World, lives, spec_of
 from tests.harness.several import FragileSource
+from tests.support.steps import advance, begin
 from ue_rl.agents import GroupVecEnv, SelfPlay, SelfPlayOptions
 from ue_rl.agents.group import GroupTransport
 from ue_rl.agents.multi_agent_env import AgentsEnv
@@ -131,13 +132,10 @@ def test_agents_by_name() -> None:
 def test_a_group_is_told_of_lost_rows() -> None:
     transport, fragile = worlds(lives(5, 5), {"a": 2})
     group = GroupTransport(transport)
-    group.reset()
-    assert group.receive().lost == set()
+    assert begin(group).lost == set()
     fragile.breaks = ["collect"]
-    group.send_actions(np.zeros((4, 2), np.float32))
-    assert group.receive().lost == {2, 3}
-    group.reset([2, 3])
-    assert group.receive().lost == set()
+    assert advance(group, 0).lost == {2, 3}
+    assert begin(group, [2, 3]).lost == set()
 
 
 def test_rewards_of_a_game_that_was_lost_do_not_count_in_the_next_one(tmp_path: Path) -> None:

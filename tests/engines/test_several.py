@@ -9,6 +9,7 @@ import pytest
 
 from tests.harness.scripted_agents import World, lives, spec_of
 from tests.harness.several import FragileSource, MaskedWalk, Walk
+from tests.support.steps import advance
 from ue_rl import errors
 from ue_rl.agents import GroupVecEnv
 from ue_rl.calls.asking import EngineCalls
@@ -190,12 +191,10 @@ def test_what_one_engine_would_refuse_is_refused_before_any_is_asked() -> None:
         transport.send_actions(actions)
     with pytest.raises(errors.ConfigurationError, match="OPTIONS"):
         transport.reset([4, 0], options=[{"a": object()}, None])
-    transport.send_actions(np.nan_to_num(actions))
-    transport.receive()
+    advance(transport, np.nan_to_num(actions))
     with pytest.raises(errors.ActionError):
         transport.send_actions(actions, [0])
-    transport.send_actions(actions, [4, 0])
-    transport.receive()
+    advance(transport, actions, [4, 0])
 
 
 def test_no_engines() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.support.steps import advance, begin
 from ue_rl.bridges import MultiEnvBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.buffers import Resets
 from ue_rl.calls.parameters import randomize
@@ -242,8 +243,7 @@ def test_another_reset_than_was_asked_ahead_is_asked_again(opened: Any) -> None:
     """Some envs' in the same request as those that have begun; and a call between the two."""
     env = opened(Walks())
     transport: Any = env.transport
-    transport.reset(None, [1] * N)
-    transport.receive()
+    begin(transport, None, [1] * N)
     actions, ends = np.zeros((N, 1), np.float32), []
     transport.ask_ahead(range(N), [7, 7, 7, 8, 8])
     while len(ends) < 2:
@@ -253,17 +253,14 @@ def test_another_reset_than_was_asked_ahead_is_asked_again(opened: Any) -> None:
     asked = count_asked(env)
     with pytest.raises(ConfigurationError):
         transport.reset([4, 0, 3], [8, 7, -9])
-    transport.reset([4, 0, 3], [8, 7, 9])
-    first = transport.receive().obs.copy()
+    first = begin(transport, [4, 0, 3], [8, 7, 9]).obs.copy()
     assert asked == [[3]]
     transport.reset([0, 3, 4], [7, 9, 8])
     assert np.array_equal(first[[0, 3, 4]], transport.receive().obs[[0, 3, 4]])
     transport.ask_ahead([0], [5])
     env.get_params()
-    transport.reset([0], [6])
-    transport.receive()
-    transport.send_actions(actions)
-    transport.receive()
+    begin(transport, [0], [6])
+    advance(transport, actions)
     assert asked[-1] == [0], "a reset voids what was asked ahead"
 
 

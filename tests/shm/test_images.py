@@ -17,6 +17,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecFrameStack, VecTransposeImage
 
 import ue_rl
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
@@ -142,15 +143,13 @@ def test_pictures_are_views_of_the_segment_on_both_sides() -> None:
         with SharedMemoryConnection(host.name, timeout=10) as trainer:
             memory = trainer.memory
             base = np.frombuffer(memory.buffer, np.uint8).ctypes.data
-            trainer.reset()
-            got = trainer.receive().image
+            got = begin(trainer).image
             assert got is trainer.image
             assert got.ctypes.data == base + memory.header.image_offset
             assert memory.header.regions["image"] == (memory.header.image_offset, N * 5 * 7 * 3)
             assert got.shape == (N, 3, 5, 7)
             np.testing.assert_array_equal(got[2], picture(image, 2, 0))
-            trainer.send_actions(np.zeros((N, 1), np.float32))
-            trainer.receive()
+            advance(trainer, 0)
             np.testing.assert_array_equal(got[2], picture(image, 2, 1))  # the next answer, in the same place
     assert bridge.outbox.image is not None
     assert shared is not None
@@ -178,13 +177,9 @@ def test_without_copies_observations_are_the_transports_own(image: ImageSpec) ->
 def test_resets_of_single_envs_leave_the_other_pictures_alone(opened: Any) -> None:
     image = SPECS["hwc"]
     transport = opened(painter(image))
-    transport.connect()
-    transport.reset()
-    transport.receive()
-    transport.send_actions(np.zeros((N, 1), np.float32))
-    transport.receive()
-    transport.reset([1])
-    got = transport.receive().image
+    begin(transport)
+    advance(transport, 0)
+    got = begin(transport, [1]).image
     for env, step in enumerate([1, 0, 1]):
         np.testing.assert_array_equal(got[env], picture(image, env, step))
     transport.close()
