@@ -49,10 +49,10 @@ def kinds() -> list[Any]:
 
 
 @contextlib.contextmanager
-def hosted(bridge: Any, upgraded: bool) -> Iterator[tuple[Any, SharedMemoryConnection]]:
+def hosted(bridge: Any, upgraded: bool, timeout: float = 5) -> Iterator[tuple[Any, SharedMemoryConnection]]:
     if upgraded:
         with run_in_thread(bridge, upgrader=ShmUpgrader()) as server:
-            yield server, SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=5)
+            yield server, SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=timeout)
     else:
         with run_shm_in_thread(bridge) as host:
-            yield host, SharedMemoryConnection(host.name, timeout=5)
+            yield host, SharedMemoryConnection(host.name, timeout=timeout)

@@ -96,24 +96,24 @@ def test_whatever_changes_in_observations_both_find_the_same(spec: EnvSpec) -> N
 
 
 @pytest.mark.parametrize(
-    ("tail", "number"),
+    ("line", "end", "number"),
     [
-        (b"", 0), (b";SEQ=1", 1), (b"; seq = 7 ;", 7), (b";SEQ=0", -1), (b";SEQ=", -1), (b";SEQ=1x", -1), (b"SEQ=1", 0),
-        (b";SEQ=" + b"9" * 18, 10**18 - 1), (b";SEQ=" + b"9" * 19, -1), (b";SEQ=-1", -1), (b";SEQ=1;X=2", 0),
-        (b";SEQ=2\t\r", 2), (b";SEQ=1;SEQ=2", 2), (b";SEQS=1", 0),
+        (b"ACT=1;SEQ=7", 5, 7), (b"ACT=1", 5, 0), (b"", 0, 0), (b"SEQ=7", 5, 0), (b";SEQ=7", 0, 7), (b";;;", 3, 0),
+        (b"ACT=1 ;\tseq\t=\r12 ; ", 6, 12), (b"ACT=1;SEQ=7;X=1", 15, 0), (b"ACT=1;XSEQ=7", 12, 0),
+        (b"ACT=1;SEQX=7", 12, 0), (b"ACT=1SEQ=7", 10, 0), (b"ACT=1;SEQ", 9, 0), (b"ACT=1;SEQ=", 5, -1),
+        (b"ACT=1;SEQ=0", 5, -1), (b"ACT=1;SEQ=-1", 5, -1), (b"ACT=1;SEQ=1x", 5, -1), (b"ACT=1;SEQ=1e1", 5, -1),
+        (b"ACT=1;SEQ=+1", 5, -1), (b"ACT=1;SEQ=1 1", 5, -1), (b"ACT=1;SEQ=\xb2", 5, -1), (b"ACT=1;SEQ=2\t\r", 5, 2),
+        (b"ACT=1;SEQ=999999999999999999", 5, 10**18 - 1), (b"ACT=1;SEQ=1000000000000000000", 5, -1),
+        (b"ACT=1;SEQ=7\n", 5, -1), (b"ACT=1;S\x05Q=7", 11, 0), (b"ACT=1;SEQ=7||ACT=2", 5, -1),
+        (b"ACT=1;SEQ=1;SEQ=2", 11, 2),
     ],
 )  # fmt: skip
-def test_the_number_of_a_line_is_its_last_field(kernels: Any, tail: bytes, number: int) -> None:
-    rows = b"OBS=1;REW=0;DONE=0;ENV=0"
-    end = len(rows) if number or tail == b"" else len(rows + tail)
-    if tail.count(b"SEQ") > 1:
-        end = len(rows) + len(b";SEQ=1")
-    for before, behind in ((b"", b""), (b";SEQ=9\n", b";SEQ=8")):  # of another line
+def test_the_number_of_a_line_is_its_last_field(kernels: Any, line: bytes, end: int, number: int) -> None:
+    assert kernels.find_number(line, 0, len(line)) == (end, number)
+    for before, behind in ((b";SEQ=5", b";SEQ=6"), (b";SEQ=9\n", b";SEQ=8")):  # of other lines
         start = len(before)
-        line = before + rows + tail
-        assert kernels.find_number(line + behind, start, len(line)) == (start + end, number)
-    assert kernels.find_number(b"SEQ=4", 0, 5) == (5, 0)  # there is no row
-    assert kernels.find_number(b";SEQ=4", 0, 6) == (0, 4)
+        found = kernels.find_number(bytearray(before + line + behind), start, start + len(line))
+        assert found == (start + end, number)
 
 
 @pytest.mark.parametrize(
