@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.engines.test_several import one, played, same
+from tests.engines.test_several import one, played
 from tests.harness.several import Walk
+from tests.support.same import assert_same
 from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import VectorBridge, run_in_thread, run_shm_in_thread
@@ -110,7 +111,7 @@ def test_a_rollout_with_resets_and_infos_is_that_of_one_engine(carrier: str) -> 
     starts = np.cumsum((0, *SIZES))
     walks = [Walk(n, int(at)) for n, at in zip(SIZES, starts, strict=False)]
     with engines(carrier, walks) as transport:
-        same(played(transport), played(one()))
+        assert_same(played(transport), played(one()))
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)

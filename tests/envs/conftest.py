@@ -1,11 +1,13 @@
-"""The five ways to an engine."""
+"""The five ways to an engine, and a run over one of them."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
+from stable_baselines3.common.vec_env import VecEnv
 
 import ue_rl
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
@@ -57,3 +59,13 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., UnrealVecEn
     yield open_env
     for close in reversed(closers):
         close()
+
+
+def trained(algorithm: Any, policy: str, env: VecEnv, steps: int, **options: Any) -> list[Any]:
+    """What a run has stored and come to: the buffer's arrays and every weight."""
+    model = algorithm(policy, env, device="cpu", **copy.deepcopy(options))  # SB3 adds to policy_kwargs
+    model.learn(steps)
+    buffer = getattr(model, "rollout_buffer", None) or model.replay_buffer
+    names = ("observations", "actions", "rewards", "action_masks", "episode_starts", "returns")
+    weights = [weight.detach().numpy() for weight in model.policy.parameters()]
+    return [*(getattr(buffer, name) for name in names if hasattr(buffer, name)), *weights]

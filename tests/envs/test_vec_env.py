@@ -29,7 +29,8 @@ from stable_baselines3.common.vec_env import (
 )
 
 import ue_rl
-from tests.envs.conftest import CARRIERS, memory_and_all_carriers
+from tests.envs.conftest import CARRIERS, memory_and_all_carriers, trained
+from tests.support.same import assert_same
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -133,22 +134,14 @@ BIT_EQUAL: list[tuple[Any, str, dict[str, Any], tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-def trained(number: int, env: VecEnv) -> list[np.ndarray]:
+def trained_of(number: int, env: VecEnv) -> list[Any]:
     algorithm, _, options, _ = BIT_EQUAL[number]
-    model = algorithm("MlpPolicy", env, seed=3, device="cpu", **options)
-    model.learn(600)
-    buffer = model.rollout_buffer if hasattr(model, "rollout_buffer") else model.replay_buffer
-    return [
-        buffer.observations,
-        buffer.actions,
-        buffer.rewards,
-        *(p.detach().cpu().numpy() for p in model.policy.parameters()),
-    ]
+    return trained(algorithm, "MlpPolicy", env, 600, seed=3, **options)
 
 
 @functools.cache
-def trained_over_dummy_vec_env(number: int) -> list[np.ndarray]:
-    return trained(number, DummyVecEnv([lambda: gym.make(BIT_EQUAL[number][1])] * N))
+def trained_over_dummy_vec_env(number: int) -> list[Any]:
+    return trained_of(number, DummyVecEnv([lambda: gym.make(BIT_EQUAL[number][1])] * N))
 
 
 @pytest.mark.parametrize(
@@ -162,9 +155,7 @@ def trained_over_dummy_vec_env(number: int) -> list[np.ndarray]:
 )
 def test_training_is_bit_equal_to_dummy_vec_env(opened: Any, number: int) -> None:
     """Same seed, same run: every parameter after training is the same."""
-    mine = trained(number, opened(BIT_EQUAL[number][1]))
-    for a, b in zip(mine, trained_over_dummy_vec_env(number), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same(trained_of(number, opened(BIT_EQUAL[number][1])), trained_over_dummy_vec_env(number))
 
 
 def test_observations_given_out_are_copies(opened: Any) -> None:

@@ -16,6 +16,7 @@ from gymnasium.wrappers import PassiveEnvChecker
 
 import ue_rl
 from tests.harness.several import MaskedWalk
+from tests.support.same import assert_same
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.buffers import StepBuffers
@@ -302,19 +303,6 @@ class Choosing(Anything):
     def action_masks(self) -> np.ndarray:
         """The step's number decides."""
         return np.array([True, self.steps % 2 == 0, self.steps % 3 == 0])
-
-
-def assert_same(got: Any, want: Any) -> None:
-    if isinstance(want, dict):
-        assert list(got) == list(want)
-        for key in want:
-            assert_same(got[key], want[key])
-    elif isinstance(want, tuple):
-        for mine, theirs in zip(got, want, strict=True):
-            assert_same(mine, theirs)
-    else:
-        assert np.asarray(got).dtype == np.asarray(want).dtype
-        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
