@@ -6,10 +6,12 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from stable_baselines3.common.vec_env import VecEnv
 
 import ue_rl
+from tests.support.same import assert_same
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.testing import MemoryTransport
@@ -69,3 +71,30 @@ def trained(algorithm: Any, policy: str, env: VecEnv, steps: int, **options: Any
     names = ("observations", "actions", "rewards", "action_masks", "episode_starts", "returns")
     weights = [weight.detach().numpy() for weight in model.policy.parameters()]
     return [*(getattr(buffer, name) for name in names if hasattr(buffer, name)), *weights]
+
+
+def assert_same_steps(
+    left: VecEnv, right: VecEnv, draw: Callable[[np.random.Generator], Any], steps: int, shift: int = 0
+) -> int:
+    """Steps both and compares everything; returns how many episodes ended.
+
+    Args:
+        draw: the actions. shift: how much further the choices of `right` begin.
+    """
+    rng, ended = np.random.default_rng(5), 0
+    kept: list[tuple[Any, Any]] = [(left.reset(), right.reset())]
+    for _ in range(steps):
+        actions = draw(rng)
+        shaped = (actions + shift).reshape(N, *right.action_space.shape)
+        mine, theirs = left.step(actions), right.step(shaped)
+        assert_same(mine[:3], theirs[:3])
+        kept.append((mine[0], theirs[0]))
+        for done, info, expected in zip(mine[2], mine[3], theirs[3], strict=True):
+            assert ("terminal_observation" in info) == bool(done)
+            assert info.get("TimeLimit.truncated", False) == expected["TimeLimit.truncated"]
+            if done:
+                ended += 1
+                assert_same(info["terminal_observation"], expected["terminal_observation"])
+    for got, want in kept:  # nothing that was given out has changed since
+        assert_same(got, want)
+    return ended
