@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from tests.harness.several import Walk
+from tests.support.carriers import over
 from tests.support.steps import advance, begin
 from ue_rl import errors
-from ue_rl.bridges import MultiAgentBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import MultiAgentBridge, run_in_thread, run_shm_in_thread
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.calls.parameters import Randomizer, randomize
 from ue_rl.connecting import open_transport
 from ue_rl.spec import AgentGroup, EnvSpec, EnvType
-from ue_rl.testing.memory import MemoryTransport
 from ue_rl.transport import Transport
 
 N = 4
@@ -33,24 +33,11 @@ def opener() -> Iterator[Opener]:
     with contextlib.ExitStack() as stack:
 
         def connect(carrier: str, make: Callable[[int], Any] = Walk) -> Transport:
-            if carrier in ("memory", "arrays"):
-                return opened(MemoryTransport(make(N), through_codec=carrier == "memory"))
-            kind, _, how = carrier.partition("-")
-            urls = []
-            for _ in range(2 if kind == "several" else 1):
-                bridge = make(N // 2 if kind == "several" else N)
-                if "shm" in carrier:
-                    urls.append(stack.enter_context(run_shm_in_thread(bridge)).url)
-                else:
-                    upgrader = ShmUpgrader() if kind == "upgraded" else None
-                    urls.append(stack.enter_context(run_in_thread(bridge, upgrader=upgrader)).url)
-            options: dict[str, Any] = {"timeout": 20.0}
-            if kind in ("shared", "per_env"):
-                options |= {"transport": "tcp", "channel": kind, "compiled": False if how else None}
-            return opened(open_transport(urls if kind == "several" else urls[0], **options))
-
-        def opened(transport: Transport) -> Transport:
-            stack.callback(transport.close)
+            if not carrier.startswith("several"):
+                return stack.enter_context(over(carrier, make(N)))
+            host: Any = run_shm_in_thread if "shm" in carrier else run_in_thread
+            urls = [stack.enter_context(host(make(N // 2))).url for _ in range(2)]
+            transport = stack.enter_context(contextlib.closing(open_transport(urls, timeout=20.0)))
             transport.connect()
             return transport
 

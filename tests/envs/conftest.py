@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -10,11 +11,10 @@ import numpy as np
 import pytest
 from stable_baselines3.common.vec_env import VecEnv
 
-import ue_rl
+from tests.support.carriers import over
 from tests.support.same import assert_same
-from ue_rl.bridges import BaseBridge, GymnasiumBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import BaseBridge, GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.testing import MemoryTransport
 
 N = 3
 CARRIERS = ("memory", "shared", "per_env", "upgraded", "shm")
@@ -33,34 +33,19 @@ def memory_and_all_carriers(names: Iterable[str], mixed: str) -> pytest.MarkDeco
 @pytest.fixture(params=CARRIERS)
 def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., UnrealVecEnv]]:
     """Opens an UnrealVecEnv over a GymnasiumBridge, or over any bridge, in one of five ways."""
-    closers: list[Callable[[], None]] = []
+    with contextlib.ExitStack() as stack:
 
-    def open_env(
-        env: Any, n: int = N, send_info: bool = False, bridge_options: dict[str, Any] | None = None, **options: Any
-    ) -> UnrealVecEnv:
-        bridge = env
-        if not isinstance(env, BaseBridge):
-            bridge = GymnasiumBridge(env, n, send_info=send_info, **(bridge_options or {}))
-        if request.param == "memory":
-            vec_env = UnrealVecEnv(MemoryTransport(bridge), **options)
-        elif request.param == "shm":
-            host = run_shm_in_thread(bridge)
-            closers.append(host.close)
-            vec_env = ue_rl.connect(host.url, timeout=10, **options)
-        elif request.param == "upgraded":
-            handle = run_in_thread(bridge, upgrader=ShmUpgrader())
-            closers.append(handle.close)
-            vec_env = ue_rl.connect(handle.url, "shm", timeout=10, **options)
-        else:
-            handle = run_in_thread(bridge)
-            closers.append(handle.close)
-            vec_env = ue_rl.connect(handle.url, channel=request.param, timeout=10, **options)
-        closers.append(vec_env.close)
-        return vec_env
+        def open_env(
+            env: Any, n: int = N, send_info: bool = False, bridge_options: dict[str, Any] | None = None, **options: Any
+        ) -> UnrealVecEnv:
+            bridge = env
+            if not isinstance(env, BaseBridge):
+                bridge = GymnasiumBridge(env, n, send_info=send_info, **(bridge_options or {}))
+            vec_env = UnrealVecEnv(stack.enter_context(over(request.param, bridge)), **options)
+            stack.callback(vec_env.close)
+            return vec_env
 
-    yield open_env
-    for close in reversed(closers):
-        close()
+        yield open_env
 
 
 def trained(algorithm: Any, policy: str, env: VecEnv, steps: int, **options: Any) -> list[Any]:

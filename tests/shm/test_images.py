@@ -17,6 +17,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecFrameStack, VecTransposeImage
 
 import ue_rl
+from tests.support.carriers import over
 from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
@@ -27,7 +28,6 @@ from ue_rl.shm import segment
 from ue_rl.shm.header import Header
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import ActionSpec, EnvSpec, ImageSpec
-from ue_rl.testing import MemoryTransport
 
 N = 3
 SPECS = {
@@ -78,21 +78,7 @@ def painter(image: ImageSpec, n: int = N) -> Painter:
 def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """A transport to a bridge, in each of the ways that carry images."""
     with contextlib.ExitStack() as stack:
-
-        def open_transport(bridge: VectorBridge) -> Any:
-            if request.param in ("memory", "arrays"):
-                return MemoryTransport(bridge, through_codec=request.param == "memory")
-            if request.param == "shm":
-                host = stack.enter_context(run_shm_in_thread(bridge))
-                made = SharedMemoryConnection(host.name, timeout=10)
-            else:
-                server = run_in_thread(bridge, upgrader=ShmUpgrader())
-                stack.callback(server.close)
-                made = SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=10)
-            stack.callback(made.close)
-            return made
-
-        yield open_transport
+        yield lambda bridge: stack.enter_context(over(request.param, bridge))
 
 
 def parts(observation: Any, image: ImageSpec) -> tuple[Any, Any]:
