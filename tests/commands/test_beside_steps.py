@@ -101,7 +101,7 @@ def test_an_answer_that_came_while_messages_were_read_is_not_late() -> None:
                 answered.append(host.tick(0))  # and the engine answers
             return drain()
 
-        connection._watch._timeout = 0.2
+        connection.timeout = 0.2
         connection.send_actions(np.zeros((3, 1), np.float32))
         connection.commands.drain = slow_drain  # type: ignore[method-assign]
         assert connection.receive().rewards.tolist() == [1, 1, 1]

@@ -23,7 +23,7 @@ from tests.support.waiting import eventually
 from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorAgentsBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.shm.header import CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, HEADER_SIZE, MAX_REASON, REASON_PID
+from ue_rl.shm.header import ACTION_SEQ, CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, HEADER_SIZE, MAX_REASON, REASON_PID
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import AgentGroup, EnvSpec
 
@@ -290,7 +290,7 @@ def test_a_trainer_whose_session_was_ended_writes_nothing_into_the_next_ones(
             answered()
         with contextlib.closing(Segment.open(host.name)) as segment:
             connection.memory.store_u32(CLIENT_PID, os.getppid())  # it is another process's by now
-            before = bytes(segment.memory[HEADER_SIZE:])
-            with pytest.raises(errors.EngineDisconnected):
+            before = bytes(segment.memory[HEADER_SIZE:]), connection.memory.load_u64(ACTION_SEQ)
+            with pytest.raises(errors.EngineDisconnected, match="ended this session"):
                 ask(connection)
-            assert bytes(segment.memory[HEADER_SIZE:]) == before
+            assert (bytes(segment.memory[HEADER_SIZE:]), host.memory.load_u64(ACTION_SEQ)) == before

@@ -194,21 +194,6 @@ def test_a_session_that_was_ended_does_not_disturb_the_next_of_the_same_process(
         following.close()
 
 
-def test_who_was_sent_away_writes_nothing_into_the_segment_of_the_next() -> None:
-    bridge = Sum()
-    with run_shm_in_thread(bridge) as host:
-        connection = play(host.name)
-        memory = connection.memory
-        memory.store_u32(CLIENT_PID, 1)  # another trainer, by now
-        memory.actions[:] = 5
-        asked = connection._bell.asked
-        with pytest.raises(EngineDisconnected, match="ended this session"):
-            connection.send_actions(ONES)
-        assert memory.actions.tolist() == [[5.0, 5.0]] * N
-        assert host.host.memory.load_u64(40) == asked
-        memory.store_u32(CLIENT_PID, 0)
-
-
 @pytest.mark.parametrize(
     "actions", [np.ones((N, 1)), np.ones((N, 2), np.int32), np.ones((2, N), np.float32), np.ones(2 * N, np.float32)]
 )
