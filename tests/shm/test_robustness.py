@@ -18,7 +18,6 @@ import pytest
 
 from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
-from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_process, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
@@ -192,20 +191,6 @@ def test_a_session_that_was_ended_does_not_disturb_the_next_of_the_same_process(
         time.sleep(0.1)
         assert advance(following).obs[:, 0].tolist() == [9.0] * N
         following.close()
-
-
-@pytest.mark.parametrize(
-    "actions", [np.ones((N, 1)), np.ones((N, 2), np.int32), np.ones((2, N), np.float32), np.ones(2 * N, np.float32)]
-)
-def test_actions_of_another_kind_are_refused(actions: Any) -> None:
-    with (
-        run_shm_in_thread(Sum()) as host,
-        SharedMemoryConnection(host.name, timeout=3.0) as connection,
-    ):
-        begin(connection)
-        with pytest.raises(errors.ActionError, match=r"float32 \(3, 2\)|float32 \(3, 1\)"):
-            connection.send_actions(actions)
-        advance(connection)
 
 
 def bell_over(memory: mmap.mmap) -> Any:
