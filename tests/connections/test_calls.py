@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from tests.harness.lab import Lab
+from tests.support.carriers import WAITING, served
 from tests.support.steps import advance, begin, totals
 from ue_rl import errors
-from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import run_in_thread
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connecting import open_transport
@@ -22,15 +23,7 @@ from ue_rl.spec import Parameter
 from ue_rl.testing import MemoryTransport, RawClient
 from ue_rl.wire import calls as lines
 
-CARRIERS: dict[str, dict[str, Any]] = {
-    "shared": {"transport": "tcp", "channel": "shared"},
-    "shared, pure": {"transport": "tcp", "channel": "shared", "compiled": False},
-    "per_env": {"transport": "tcp", "channel": "per_env"},
-    "per_env, pure": {"transport": "tcp", "channel": "per_env", "compiled": False},
-    "upgraded": {"transport": "shm"},
-    "shm": {},
-}
-each_carrier = pytest.mark.parametrize("carrier", CARRIERS)
+each_carrier = pytest.mark.parametrize("carrier", WAITING)
 each_wiring = pytest.mark.parametrize("carrier", ["shared", "per_env"])
 
 
@@ -39,11 +32,9 @@ def lab(
     carrier: str = "shared", num_envs: int = 3, bridge: Any = None, **options: Any
 ) -> Iterator[tuple[Lab, Any, EngineCalls]]:
     bridge = Lab(num_envs) if bridge is None else bridge
-    host: Any = (
-        run_shm_in_thread(bridge, ring_size=4096) if carrier == "shm" else run_in_thread(bridge, upgrader=ShmUpgrader())
-    )
-    with host, open_transport(host.url, **{"timeout": 5.0, **CARRIERS[carrier], **options}) as connection:  # type: ignore[attr-defined]
-        yield bridge, connection, EngineCalls(connection)
+    with served(carrier, bridge, ring_size=4096) as (url, how):
+        with open_transport(url, **{"timeout": 5.0, **how, **options}) as connection:
+            yield bridge, connection, EngineCalls(connection)
 
 
 @each_carrier

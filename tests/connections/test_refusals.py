@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tests.harness.several import Walk
-from tests.support.carriers import over
+from tests.support.carriers import over, served
 from tests.support.steps import advance, begin
 from ue_rl import errors
-from ue_rl.bridges import MultiAgentBridge, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import MultiAgentBridge, run_in_thread
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.calls.parameters import Randomizer, randomize
 from ue_rl.connecting import open_transport
@@ -35,8 +35,8 @@ def opener() -> Iterator[Opener]:
         def connect(carrier: str, make: Callable[[int], Any] = Walk) -> Transport:
             if not carrier.startswith("several"):
                 return stack.enter_context(over(carrier, make(N)))
-            host: Any = run_shm_in_thread if "shm" in carrier else run_in_thread
-            urls = [stack.enter_context(host(make(N // 2))).url for _ in range(2)]
+            served_by = "shm" if "shm" in carrier else "shared"
+            urls = [stack.enter_context(served(served_by, make(N // 2)))[0] for _ in range(2)]
             transport = stack.enter_context(contextlib.closing(open_transport(urls, timeout=20.0)))
             transport.connect()
             return transport

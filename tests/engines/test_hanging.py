@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tests.harness.several import FragileSource, Walk
+from tests.support.carriers import served
 from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
 from ue_rl import errors
-from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.connecting import open_transport, url_engines
 from ue_rl.connections.tcp import greeting
@@ -46,16 +46,13 @@ class Hanging(Walk):
 @contextlib.contextmanager
 def hosted(carrier: str, count: int = 1) -> Iterator[tuple[list[Hanging], list[str], dict[str, Any]]]:
     """Games, their URLs, and the options for open_transport."""
-    games = [Hanging() for _ in range(count)]
+    games, urls = [Hanging() for _ in range(count)], []
     with contextlib.ExitStack() as stack:
-        urls = []
         for game in games:
-            upgrader = ShmUpgrader() if carrier == "upgraded" else None
-            host: Any = run_shm_in_thread(game) if carrier == "shm" else run_in_thread(game, upgrader=upgrader)
-            urls.append(stack.enter_context(host).url)
+            url, how = stack.enter_context(served(carrier, game))
+            urls.append(url)
             stack.callback(game.gate.set)
-        wanted = {"transport": "tcp", "channel": carrier} if carrier in ("shared", "per_env") else {"transport": "shm"}
-        yield games, urls, wanted
+        yield games, urls, how
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)

@@ -15,21 +15,29 @@ CARRIERS = ("memory", "arrays", *WAITING)
 
 
 @contextlib.contextmanager
+def served(carrier: str, bridge: Any, **hosting: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(URL, options of `open_transport`) of an engine with this bridge; hosting: of `run_shm_in_thread`."""
+    channel, _, pure = carrier.partition("-")
+    if channel == "shm":
+        with run_shm_in_thread(bridge, **hosting) as host:
+            yield host.url, {}
+    elif channel == "upgraded":
+        with run_in_thread(bridge, upgrader=ShmUpgrader()) as server:
+            yield server.url, {"transport": "shm"}
+    else:
+        with run_in_thread(bridge) as server:
+            yield server.url, {"transport": "tcp", "channel": channel, "compiled": False if pure else None}
+
+
+@contextlib.contextmanager
 def over(carrier: str, bridge: Any, **options: Any) -> Iterator[Any]:
     """A connected transport to the bridge; options: of `open_transport`."""
     with contextlib.ExitStack() as stack:
-        channel, _, pure = carrier.partition("-")
-        options = {"timeout": 20.0, **options}
-        if channel in ("memory", "arrays"):
-            transport: Any = MemoryTransport(bridge, through_codec=channel == "memory")
-        elif channel == "shm":
-            transport = open_transport(stack.enter_context(run_shm_in_thread(bridge)).url, **options)
-        elif channel == "upgraded":
-            server = stack.enter_context(run_in_thread(bridge, upgrader=ShmUpgrader()))
-            transport = open_transport(server.url, transport="shm", **options)
+        if carrier in ("memory", "arrays"):
+            transport: Any = MemoryTransport(bridge, through_codec=carrier == "memory")
         else:
-            options |= {"channel": channel, "compiled": False if pure else None}
-            transport = open_transport(stack.enter_context(run_in_thread(bridge)).url, transport="tcp", **options)
+            url, how = stack.enter_context(served(carrier, bridge))
+            transport = open_transport(url, **{"timeout": 20.0, **how, **options})
         stack.callback(transport.close)
         transport.connect()
         yield transport
