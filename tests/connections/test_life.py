@@ -298,7 +298,7 @@ def in_child(use: Callable[[], object]) -> str:
 def test_a_forked_child_cannot_take_its_parents_answers(carrier: str) -> None:
     with playing(carrier, Sum()) as connection:
         begin(connection)
-        for use in (lambda: totals(connection), lambda: begin(connection), connection.receive):
+        for use in (lambda: totals(connection), connection.reset, connection.receive):
             assert "is its parent's" in in_child(use)
         connection.send_actions(ones())
         assert "is its parent's" in in_child(connection.receive)
@@ -327,9 +327,16 @@ def test_several_engines_stay_with_the_process_that_opened_them() -> None:
 
 
 @every_carrier
-def test_before_connect_and_after_close(carrier: str) -> None:
+def test_each_call_has_its_time(carrier: str) -> None:
     with playing(carrier, Sum()) as connection:
-        begin(connection)
+        assert connection.connect() == connection.connect()
+        connection.reset()
+        with pytest.raises(errors.UnexpectedMessage, match="still unanswered"):
+            connection.send_actions(ones())
+        connection.receive()
+        with pytest.raises(errors.UnexpectedMessage):
+            connection.receive()
+        connection.close()
         connection.close()
         for use in (connection.reset, connection.receive, lambda: connection.send_actions(ones())):
             with pytest.raises(errors.ConnectionUnusable, match="was closed"):
