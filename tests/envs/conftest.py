@@ -7,8 +7,10 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 
 from tests.support.carriers import over
@@ -83,3 +85,29 @@ def assert_same_steps(
     for got, want in kept:  # nothing that was given out has changed since
         assert_same(got, want)
     return ended
+
+
+class Sampled(gym.Env[Any, Any]):
+    """Random members of any observation space; what it is told moves its reward."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None) -> None:
+        self.observation_space = copy.deepcopy(observation_space)
+        self.action_space = action_space or spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """A sample; a seed is the space's too."""
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """A sample; episodes end by chance, and are cut off after 9 steps."""
+        self.steps += 1
+        reward = float(np.float32(self.worth(action)))
+        return self.observation_space.sample(), reward, bool(self.np_random.random() < 0.1), self.steps >= 9, {}
+
+    def worth(self, action: Any) -> float:
+        """The reward, before it is rounded to float32."""
+        return float(self.np_random.normal() + np.sum(action) / 7)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import warnings
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from stable_baselines3.common.vec_env import (
 )
 
 import ue_rl
-from tests.envs.conftest import assert_same_steps, memory_and_all_carriers, trained
+from tests.envs.conftest import Sampled, assert_same_steps, memory_and_all_carriers, trained
 from tests.support.same import assert_same
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.hybrid_box import HybridBox
@@ -58,28 +57,8 @@ LEARNED = spaces.Dict({name: part for name, part in PARTS.items() if name != "sc
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
 
 
-class Any_(gym.Env[Any, Any]):
-    """Random members of any observation space; what it is told moves its reward. Masks some choices."""
-
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None) -> None:
-        self.observation_space = copy.deepcopy(observation_space)
-        self.action_space = action_space or spaces.Discrete(3)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self.steps = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        reward = float(np.float32(self.np_random.normal() + np.sum(action) / 7))
-        return self.observation_space.sample(), reward, bool(self.np_random.random() < 0.1), self.steps >= 9, {}
-
-
-class Masked(Any_):
-    """Legal is what its own generator says."""
+class Masked(Sampled):
+    """Legal is what its own generator says, which masks some choices."""
 
     def action_masks(self) -> np.ndarray:
         """One choice of each number at least."""
@@ -110,8 +89,8 @@ def assert_same_choices(left: VecEnv, right: VecEnv, steps: int = 60) -> None:
     assert assert_same_steps(left, right, lambda rng: rng.integers(0, 3, N), steps) > 5
 
 
-def hosted(space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None) -> Callable[[], Any_]:
-    return lambda: Any_(space, action_space)
+def hosted(space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None) -> Callable[[], Sampled]:
+    return lambda: Sampled(space, action_space)
 
 
 @memory_and_all_carriers(OBSERVATIONS, "dict")
@@ -282,7 +261,7 @@ def test_a_policy_that_ignores_masks_is_told_once(opened: Any) -> None:
     class Lenient(Masked):
         def step(self, action: Any) -> Any:
             self.last = float(self.np_random.normal())
-            return Any_.step(self, action)
+            return Sampled.step(self, action)
 
     env = opened(lambda: Lenient(PARTS["position"]))
     env.seed(0)
