@@ -22,11 +22,17 @@ ACTIONS = np.zeros((N, 1), np.float32)
 Change = Callable[[str, str], str]  # (rows, number) -> the line that answers
 
 
+PARAMS = ";PARAMS=wind:0"
+
+
 class Numbered(LineEngine):
     """An engine with N envs, and whose answer number `at` is what `change` makes of its rows and its number."""
 
-    def __init__(self, change: Change, *, channel: str = "SHARED", at: int = 2, features: str = "SEQ") -> None:
-        self._change, self._channel, self._at, self._features = change, channel, at, features
+    def __init__(
+        self, change: Change, *, channel: str = "SHARED", at: int = 2, words: str = PARAMS + ";FEATURES=SEQ"
+    ) -> None:
+        self._change, self._channel, self._at, self._words = change, channel, at, words
+        self.sessions = 0
         self.lines: list[str] = []
         super().__init__("numbered", "127.0.0.1", N + 1)
 
@@ -35,8 +41,9 @@ class Numbered(LineEngine):
             self._envs.append(sock)
             return
         self._admin = sock
+        self.sessions += 1
         config = f"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT={N};VERSION=1;CHANNEL={self._channel}"
-        self._send(sock, f"{config};PARAMS=wind:0;FEATURES={self._features}\n".encode())
+        self._send(sock, f"{config}{self._words}\n".encode())
 
     def _answer(self, sock: socket.socket, line: bytes) -> None:
         text = line.decode().strip()
@@ -183,7 +190,7 @@ def test_the_answer_to_a_call_has_its_number(
 
 def test_engines_that_do_not_number_are_sent_none() -> None:
     for features in ("SEED", "ERROR"):
-        with Numbered(lambda rows, n: rows, features=features, channel="ANY") as engine:
+        with Numbered(lambda rows, n: rows, words=f"{PARAMS};FEATURES={features}", channel="ANY") as engine:
             for channel, compiled in WIRINGS:
                 take_steps(engine, channel, compiled, 2)
             assert not any("SEQ" in line for line in engine.lines)
@@ -231,18 +238,8 @@ class Forgetful(Numbered):
     """An engine that does not number its answers, and whose answer to a step comes on the next connection."""
 
     def __init__(self, channel: str = "SHARED", calls: bool = True, late: str = "") -> None:
-        super().__init__(lambda rows, n: rows, channel=channel, features="SEED")
-        self._calls, self.late = calls, late
-        self.sessions = 0
-
-    def _take(self, sock: socket.socket) -> None:
-        if self._admin is not None:
-            self._envs.append(sock)
-            return
-        self._admin = sock
-        self.sessions += 1
-        config = f"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT={N};VERSION=1;CHANNEL={self._channel}"
-        self._send(sock, f"{config}{';PARAMS=wind:0' if self._calls else ''}\n".encode())
+        self.late = late
+        super().__init__(lambda rows, n: rows, channel=channel, words=PARAMS if calls else "")
 
     def _answer(self, sock: socket.socket, line: bytes) -> None:
         if self.sessions == 1 and b"ACT=1" in line:  # not in this session
@@ -288,7 +285,7 @@ def test_an_engine_without_numbers_must_answer_before_it_is_trusted(
 def test_without_numbers_a_second_answer_that_is_there_is_found_before_the_next_step(
     channel: str, compiled: bool
 ) -> None:
-    with Numbered(lambda rows, n: rows, features="ERROR", channel="ANY") as engine:
+    with Numbered(lambda rows, n: rows, words=f"{PARAMS};FEATURES=ERROR", channel="ANY") as engine:
         connection = open_engine("127.0.0.1", engine.port, transport="tcp", channel=channel, compiled=compiled)
         begin(connection)
         advance(connection, ACTIONS)

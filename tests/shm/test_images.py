@@ -17,6 +17,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecFrameStack, VecTransposeImage
 
 import ue_rl
+from tests.shm.test_image_forms import SPECS
 from tests.support.carriers import over
 from tests.support.steps import advance, begin
 from ue_rl import errors
@@ -30,12 +31,6 @@ from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import ActionSpec, EnvSpec, ImageSpec
 
 N = 3
-SPECS = {
-    "hwc": ImageSpec(5, 7, 3),
-    "chw": ImageSpec(5, 7, 3, channels_first=True),
-    "hwc-only": ImageSpec(5, 7, 3, only=True),
-    "chw-only": ImageSpec(4, 6, 1, channels_first=True, only=True),
-}
 
 
 def picture(spec: ImageSpec, env: int, step: int) -> np.ndarray:
