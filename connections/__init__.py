@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from ue_rl.connections.opening import open_engine
 from ue_rl.connections.shm.connection import SharedMemoryConnection
-from ue_rl.connections.tcp.kinds import MultiTcpConnection, SingleTcpConnection, open_tcp
+from ue_rl.connections.tcp.kinds import MultiTcpConnection, SingleTcpConnection
 
-__all__ = ["MultiTcpConnection", "SharedMemoryConnection", "SingleTcpConnection", "open_engine", "open_tcp"]
+__all__ = ["MultiTcpConnection", "SharedMemoryConnection", "SingleTcpConnection", "open_engine"]

@@ -12,7 +12,7 @@ from typing import Any
 from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.connections.shm.upgrade import UpgradeRefused
 from ue_rl.connections.tcp.greeting import shake_hands
-from ue_rl.connections.tcp.kinds import MultiTcpConnection, SingleTcpConnection, go_on, open_tcp
+from ue_rl.connections.tcp.kinds import MultiTcpConnection, SingleTcpConnection, go_on
 from ue_rl.errors import ConfigurationError
 from ue_rl.security.guard import Guard
 
@@ -66,12 +66,10 @@ def open_engine(
         connection.connect()
         return connection
     text = {**options, "channel": channel, "compiled": compiled, "nul_terminated": nul_terminated, "guard": guard}
-    if transport == "tcp" or channel != "auto":
-        return open_tcp(host, port, **text)
     probe = MultiTcpConnection(host, port, **text)  # checks the options before anything is dialled
     link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait, guard)
     refused = ""
-    if spec.shm is not None:
+    if spec.shm is not None and transport == "auto" and channel == "auto":
         try:
             return SharedMemoryConnection.upgrade(link, spec, spin_us=spin_us, **options)
         except UpgradeRefused as why:

@@ -28,7 +28,7 @@ TREES = ("ue_rl", "connections", "bridges", "inference", "tests", "docs", "sampl
 WIRE = [
     "tests/wire/test_codec_edges.py tests/wire/test_golden_vectors.py tests/wire/test_agents_and_masks.py",
     "tests/wire/test_twins.py tests/wire/test_lines.py",
-    "tests/wire/test_kernels.py",
+    "tests/wire/test_kernels.py tests/wire/test_kernel_arrays.py",
 ]
 # Module to the tests that cover it, the fastest first; each entry in a process of its own, up to the first that fails.
 TARGETS = {

@@ -12,7 +12,8 @@ import pytest
 
 import ue_rl
 from tests.harness.engines.shm_faulty import ShmFaultyEngine
-from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread
+from tests.support.games import Sum
+from ue_rl.bridges import ShmHost, ShmUpgrader, run_in_thread
 from ue_rl.errors import ConfigurationError
 from ue_rl.shm import segment
 from ue_rl.spec import EnvSpec
@@ -22,15 +23,6 @@ from ue_rl.wire import kernels_pure
 
 KERNELS = pytest.importorskip("ue_rl.wire._kernels", reason="no C compiler built the kernels in this installation")
 SYNC = pytest.importorskip("ue_rl.shm._sync", reason="no C compiler built the module in this installation")
-
-
-class Still(VectorBridge):
-    def __init__(self) -> None:
-        super().__init__(EnvSpec(2, 1, num_envs=2))
-
-    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None: ...
-
-    def step_envs(self, actions: Any, env_ids: Any) -> None: ...
 
 
 @pytest.fixture(params=["not built", "UE_RL_PURE"])
@@ -73,7 +65,7 @@ def test_missing_kernels_are_told_of_once(monkeypatch: pytest.MonkeyPatch, caplo
 def test_shared_memory_is_refused_by_name_and_nothing_is_left(without: Any) -> None:
     without()
     for make in (
-        lambda: ShmHost(Still()),
+        lambda: ShmHost(Sum(EnvSpec(2, 1, num_envs=2))),
         lambda: ue_rl.connect("shm://nobody", wait=30.0),
         lambda: ue_rl.connect("tcp://127.0.0.1:1", transport="shm", wait=30.0),
     ):
@@ -100,7 +92,7 @@ def test_an_engine_without_the_module_makes_no_offer_and_says_so_once(
     without: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     without()
-    with run_in_thread(Still(), upgrader=ShmUpgrader()) as server:
+    with run_in_thread(Sum(EnvSpec(2, 1, num_envs=2)), upgrader=ShmUpgrader()) as server:
         for _ in range(2):
             env = ue_rl.connect(server.url, timeout=5.0)
             env.reset()

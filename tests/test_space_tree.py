@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box, choices, leaves, mask_size
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box, choices, leaves
 from ue_rl.spec import ActionKind, ActionSpec
 from ue_rl.wire.space_text import read_space, space_text
 
@@ -41,7 +41,6 @@ def test_bounds_and_choices_of_every_number() -> None:
     assert low.tolist() == [-inf] * 3 + [0] * 4 + [-1] + [0] * 5 + [0, 0, 1, 0] + [-1, 0, -2]
     assert high.tolist() == [inf] * 3 + [255] * 4 + [1] + [1] * 5 + [1, 2, 4, 4] + [1, 0.5, inf]
     assert choices(space).tolist() == [0] * 7 + [3] + [2] * 5 + [2, 3, 4, 5] + [0] * 3
-    assert mask_size(space) == 3 + 10 + 14
 
 
 def test_the_text_reads_back_in_any_spelling() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 import ue_rl.inference
 from ue_rl.bridges import VectorBridge, run_in_thread
-from ue_rl.connections import open_tcp
+from ue_rl.connections import open_engine
 from ue_rl.spec import EnvSpec
 
 
@@ -32,7 +32,7 @@ def main(pure: bool) -> None:
     for module in ("ue_rl.wire._kernels", "ue_rl.shm._sync"):
         assert (find_spec(module) is None) == pure, module
     with run_in_thread(Adder(EnvSpec(2, 2, num_envs=3)), port=0) as server:
-        engine = open_tcp("127.0.0.1", server.port, timeout=10)
+        engine = open_engine("127.0.0.1", server.port, transport="tcp", timeout=10)
         engine.reset()
         engine.receive()
         engine.send_actions(np.full((3, 2), 0.1, np.float32))

@@ -41,19 +41,6 @@ class SingleTcpConnection(TcpConnection):
         self.close()
 
 
-def open_tcp(host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:
-    """A connected transport, of the kind that the engine's handshake asks for.
-
-    Args:
-        options: see TcpConnection.
-
-    Raises:
-        ConfigurationError: an invalid argument. Also what Transport.connect raises.
-    """
-    probe = MultiTcpConnection(host, port, **options)  # checks the options before anything is dialled
-    return go_on(*probe._shake_hands(), host, port, **options)
-
-
 def go_on(link: Link, spec: EnvSpec, host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:
     """A connected transport, of the kind that the handshake asks for, from where `shake_hands` ended."""
     kind = MultiTcpConnection if spec.env_type is EnvType.MULTI else SingleTcpConnection

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.support.carriers import transport_over
+from tests.support.carriers import over
 from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import MultiAgentBridge
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.transport import Transport
 
-CARRIERS = ("codec", "text", "upgraded", "shm")
+CARRIERS = ("memory", "shared", "upgraded", "shm")
 
 
 @pytest.fixture
 def opener() -> Iterator[Callable[[Any, str], Transport]]:
     """Opens a bridge over a carrier."""
     with contextlib.ExitStack() as stack:
-        yield lambda bridge, carrier: stack.enter_context(transport_over(carrier, bridge))
+        yield lambda bridge, carrier: stack.enter_context(over(carrier, bridge))
 
 
 class Uneven(MultiAgentBridge):

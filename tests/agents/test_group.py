@@ -9,7 +9,7 @@ import pytest
 from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, spec_of
-from tests.support.transports import reset
+from tests.support.steps import begin
 from ue_rl import errors
 from ue_rl.agents import GroupTransport, GroupVecEnv, NormalizedPolicy
 from ue_rl.agents.part import Part
@@ -27,7 +27,7 @@ def test_a_group_is_a_transport_of_as_many_envs_as_it_has_agents() -> None:
     assert isinstance(group, Transport)
     assert group.spec.num_envs == 6
     assert not group.spec.groups
-    assert reset(group).obs[:, :2].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]]
+    assert begin(group).obs[:, :2].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]]
 
 
 def test_agents_that_end_together_are_like_envs() -> None:
@@ -228,7 +228,7 @@ def test_a_group_that_nobody_plays_is_named_before_anything_is_sent() -> None:
 
 def test_an_agent_has_no_reset_of_its_own() -> None:
     group = GroupTransport(World(spec_of(1, {"a": 2}), lives(1, 1)))
-    reset(group)
+    begin(group)
     with pytest.raises(errors.ConfigurationError, match="no reset of its own"):
         group.send_actions(np.zeros((2, 2), np.float32), resets=[0])
 

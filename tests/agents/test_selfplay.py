@@ -14,7 +14,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
 from tests.harness.scripted_agents import World, lives, spec_of
-from tests.support import transports
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.agents import GroupVecEnv, SelfPlay, SelfPlayOptions, SidesTransport
 from ue_rl.agents.pool import K, Past, Pool, expected_result
@@ -250,10 +250,10 @@ def test_a_refused_step_changes_nothing() -> None:
     world = World(spec_of(2, HALVES), lambda env, n, t: lives(*[9 if env else 2] * 2)(env, n, t))
     opponent = Counting()
     transport = SidesTransport(world, opponent=opponent)
-    transports.reset(transport)
+    begin(transport)
     good, wrong = np.full((2, 2), 0.5, np.float32), np.full((2, 2), np.nan, np.float32)
     for _ in range(2):
-        transports.step(transport, good)
+        advance(transport, good)
     transport.swap_sides()
     transport.play_against("second", constant(0.25))
     for _ in range(3):
@@ -266,6 +266,6 @@ def test_a_refused_step_changes_nothing() -> None:
     assert transport.side_of.tolist() == [0, 1]
     assert transport.opponent_of == ["", ""]
     assert opponent.acted == 2
-    transports.step(transport, good)
+    advance(transport, good)
     assert transport.finished_games() == [Game(0, 0, "")]
     assert (transport.side_of.tolist(), transport.opponent_of) == ([1, 1], ["second", ""])

@@ -10,8 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
-from tests.support import transports
-from tests.support.transports import step
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.bridges.hosting import GetsParameters, ListsParameters, SetsParameters
@@ -60,12 +59,12 @@ def opened(bridge: GymnasiumBridge) -> MemoryTransport:
 
 
 def act(transport: MemoryTransport) -> Any:
-    step(transport, 1)
+    advance(transport, 1)
     return transport.bridge.outbox
 
 
 def reset(transport: MemoryTransport, **given: Any) -> Any:
-    transports.reset(transport, **given)
+    begin(transport, **given)
     return transport.bridge.outbox
 
 

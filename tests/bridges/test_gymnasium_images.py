@@ -16,8 +16,8 @@ from gymnasium.wrappers import TimeLimit
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from tests.support.carriers import transport_over
-from tests.support.transports import reset
+from tests.support.carriers import over
+from tests.support.steps import begin
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
@@ -115,7 +115,7 @@ def assert_same(got: Any, want: Any) -> None:
     assert not isinstance(want, dict) or got.keys() == want.keys()
 
 
-@pytest.fixture(params=["codec", "upgraded", "shm"])
+@pytest.fixture(params=["memory", "upgraded", "shm"])
 def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Any]]:
     """A transport to Noise envs, in each way that carries images."""
     with contextlib.ExitStack() as stack:
@@ -127,7 +127,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Any]]:
             assert (bridge.spec.obs_space is None) == (tree is None)
             assert tree is None or f"OBS_SPACE={tree};" in bridge.build_handshake()
             assert decode_handshake(encode_handshake(bridge.spec)) == bridge.spec
-            return stack.enter_context(transport_over(request.param, bridge))
+            return stack.enter_context(over(request.param, bridge))
 
         yield open_transport
 
@@ -170,7 +170,7 @@ def test_an_image_deep_in_a_tree() -> None:
     assert bridge.spec.image == ImageSpec(8, 9, 1)
     assert "OBS_SPACE=TUPLE(DICT(a:BOX(-1:1)[1],eye:DICT(left:IMAGE)),DISCRETE(2));" in bridge.build_handshake()
     assert decode_handshake(encode_handshake(bridge.spec)) == bridge.spec
-    buffers = reset(MemoryTransport(bridge), seeds=[3])
+    buffers = begin(MemoryTransport(bridge), seeds=[3])
     seen, choice = Noise(space).reset(seed=3)[0]
     np.testing.assert_array_equal(buffers.image, [seen["eye"]["left"]])
     assert buffers.obs.tolist() == [[*seen["a"], choice]]

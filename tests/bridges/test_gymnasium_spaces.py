@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.support.transports import reset, step
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.testing import MemoryTransport
@@ -117,7 +117,7 @@ def test_observations_and_actions_keep_their_space(kind: str, through_codec: boo
         actions = [space.sample() for _ in range(N)]
         sent = np.array([numbers(action) for action in actions], np.float32)
         assert sent.shape == (N, spec.act_size)
-        step(transport, sent)
+        advance(transport, sent)
         for hosted, action in zip(bridge.envs, actions, strict=True):
             got = hosted.given[-1]  # type: ignore[attr-defined]
             assert space.contains(got)
@@ -131,9 +131,9 @@ def test_an_action_is_the_envs_own_to_keep() -> None:
     space = spaces.Dict({"a": box(2), "b": spaces.Tuple([spaces.MultiDiscrete([3, 3])])})
     bridge = GymnasiumBridge(lambda: Sampled(space, space), 1)
     transport = MemoryTransport(bridge, through_codec=False)
-    reset(transport)
+    begin(transport)
     for value in (0, 2):
-        step(transport, value)
+        advance(transport, value)
     first, second = bridge.envs[0].given  # type: ignore[attr-defined]
     assert first["a"].tolist() == first["b"][0].tolist() == [0, 0]
     assert second["a"].tolist() == second["b"][0].tolist() == [2, 2]

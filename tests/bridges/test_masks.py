@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.support.games import Steps
-from tests.support.transports import reset, step
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import SingleEnvBridge, VectorBridge
 from ue_rl.spec import ActionSpec, EnvSpec, EnvType
@@ -37,7 +37,7 @@ def doors(n: int = 2, kind: type[Steps] = Doors, **spec: Any) -> Any:
 
 def start(bridge: Any, through_codec: bool = True) -> tuple[MemoryTransport, Any]:
     transport = MemoryTransport(bridge, through_codec=through_codec)
-    return transport, reset(transport)
+    return transport, begin(transport)
 
 
 @pytest.mark.parametrize("through_codec", [True, False])
@@ -46,13 +46,13 @@ def test_masks_are_announced_and_follow_the_states(through_codec: bool) -> None:
     assert "MASK" in bridge.spec.features
     transport, buffers = start(bridge, through_codec)
     assert buffers.masks.tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 0, 1]]
-    step(transport)
+    advance(transport, 0)
     assert buffers.masks.tolist() == [[1, 0, 1, 0, 0], [1, 0, 1, 0, 1]]
-    step(transport)
-    step(transport)
+    advance(transport, 0)
+    advance(transport, 0)
     assert buffers.dones.all()
     assert buffers.masks.tolist() == [[1, 1, 1, 1, 1], [1, 0, 1, 0, 1]]  # nothing follows a terminal state
-    reset(transport, [0])
+    begin(transport, [0])
     assert buffers.masks.tolist() == [[1, 1, 1, 0, 0], [1, 0, 1, 0, 1]]
 
 
@@ -118,10 +118,10 @@ def test_vector_bridges_write_masks_in_place() -> None:
     bridge = Rows(EnvSpec(1, 1, num_envs=2, action=ActionSpec.discrete(3), features=frozenset({"MASK"})))
     transport, buffers = start(bridge)
     assert buffers.masks.all()
-    step(transport)
+    advance(transport, 0)
     assert buffers.masks.tolist() == [[1, 1, 0]] * 2
     assert bridge.lockstep.check.illegal == 0
-    step(transport, 2)
+    advance(transport, 2)
     assert bridge.lockstep.check.illegal == 2
 
 
@@ -138,10 +138,10 @@ def test_an_illegal_action_counts_once_however_many_ticks_it_takes() -> None:
     transport, _ = start(bridge)
     for count in (1, 2):
         ticks = bridge.lockstep.ticks
-        step(transport, [1, 0])
+        advance(transport, [1, 0])
         assert bridge.lockstep.ticks == ticks + 3
         assert bridge.lockstep.check.illegal == count
-    reset(transport)
+    begin(transport)
     transport.send_actions(np.array([[1, 0]], np.float32))
     bridge.update_rl(0.0)
     assert (bridge.lockstep.check.illegal, bridge.lockstep.busy) == (3, True)

@@ -20,7 +20,7 @@ import gymnasium as gym
 from click.testing import CliRunner
 
 import ue_rl
-from tests.support.transports import reset
+from tests.support.steps import begin
 from ue_rl.bridges import MujocoBridge, MujocoTask, run_shm_in_thread
 from ue_rl.cli import cli
 from ue_rl.connecting import open_transport
@@ -281,7 +281,7 @@ def test_a_contract_ends_with_its_trainers_session(ends: str) -> None:
         env.close()
         with open_transport(engine.url, timeout=20, wait=20) as following:
             for _ in range(2):
-                reset(following)
+                begin(following)
                 held = [[bridge.get_parameter(name, at) for name in names] for at in range(3)]
                 assert held == [own, own, [*own[:2], 0.5]]
 

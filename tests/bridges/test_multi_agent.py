@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.support.transports import reset, step
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import MultiAgentBridge, VectorAgentsBridge
 from ue_rl.buffers import ActionBatch
@@ -74,7 +74,7 @@ def act(transport: MemoryTransport, resets: list[int] | None = None) -> Any:
     actions = np.zeros((transport.spec.num_rows, transport.spec.act_size), np.float32)
     actions[:, 0] = np.arange(len(actions)) % 3
     actions[:, 1] = 0.5
-    return step(transport, actions, resets=resets)
+    return advance(transport, actions, resets=resets)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def start(open_agents: Callable[[Any], MemoryTransport]) -> Callable[..., tuple[
 
     def started(bridge: Any, **given: Any) -> tuple[MemoryTransport, Any]:
         transport = open_agents(bridge)
-        return transport, reset(transport, **given)
+        return transport, begin(transport, **given)
 
     return started
 
@@ -358,14 +358,14 @@ def test_the_engine_of_the_page_runs(start: Any) -> None:
     actions = np.tile(np.array([[1], [0.5], [0]], np.float32), (2, 1))
     seen = []
     for _ in range(6):
-        step(transport, actions)
+        advance(transport, actions)
         seen.append((buffers.present[:3].tolist(), buffers.dones[:3].tolist(), buffers.rewards[:3].tolist()))
     assert seen[1] == ([1, 1, 1], [0, 0, 0], [0, 0, 0])
     assert seen[2] == ([1, 1, 1], [1, 0, 0], [1, 0, 0])
     assert seen[3][0] == [0, 1, 1]
     assert buffers.dones.tolist()[1:3] == [1, 1]
     assert buffers.obs[2].tolist() == [3, 3]
-    reset(transport)
+    begin(transport)
     assert buffers.present.all()
 
 

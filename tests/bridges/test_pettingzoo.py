@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.support.carriers import transport_over
-from tests.support.transports import reset, step
+from tests.support.carriers import over
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.carriers.checks import live_agents
 from ue_rl.spaces.tree import leaves
@@ -46,7 +46,7 @@ def compare(open_agents: Open, make: Callable[[], Any], steps: int, **options: A
     assert decode_handshake(encode_handshake(bridge.spec)) == bridge.spec
     transport, envs = open_agents(bridge), [PettingZooBridge(make, 1, **options).envs[0] for _ in range(2)]
     names, per_env = bridge.agent_names, bridge.spec.agents_per_env
-    buffers = reset(transport, seeds=[5, 6])
+    buffers = begin(transport, seeds=[5, 6])
     answers: list[Any] = [(env.reset(seed=5 + i)[0], {}, {}, {}) for i, env in enumerate(envs)]
     rng, alone = np.random.default_rng(1), 0
     for number in range(steps):
@@ -79,7 +79,7 @@ def compare(open_agents: Open, make: Callable[[], Any], steps: int, **options: A
                 flat = numbers(told[agent])
                 actions[row, : len(flat)] = flat
             given.append(told)
-        buffers = step(transport, actions)
+        buffers = advance(transport, actions)
         for i, env in enumerate(envs):
             answers[i] = env.step(given[i])[:4]
             over = [agent for agent in answers[i][1] if agent not in env.agents]
@@ -95,13 +95,13 @@ def test_agents_come_and_go_as_in_the_hosted_envs(open_agents: Open) -> None:
     assert [path for path, _, _ in leaves(wolf)] == [("at",), ("mode",)]  # type: ignore[arg-type]
     bridge = PettingZooBridge(Field, 2)
     transport = open_agents(bridge)
-    reset(transport, seeds=[5, None], options=[{"wind": 1}, None])
+    begin(transport, seeds=[5, None], options=[{"wind": 1}, None])
     assert bridge.envs[0].options == {"wind": 1}
     actions = np.zeros((6, 3), np.float32)
     actions[[0, 1, 3, 4], 0] = 2
     there, live = [], []
     for _ in range(6):
-        buffers = step(transport, actions)
+        buffers = advance(transport, actions)
         there.append(buffers.present[:3].tolist())
         live.append(live_agents(buffers)[:3].tolist())
     assert there == [[1, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]
@@ -129,10 +129,10 @@ def test_envs_of_pettingzoo_are_hosted(open_agents: Open, module: str, steps: in
     compare(open_agents, module, steps)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("carrier", ["text", "upgraded", "shm"])
+@pytest.mark.parametrize("carrier", ["shared", "upgraded", "shm"])
 def test_over_every_carrier_it_is_the_hosted_env(carrier: str) -> None:
     """Spaces, agents, observations, rewards and ends; actions of every kind."""
-    with transport_over(carrier, PettingZooBridge(Field)) as transport:
+    with over(carrier, PettingZooBridge(Field)) as transport:
         env, hosted = UnrealParallelEnv(transport), Field()
         for episode in range(2):
             got, want = env.reset(seed=episode)[0], hosted.reset(seed=episode)[0]
@@ -159,7 +159,7 @@ def test_masks_stand_beside_the_observation_in_classic_envs(open_agents: Open) -
     assert (bridge.spec.obs_size, bridge.spec.mask_size) == (18, 9)
     assert bridge.agent_names == ("player_1", "player_2")
     transport = open_agents(bridge)
-    reset(transport)
+    begin(transport)
     transport.send_actions(np.array([[4], [0]], np.float32))  # it is player_1's turn
     masks = transport.receive().masks
     assert masks.tolist() == [[1] * 9, [1, 1, 1, 1, 0, 1, 1, 1, 1]]
@@ -170,10 +170,10 @@ def test_masks_and_infos_of_infos(open_agents: Open) -> None:
     bridge = PettingZooBridge(Field, masks=True, send_info=True)
     assert bridge.spec.features >= {"MASK", "INFO", "SEED", "OPTIONS", "TRUNC"}
     transport = open_agents(bridge)
-    assert reset(transport).masks[2].all()
+    assert begin(transport).masks[2].all()
     actions = np.zeros((3, 3), np.float32)
     actions[:2, 0] = 2
-    buffers = step(transport, actions)
+    buffers = advance(transport, actions)
     assert buffers.masks[2, :5].tolist() == [0, 1, 1, 1, 0]
     assert buffers.infos[2]["n"] == 1
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from tests.harness.lab import Lab
-from tests.support.transports import reset, step
+from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.connections import MultiTcpConnection
@@ -59,6 +59,6 @@ def test_a_server_survives_it_and_serves_the_next(caplog: Any) -> None:
                 client.close()
         with MultiTcpConnection("127.0.0.1", server.port, timeout=5.0, wait=5.0) as connection:
             calls = EngineCalls(connection)
-            reset(connection)
+            begin(connection)
             assert calls.set_parameters({"gravity": 2.0}) == {"gravity": 2.0}
-            assert step(connection, 1).obs.tolist() == [[3.0], [3.0]]
+            assert advance(connection, 1).obs.tolist() == [[3.0], [3.0]]

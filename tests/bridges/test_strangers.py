@@ -10,13 +10,13 @@ import pytest
 
 import ue_rl
 from tests.support.games import bridge
+from tests.support.steps import begin
 from tests.support.streams import ask, dial, greeted, hosting, line, say, settle
-from tests.support.transports import reset
 from ue_rl import errors
 from ue_rl.bridges import BridgeServer, run_in_thread
 from ue_rl.bridges.tcp import server as server_module
 from ue_rl.bridges.tcp.queue import Queue
-from ue_rl.connections import open_tcp
+from ue_rl.connections import open_engine
 from ue_rl.connections.tcp import greeting
 from ue_rl.spec import Channel
 
@@ -159,9 +159,9 @@ def test_ours_waits_for_its_turn_behind_a_silent_connection(monkeypatch: pytest.
         with socket.create_connection(("127.0.0.1", server.port), timeout=5) as silent:
             assert silent.recv(6) == b"CONFIG"
             with pytest.raises(errors.HandshakeError, match=r"sent no handshake.*within 0.1 s"):
-                open_tcp("127.0.0.1", server.port, connect_timeout=0.1)
-            connection = open_tcp("127.0.0.1", server.port, connect_timeout=0.1, wait=20)
-            reset(connection)
+                open_engine("127.0.0.1", server.port, transport="tcp", connect_timeout=0.1)
+            connection = open_engine("127.0.0.1", server.port, transport="tcp", connect_timeout=0.1, wait=20)
+            begin(connection)
             connection.close()
 
 

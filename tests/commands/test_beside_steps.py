@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.commands.game import SPEC, Game, Session, attached, unhosted
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import MultiEnvBridge
 from ue_rl.commands.dispatcher import Dispatcher
@@ -38,8 +39,7 @@ def test_options_that_cannot_go_over_leave_the_connection_as_it_was(session: Ses
     with pytest.raises(errors.ConfigurationError) as caught:
         connection.reset([1, 2], None, [{"fine": 1}, options])
     assert (caught.value.field, caught.value.env_id) == ("OPTIONS", 2)
-    connection.reset()
-    connection.receive()
+    begin(connection)
     assert game.resets == [([0, 1, 2], [None] * 3, [None] * 3)]
 
 
@@ -66,8 +66,7 @@ def test_commands_while_an_action_runs_for_many_ticks() -> None:
 
     bridge = Slow(SPEC)
     with attached(bridge) as connection:  # type: ignore[arg-type]
-        connection.reset()
-        connection.receive()
+        begin(connection)
         connection.send_actions(np.zeros((3, 1), np.float32))
         for _ in range(20):
             connection.commands.ping()
@@ -102,7 +101,7 @@ def test_an_answer_that_came_while_messages_were_read_is_not_late() -> None:
                 answered.append(host.tick(0))  # and the engine answers
             return drain()
 
-        connection._watch._timeout = 0.2
+        connection.timeout = 0.2
         connection.send_actions(np.zeros((3, 1), np.float32))
         connection.commands.drain = slow_drain  # type: ignore[method-assign]
         assert connection.receive().rewards.tolist() == [1, 1, 1]
@@ -117,6 +116,5 @@ def test_infos_that_cannot_go_over_end_the_session_by_name(info: Any, caplog: py
 
     with attached(Wrong()) as connection:
         with pytest.raises(errors.EngineDisconnected):
-            connection.send_actions(np.zeros((3, 1), np.float32))
-            connection.receive()
+            advance(connection, 0)
     assert "env 1, field INFO" in caplog.text

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.commands.game import Game, M, Session, events, unhosted
+from tests.support.steps import begin
 from ue_rl import errors
 from ue_rl.bridges import ShmHost
 from ue_rl.commands.envelope import Command, Method, text
@@ -38,8 +39,7 @@ def test_events_reach_the_trainer_from_another_thread_and_from_a_tick(session: S
 
 def test_events_come_in_with_the_steps(session: Session) -> None:
     game, connection = session
-    connection.reset()
-    connection.receive()
+    begin(connection)
     for event in events(game):
         assert game.send_event(*event)
     connection.send_actions(np.ones((3, 1), np.float32))

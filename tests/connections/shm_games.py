@@ -18,7 +18,6 @@ from ue_rl.bridges import (
 )
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Transport
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and files under a mapping are POSIX's")
 N = 3
@@ -45,25 +44,15 @@ def ones(value: float = 1.0, n: int = N) -> np.ndarray:
     return np.full((n, 1), value, np.float32)
 
 
-def step(connection: Transport, value: float = 1.0) -> list[float]:
-    connection.send_actions(ones(value, connection.spec.num_envs))
-    return connection.receive().obs[:, 0].tolist()
-
-
-def reset(connection: Transport) -> None:
-    connection.reset()
-    connection.receive()
-
-
 def kinds() -> list[Any]:
     return [pytest.param(False, id="by-name"), pytest.param(True, id="upgraded")]
 
 
 @contextlib.contextmanager
-def hosted(bridge: Any, upgraded: bool) -> Iterator[tuple[Any, SharedMemoryConnection]]:
+def hosted(bridge: Any, upgraded: bool, timeout: float = 5) -> Iterator[tuple[Any, SharedMemoryConnection]]:
     if upgraded:
         with run_in_thread(bridge, upgrader=ShmUpgrader()) as server:
-            yield server, SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=5)
+            yield server, SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=timeout)
     else:
         with run_shm_in_thread(bridge) as host:
-            yield host, SharedMemoryConnection(host.name, timeout=5)
+            yield host, SharedMemoryConnection(host.name, timeout=timeout)

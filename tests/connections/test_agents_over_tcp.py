@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import BaseBridge, run_in_thread
 from ue_rl.connections import MultiTcpConnection
@@ -62,17 +63,14 @@ def test_steps_and_resets(compiled: Any) -> None:
     with run_in_thread(Uneven(), port=0) as server:
         with MultiTcpConnection("127.0.0.1", server.port, compiled=compiled, timeout=5.0) as connection:
             assert connection.spec.channel is Channel.SHARED
-            connection.reset()
-            states = connection.receive()
+            states = begin(connection)
             assert states.obs[:, :2].tolist() == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
             for n in range(1, 4):
-                connection.send_actions(np.arange(12, dtype=np.float32).reshape(6, 2))
-                states = connection.receive()
+                states = advance(connection, np.arange(12, dtype=np.float32).reshape(6, 2))
                 assert states.obs[:, 2].tolist() == [n] * 6
                 assert states.rewards.tolist() == [0, 2, 9, 6, 8, 21]  # a striker has one number of an action
                 assert states.infos == {row: {"row": row} for row in range(6)}
-            connection.send_actions(np.ones((6, 2), np.float32), resets=[1])
-            assert connection.receive().obs[:, 2].tolist() == [4, 4, 4, 0, 0, 0]
+            assert advance(connection, 1, resets=[1]).obs[:, 2].tolist() == [4, 4, 4, 0, 0, 0]
             assert states.obs[5, 3] == 2
 
 

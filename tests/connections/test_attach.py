@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.games import Sum
+from tests.support.steps import begin
 from tests.support.waiting import eventually
 from ue_rl import errors
-from ue_rl.bridges import ShmHost, VectorBridge, run_shm_in_thread
+from ue_rl.bridges import ShmHost, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.upgrade import check_name
@@ -25,32 +27,20 @@ from ue_rl.system import processes
 linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only /proc tells when a process was started")
 
 
-class Still(VectorBridge):
-    def __init__(self) -> None:
-        super().__init__(EnvSpec(1, 1))
-
-    def reset_envs(self, *_: Any) -> None: ...
-
-    def step_envs(self, *_: Any) -> None: ...
-
-
 @linux
 def test_a_dead_trainers_pid_that_was_given_to_another_process_frees_the_segment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The pid lives, but its process was started later than the trainer that attached."""
-    with run_shm_in_thread(Still()) as host:
+    with run_shm_in_thread(Sum(EnvSpec(1, 1))) as host:
         connection = SharedMemoryConnection(host.name, timeout=5)
-        connection.connect()
-        connection.reset()
-        connection.receive()
+        begin(connection)
         real = processes._stat
         monkeypatch.setattr(processes, "_stat", lambda pid: ("S", (real(pid) or ("", 0))[1] + 1))
         eventually(lambda: not host.host.memory.load_u32(CLIENT_PID), 10, "the dead trainer's claim was never freed")
         monkeypatch.undo()
         with SharedMemoryConnection(host.name, timeout=5) as following:
-            following.reset()
-            following.receive()
+            begin(following)
         connection.close()
 
 
@@ -99,7 +89,7 @@ def test_a_segment_that_another_engine_has_put_there_meanwhile_is_not_deleted(
 def test_two_trainers_never_both_take_a_free_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another trainer comes between the look at client_pid and the claim."""
     other = os.getppid()
-    with ShmHost(Still()) as host:
+    with ShmHost(Sum(EnvSpec(1, 1))) as host:
         memory = host.memory
         real = memory.load_u32
 

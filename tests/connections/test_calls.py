@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from tests.harness.lab import Lab
+from tests.support.carriers import WAITING, served
+from tests.support.steps import advance, begin, totals
 from ue_rl import errors
-from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import run_in_thread
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connecting import open_transport
@@ -21,15 +23,7 @@ from ue_rl.spec import Parameter
 from ue_rl.testing import MemoryTransport, RawClient
 from ue_rl.wire import calls as lines
 
-CARRIERS: dict[str, dict[str, Any]] = {
-    "shared": {"transport": "tcp", "channel": "shared"},
-    "shared, pure": {"transport": "tcp", "channel": "shared", "compiled": False},
-    "per_env": {"transport": "tcp", "channel": "per_env"},
-    "per_env, pure": {"transport": "tcp", "channel": "per_env", "compiled": False},
-    "upgraded": {"transport": "shm"},
-    "shm": {},
-}
-each_carrier = pytest.mark.parametrize("carrier", CARRIERS)
+each_carrier = pytest.mark.parametrize("carrier", WAITING)
 each_wiring = pytest.mark.parametrize("carrier", ["shared", "per_env"])
 
 
@@ -38,16 +32,9 @@ def lab(
     carrier: str = "shared", num_envs: int = 3, bridge: Any = None, **options: Any
 ) -> Iterator[tuple[Lab, Any, EngineCalls]]:
     bridge = Lab(num_envs) if bridge is None else bridge
-    host: Any = (
-        run_shm_in_thread(bridge, ring_size=4096) if carrier == "shm" else run_in_thread(bridge, upgrader=ShmUpgrader())
-    )
-    with host, open_transport(host.url, **{"timeout": 5.0, **CARRIERS[carrier], **options}) as connection:  # type: ignore[attr-defined]
-        yield bridge, connection, EngineCalls(connection)
-
-
-def step(connection: Any, action: float) -> list[float]:
-    connection.send_actions(np.full((connection.spec.num_rows, 1), action, np.float32))
-    return connection.receive().obs[:, 0].tolist()
+    with served(carrier, bridge, ring_size=4096) as (url, how):
+        with open_transport(url, **{"timeout": 5.0, **how, **options}) as connection:
+            yield bridge, connection, EngineCalls(connection)
 
 
 @each_carrier
@@ -55,17 +42,16 @@ def test_all_calls_between_steps(carrier: str) -> None:
     with lab(carrier) as (bridge, connection, calls):
         assert connection.spec.parameters[0] == Parameter("gravity", 9.8, 0.0, 20.0)
         assert calls.get_parameters() == {"gravity": 9.8, "wind[m/s]": 0.0}  # before the first reset
-        connection.reset()
-        connection.receive()
+        begin(connection)
         assert calls.set_parameters({"gravity": 3.5}) == {"gravity": 3.5}
         assert calls.set_parameters({"gravity": 1.5}, env_id=2) == {"gravity": 1.5}
-        assert step(connection, 0.5) == [4.0, 4.0, 2.0]
+        assert totals(connection, 0.5) == [4.0, 4.0, 2.0]
         assert calls.get_parameters(["gravity"], env_id=2) == {"gravity": 2.0}
         assert calls.list_parameters()["gravity"] == Parameter("gravity", 4.0, 0.0, 20.0)
         calls.set_time_scale(4)
         calls.pause()
         assert bridge.lockstep.paused
-        assert step(connection, 0.0) == [4.0, 4.0, 2.0]  # single steps go on
+        assert totals(connection, 0.0) == [4.0, 4.0, 2.0]  # single steps go on
         calls.resume()
         picture = calls.render(0)
         assert picture.dtype == np.uint8
@@ -75,7 +61,7 @@ def test_all_calls_between_steps(carrier: str) -> None:
         assert rewards.dtype == np.float32
         assert rewards.tolist() == [-3.0, -7.0, -np.float32(0.1)]
         assert calls.compute_reward([1, 2], [1, 3]).tolist() == [-1.0]
-        assert step(connection, 1.0) == [5.0, 5.0, 3.0]
+        assert totals(connection, 1.0) == [5.0, 5.0, 3.0]
     assert bridge.scales == [4.0]
     assert bridge.pauses == [True, False]
 
@@ -84,12 +70,14 @@ def test_all_calls_between_steps(carrier: str) -> None:
 def test_parameters_travel_with_resets(carrier: str) -> None:
     with lab(carrier) as (bridge, connection, _):
         connection.draw_parameters = lambda env: {"gravity": 2.0 + env} if env != 1 else None
-        connection.reset()
-        assert connection.receive().obs[:, 0].tolist() == [2.0, np.float32(9.8), 4.0]
+        assert begin(connection).obs[:, 0].tolist() == [2.0, np.float32(9.8), 4.0]
         resets = [entry for entry in bridge.log if entry[0] == "reset"]
         assert sorted(resets) == [("reset", 0, 2.0), ("reset", 1, 9.8), ("reset", 2, 4.0)], "they are set before it"
-        connection.send_actions(np.ones((3, 1), np.float32), resets=[2])
-        assert connection.receive().obs[:, 0].tolist() == [3.0, np.float32(10.8), 4.0]
+        assert advance(connection, 1, resets=[2]).obs[:, 0].tolist() == [
+            3.0,
+            np.float32(10.8),
+            4.0,
+        ]
 
 
 @each_wiring
@@ -117,8 +105,7 @@ def test_a_large_picture_and_then_a_step(carrier: str) -> None:
         assert (calls.render(1) == shown).all()
         if "shared" in carrier or "per_env" in carrier:
             assert connection._admin.lines.max_line < 1 << 20  # what a step may bring is as it was
-        connection.reset()
-        connection.receive()
+        begin(connection)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +122,7 @@ def test_refusals_cost_nothing(ask: Any, said: str, carrier: str) -> None:
         with pytest.raises(errors.CommandFailed, match=said):
             ask(calls)
         assert calls.get_parameters(["gravity"]) == {"gravity": 9.8}
-        connection.reset()
-        connection.receive()
+        begin(connection)
 
 
 def test_a_reason_in_any_script() -> None:
@@ -165,8 +151,7 @@ def test_what_the_engine_does_not_announce_is_never_sent(ask: Any, named: str) -
         with pytest.raises(errors.UnsupportedByEngine, match=named):
             ask(calls)
         assert calls.list_parameters() == {}
-        connection.reset()
-        connection.receive()
+        begin(connection)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +175,7 @@ def test_a_callers_mistake_costs_nothing(ask: Any, kind: type[Exception], said: 
             ask(calls)
         assert calls.set_parameters({}) == {}
         assert calls.compute_reward(np.empty((0, 2)), np.empty((0, 2))).shape == (0,)
-        connection.reset()
-        connection.receive()
+        begin(connection)
 
 
 @each_carrier
@@ -209,8 +193,7 @@ def test_old_engines_are_asked_nothing() -> None:
             connection.call("GET")
         with pytest.raises(errors.UnsupportedByEngine, match="no parameters"):
             calls.get_parameters()
-        connection.reset()
-        connection.receive()
+        begin(connection)
 
 
 @each_carrier
@@ -286,8 +269,7 @@ def test_the_game_goes_on_when_the_trainer_that_paused_it_has_gone() -> None:
         EngineCalls(connection).pause()
         connection.close()
         with MultiTcpConnection("127.0.0.1", server.port) as again:
-            again.reset()
-            again.receive()
+            begin(again)
             assert bridge.pauses == [True, False]
 
 

@@ -6,10 +6,10 @@ import contextlib
 import select
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import pytest
 
 from tests.harness.engines.shm_faulty import ShmFaultyEngine
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection
 from ue_rl.testing import Fault, FaultKind, FaultyEngine, PluginStandIn, RawClient, Script
@@ -88,11 +88,9 @@ def test_each_fault_has_its_named_error_in_time(
 def test_latency_and_any_fragmentation_are_no_faults(ue_rl_faulty_engine: Engine, wiring: str, compiled: bool) -> None:
     for script in (Script(latency=0.02), Script(fragment=1), Script(fragment=7, fragment_delay=0.0005)):
         with to(ue_rl_faulty_engine(script, num_envs=NUM_ENVS), wiring, compiled=compiled, timeout=5) as connection:
-            connection.reset()
-            connection.receive()
+            begin(connection)
             for step in (1, 2):
-                connection.send_actions(np.zeros((NUM_ENVS, 2), np.float32))
-                buffers = connection.receive()
+                buffers = advance(connection, 0)
                 assert buffers.obs.tolist() == [[env + step / 4] * 4 for env in range(NUM_ENVS)]
                 assert buffers.rewards.tolist() == [step] * NUM_ENVS
 
@@ -122,12 +120,10 @@ def test_an_answer_too_many_that_comes_late_shifts_no_rollout(
     row = FaultyEngine(num_envs=num_envs).good_row(fault.env, 2)
     engine = ue_rl_faulty_engine(Script(faults=(fault,), fragment=len(row) + 1, fragment_delay=0.02), num_envs=num_envs)
     with to(engine, wiring, compiled=compiled, timeout=5) as connection:
-        connection.reset()
-        connection.receive()
+        begin(connection)
         with pytest.raises((errors.UnexpectedMessage, errors.RepeatedEnv)) as caught:
             for step in (1, 2, 3):
-                connection.send_actions(np.zeros((num_envs, 2), np.float32))
-                assert connection.receive().rewards.tolist() == [step] * num_envs
+                assert advance(connection, 0).rewards.tolist() == [step] * num_envs
                 if step == 2:
                     last = connection._wiring.links[-1]
                     # it has come: waits in the socket, or was read in one go with the first on a busy machine

@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 
 from tests.harness.several import FragileSource
+from tests.support.carriers import CARRIERS, WAITING, over
+from tests.support.steps import advance, begin, totals
 from ue_rl import errors
-from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.carriers.base import BaseTransport
-from ue_rl.connections import SharedMemoryConnection, open_engine
+from ue_rl.connections import open_engine
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import EnvSpec
-from ue_rl.testing.memory import MemoryTransport
 
 N = 2
 SPEC = EnvSpec(1, 1, num_envs=N, features=frozenset({"SEED", "OPTIONS", "INFO"}))
@@ -50,72 +51,26 @@ class Sum(VectorBridge):
         self.outbox.obs[env_ids] += actions[env_ids]
 
 
-def memory(bridge: Sum, through_codec: bool = True) -> contextlib.AbstractContextManager[BaseTransport]:
-    transport = MemoryTransport(bridge, through_codec=through_codec)
-    transport.connect()
-    return contextlib.closing(transport)
-
-
 @contextlib.contextmanager
-def tcp(bridge: Sum, channel: str, compiled: bool | None = None) -> Iterator[BaseTransport]:
-    with run_in_thread(bridge) as server:
-        connection = open_engine(
-            "127.0.0.1", server.port, transport="tcp", channel=channel, timeout=20, compiled=compiled
-        )
-        with contextlib.closing(connection):
-            yield connection
-            bridge.gate.set()
-
-
-@contextlib.contextmanager
-def by_name(bridge: Sum) -> Iterator[BaseTransport]:
-    with run_shm_in_thread(bridge) as host, SharedMemoryConnection(host.name, timeout=20) as connection:
+def playing(carrier: str, bridge: Sum) -> Iterator[Any]:
+    with over(carrier, bridge) as connection:
         yield connection
         bridge.gate.set()
 
 
-@contextlib.contextmanager
-def upgraded(bridge: Sum) -> Iterator[BaseTransport]:
-    with run_in_thread(bridge, upgrader=ShmUpgrader()) as server:
-        with contextlib.closing(open_engine("127.0.0.1", server.port, transport="shm", timeout=20)) as connection:
-            yield connection
-            bridge.gate.set()
-
-
-CARRIERS: dict[str, Callable[[Sum], contextlib.AbstractContextManager[BaseTransport]]] = {
-    "shared channel": lambda bridge: tcp(bridge, "shared"),
-    "shared channel, pure": lambda bridge: tcp(bridge, "shared", compiled=False),
-    "env sockets": lambda bridge: tcp(bridge, "per_env"),
-    "env sockets, pure": lambda bridge: tcp(bridge, "per_env", compiled=False),
-    "shared memory": by_name,
-    "upgraded": upgraded,
-    "memory": memory,
-    "memory, arrays": lambda bridge: memory(bridge, through_codec=False),
-}
 every_carrier = pytest.mark.parametrize("carrier", CARRIERS)
-WAITING = [name for name in CARRIERS if not name.startswith("memory")]
 
 
 def ones(value: float = 1.0) -> Any:
     return np.full((N, 1), value, np.float32)
 
 
-def step(connection: BaseTransport, value: float = 1.0) -> list[float]:
-    connection.send_actions(ones(value))
-    return connection.receive().obs[:, 0].tolist()
-
-
-def reset(connection: BaseTransport) -> None:
-    connection.reset()
-    connection.receive()
-
-
 @every_carrier
 def test_an_action_that_is_refused_costs_nothing(carrier: str) -> None:
     """Nothing was sent: the deployed plugin would need a new Play for a new connection."""
-    with CARRIERS[carrier](Sum()) as connection:
-        reset(connection)
-        assert step(connection) == [1] * N
+    with playing(carrier, Sum()) as connection:
+        begin(connection)
+        assert totals(connection) == [1] * N
         for bad in (float("nan"), float("inf")):
             for env in range(N):
                 actions = ones()
@@ -127,16 +82,15 @@ def test_an_action_that_is_refused_costs_nothing(carrier: str) -> None:
             connection.send_actions(ones()[:1])
         with pytest.raises(errors.UnexpectedMessage, match="nothing was asked"):
             connection.receive()
-        assert step(connection, 2) == [3] * N
-        connection.reset([1])
-        assert connection.receive().obs[1, 0] == 0
-        assert step(connection) == [4, 1]
+        assert totals(connection, 2) == [3] * N
+        assert begin(connection, [1]).obs[1, 0] == 0
+        assert totals(connection) == [4, 1]
 
 
 @every_carrier
 def test_options_that_are_no_json_cost_nothing_and_numpy_is_written(carrier: str) -> None:
     bridge = Sum()
-    with CARRIERS[carrier](bridge) as connection:
+    with playing(carrier, bridge) as connection:
         for bad, place in (
             ({"low": object()}, "object at options['low']"),
             ({"a": {"b": [1, {2}]}}, "set at options['a']['b'][1]"),
@@ -151,19 +105,18 @@ def test_options_that_are_no_json_cost_nothing_and_numpy_is_written(carrier: str
             connection.reset(None, None, [{"a": 1}])
         assert bridge.resets == []
         given = {"low": np.float32(-0.5), "n": np.int64(3), "on": np.bool_(True), "at": np.arange(3.0), "s": "ü;|"}
-        connection.reset([1], [7], [given])
-        connection.receive()
+        begin(connection, [1], [7], [given])
         ids, seeds, options = bridge.resets[0]
         assert (ids, seeds) == ([1], [7])
-        if carrier != "memory, arrays":  # there nothing is written
+        if carrier != "arrays":  # there nothing is written
             assert options == [{"low": -0.5, "n": 3, "on": True, "at": [0.0, 1.0, 2.0], "s": "ü;|"}]
-        assert step(connection) == [1] * N
+        assert totals(connection) == [1] * N
 
 
 @every_carrier
 def test_seeds_and_options_may_be_any_sequence(carrier: str) -> None:
     bridge = Sum()
-    with CARRIERS[carrier](bridge) as connection:
+    with playing(carrier, bridge) as connection:
         for seeds in (np.array([5, 6]), (5, 6), range(5, 7)):
             connection.reset(None, seeds, ({"a": 1}, None))  # type: ignore[arg-type]
             connection.receive()
@@ -182,25 +135,24 @@ def test_seeds_and_options_may_be_any_sequence(carrier: str) -> None:
                 connection.reset(None, bad)  # type: ignore[arg-type]
             with pytest.raises(errors.ConfigurationError, match="OPTIONS is not a sequence"):
                 connection.reset(None, None, bad)  # type: ignore[arg-type]
-        assert step(connection) == [1] * N
+        assert totals(connection) == [1] * N
 
 
-@pytest.mark.parametrize("carrier", ["shared channel", "shared channel, pure", "env sockets", "env sockets, pure"])
+@pytest.mark.parametrize("carrier", WAITING[:4])
 def test_options_longer_than_a_line_cost_nothing(carrier: str) -> None:
     bridge = Sum()
-    with CARRIERS[carrier](bridge) as connection:
+    with playing(carrier, bridge) as connection:
         with pytest.raises(errors.ConfigurationError, match="longer than") as caught:
             connection.reset([0, 1], None, [{"a": 1}, {"long": "x" * 200_000}])
         assert (caught.value.env_id, caught.value.field, caught.value.fault) == (1, "OPTIONS", "caller")
         assert bridge.resets == []
-        connection.reset([0, 1], None, [{"a": 1}, {"b": "x" * 60_000}])
-        connection.receive()
-        assert step(connection) == [1] * N
+        begin(connection, [0, 1], None, [{"a": 1}, {"b": "x" * 60_000}])
+        assert totals(connection) == [1] * N
 
 
 def test_a_vec_env_takes_numpy_options_and_survives_those_that_are_no_json() -> None:
     bridge = Sum()
-    with CARRIERS["shared channel"](bridge) as connection:
+    with playing("shared", bridge) as connection:
         env = UnrealVecEnv(connection)
         env.set_options({"low": object()})  # type: ignore[arg-type]
         with pytest.raises(errors.ConfigurationError, match=r"env 0, field OPTIONS.*object at options\['low'\]"):
@@ -214,7 +166,7 @@ def test_a_vec_env_takes_numpy_options_and_survives_those_that_are_no_json() -> 
 @pytest.mark.parametrize("carrier", WAITING)
 def test_ctrl_c_in_a_step_is_never_answered_with_the_rows_of_the_step_before(carrier: str, slack: float) -> None:
     bridge = Sum()
-    with CARRIERS[carrier](bridge) as connection:
+    with playing(carrier, bridge) as connection:
         env = UnrealVecEnv(connection)
         env.reset()
         assert env.step(ones())[0].ravel().tolist() == [1] * N
@@ -236,11 +188,11 @@ def test_ctrl_c_in_a_tick_of_the_bridge_ends_the_transport_in_memory() -> None:
         raise KeyboardInterrupt
 
     bridge = Sum()
-    with memory(bridge) as connection:
-        reset(connection)
+    with playing("memory", bridge) as connection:
+        begin(connection)
         bridge.on_hold = interrupted
         with pytest.raises(KeyboardInterrupt):
-            step(connection, 99)
+            totals(connection, 99)
         with pytest.raises(errors.ConnectionUnusable, match="interrupted"):
             connection.receive()
 
@@ -248,8 +200,8 @@ def test_ctrl_c_in_a_tick_of_the_bridge_ends_the_transport_in_memory() -> None:
 @pytest.mark.parametrize("carrier", WAITING)
 def test_close_from_another_thread_is_nobodys_fault(carrier: str) -> None:
     bridge = Sum()
-    with CARRIERS[carrier](bridge) as connection:
-        reset(connection)
+    with playing(carrier, bridge) as connection:
+        begin(connection)
 
         def close_it() -> None:
             bridge.held.wait(10)
@@ -260,7 +212,7 @@ def test_close_from_another_thread_is_nobodys_fault(carrier: str) -> None:
         closer = threading.Thread(target=close_it)
         closer.start()
         with pytest.raises(errors.ConnectionUnusable, match="was closed"):
-            step(connection, 99)
+            totals(connection, 99)
         closer.join()
 
 
@@ -271,13 +223,13 @@ def test_a_connection_closed_by_another_thread_reads_nothing_of_other_files(chan
     sent = came = 0
     for _ in range(30):
         bridge = Sum()
-        with tcp(bridge, channel) as connection:
-            reset(connection)
+        with playing(channel, bridge) as connection:
+            begin(connection)
             fds = {link.sock.fileno() for link in connection._wiring.links}  # type: ignore[attr-defined]
 
             def wait(connection: BaseTransport = connection) -> None:
                 with contextlib.suppress(errors.UeRlError):
-                    step(connection, 99)
+                    totals(connection, 99)
 
             waiting = threading.Thread(target=wait)
             waiting.start()
@@ -308,8 +260,8 @@ def test_a_connection_closed_by_another_thread_reads_nothing_of_other_files(chan
 @posix
 @pytest.mark.parametrize("carrier", WAITING)
 def test_a_forked_child_that_closes_ends_nothing(carrier: str) -> None:
-    with CARRIERS[carrier](Sum()) as connection:
-        reset(connection)
+    with playing(carrier, Sum()) as connection:
+        begin(connection)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, which here only closes
             child = os.fork()
@@ -317,7 +269,7 @@ def test_a_forked_child_that_closes_ends_nothing(carrier: str) -> None:
             connection.close()
             os._exit(0)
         os.waitpid(child, 0)
-        assert step(connection) == [1] * N
+        assert totals(connection) == [1] * N
 
 
 def in_child(use: Callable[[], object]) -> str:
@@ -344,21 +296,21 @@ def in_child(use: Callable[[], object]) -> str:
 @posix
 @pytest.mark.parametrize("carrier", WAITING)
 def test_a_forked_child_cannot_take_its_parents_answers(carrier: str) -> None:
-    with CARRIERS[carrier](Sum()) as connection:
-        reset(connection)
-        for use in (lambda: step(connection), lambda: reset(connection), connection.receive):
+    with playing(carrier, Sum()) as connection:
+        begin(connection)
+        for use in (lambda: totals(connection), connection.reset, connection.receive):
             assert "is its parent's" in in_child(use)
         connection.send_actions(ones())
         assert "is its parent's" in in_child(connection.receive)
         assert connection.receive().obs[:, 0].tolist() == [1] * N
-        assert step(connection) == [2] * N
+        assert totals(connection) == [2] * N
 
 
 def test_a_forked_child_has_its_own_copy_of_a_bridge_in_memory() -> None:
-    with memory(Sum()) as connection:
-        reset(connection)
-        assert not in_child(lambda: step(connection))
-        assert step(connection) == [1] * N
+    with playing("memory", Sum()) as connection:
+        begin(connection)
+        assert not in_child(lambda: totals(connection))
+        assert totals(connection) == [1] * N
 
 
 @posix
@@ -368,17 +320,23 @@ def test_several_engines_stay_with_the_process_that_opened_them() -> None:
         ports = iter([server.port for server in servers])
         sources = [FragileSource(lambda life: open_engine("127.0.0.1", next(ports), timeout=20)) for _ in servers]
         connection = stack.enter_context(EnginesTransport(sources))
-        reset(connection)
+        begin(connection)
         assert "is its parent's" in in_child(lambda: connection.send_actions(np.ones((2 * N, 1), np.float32)))
         assert not in_child(connection.close)
-        connection.send_actions(np.ones((2 * N, 1), np.float32))
-        assert connection.receive().obs[:, 0].tolist() == [1] * 2 * N
+        assert advance(connection, 1).obs[:, 0].tolist() == [1] * 2 * N
 
 
 @every_carrier
-def test_before_connect_and_after_close(carrier: str) -> None:
-    with CARRIERS[carrier](Sum()) as connection:
-        reset(connection)
+def test_each_call_has_its_time(carrier: str) -> None:
+    with playing(carrier, Sum()) as connection:
+        assert connection.connect() == connection.connect()
+        connection.reset()
+        with pytest.raises(errors.UnexpectedMessage, match="still unanswered"):
+            connection.send_actions(ones())
+        connection.receive()
+        with pytest.raises(errors.UnexpectedMessage):
+            connection.receive()
+        connection.close()
         connection.close()
         for use in (connection.reset, connection.receive, lambda: connection.send_actions(ones())):
             with pytest.raises(errors.ConnectionUnusable, match="was closed"):

@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import pytest
 
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.connections import open_engine
 from ue_rl.connections.tcp import link, wirings
@@ -96,11 +96,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def play(port: int, steps: int = 0, **options: object) -> None:
     with open_engine("127.0.0.1", port, **{"timeout": 5.0, **options}) as connection:
-        connection.reset()
-        connection.receive()
+        begin(connection)
         for _ in range(steps):
-            connection.send_actions(np.zeros((1, 1), np.float32))
-            connection.receive()
+            advance(connection, 0)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

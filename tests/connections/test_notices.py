@@ -10,14 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.harness.lab import Lab
+from tests.support.listening import engine
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.calls.asking import EngineCalls
@@ -36,17 +37,6 @@ def channel(request: pytest.FixtureRequest) -> str:
 
 def trainer(server: Any, **options: Any) -> MultiTcpConnection:
     return MultiTcpConnection("127.0.0.1", server.port, **{"timeout": 5.0, **options})
-
-
-def step(connection: Any) -> None:
-    connection.send_actions(np.zeros((connection.spec.num_rows, connection.spec.act_size), np.float32))
-    connection.receive()
-
-
-def begin(connection: Any) -> None:
-    connection.connect()
-    connection.reset()
-    connection.receive()
 
 
 # -- BUSY
@@ -76,7 +66,7 @@ def test_a_second_trainer_is_told_at_once(channel: str, spoken: bool, monkeypatc
         assert "wait=SECONDS" in said
         assert isinstance(caught.value, errors.EngineUnreachable)
         begin(first)  # it has noticed nothing
-        step(first)
+        advance(first, 0)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -89,11 +79,11 @@ def test_a_trainer_that_waits_gets_its_turn(channel: str) -> None:
         thread.start()
         time.sleep(0.3)  # longer than what is given to a session that is just ending
         assert thread.is_alive()
-        step(first)
+        advance(first, 0)
         first.close()
         thread.join(5)
         assert not thread.is_alive()
-        step(second)
+        advance(second, 0)
         second.close()
 
 
@@ -117,7 +107,7 @@ def test_one_trainer_right_after_the_other_is_never_refused(channel: str, upgrad
             else:
                 connection = trainer(server, channel=channel)
             begin(connection)
-            step(connection)
+            advance(connection, 0)
             connection.close()
 
 
@@ -131,10 +121,9 @@ def test_trainers_that_take_turns_under_load(channel: str) -> None:
         with in_turn:
             connection.connect()
         with connection:
-            connection.reset()
-            connection.receive()
+            begin(connection)
             for _ in range(20):
-                step(connection)
+                advance(connection, 0)
             done.append(number)
 
     with run_in_thread(DoNothingBridge(4), port=0) as server:
@@ -176,7 +165,7 @@ def test_port_probes_trouble_nobody(channel: str) -> None:
                 probe()
             begin(connection)
             probe()
-            step(connection)
+            advance(connection, 0)
 
 
 def test_what_a_trainer_left_that_died_while_it_connected_opens_no_session() -> None:
@@ -200,26 +189,6 @@ def test_an_old_engine_says_nothing_of_it() -> None:
                 assert not third.has_data()
 
 
-@contextmanager
-def engine(play: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A listener whose first client is handed to `play`; yields the port."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def run() -> None:
-        client, _ = listener.accept()
-        with client, contextlib.suppress(OSError):
-            client.settimeout(5)
-            play(client)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.close()
-        thread.join(5)
-
-
 @pytest.mark.parametrize(
     ("said", "kind", "parts"),
     [
@@ -234,7 +203,7 @@ def engine(play: Callable[[socket.socket], None]) -> Iterator[int]:
     ],
 )
 def test_what_an_engine_may_say_instead_of_a_handshake(said: bytes, kind: type[Exception], parts: list[str]) -> None:
-    def play(client: socket.socket) -> None:
+    def play(listener: socket.socket, client: socket.socket) -> None:
         client.sendall(said)
         client.recv(1)
 
@@ -245,7 +214,7 @@ def test_what_an_engine_may_say_instead_of_a_handshake(said: bytes, kind: type[E
 
 def test_an_engine_that_closes_after_busy() -> None:
     with (
-        engine(lambda client: client.sendall(b"BUSY;PEER=a:1\n")) as port,
+        engine(lambda listener, client: client.sendall(b"BUSY;PEER=a:1\n")) as port,
         pytest.raises(errors.EngineBusy, match="a:1"),
     ):
         open_engine("127.0.0.1", port, transport="tcp", wait=5.0)
@@ -270,7 +239,7 @@ def test_a_connection_between_the_handshake_and_the_trainers_choice_is_no_env_so
 def test_an_engine_of_version_1_reads_nothing_that_it_did_not_read_before(features: str, said: bytes) -> None:
     heard: list[bytes] = []
 
-    def play(client: socket.socket) -> None:
+    def play(listener: socket.socket, client: socket.socket) -> None:
         client.sendall(f"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;CHANNEL=ANY{features}\n".encode())
         heard.append(client.recv(1))
         while not heard[0].endswith(b"ENV=0\n"):
@@ -278,8 +247,7 @@ def test_an_engine_of_version_1_reads_nothing_that_it_did_not_read_before(featur
         client.sendall(b"OBS=1;REW=0;DONE=0;ENV=0\n")
 
     with engine(play) as port, open_engine("127.0.0.1", port, transport="tcp") as connection:
-        connection.reset()
-        connection.receive()
+        begin(connection)
     assert heard == [said]
 
 
@@ -315,7 +283,7 @@ def test_a_bridge_that_is_switched_between_steps(channel: str, num_envs: int) ->
         begin(connection)
         bridge.initialize_environments(num_envs + 1)
         with pytest.raises(errors.EngineDisconnected, match="the game left training mode, or was given other sizes"):
-            step(connection)
+            advance(connection, 0)
 
 
 @pytest.mark.parametrize("ask", ["step", "reset", "call"])
@@ -325,7 +293,7 @@ def test_an_end_between_steps_is_noticed_at_the_next_request(channel: str, ask: 
         begin(connection)
         server.close()
         asks: dict[str, Callable[[], object]] = {
-            "step": lambda: step(connection),
+            "step": lambda: advance(connection, 0),
             "reset": lambda: (connection.reset(), connection.receive()),
             "call": lambda: EngineCalls(connection).get_parameters(),
         }
@@ -340,7 +308,7 @@ def test_a_trainer_that_broke_the_protocol_is_told(channel: str) -> None:
         link.send(b"ACT=nonsense;ENV=0\n", time.monotonic() + 1)
         time.sleep(0.1)
         with pytest.raises(errors.EngineDisconnected, match=r"the trainer broke the protocol: a number was expected"):
-            step(connection)
+            advance(connection, 0)
 
 
 def test_an_old_session_ends_without_a_word() -> None:
@@ -376,7 +344,7 @@ def test_a_server_that_is_interrupted_says_so() -> None:
             process.send_signal(signal.SIGINT)
             process.wait(10)
             with pytest.raises(errors.EngineDisconnected, match="the engine was stopped"):
-                step(connection)
+                advance(connection, 0)
     finally:
         process.kill()
         process.wait()
@@ -388,7 +356,7 @@ def test_a_server_that_is_interrupted_says_so() -> None:
 def test_unknown_words_of_a_handshake_are_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
     line = "CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;CHANNEL=SHARED;ACTSPACE=DISCRETE(2);Colour=blue;"
 
-    def play(client: socket.socket) -> None:
+    def play(listener: socket.socket, client: socket.socket) -> None:
         client.sendall(f"{line}FEATURES=SEDD,TRUNC\n".encode())
         client.recv(1)
 
@@ -412,7 +380,7 @@ def test_a_handshake_of_our_own_is_known_in_full(caplog: pytest.LogCaptureFixtur
 
 
 def test_an_error_line_that_answers_a_call_ends_the_connection() -> None:
-    def serve(client: socket.socket) -> None:
+    def serve(listener: socket.socket, client: socket.socket) -> None:
         client.sendall(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;CHANNEL=SHARED;PARAMS=g:1\n")
         client.recv(100)
         client.sendall(b"ERROR=gone\n")

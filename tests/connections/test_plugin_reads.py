@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
@@ -34,13 +35,10 @@ ACTIONS = [[0.5, -0.25], [0.0, 0.125], [-0.123456, 1.0], [1.0, 1.0]]  # of diffe
 def taken(game: PluginStandIn, **options: object) -> list[str]:
     """The lines that the game took for a reset and ACTIONS, and a reset again."""
     with open_engine("127.0.0.1", game.port, timeout=1.0, **options) as connection:
-        connection.reset()
-        connection.receive()
+        begin(connection)
         for action in ACTIONS:
-            connection.send_actions(np.array([action], np.float32))
-            connection.receive()
-        connection.reset()
-        connection.receive()
+            advance(connection, np.array([action], np.float32))
+        begin(connection)
     return [line.partition(";ENV=")[0] for _, _, line in game.lines]
 
 
@@ -69,11 +67,9 @@ def test_lines_that_the_game_reads_in_pieces(act_size: int, env_type: str) -> No
     for stale in (False, True):
         with PluginStandIn(env_type=env_type, act_size=act_size, stale_reads=stale) as game:
             with open_engine("127.0.0.1", game.port, timeout=2.0, nul_terminated=stale or None) as connection:
-                connection.reset()
-                connection.receive()
+                begin(connection)
                 for action in actions:
-                    connection.send_actions(action)
-                    connection.receive()
+                    advance(connection, action)
             lines[stale] = [line for _, _, line in game.lines]
     assert lines[True] == lines[False] == ["ACT=RESET" if env_type == "SINGLE" else "RESET", *lines[True][1:]]
     assert [line.count(",") for line in lines[True][1:]] == [act_size - 1] * 4
@@ -93,11 +89,9 @@ def test_bridges_of_version_0_read_them(env_type: EnvType) -> None:
             seen.append(float(actions.mean()))
 
     with run_in_thread(Game(spec), port=0) as server, open_engine("127.0.0.1", server.port, timeout=2.0) as connection:
-        connection.reset()
-        connection.receive()
+        begin(connection)
         for value in (0.125, -1, 0.5):
-            connection.send_actions(np.full((1, 600), value, np.float32))
-            connection.receive()
+            advance(connection, value)
     assert seen == [0.125, -1, 0.5]
 
 
@@ -127,8 +121,7 @@ def test_the_end_of_rlbase_has_one_too() -> None:
     with PluginStandIn(env_type="RLBASE", stale_reads=True) as game:
         connection = open_engine("127.0.0.1", game.port)
         assert isinstance(connection, SingleTcpConnection)
-        connection.reset()
-        connection.receive()
+        begin(connection)
         connection.finish()
         while not game.aborted:
             time.sleep(0.001)

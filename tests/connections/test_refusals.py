@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from tests.harness.several import Walk
+from tests.support.carriers import over, served
+from tests.support.steps import advance, begin
 from ue_rl import errors
-from ue_rl.bridges import MultiAgentBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import MultiAgentBridge, run_in_thread
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.calls.parameters import Randomizer, randomize
 from ue_rl.connecting import open_transport
 from ue_rl.spec import AgentGroup, EnvSpec, EnvType
-from ue_rl.testing.memory import MemoryTransport
 from ue_rl.transport import Transport
 
 N = 4
@@ -32,38 +33,15 @@ def opener() -> Iterator[Opener]:
     with contextlib.ExitStack() as stack:
 
         def connect(carrier: str, make: Callable[[int], Any] = Walk) -> Transport:
-            if carrier in ("memory", "arrays"):
-                return opened(MemoryTransport(make(N), through_codec=carrier == "memory"))
-            kind, _, how = carrier.partition("-")
-            urls = []
-            for _ in range(2 if kind == "several" else 1):
-                bridge = make(N // 2 if kind == "several" else N)
-                if "shm" in carrier:
-                    urls.append(stack.enter_context(run_shm_in_thread(bridge)).url)
-                else:
-                    upgrader = ShmUpgrader() if kind == "upgraded" else None
-                    urls.append(stack.enter_context(run_in_thread(bridge, upgrader=upgrader)).url)
-            options: dict[str, Any] = {"timeout": 20.0}
-            if kind in ("shared", "per_env"):
-                options |= {"transport": "tcp", "channel": kind, "compiled": False if how else None}
-            return opened(open_transport(urls if kind == "several" else urls[0], **options))
-
-        def opened(transport: Transport) -> Transport:
-            stack.callback(transport.close)
+            if not carrier.startswith("several"):
+                return stack.enter_context(over(carrier, make(N)))
+            served_by = "shm" if "shm" in carrier else "shared"
+            urls = [stack.enter_context(served(served_by, make(N // 2)))[0] for _ in range(2)]
+            transport = stack.enter_context(contextlib.closing(open_transport(urls, timeout=20.0)))
             transport.connect()
             return transport
 
         yield connect
-
-
-def step(transport: Transport, resets: list[int] | None = None, action: float = 1.0) -> Any:
-    transport.send_actions(np.full((N, 1), action, np.float32), resets)
-    return transport.receive()
-
-
-def reset(transport: Transport) -> Any:
-    transport.reset()
-    return transport.receive()
 
 
 def gravities(transport: Transport) -> list[float]:
@@ -85,7 +63,7 @@ def test_a_parameter_that_the_game_cannot_take_is_refused_before_anything_is_sen
     opener: Opener, carrier: str, values: Mapping[str, Any], kind: type[errors.UeRlError], said: str
 ) -> None:
     transport: Any = opener(carrier)
-    reset(transport)
+    begin(transport)
     drawn: list[Mapping[str, Any]] = [{"gravity": 1.0}] * (N - 1) + [values]
     transport.draw_parameters = lambda env: drawn[env]
     with pytest.raises(kind, match=f"(?s){said}") as caught:
@@ -95,7 +73,7 @@ def test_a_parameter_that_the_game_cannot_take_is_refused_before_anything_is_sen
         transport.send_actions(np.ones((N, 1), np.float32), [1, 3])
     assert gravities(transport) == pytest.approx([9.8] * N)
     drawn[3] = {"gravity": 2.0}
-    assert step(transport, [3]).obs[:, 2].tolist() == [1, 1, 1, 0]
+    assert advance(transport, resets=[3]).obs[:, 2].tolist() == [1, 1, 1, 0]
     assert gravities(transport) == pytest.approx([9.8, 9.8, 9.8, 2.0])
 
 
@@ -107,7 +85,7 @@ def test_a_refused_request_draws_nothing(opener: Opener, carrier: str) -> None:
     expected = Randomizer(transport.spec, {"gravity": (1, 2)}, 1)
     for env in range(N):
         expected(env)
-    reset(transport)
+    begin(transport)
     wrong = np.ones((N, 1), np.float32)
     wrong[0] = np.nan
     for _ in range(3):
@@ -123,8 +101,7 @@ def test_a_refused_request_draws_nothing(opener: Opener, carrier: str) -> None:
     assert randomizer.values == expected.values
     assert randomizer.generators() == expected.generators()
     wrong[0], wrong[1] = 1, np.nan  # of an env that is reset anything may stand there
-    transport.send_actions(wrong, [1, 3])
-    assert transport.receive().obs[:, 2].tolist() == [1, 0, 1, 0]
+    assert advance(transport, wrong, [1, 3]).obs[:, 2].tolist() == [1, 0, 1, 0]
     expected(1)
     expected(3)
     assert gravities(transport) == pytest.approx([expected.values[env]["gravity"] for env in range(N)])
@@ -152,10 +129,10 @@ class Broken(Walk):
 def test_a_number_that_is_none_is_named_alike(opener: Opener, carrier: str, where: str, value: str) -> None:
     kind = type("Wrong", (Broken,), {"where": where, "value": float(value)})
     transport = opener(carrier, kind)
-    reset(transport)
-    step(transport)
+    begin(transport)
+    advance(transport)
     with pytest.raises(errors.NonFiniteValue) as caught:
-        step(transport)
+        advance(transport)
     error = caught.value
     assert isinstance(error, ValueError)
     last = 1 if carrier.startswith("several") else N - 1  # its first engine fails
@@ -174,13 +151,10 @@ def test_of_one_env_too(env_type: EnvType, where: str) -> None:
         open_transport(engine.url, "tcp", timeout=20) as transport,
     ):
         for _ in range(2):
-            transport.reset()
-            transport.receive()
-        transport.send_actions(np.ones((1, 1), np.float32))
-        transport.receive()
+            begin(transport)
+        advance(transport, 1)
         with pytest.raises(errors.NonFiniteValue, match="OBS" if where == "obs" else "REW"):
-            transport.send_actions(np.ones((1, 1), np.float32))
-            transport.receive()
+            advance(transport, 1)
 
 
 @pytest.mark.parametrize("carrier", ["memory", "shared", "upgraded", "shm"])
@@ -205,10 +179,9 @@ def test_of_an_agent_too(opener: Opener, carrier: str) -> None:
             return {"red": (1.0, False, False), "blue": (1.0, False, False)}
 
     transport = opener(carrier, Pair)
-    reset(transport)
+    begin(transport)
     actions = np.ones((2 * N, 1), np.float32)
-    transport.send_actions(actions)
-    transport.receive()
+    advance(transport, actions)
     transport.send_actions(actions)
     with pytest.raises(errors.NonFiniteValue, match="blue") as caught:
         transport.receive()

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import ue_rl
-from tests.connections.shm_games import N, Sum, ones, reset, step
+from tests.connections.shm_games import N, Sum, ones
+from tests.support.steps import begin, totals
 from ue_rl import errors
 from ue_rl.bridges import (
     ShmHost,
@@ -35,8 +36,8 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 def test_views_and_copies() -> None:
     """The engine writes into the segment; the connection's numbers are checked copies, good until its next request."""
     with run_shm_in_thread(Sum()) as host, SharedMemoryConnection(host.name) as connection:
-        reset(connection)
-        assert step(connection, 2.5) == [2.5] * N
+        begin(connection)
+        assert totals(connection, 2.5) == [2.5] * N
         memory = connection.memory
         # the bridge's side has no copy: it writes what the trainer takes
         bridge = host.host.bridge
@@ -73,8 +74,8 @@ def test_two_engines_without_tokens_are_two_engines() -> None:
         ):
             assert first.memory.header.token == second.memory.header.token == bytes(16)
             for connection in (first, second, first):
-                reset(connection)
-                assert step(connection) == [1] * N
+                begin(connection)
+                assert totals(connection) == [1] * N
 
 
 def test_names_urls_and_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -108,8 +109,8 @@ def test_the_trainer_may_start_first(tmp_path: Path) -> None:
     thread.start()
     with run_shm_in_thread(Sum(), name=path):
         thread.join()
-        reset(connection)
-        assert step(connection) == [1.0] * N
+        begin(connection)
+        assert totals(connection) == [1.0] * N
         connection.close()
 
 
@@ -118,8 +119,8 @@ def test_one_trainer_at_a_time_and_the_next_is_served() -> None:
     with run_shm_in_thread(bridge) as host:
         for turn in range(3):
             with SharedMemoryConnection(host.name, connect_timeout=5) as connection:
-                reset(connection)
-                assert step(connection) == [1.0] * N
+                begin(connection)
+                assert totals(connection) == [1.0] * N
                 with pytest.raises(EngineBusy, match=rf"another trainer.*process {os.getpid()}"):
                     SharedMemoryConnection(host.name).connect()
                 if turn == 1:  # leaves in the middle of a request: its answer must not reach the next one
@@ -130,14 +131,13 @@ def test_one_trainer_at_a_time_and_the_next_is_served() -> None:
 def test_seeds_and_options_need_their_feature() -> None:
     bridge = Sum(features=frozenset({"SEED", "OPTIONS"}))
     with run_shm_in_thread(bridge) as host, SharedMemoryConnection(host.name) as connection:
-        connection.reset([0, 2], [7, None], [None, {"level": 3}])
-        connection.receive()
+        begin(connection, [0, 2], [7, None], [None, {"level": 3}])
         assert bridge.told == [([0, 2], [7, None], [None, {"level": 3}])]
     with run_shm_in_thread(Sum()) as host, SharedMemoryConnection(host.name) as connection:
         for wrong in ({"seeds": [1] * N}, {"options": [{"a": 1}] * N}):
             with pytest.raises(errors.UnsupportedByEngine, match="FEATURES="):
                 connection.reset(**wrong)  # type: ignore[arg-type]
-        reset(connection)
+        begin(connection)
 
 
 def test_an_engine_with_a_loop_of_its_own_ticks_the_host() -> None:
@@ -152,8 +152,8 @@ def test_an_engine_with_a_loop_of_its_own_ticks_the_host() -> None:
         thread = threading.Thread(target=game)
         thread.start()
         with SharedMemoryConnection(host.name) as connection:
-            reset(connection)
-            assert [step(connection)[0] for _ in range(5)] == [1, 2, 3, 4, 5]
+            begin(connection)
+            assert [totals(connection)[0] for _ in range(5)] == [1, 2, 3, 4, 5]
         stop.set()
         thread.join()
 
@@ -165,7 +165,7 @@ def test_a_bridge_has_one_host_at_a_time() -> None:
     with run_in_thread(bridge), pytest.raises(ConfigurationError, match="hosted already"):
         ShmHost(bridge)
     with run_shm_in_thread(bridge) as host, SharedMemoryConnection(host.name) as connection:
-        reset(connection)
+        begin(connection)
 
 
 # -- the upgrade
@@ -188,8 +188,8 @@ def test_no_offer_no_wish_or_a_named_channel_is_text() -> None:
         for options in ({"transport": "tcp"}, {"channel": "shared"}, {"channel": "per_env"}):
             with contextlib.closing(open_engine("127.0.0.1", server.port, **options)) as connection:  # type: ignore[arg-type]
                 assert isinstance(connection, MultiTcpConnection)
-                reset(connection)
-                assert step(connection) == [1.0] * N
+                begin(connection)
+                assert totals(connection) == [1.0] * N
     with run_in_thread(Sum()) as server:
         with contextlib.closing(open_engine("127.0.0.1", server.port)) as connection:
             assert isinstance(connection, MultiTcpConnection)
@@ -239,8 +239,8 @@ def test_what_cannot_be_taken_goes_on_in_text_and_says_why(
     with run_in_thread(Sum(), upgrader=Elsewhere(how)) as server:
         with contextlib.closing(open_engine("127.0.0.1", server.port, timeout=5)) as connection:
             assert isinstance(connection, MultiTcpConnection)
-            reset(connection)
-            assert step(connection) == [1.0] * N
+            begin(connection)
+            assert totals(connection) == [1.0] * N
         told = [r.getMessage() for r in caplog.records if "goes on over TCP" in r.getMessage()]
         assert len([line for line in told if line.startswith("no shared memory, the run")]) == 1
         assert any(re.search(why, line) for line in told), told
@@ -265,7 +265,7 @@ def test_where_there_is_no_memory_to_offer_the_server_serves_text(
 def test_a_segment_goes_as_soon_as_the_trainer_has_spoken_text() -> None:
     with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
         with contextlib.closing(open_engine("127.0.0.1", server.port, transport="tcp")) as connection:
-            reset(connection)
+            begin(connection)
             assert not list(segment.SHM_DIR.glob(f"{segment.PREFIX}{os.getpid()}_*"))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.harness.lab import Lab
+from tests.support.steps import begin
 from ue_rl import errors
 from ue_rl.bridges import ShmHost, run_shm_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
@@ -30,8 +31,7 @@ def test_an_engine_without_rings_takes_no_calls() -> None:
             with pytest.raises(errors.UnsupportedByEngine, match="no command rings"):
                 ask()
         connection.draw_parameters = None
-        connection.reset()
-        assert connection.receive().obs.tolist() == [[np.float32(9.8)]] * N
+        assert begin(connection).obs.tolist() == [[np.float32(9.8)]] * N
 
 
 @pytest.mark.parametrize("line", ["JUMP", ""])
@@ -65,8 +65,7 @@ def test_an_engine_without_parameters_is_named() -> None:
                 connection.reset()
             assert caught.value.field == "SET"
             connection.draw_parameters = lambda env: None
-            connection.reset()
-            connection.receive()
+            begin(connection)
 
 
 def test_none_of_it_needs_flatbuffers() -> None:

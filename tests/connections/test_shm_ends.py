@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.support.steps import begin, totals
 from tests.support.waiting import eventually
 from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorAgentsBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.shm.header import CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, HEADER_SIZE, MAX_REASON, REASON_PID
+from ue_rl.shm.header import ACTION_SEQ, CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, HEADER_SIZE, MAX_REASON, REASON_PID
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import AgentGroup, EnvSpec
 
@@ -69,18 +70,11 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
 
     def connect() -> SharedMemoryConnection:
         connection = SharedMemoryConnection(**address, timeout=10)
-        connection.connect()
-        connection.reset()
-        connection.receive()
+        begin(connection)
         return connection
 
     with server:
         yield game, connect
-
-
-def step(connection: SharedMemoryConnection) -> list[float]:
-    connection.send_actions(np.ones((N, 1), np.float32))
-    return connection.receive().obs[:, 0].tolist()
 
 
 # -- why a session ended
@@ -91,15 +85,15 @@ def test_the_trainer_reads_what_the_game_raised(engine: Any, caplog: pytest.LogC
     with connect() as connection:
         game.error = RuntimeError("the level was not found: Lëvel 7")
         with pytest.raises(errors.EngineDisconnected, match="the level was not found: Lëvel 7") as caught:
-            step(connection)
+            totals(connection)
         assert (caught.value.field, caught.value.fault) == ("ERROR", "engine")
         assert "the engine ended the session" in str(caught.value)
         assert "Traceback" in caplog.text
         with pytest.raises(errors.ConnectionUnusable, match="ended the session"):
-            step(connection)
+            totals(connection)
     game.error = None
     with connect() as connection:
-        assert step(connection) == [1, 1]
+        assert totals(connection) == [1, 1]
 
 
 def test_a_long_reason_is_cut_between_two_characters(engine: Any) -> None:
@@ -107,7 +101,7 @@ def test_a_long_reason_is_cut_between_two_characters(engine: Any) -> None:
     with connect() as connection:
         game.error = RuntimeError("ä" * 3000)
         with pytest.raises(errors.EngineDisconnected) as caught:
-            step(connection)
+            totals(connection)
         assert "\ufffd" not in str(caught.value)
         sentence = caught.value.message.removeprefix("the engine ended the session: ")
         assert MAX_REASON - 3 <= len(sentence.encode()) < MAX_REASON
@@ -177,8 +171,7 @@ except errors.EngineBusy as error:
 def test_a_collected_connection_leaves_its_segment() -> None:
     with run_shm_in_thread(Game()) as host:
         connection = SharedMemoryConnection.attach(host.name, timeout=5)
-        connection.reset()
-        kept = connection.receive().obs
+        kept = begin(connection).obs
         del connection
         gc.collect()
         memory = host.host.memory
@@ -186,8 +179,7 @@ def test_a_collected_connection_leaves_its_segment() -> None:
         assert memory.load_u32(CLIENT_PID) == memory.load_u32(CLIENT_STATE) == 0
         assert kept.tolist() == [[0], [0]], "arrays that were given out stay"
         with SharedMemoryConnection(host.name, timeout=5) as following:
-            following.reset()
-            following.receive()
+            begin(following)
 
 
 def test_a_cell_that_raised_may_be_run_again() -> None:
@@ -216,17 +208,15 @@ def test_a_collected_connection_does_not_leave_in_the_name_of_the_next() -> None
     game = Game()
     with run_shm_in_thread(game) as host:
         first = SharedMemoryConnection.attach(host.name, timeout=5)
-        first.reset()
-        first.receive()
+        begin(first)
         host.host._end_session("enough", 10)
         with SharedMemoryConnection(host.name, timeout=5) as second:
             with pytest.raises(errors.ConnectionUnusable, match=r"ended the session.*enough"):
                 first.reset()
-            second.reset()
-            second.receive()
+            begin(second)
             del first
             gc.collect()
-            assert step(second) == [1, 1]
+            assert totals(second) == [1, 1]
             assert second.memory.load_u32(CLIENT_PID) == os.getpid()
 
 
@@ -235,11 +225,10 @@ def test_a_closed_connection_has_nothing_left_to_let_go_of() -> None:
         first = SharedMemoryConnection.attach(host.name, timeout=5)
         first.close()
         with SharedMemoryConnection(host.name, timeout=5) as second:
-            second.reset()
-            second.receive()
+            begin(second)
             del first
             gc.collect()
-            assert step(second) == [1, 1]
+            assert totals(second) == [1, 1]
 
 
 def test_a_collected_upgraded_connection_ends_its_session() -> None:
@@ -250,8 +239,7 @@ def test_a_collected_upgraded_connection_ends_its_session() -> None:
         del connection
         gc.collect()
         with SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=5) as following:
-            following.reset()
-            following.receive()
+            begin(following)
             assert following.name != name
         assert threading.active_count() < 20
 
@@ -259,15 +247,14 @@ def test_a_collected_upgraded_connection_ends_its_session() -> None:
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="fork and /dev/shm")
 def test_a_forked_child_does_not_leave_in_its_parents_name() -> None:
     with run_shm_in_thread(Game()) as host, SharedMemoryConnection(host.name, timeout=5) as connection:
-        connection.reset()
-        connection.receive()
+        begin(connection)
         child = os.fork()
         if child == 0:
             connection._held.let_go()
             os._exit(0)
         os.waitpid(child, 0)
         time.sleep(0.1)
-        assert step(connection) == [1, 1]
+        assert totals(connection) == [1, 1]
 
 
 def actions(connection: SharedMemoryConnection, value: float) -> np.ndarray:
@@ -303,7 +290,7 @@ def test_a_trainer_whose_session_was_ended_writes_nothing_into_the_next_ones(
             answered()
         with contextlib.closing(Segment.open(host.name)) as segment:
             connection.memory.store_u32(CLIENT_PID, os.getppid())  # it is another process's by now
-            before = bytes(segment.memory[HEADER_SIZE:])
-            with pytest.raises(errors.EngineDisconnected):
+            before = bytes(segment.memory[HEADER_SIZE:]), connection.memory.load_u64(ACTION_SEQ)
+            with pytest.raises(errors.EngineDisconnected, match="ended this session"):
                 ask(connection)
-            assert bytes(segment.memory[HEADER_SIZE:]) == before
+            assert (bytes(segment.memory[HEADER_SIZE:]), host.memory.load_u64(ACTION_SEQ)) == before

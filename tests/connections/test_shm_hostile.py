@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.connections.shm_games import Sum, reset, step
+from tests.connections.shm_games import Sum
+from tests.support.steps import begin, totals
 from ue_rl import errors
 from ue_rl.bridges import (
     ShmUpgrader,
@@ -54,9 +55,7 @@ def test_attaching_to_anything_is_a_named_error_or_works(
     path.write_bytes(memory)
     connection = SharedMemoryConnection(str(path), timeout=0.001, connect_timeout=0.001)
     with contextlib.suppress(errors.UeRlError):
-        connection.connect()
-        connection.reset()
-        connection.receive()
+        begin(connection)
     connection.close()
 
 
@@ -64,11 +63,11 @@ def test_rings_that_turn_hostile_while_running() -> None:
     with run_shm_in_thread(Sum(), ring_size=256) as host:
         for position in (8, 3, 2**31, 0xFFFFFFFF):
             with SharedMemoryConnection(host.name, timeout=1, connect_timeout=5) as connection:
-                reset(connection)
+                begin(connection)
                 start, _ = connection.memory.header.regions["cmd_s2c"]
                 connection.memory.store_u32(start, position)
                 with pytest.raises((errors.SegmentInvalid, errors.MalformedMessage)):
-                    step(connection)
+                    totals(connection)
             host.host.memory.store_u32(start, 0)
             host.host.memory.store_u32(start + 4, 0)
 
@@ -78,7 +77,7 @@ def test_a_trainer_that_breaks_the_rules_is_sent_away() -> None:
     with run_shm_in_thread(bridge) as host:
         for how in ("ask", "count", "nan"):
             with SharedMemoryConnection(host.name, timeout=2, connect_timeout=5) as connection:
-                reset(connection)
+                begin(connection)
                 memory = connection.memory
                 assert memory.ask is not None
                 if how == "ask":
@@ -92,11 +91,11 @@ def test_a_trainer_that_breaks_the_rules_is_sent_away() -> None:
                     memory.actions[1, 0] = np.nan
                     connection._bell.ask(None)
                 with pytest.raises((errors.EngineDisconnected, errors.UnexpectedMessage)):
-                    step(connection)
-                    step(connection)
+                    totals(connection)
+                    totals(connection)
         with SharedMemoryConnection(host.name, connect_timeout=5) as connection:
-            reset(connection)
-            assert np.isfinite(step(connection)).all()
+            begin(connection)
+            assert np.isfinite(totals(connection)).all()
 
 
 def test_a_raw_trainer_that_lies_about_the_proof_stays_in_text() -> None:
@@ -129,9 +128,9 @@ def test_a_process_that_writes_at_any_time_never_gets_a_nan_through() -> None:
             deadline = time.monotonic() + 0.7
             while time.monotonic() < deadline:
                 with contextlib.suppress(errors.UeRlError), SharedMemoryConnection(host.name, wait=2.0) as connection:
-                    reset(connection)
+                    begin(connection)
                     while time.monotonic() < deadline:
-                        step(connection, 0.5)
+                        totals(connection, 0.5)
                         steps += 1
                         out = connection.buffers
                         for array in spoilt:  # later than any check

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.connections.shm_games import N, Sum, hosted, kinds, posix, reset, step
+from tests.connections.shm_games import N, Sum, hosted, kinds, posix
+from tests.support.steps import begin, totals
 from ue_rl import errors
 from ue_rl.bridges import (
     MultiEnvBridge,
@@ -34,11 +35,11 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 def test_an_engine_that_closes_is_noticed_at_once(upgraded: bool, slack: float) -> None:
     with hosted(Sum(), upgraded) as (engine, connection):
         with connection:
-            reset(connection)
+            begin(connection)
             engine.close()
             begun = time.monotonic()
             with pytest.raises(errors.EngineDisconnected, match="the engine stops"):
-                step(connection)
+                totals(connection)
             assert time.monotonic() - begun < slack
             with pytest.raises(errors.ConnectionUnusable, match="failed before"):
                 connection.reset()
@@ -56,7 +57,7 @@ def test_a_bridge_that_turns_to_something_else_ends_the_session(upgraded: bool, 
     bridge = Sum()
     with hosted(bridge, upgraded) as (_, connection):
         with connection:
-            reset(connection)
+            begin(connection)
             if how == "start_inference":
                 bridge.set_inference_interface(Policy())  # type: ignore[arg-type]
                 bridge.start_inference()
@@ -65,8 +66,8 @@ def test_a_bridge_that_turns_to_something_else_ends_the_session(upgraded: bool, 
             else:
                 bridge.disconnect()
             with pytest.raises(errors.EngineDisconnected):
-                step(connection)
-                step(connection)
+                totals(connection)
+                totals(connection)
         assert bridge.outbox.obs.shape == (N, 5 if how == "configure" else 2)
 
 
@@ -81,10 +82,10 @@ def test_a_step_in_which_the_game_turns_away_is_not_answered(upgraded: bool) -> 
                 self.configure(EnvSpec(2, 1, num_envs=N))
 
     with hosted(Turns(), upgraded) as (_, connection), connection:
-        reset(connection)
-        assert step(connection, 2) == [2.0] * N
+        begin(connection)
+        assert totals(connection, 2) == [2.0] * N
         with pytest.raises(errors.EngineDisconnected, match="the game left training mode, or was given other sizes"):
-            step(connection, 9)
+            totals(connection, 9)
 
 
 def test_a_callback_may_disconnect_without_waiting_for_itself() -> None:
@@ -98,9 +99,9 @@ def test_a_callback_may_disconnect_without_waiting_for_itself() -> None:
     handle = run_in_thread(bridge, upgrader=ShmUpgrader())
     bridge._server = handle
     with SharedMemoryConnection(engine=("127.0.0.1", handle.port), timeout=5) as connection:
-        reset(connection)
+        begin(connection)
         with pytest.raises(errors.EngineDisconnected):
-            step(connection, 9)
+            totals(connection, 9)
     handle.close()
 
 
@@ -109,12 +110,12 @@ def test_a_killed_engine_is_named_within_a_moment_and_leaves_nothing(slack: floa
     with run_shm_in_process(Sum) as host:
         connection = SharedMemoryConnection(host.name, timeout=20)
         connection.connect()
-        reset(connection)
+        begin(connection)
         os.kill(host.process.pid, signal.SIGKILL)
         begun = time.monotonic()
         with pytest.raises(errors.EngineDisconnected, match=rf"process {host.process.pid} has died"):
             while True:
-                step(connection)
+                totals(connection)
         assert time.monotonic() - begun < 2 * slack
         connection.close()
         host.process.join()
@@ -153,8 +154,8 @@ def test_a_trainer_that_dies_makes_room_for_the_next(upgraded: bool, then: str) 
             else SharedMemoryConnection(engine.name, connect_timeout=5)
         )
         with again:
-            reset(again)
-            assert step(again) == [1.0] * N
+            begin(again)
+            assert totals(again) == [1.0] * N
 
 
 @posix
@@ -225,16 +226,16 @@ class Walk(MultiEnvBridge):
 
 def test_actions_that_run_for_several_ticks_and_one_that_never_ends() -> None:
     with run_shm_in_thread(Walk()) as host, SharedMemoryConnection(host.name, timeout=0.4) as connection:
-        reset(connection)
-        assert step(connection, 2) == [2.0] * N
+        begin(connection)
+        assert totals(connection, 2) == [2.0] * N
         with pytest.raises(errors.EngineTimeout, match=r"2 of 3 envs.*env 2.*Its loop runs on") as caught:
-            step(connection, 99)
+            totals(connection, 99)
         assert caught.value.env_id == N - 1
 
 
 def test_an_engine_that_counts_wrongly_is_found_out() -> None:
     with run_shm_in_thread(Sum()) as host, SharedMemoryConnection(host.name) as connection:
-        reset(connection)
+        begin(connection)
         connection.memory.store_u64(FRAME_SEQ, 55)
         with pytest.raises(errors.UnexpectedMessage, match=r"frame that nobody asked for.*frame_seq"):
-            step(connection)
+            totals(connection)

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.support.games import Sum
+from tests.support.steps import begin
 from ue_rl import errors
-from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread
+from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.bridges.shm import host as shm_host
 from ue_rl.connections import SharedMemoryConnection, open_engine
 from ue_rl.connections.shm.upgrade import difference
@@ -41,27 +43,16 @@ TEAM = EnvSpec(
 PICTURES = EnvSpec(1, 1, image=ImageSpec(8, 9), num_envs=2)
 
 
-class Idle(VectorBridge):
-    """Gives zeros."""
-
-    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
-        self.outbox.obs[env_ids] = 0
-
-    def step_envs(self, actions: Any, env_ids: Any) -> None:
-        self.outbox.rewards[env_ids] = 1
-
-
 @pytest.mark.parametrize(
     "spec", [FULL, TEAM, PICTURES, EnvSpec(5, 2, num_envs=3)], ids=["tree", "team", "image", "flat"]
 )
 def test_whatever_a_handshake_says_the_session_goes_over(spec: EnvSpec) -> None:
-    with run_in_thread(Idle(spec), upgrader=ShmUpgrader()) as server:
+    with run_in_thread(Sum(spec), upgrader=ShmUpgrader()) as server:
         with SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=10) as connection:
             assert connection.spec.obs_space == spec.obs_space
             assert connection.spec.groups == spec.groups
             assert connection.memory.header.num_envs == spec.num_rows
-            connection.reset()
-            assert connection.receive().obs.shape == (spec.num_rows, spec.obs_size)
+            assert begin(connection).obs.shape == (spec.num_rows, spec.obs_size)
 
 
 CHANGES: dict[str, tuple[EnvSpec, dict[str, Any], tuple[str, str, str]]] = {
@@ -109,7 +100,7 @@ def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         return make(replace(spec, obs_names=(*names[:-1], "another")), **options)
 
     monkeypatch.setattr(shm_host, "make_segment", other)
-    with run_in_thread(Idle(EnvSpec(200, 1, obs_names=names)), upgrader=ShmUpgrader()) as server:
+    with run_in_thread(Sum(EnvSpec(200, 1, obs_names=names)), upgrader=ShmUpgrader()) as server:
         yield server
 
 

@@ -1,34 +1,23 @@
-"""Masks, agents, and steps beside resets in one request, over shared memory."""
+"""Masks, and steps beside resets in one request, over shared memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.steps import advance, begin
 from ue_rl import errors
-from ue_rl.bridges import BaseBridge, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
-from ue_rl.buffers import ActionBatch
-from ue_rl.carriers.checks import live_agents
+from ue_rl.bridges import VectorBridge, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
-from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
-from ue_rl.testing.memory import MemoryTransport
+from ue_rl.spec import ActionSpec, EnvSpec
 
 N = 4
 MASKED = EnvSpec(
     1, 2, num_envs=N, action=ActionSpec.multi_discrete((2, 3)), features=frozenset({"MASK", "SEED", "OPTIONS"})
-)
-STRIKER, GOALIE = EnvSpec(2, 1), EnvSpec(1, 1, action=ActionSpec.discrete(3))
-TEAM = EnvSpec(
-    2,
-    1,
-    num_envs=N,
-    features=frozenset({"MASK", "SEED", "OPTIONS", "INFO"}),
-    groups=(AgentGroup("striker", 2, STRIKER), AgentGroup("goalie", 1, GOALIE)),
 )
 
 
@@ -55,85 +44,8 @@ class Sum(VectorBridge):
             getattr(self.outbox, name)[rows] = value
 
 
-class Team(BaseBridge):
-    """Two strikers and a goalie in each env; `plan(env, time) -> {agent: done}` says who is in each answer."""
-
-    def __init__(self, plan: Any = None, spec: EnvSpec = TEAM) -> None:
-        super().__init__(spec)
-        self.lockstep.tick_training = self.tick_training  # type: ignore[method-assign]
-        self.plan = plan or (lambda env, time: {0: 0, 1: 0, 2: 0})
-        self.time = [0] * spec.num_envs
-        self.told: list[Any] = []
-        self.asked: list[list[int]] = []
-        self.keeps_absent = False
-
-    def tick_training(self, delta: float) -> None:
-        inbox, out, per_env = self.inbox, self.outbox, self.spec.agents_per_env
-        self.asked.append(inbox.command.tolist())
-        for env in range(self.spec.num_envs):
-            first = env * per_env
-            rows = slice(first, first + per_env)
-            command = inbox.command[rows]
-            if not command.any():
-                continue
-            reset = command[0] == ActionBatch.RESET
-            if reset:
-                seed, options = int(inbox.seeds[first]), inbox.options.pop(first, None)
-                self.told.append((env, seed, options, inbox.parameters.pop(first, None)))
-                inbox.seeds[rows] = -1
-            self.time[env] = 0 if reset else self.time[env] + 1
-            there = self.plan(env, self.time[env])
-            for agent in range(per_env):
-                row = first + agent
-                out.present[row] = agent in there
-                if agent in there:
-                    out.obs[row, 0] = 100 * env + 10 * agent + self.time[env]
-                    out.rewards[row], out.dones[row] = 1 + agent, there[agent]
-                    if "INFO" in self.spec.features:
-                        out.infos[row] = {"row": row}
-                self.answered[row] = agent in there
-        inbox.command[:] = ActionBatch.NOTHING
-
-    def begin_in(self, envs: Any, seeds: Any, options: Any) -> None:
-        raise NotImplementedError
-
-    def act_in(self, envs: Any, actions: Any) -> None:
-        raise NotImplementedError
-
-    def read_in(self, envs: Any, begun: bool) -> None:
-        raise NotImplementedError
-
-
-@pytest.fixture(params=["by name", "upgraded"])
-def connect(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A function: bridge -> a connection to it that is reset."""
-    held: list[Any] = []
-
-    def connected(bridge: BaseBridge) -> SharedMemoryConnection:
-        if request.param == "by name":
-            held.append(host := run_shm_in_thread(bridge))
-            connection = SharedMemoryConnection(host.name, timeout=10)
-        else:
-            held.append(server := run_in_thread(bridge, upgrader=ShmUpgrader()))
-            connection = SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=10)
-        connection.connect()
-        held.append(connection)
-        connection.reset()
-        connection.receive()
-        return connection
-
-    yield connected
-    for thing in reversed(held):
-        thing.close()
-
-
 def actions(spec: EnvSpec, value: float = 1.0) -> np.ndarray:
     return np.full((spec.num_rows, spec.act_size), value, np.float32)
-
-
-def step(connection: SharedMemoryConnection, value: float = 1.0, resets: Any = None) -> Any:
-    connection.send_actions(actions(connection.spec, value), resets)
-    return connection.receive()
 
 
 # -- masks
@@ -144,15 +56,14 @@ def test_masks_come_with_the_state_that_they_belong_to(connect: Any) -> None:
     connection = connect(game)
     assert connection.buffers.masks.tolist() == [[1] * 5] * N, "no mask: every choice is legal"
     game.writes = {"masks": (2, [1, 0, 0, 1, 0])}
-    assert step(connection).masks[2].tolist() == [1, 0, 0, 1, 0]
+    assert advance(connection).masks[2].tolist() == [1, 0, 0, 1, 0]
     assert connection.buffers.masks[1].tolist() == [1] * 5
     game.writes = {"masks": (2, [0, 9, 255, 0, 128])}
-    masks = step(connection).masks
+    masks = advance(connection).masks
     assert masks[2].tolist() == [0, 1, 1, 0, 1], "any byte but zero means legal"
     assert masks.dtype == np.uint8
     game.writes = {"masks": (slice(None), 1)}
-    connection.reset([2])
-    assert connection.receive().masks.tolist() == [[1] * 5] * N
+    assert begin(connection, [2]).masks.tolist() == [[1] * 5] * N
 
 
 @pytest.mark.parametrize(("mask", "number", "count"), [([0, 0, 1, 1, 1], 0, 2), ([1, 0, 0, 0, 0], 1, 3)])
@@ -161,7 +72,7 @@ def test_a_mask_that_leaves_nothing_to_choose_is_named(connect: Any, mask: Any, 
     connection = connect(game)
     game.writes = {"masks": (1, mask)}
     with pytest.raises(errors.MalformedMessage) as caught:
-        step(connection)
+        advance(connection)
     error = caught.value
     assert (error.fault, error.env_id, error.field) == ("engine", 1, "MASK")
     assert f"none of the {count} of number {number}" in str(error)
@@ -172,12 +83,10 @@ def test_no_choice_is_needed_where_no_action_follows(connect: Any) -> None:
     game = Sum()
     connection = connect(game)
     game.writes = {"masks": (1, 0), "dones": (1, 1)}
-    assert step(connection).masks[1].tolist() == [0] * 5
-    connection.reset([0])
-    assert connection.receive().masks[1].tolist() == [0] * 5
+    assert advance(connection).masks[1].tolist() == [0] * 5
+    assert begin(connection, [0]).masks[1].tolist() == [0] * 5
     game.writes = {"masks": (1, 1)}
-    connection.reset([1])
-    assert connection.receive().masks[1].tolist() == [1] * 5
+    assert begin(connection, [1]).masks[1].tolist() == [1] * 5
 
 
 def test_masks_of_a_hybrid_action_leave_its_box_alone(connect: Any) -> None:
@@ -186,10 +95,10 @@ def test_masks_of_a_hybrid_action_leave_its_box_alone(connect: Any) -> None:
     game.lockstep.check.has_choices = False
     connection = connect(game)
     game.writes = {"masks": (0, [0, 0, 1])}
-    assert step(connection).masks[0].tolist() == [0, 0, 1]
+    assert advance(connection).masks[0].tolist() == [0, 0, 1]
     game.writes = {"masks": (3, 0)}
     with pytest.raises(errors.MalformedMessage, match=r"of the 3 of number 2"):
-        step(connection)
+        advance(connection)
 
 
 def test_without_masks_there_is_no_region() -> None:
@@ -207,223 +116,35 @@ def test_without_masks_there_is_no_region() -> None:
 def test_a_request_may_hold_steps_and_resets(connect: Any) -> None:
     game = Sum()
     connection = connect(game)
-    step(connection)
-    assert step(connection, 1, resets=[1, 3]).obs[:, 0].tolist() == [2, 0, 2, 0]
+    advance(connection)
+    assert advance(connection, 1, resets=[1, 3]).obs[:, 0].tolist() == [2, 0, 2, 0]
     assert game.told[-1] == ([1, 3], [None, None], [None, None])
     assert connection.buffers.rewards.tolist() == [1, 0, 1, 0]
-    assert step(connection).obs[:, 0].tolist() == [3, 1, 3, 1], "then everybody steps again"
+    assert advance(connection).obs[:, 0].tolist() == [3, 1, 3, 1], "then everybody steps again"
     connection.draw_parameters = lambda env: None
-    assert step(connection, 1, resets=np.array([2])).obs[:, 0].tolist() == [4, 2, 0, 2]
-    assert step(connection, 1, resets=range(N)).obs[:, 0].tolist() == [0] * N
+    assert advance(connection, 1, resets=np.array([2])).obs[:, 0].tolist() == [4, 2, 0, 2]
+    assert advance(connection, 1, resets=range(N)).obs[:, 0].tolist() == [0] * N
 
 
 def test_rows_of_envs_that_are_reset_may_hold_anything(connect: Any) -> None:
     connection = connect(Sum())
     given = actions(MASKED)
     given[1] = np.nan
-    connection.send_actions(given, [1])
-    assert connection.receive().obs[:, 0].tolist() == [1, 0, 1, 1]
+    assert advance(connection, given, [1]).obs[:, 0].tolist() == [1, 0, 1, 1]
     given[3, 1] = np.inf
     with pytest.raises(errors.ActionError, match="inf at index 1") as caught:
         connection.send_actions(given, [1])
     assert caught.value.env_id == 3
-    assert step(connection).obs[:, 0].tolist() == [2, 1, 2, 2], "nothing of the refused request was sent"
+    assert advance(connection).obs[:, 0].tolist() == [2, 1, 2, 2], "nothing of the refused request was sent"
 
 
 def test_a_seed_of_before_does_not_come_again(connect: Any) -> None:
     game = Sum()
     connection = connect(game)
-    connection.reset([0, 2], seeds=[5, None], options=[None, {"a": 1}])
-    connection.receive()
+    begin(connection, [0, 2], seeds=[5, None], options=[None, {"a": 1}])
     assert game.told[-1] == ([0, 2], [5, None], [None, {"a": 1}])
-    step(connection, 1, [0, 2])
+    advance(connection, 1, [0, 2])
     assert game.told[-1] == ([0, 2], [None, None], [None, None])
-
-
-# -- agents
-
-
-def test_rows_are_agents(connect: Any) -> None:
-    game = Team()
-    connection = connect(game)
-    out = connection.buffers
-    assert out.obs.shape == (3 * N, 2)
-    assert out.present.tolist() == [1] * (3 * N)
-    assert out.obs[:, 0].tolist() == [100 * env + 10 * agent for env in range(N) for agent in range(3)]
-    assert out.rewards.tolist() == [0] * (3 * N), "of a reset they mean nothing"
-    out = step(connection)
-    assert out.obs[:, 0].tolist() == [100 * env + 10 * agent + 1 for env in range(N) for agent in range(3)]
-    assert out.rewards.tolist() == [1, 2, 3] * N
-    assert out.infos[7] == {"row": 7}
-    assert game.asked[-1] == [1] * (3 * N)
-    assert not np.shares_memory(out.obs, connection.memory.obs), "what was checked is what is given out"
-
-
-def test_agents_end_leave_and_come_back(connect: Any) -> None:
-    """Striker 1 of env 0 ends at time 1, is gone at 2, has come back at 3 and acts at 4; env 2 is over at time 2."""
-
-    def plan(env: int, time: int) -> dict[int, int]:
-        if env == 0 and 1 <= time <= 2:
-            return {0: 0, 1: 1, 2: 0} if time == 1 else {0: 0, 2: 0}
-        return {agent: int(env == 2 and time == 2) for agent in range(3)}
-
-    game = Team(plan)
-    connection = connect(game)
-    out = step(connection)
-    assert out.dones[:3].tolist() == [0, 1, 0]
-    assert live_agents(out)[:3].tolist() == [True, False, True]
-    given = actions(TEAM)
-    given[1] = np.nan  # of an agent that does not act
-    connection.send_actions(given)
-    out = connection.receive()
-    assert game.asked[-1][:3] == [1, 0, 1]
-    assert out.present[:3].tolist() == [1, 0, 1]
-    assert out.dones[6:9].tolist() == [1, 1, 1]
-    given = actions(TEAM)
-    with pytest.raises(errors.ConfigurationError, match="nobody in this env can act") as caught:
-        connection.send_actions(given)
-    assert caught.value.env_id == 2
-    connection.send_actions(given, [2])
-    out = connection.receive()
-    assert game.asked[-1] == [1, 0, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1]
-    assert out.present.tolist() == [1] * (3 * N)
-    assert out.rewards.tolist() == [1, 0, 3, 1, 2, 3, 0, 0, 0, 1, 2, 3], "it has just come: its reward means nothing"
-    assert out.dones.tolist() == [0] * (3 * N)
-    assert step(connection).rewards[:3].tolist() == [1, 2, 3]
-    assert game.asked[-1] == [1] * (3 * N)
-
-
-def test_one_env_alone_is_reset(connect: Any) -> None:
-    game = Team()
-    connection = connect(game)
-    step(connection)
-    connection.reset([1, 3], seeds=[7, None], options=[None, {"map": 2}])
-    out = connection.receive()
-    assert game.asked[-1] == [0, 0, 0, 2, 2, 2, 0, 0, 0, 2, 2, 2]
-    assert game.told[-2:] == [(1, 7, None, None), (3, -1, {"map": 2}, None)]
-    assert out.obs[:, 0].tolist() == [1, 11, 21, 100, 110, 120, 201, 211, 221, 300, 310, 320]
-    assert live_agents(out).all()
-
-
-def test_parameters_of_a_reset_are_their_envs(connect: Any) -> None:
-    """In the ring the row is the env's first."""
-    said: list[Any] = []
-
-    class Windy(Team):
-        def list_parameters(self) -> dict[str, tuple[float, float, float]]:
-            return {"wind": (0.0, -5.0, 5.0)}
-
-        def set_parameter(self, name: str, value: float, env_id: int) -> None:
-            said.append((name, value, env_id))
-
-    connection = connect(Windy())
-    connection.draw_parameters = lambda env: {"wind": float(env)}
-    connection.reset([3, 1])
-    connection.receive()
-    assert sorted(said) == [("wind", 1.0, 1), ("wind", 3.0, 3)]
-
-
-def test_an_agent_that_was_asked_must_answer(connect: Any) -> None:
-    connection = connect(Team(lambda env, time: {0: 0, 2: 0} if (env, time) == (1, 1) else {0: 0, 1: 0, 2: 0}))
-    with pytest.raises(errors.MalformedMessage, match=r"agent that acted is missing.*agent striker_1") as caught:
-        step(connection)
-    assert (caught.value.fault, caught.value.env_id) == ("engine", 1)
-
-
-def test_somebody_must_be_there_at_the_start() -> None:
-    game = Team(lambda env, time: {} if env == 2 else {0: 0})
-    with run_shm_in_thread(game) as host, SharedMemoryConnection(host.name, timeout=10) as connection:
-        connection.reset()
-        with pytest.raises(errors.MalformedMessage, match="no agent is there") as caught:
-            connection.receive()
-        assert caught.value.env_id == 2
-
-
-def test_masks_and_numbers_name_the_agent(connect: Any) -> None:
-    game = Team()
-    connection = connect(game)
-    game.outbox.masks[5] = [0, 1, 0]
-    assert step(connection).masks[5].tolist() == [0, 1, 0]
-    assert connection.buffers.masks.shape == (3 * N, 3)
-    game.outbox.masks[3] = 0  # a striker, which has no choices
-    step(connection)
-    given = actions(TEAM)
-    given[4] = np.nan
-    with pytest.raises(errors.ActionError, match="agent striker_1") as caught:
-        connection.send_actions(given)
-    assert caught.value.env_id == 1
-    game.outbox.masks[8] = 0
-    with pytest.raises(errors.MalformedMessage, match="agent goalie") as mask:
-        step(connection)
-    assert mask.value.env_id == 2
-
-
-def test_numbers_of_an_agent_are_named(connect: Any) -> None:
-    game = Team()
-    connection = connect(game)
-    game.outbox.obs[10, 1] = np.nan
-    with pytest.raises(errors.NonFiniteValue, match="agent striker_1") as caught:
-        step(connection)
-    assert caught.value.env_id == 3
-
-
-def test_an_env_is_reset_as_a_whole() -> None:
-    """A trainer that asks for less breaks the protocol."""
-    with run_shm_in_thread(Team()) as host, SharedMemoryConnection(host.name, timeout=10) as connection:
-        connection.reset()
-        memory = connection.memory
-        connection.receive()
-        assert memory.ask is not None
-        memory.ask[:] = [1, 1, 1, 1, 2, 2, 1, 1, 1, 1, 1, 1]
-        connection._bell.ask(None)
-        connection._session.on(2)  # type: ignore[arg-type]
-        with pytest.raises(errors.EngineDisconnected):
-            connection.receive()
-
-
-def test_a_late_answer_names_envs_not_rows() -> None:
-    game = Team()
-    game.lockstep.tick_training = lambda delta: None  # type: ignore[method-assign]
-    with run_shm_in_thread(game) as host, SharedMemoryConnection(host.name, timeout=0.3) as connection:
-        connection.reset([1, 3])
-        with pytest.raises(errors.EngineTimeout, match=r"0 of 2 envs.*\[1, 3\]"):
-            connection.receive()
-
-
-def test_at_random_the_answers_are_those_of_the_arrays() -> None:
-    """Agents come, go and end at random, envs are reset at random: against a transport that copies arrays in memory."""
-
-    def plan(env: int, time: int) -> dict[int, int]:
-        rng = np.random.default_rng((env, time, draws[env]))
-        there = {agent: int(rng.random() < 0.2) for agent in range(3) if live[env][agent] or rng.random() < 0.3}
-        if not there and time == 0:
-            there = {1: 0}
-        return there
-
-    draws, live = [0] * N, [[True] * 3 for _ in range(N)]
-    games = Team(plan), Team(plan)
-    games[0].outbox.present[:] = games[1].outbox.present[:] = 0
-    with run_shm_in_thread(games[0]) as host, SharedMemoryConnection(host.name, timeout=10) as connection:
-        other = MemoryTransport(games[1], through_codec=False)
-        other.connect()
-        rng, resets = np.random.default_rng(0), list(range(N))
-        for _ in range(300):
-            given = rng.normal(size=(3 * N, 1)).astype(np.float32)
-            given[:, 0] = rng.integers(0, 2, 3 * N)
-            for env in range(N):
-                acted = live_agents(connection.buffers).reshape(N, 3)[env]
-                live[env] = [False] * 3 if env in resets else acted.tolist()
-                draws[env] += env in resets
-            for transport in (connection, other):
-                transport.send_actions(given, resets)
-                out = transport.receive()
-            mine, its = connection.buffers, other.buffers
-            there = its.present != 0
-            assert (mine.present == its.present).all()
-            for name in ("obs", "rewards", "dones", "truncated", "masks"):
-                assert (getattr(mine, name)[there] == getattr(its, name)[there]).all(), name
-            stuck = ~live_agents(out).reshape(N, 3).any(axis=1)
-            resets = np.flatnonzero(stuck | (rng.random(N) < 0.05)).tolist()
 
 
 @pytest.mark.parametrize("may_give", [True, False])

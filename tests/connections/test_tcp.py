@@ -9,8 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +18,8 @@ import pytest
 
 import ue_rl
 from tests.harness.engines.shm_faulty import ShmFaultyEngine
+from tests.support.listening import engine
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, open_engine
@@ -30,30 +31,6 @@ from ue_rl.transport import Transport
 from ue_rl.wire import Codec, encode_handshake, kernels_pure
 
 Play = Callable[[socket.socket, socket.socket], None]
-
-
-@contextmanager
-def engine(play: Play, family: int = socket.AF_INET, host: str = "127.0.0.1") -> Iterator[int]:
-    """A listener whose first client is handed to `play(listener, client)`; yields the port."""
-    listener = socket.create_server((host, 0), family=family)
-
-    def run() -> None:
-        client, _ = listener.accept()
-        with client:
-            client.settimeout(5)
-            try:
-                play(listener, client)
-            except OSError:
-                return  # the test's client has gone
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.close()
-        thread.join(5)
-        assert not thread.is_alive()
 
 
 def says(handshake: str, *answers: str) -> Play:
@@ -192,24 +169,11 @@ def test_the_wrong_class_for_the_engine_says_which_to_use() -> None:
             SingleTcpConnection(game.host, game.port, timeout=5).connect()
 
 
-def test_life_cycle_is_checked() -> None:
+def test_nothing_works_before_connect() -> None:
     connection = MultiTcpConnection("127.0.0.1", 1)
     for use in (lambda: connection.spec, connection.reset, connection.receive):
         with pytest.raises(errors.ConnectionUnusable, match="not open yet"):
             use()
-    with engine(says(MULTI, STATES, STATES)) as port:
-        connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=5)
-        assert connection.connect() == connection.connect()
-        connection.reset()
-        with pytest.raises(errors.UnexpectedMessage, match="still unanswered"):
-            connection.send_actions(np.zeros((2, 1), np.float32))
-        connection.receive()
-        with pytest.raises(errors.UnexpectedMessage):
-            connection.receive()
-        connection.close()
-        connection.close()
-        with pytest.raises(errors.ConnectionUnusable, match="was closed"):
-            connection.reset()
 
 
 def test_partial_batches_in_any_order_and_split_anywhere() -> None:
@@ -304,8 +268,7 @@ def test_a_line_that_is_sent_in_parts_arrives_once_and_whole(channel: str, compi
             assert connection._wiring is not None
             for wired in connection._wiring.links:
                 wired.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
-            connection.send_actions(actions)
-            assert connection.receive().obs.tolist() == [[1], [2]]
+            assert advance(connection, actions).obs.tolist() == [[1], [2]]
     codec = Codec(spec)
     wanted = [codec.encode_actions(actions), b""] if channel == "shared" else codec.encode_action_lines(actions)
     assert heard == wanted
@@ -328,8 +291,7 @@ def test_a_stray_answer_in_the_socket_is_found_before_a_reset(env_ids: list[int]
 
     with engine(play) as port:
         with MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=5) as connection:
-            connection.reset()
-            connection.receive()
+            begin(connection)
             assert connection._wiring is not None
             stepped.set()
             assert select.select([connection._wiring.links[0].sock], [], [], 10)[0]
@@ -361,8 +323,7 @@ def test_requests_that_cannot_be_are_refused_before_anything_is_sent(kind: str) 
     with run_in_thread(bridge, upgrader=ShmUpgrader()) as server:
         options: Any = {"transport": "shm"} if kind == "shm" else {"channel": kind}
         with contextlib.closing(open_engine("127.0.0.1", server.port, timeout=5, **options)) as connection:
-            connection.reset(None, [1, None, 2**63 - 1])
-            connection.receive()
+            begin(connection, None, [1, None, 2**63 - 1])
             for env_ids in ([3], [-1], [0, 0], [], [0.5]):
                 with pytest.raises(errors.ConfigurationError, match=r"cannot be reset.*0 to 2, each once"):
                     connection.reset(env_ids)  # type: ignore[arg-type]
@@ -375,15 +336,13 @@ def test_requests_that_cannot_be_are_refused_before_anything_is_sent(kind: str) 
                     connection.send_actions(wrong)  # type: ignore[arg-type]
             with pytest.raises(errors.ActionError, match="contiguous"):
                 connection.send_actions(np.zeros((3, 2), np.float32)[:, :1])
-            connection.send_actions(good)
-            assert connection.receive().obs.shape == (3, 3)
+            assert advance(connection, good).obs.shape == (3, 3)
 
 
 def test_short_deadlines_are_kept_over_shared_memory(slack: float) -> None:
     with ShmFaultyEngine(Fault(FaultKind.SILENCE, env=0, step=1), num_envs=1) as engine:
         with SharedMemoryConnection(engine=engine.address, timeout=0.05, connect_timeout=5) as connection:
-            connection.reset()
-            connection.receive()
+            begin(connection)
             begun = time.monotonic()
             connection.send_actions(np.zeros((1, 2), np.float32))
             with pytest.raises(errors.EngineTimeout):

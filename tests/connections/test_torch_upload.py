@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import ShmHost, VectorBridge, run_shm_in_thread
 from ue_rl.buffers import StepBuffers
@@ -69,12 +70,10 @@ IMAGES = pytest.mark.parametrize(
 def check_steps(device: str, image: ImageSpec | None) -> None:
     bridge = Counter(EnvSpec(5, 1, num_envs=3, image=image))
     with run_shm_in_thread(bridge) as host, SharedMemoryConnection(host.name, timeout=10) as trainer:
-        trainer.reset()
-        trainer.receive()
+        begin(trainer)
         held = [trainer.to_torch(device)]
         for _ in range(4):
-            trainer.send_actions(np.zeros((3, 1), np.float32))
-            trainer.receive()
+            advance(trainer, 0)
             held.append(trainer.to_torch(device))
         for k, tensors in enumerate(held):  # each still its own answer: nothing was written again
             assert_answer(tensors, k, image, device)

@@ -13,6 +13,7 @@ import pytest
 
 import ue_rl
 from tests.harness.several import MaskedWalk, Walk
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.connecting import make_env, make_vector_env, open_transport
@@ -168,14 +169,12 @@ def test_a_gymnasium_env_that_reconnects() -> None:
 def test_the_deployed_plugin_is_dialled_until_it_is_played_again(caplog: pytest.LogCaptureFixture) -> None:
     played = PluginStandIn(num_envs=2).__enter__()
     transport = open_transport(played.url, reconnect=30, timeout=10)
-    transport.reset()
-    transport.receive()
+    begin(transport)
     port = played.port
     played.__exit__(None, None, None)
     silent = _silent_listener(port)  # its old listener takes connections and says nothing
     actions = np.zeros((2, transport.spec.act_size), np.float32)
-    transport.send_actions(actions)
-    assert transport.receive().lost == {0, 1}
+    assert advance(transport, actions).lost == {0, 1}
 
     def play_again() -> None:
         silent.accept()
@@ -190,8 +189,7 @@ def test_the_deployed_plugin_is_dialled_until_it_is_played_again(caplog: pytest.
     transport.receive()
     playing.join()
     assert sum("press Play again" in record.getMessage() for record in caplog.records) == 1
-    transport.send_actions(actions)
-    assert transport.receive().lost == set()
+    assert advance(transport, actions).lost == set()
     transport.close()
     games[0].__exit__(None, None, None)
 

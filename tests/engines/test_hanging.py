@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from tests.harness.several import FragileSource, Walk
+from tests.support.carriers import served
+from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
 from ue_rl import errors
-from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.connecting import open_transport, url_engines
 from ue_rl.connections.tcp import greeting
@@ -45,16 +46,13 @@ class Hanging(Walk):
 @contextlib.contextmanager
 def hosted(carrier: str, count: int = 1) -> Iterator[tuple[list[Hanging], list[str], dict[str, Any]]]:
     """Games, their URLs, and the options for open_transport."""
-    games = [Hanging() for _ in range(count)]
+    games, urls = [Hanging() for _ in range(count)], []
     with contextlib.ExitStack() as stack:
-        urls = []
         for game in games:
-            upgrader = ShmUpgrader() if carrier == "upgraded" else None
-            host: Any = run_shm_in_thread(game) if carrier == "shm" else run_in_thread(game, upgrader=upgrader)
-            urls.append(stack.enter_context(host).url)
+            url, how = stack.enter_context(served(carrier, game))
+            urls.append(url)
             stack.callback(game.gate.set)
-        wanted = {"transport": "tcp", "channel": carrier} if carrier in ("shared", "per_env") else {"transport": "shm"}
-        yield games, urls, wanted
+        yield games, urls, how
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
@@ -64,8 +62,7 @@ def test_a_timeout_that_is_changed_holds(carrier: str, before: float) -> None:
         connection: Any = open_transport(urls[0], timeout=before, connect_timeout=20, **options)
         with connection as transport:
             transport.timeout = 20
-            transport.reset()
-            transport.receive()
+            begin(transport)
             games[0].gate.clear()
             transport.timeout = 0.3
             transport.send_actions(np.ones((2, 1), np.float32))
@@ -96,8 +93,7 @@ def test_engines_that_hang_together_are_not_waited_for_one_after_another(
     with hosted(carrier, 4) as (games, urls, options):
         engines = url_engines(urls, reconnect=20, timeout=0.6, connect_timeout=20, **options)
         with EnginesTransport(engines, restarts=Restarts()) as transport:
-            transport.reset()
-            transport.receive()
+            begin(transport)
             for game in games[1:]:
                 game.gate.clear()
             transport.send_actions(np.ones((8, 1), np.float32), resets)
@@ -127,8 +123,7 @@ def test_an_engine_that_serves_another_trainer_is_busy_and_waited_for(
         leaves = threading.Timer(0.5, first.close)
         leaves.start()
         with open_transport(urls[0], timeout=20, wait=20, **options) as second:  # type: ignore[attr-defined]
-            second.reset()
-            assert second.receive().obs[:, 2].tolist() == [0, 0]
+            assert begin(second).obs[:, 2].tolist() == [0, 0]
         leaves.join()
 
 
@@ -154,13 +149,10 @@ def together(count: int, **options: Any) -> tuple[EnginesTransport, list[Togethe
     barrier = threading.Barrier(count - 1)  # engine 0 is never lost
     for source in sources:
         source.barrier = barrier
-    transport.connect()
-    transport.reset()
-    transport.receive()
+    begin(transport)
     for source in sources[1:]:
         source.breaks = ["collect"]
-    transport.send_actions(np.ones((count, 1), np.float32))
-    assert transport.receive().lost == set(range(1, count))
+    assert advance(transport, 1).lost == set(range(1, count))
     return transport, sources
 
 

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.harness.lab import Lab
 from tests.harness.several import FragileSource
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import run_in_thread
 from ue_rl.calls.asking import EngineCalls
@@ -62,10 +62,8 @@ def test_a_parameter_that_one_engine_refuses_is_set_in_none(refusing: int) -> No
     assert [bridge.gravity for bridge in bridges] == [[9.8, 3], [9.8, 5], [9.8, 9.8]]
     bridges[refusing].refuses = ""
     sources[0].breaks = ["ask_resets"]  # nor in the next life of an engine that had taken it
-    transport.reset()
-    assert transport.receive().lost
-    transport.reset()
-    transport.receive()
+    assert begin(transport).lost
+    begin(transport)
     assert sources[0].bridges[1].gravity == [9.8, 3]
     calls.set_parameters({"gravity": 7.0})
     assert [source.bridges[-1].gravity for source in sources] == [[7, 7]] * 3
@@ -91,10 +89,8 @@ def test_an_engine_that_is_away_takes_the_setting_when_it_is_back() -> None:
     transport, sources = three()
     sources[0].breaks = ["call"]
     EngineCalls(transport).set_parameters({"gravity": 7.0})
-    transport.reset()
-    transport.receive()
-    transport.reset()
-    transport.receive()
+    begin(transport)
+    begin(transport)
     assert [source.bridges[-1].gravity for source in sources] == [[7, 7]] * 3
     transport.close()
 
@@ -113,12 +109,10 @@ def connection(request: pytest.FixtureRequest) -> Iterator[BaseTransport]:
     "line", ["SET=höhe:1", "SET=gravity:1\n", "GET\nGET", "PAUSE=\x00", "GET=\u0661", f"GET={'x' * 2**20}"]
 )
 def test_a_call_that_is_no_line_of_ascii_costs_nothing(line: str, connection: BaseTransport) -> None:
-    connection.reset()
-    connection.receive()
+    begin(connection)
     with pytest.raises(errors.ConfigurationError):
         connection.call(line)
     with pytest.raises(errors.ConfigurationError):
         connection.call(line)
     assert connection.call("GET=gravity") == "VALUES=gravity:9.8"
-    connection.send_actions(np.zeros((connection.spec.num_rows, 1), np.float32))
-    connection.receive()
+    advance(connection, 0)

@@ -9,6 +9,8 @@ import pytest
 
 from tests.harness.scripted_agents import World, lives, spec_of
 from tests.harness.several import FragileSource, MaskedWalk, Walk
+from tests.support.same import assert_same
+from tests.support.steps import advance
 from ue_rl import errors
 from ue_rl.agents import GroupVecEnv
 from ue_rl.calls.asking import EngineCalls
@@ -51,31 +53,15 @@ def played(transport: Transport, steps: int = 30) -> list[Any]:
     return seen
 
 
-def same(one: Any, other: Any) -> None:
-    if isinstance(one, np.ndarray):
-        assert one.dtype == other.dtype
-        assert one.tobytes() == other.tobytes()
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            same(one[key], other[key])
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other)
-        for mine, its in zip(one, other, strict=True):
-            same(mine, its)
-    else:
-        assert one == other
-
-
 @pytest.mark.parametrize("codec", [True, False])
 @pytest.mark.parametrize("kind", [Walk, MaskedWalk])
 def test_a_rollout_of_several_engines_is_that_of_one(kind: Any, codec: bool) -> None:
-    same(played(several(kind, codec=codec)), played(one(kind)))
+    assert_same(played(several(kind, codec=codec)), played(one(kind)))
 
 
 def test_images_and_agents_are_those_of_one_engine() -> None:
     image = ImageSpec(2, 3, 3)
-    same(played(several(Walk, image=image)), played(one(Walk, image=image)))
+    assert_same(played(several(Walk, image=image)), played(one(Walk, image=image)))
 
     def group_rollout(transport: Transport) -> list[Any]:
         env = GroupVecEnv(transport, monitor=False)
@@ -95,13 +81,13 @@ def test_images_and_agents_are_those_of_one_engine() -> None:
     seen, expected = group_rollout(parts), group_rollout(world(5, 0))
     for mine, its in zip(seen, expected, strict=True):
         if isinstance(mine, np.ndarray) and mine.ndim == 2:
-            same(mine[:, 1:].copy(), its[:, 1:].copy())  # the first number is the env, which each engine counts itself
+            assert_same(mine[:, 1:], its[:, 1:])  # the first number is the env, which each engine counts itself
             continue
         if isinstance(mine, list):
             for info in (*mine, *its):
                 info.pop("place", None)
                 info.pop("terminal_observation", None)
-        same(mine, its)
+        assert_same(mine, its)
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
@@ -121,7 +107,7 @@ def test_a_gymnasium_rollout_of_several_engines_is_that_of_one(mode: str) -> Non
         if isinstance(mine, dict):
             assert repr(mine) == repr(its)
         else:
-            same(mine, its)
+            assert_same(mine, its)
 
 
 def test_parameters_drawn_for_each_episode_are_the_same() -> None:
@@ -190,12 +176,10 @@ def test_what_one_engine_would_refuse_is_refused_before_any_is_asked() -> None:
         transport.send_actions(actions)
     with pytest.raises(errors.ConfigurationError, match="OPTIONS"):
         transport.reset([4, 0], options=[{"a": object()}, None])
-    transport.send_actions(np.nan_to_num(actions))
-    transport.receive()
+    advance(transport, np.nan_to_num(actions))
     with pytest.raises(errors.ActionError):
         transport.send_actions(actions, [0])
-    transport.send_actions(actions, [4, 0])
-    transport.receive()
+    advance(transport, actions, [4, 0])
 
 
 def test_no_engines() -> None:

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.engines.test_several import one, played, same
+from tests.engines.test_several import one, played
 from tests.harness.several import Walk
+from tests.support.same import assert_same
+from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connecting import open_transport
@@ -78,8 +80,7 @@ def odd(features: Sequence[str] = ()) -> list[Odd]:
 
 def begun(transport: EnginesTransport) -> int:
     """All envs have begun, and the engines are asked in one go from here on; how many steps they took until then."""
-    transport.reset()
-    transport.receive()
+    begin(transport)
     return joined(transport, 0)
 
 
@@ -110,7 +111,7 @@ def test_a_rollout_with_resets_and_infos_is_that_of_one_engine(carrier: str) -> 
     starts = np.cumsum((0, *SIZES))
     walks = [Walk(n, int(at)) for n, at in zip(SIZES, starts, strict=False)]
     with engines(carrier, walks) as transport:
-        same(played(transport), played(one()))
+        assert_same(played(transport), played(one()))
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
@@ -122,11 +123,16 @@ def test_whole_steps_are_asked_and_answered_in_one_go(carrier: str, features: Se
             assert step(transport, n % 3) == n + n % 3 / 4
         n = joined(transport, n)
         assert [len(transport.latencies(engine)) for engine in range(3)] == [n] * 3
-        transport.send_actions(np.zeros((6, 1), np.float32), [0, 1, 2])
-        assert transport.receive().obs[:, 1].tolist() == [0, 0, 0, n + 1, n + 1, n + 1]
+        assert advance(transport, 0, [0, 1, 2]).obs[:, 1].tolist() == [
+            0,
+            0,
+            0,
+            n + 1,
+            n + 1,
+            n + 1,
+        ]
         assert not transport._once.again
-        transport.send_actions(np.zeros((6, 1), np.float32))
-        assert transport.receive().obs[:, 1].tolist() == [1, 1, 1, n + 2, n + 2, n + 2]
+        assert advance(transport, 0).obs[:, 1].tolist() == [1, 1, 1, n + 2, n + 2, n + 2]
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
@@ -150,17 +156,21 @@ def test_an_engine_that_does_not_answer_in_time_is_lost_alone(carrier: str, slac
     with engines(carrier, bridges, Restarts(), timeout=1.0 * slack) as transport:
         n = begun(transport)
         bridges[1].then = lambda bridge: free.wait(30)
-        transport.send_actions(np.zeros((6, 1), np.float32))
-        buffers = transport.receive()
+        buffers = advance(transport, 0)
         assert buffers.lost == {3}
         assert buffers.dones.tolist() == [0, 0, 0, 1, 0, 0]
         assert buffers.obs[:, 1].tolist() == [n + 1, n + 1, n + 1, n, n + 1, n + 1]
         assert "did not" in buffers.infos[3]["engine_lost"] or "within" in buffers.infos[3]["engine_lost"]
         free.set()
-        transport.reset([3])
-        assert transport.receive().obs[3].tolist() == [3, 0]
-        transport.send_actions(np.zeros((6, 1), np.float32))
-        assert transport.receive().obs[:, 1].tolist() == [n + 2, n + 2, n + 2, 1, n + 2, n + 2]
+        assert begin(transport, [3]).obs[3].tolist() == [3, 0]
+        assert advance(transport, 0).obs[:, 1].tolist() == [
+            n + 2,
+            n + 2,
+            n + 2,
+            1,
+            n + 2,
+            n + 2,
+        ]
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
@@ -174,14 +184,11 @@ def test_an_engine_that_breaks_off_is_lost_alone(carrier: str) -> None:
             bridge.outbox.obs[0, 1] = np.nan
 
         bridges[2].then = spoil
-        transport.send_actions(np.zeros((6, 1), np.float32))
-        buffers = transport.receive()
+        buffers = advance(transport, 0)
         assert buffers.lost == {4, 5}
         assert buffers.obs[:, 1].tolist() == [n + 1] * 4 + [n] * 2
-        transport.reset([4, 5])
-        transport.receive()
-        transport.send_actions(np.zeros((6, 1), np.float32))
-        assert transport.receive().obs[:, 1].tolist() == [n + 2] * 4 + [1] * 2
+        begin(transport, [4, 5])
+        assert advance(transport, 0).obs[:, 1].tolist() == [n + 2] * 4 + [1] * 2
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
@@ -266,11 +273,9 @@ def test_engines_of_two_carriers_are_asked_one_by_one() -> None:
         urls = [(text.url, "tcp"), (memory.url, "shm")]
         sources = [UrlEngine(url, lambda *_, url=url, how=how: open_transport(url, how)) for url, how in urls]  # type: ignore[misc]
         with EnginesTransport(sources) as transport:
-            transport.reset()
-            transport.receive()
+            begin(transport)
             for n in range(1, 4):
-                transport.send_actions(np.zeros((4, 1), np.float32))
-                assert transport.receive().obs[:, 1].tolist() == [n] * 4
+                assert advance(transport, 0).obs[:, 1].tolist() == [n] * 4
             assert transport._once.together is None
 
 

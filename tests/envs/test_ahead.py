@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.support.same import assert_same
+from tests.support.steps import advance, begin
 from ue_rl.bridges import MultiEnvBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.buffers import Resets
 from ue_rl.calls.parameters import randomize
@@ -130,13 +132,6 @@ def count_asked(env: UnrealVecEnv) -> list[list[int] | None]:
     return asked
 
 
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, (list, dict)):
-        pairs = zip(one, other, strict=True) if isinstance(one, list) else ((one[key], other.get(key)) for key in one)
-        return len(one) == len(other) and all(same(*pair) for pair in pairs)
-    return np.array_equal(one, other)
-
-
 def rollout(env: UnrealVecEnv, steps: int = STEPS, between: Callable[[int], object] = lambda step: None) -> list[Any]:
     rng = np.random.default_rng(3)
     seen: list[Any] = [env.reset(), [dict(info) for info in env.reset_infos]]
@@ -159,7 +154,7 @@ def with_and_without(
     asked, rollouts = count_asked(new), []
     for env in (new, old):
         rollouts.append(rollout(env, between=prepare(env) or (lambda step: None)))
-    assert same(*rollouts)
+    assert_same(*rollouts)
     return asked, bridge
 
 
@@ -227,14 +222,14 @@ def test_masks_and_what_else_answers_have(opened: Any) -> None:
             obs, rewards, dones, infos = env.step(np.zeros(N, np.int64))
             seen += [obs, rewards, dones, [info["action_mask"].copy() for info in infos]]
         rollouts.append(seen)
-    assert same(*rollouts)
+    assert_same(*rollouts)
     assert (asked == [None]) == new.transport.asks_ahead
 
 
 def test_where_episodes_are_cut_off_by_the_trainer_each_end_is_asked_for(opened: Any) -> None:
     bridges = [Walks(), Walks(announces=False)]
     new, old = (opened(bridge, max_episode_steps=5) for bridge in bridges)
-    assert same(rollout(new), rollout(old))
+    assert_same(rollout(new), rollout(old))
     assert bridges[0].resets == bridges[1].resets
 
 
@@ -242,8 +237,7 @@ def test_another_reset_than_was_asked_ahead_is_asked_again(opened: Any) -> None:
     """Some envs' in the same request as those that have begun; and a call between the two."""
     env = opened(Walks())
     transport: Any = env.transport
-    transport.reset(None, [1] * N)
-    transport.receive()
+    begin(transport, None, [1] * N)
     actions, ends = np.zeros((N, 1), np.float32), []
     transport.ask_ahead(range(N), [7, 7, 7, 8, 8])
     while len(ends) < 2:
@@ -253,17 +247,14 @@ def test_another_reset_than_was_asked_ahead_is_asked_again(opened: Any) -> None:
     asked = count_asked(env)
     with pytest.raises(ConfigurationError):
         transport.reset([4, 0, 3], [8, 7, -9])
-    transport.reset([4, 0, 3], [8, 7, 9])
-    first = transport.receive().obs.copy()
+    first = begin(transport, [4, 0, 3], [8, 7, 9]).obs.copy()
     assert asked == [[3]]
     transport.reset([0, 3, 4], [7, 9, 8])
     assert np.array_equal(first[[0, 3, 4]], transport.receive().obs[[0, 3, 4]])
     transport.ask_ahead([0], [5])
     env.get_params()
-    transport.reset([0], [6])
-    transport.receive()
-    transport.send_actions(actions)
-    transport.receive()
+    begin(transport, [0], [6])
+    advance(transport, actions)
     assert asked[-1] == [0], "a reset voids what was asked ahead"
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.engines.test_several import same, several
+from tests.engines.test_several import several
 from tests.envs.test_vec_env import maker
 from tests.harness.scripted_agents import ACTS, World, spec_of
 from tests.harness.several import FragileSource, MaskedWalk, Walk
+from tests.support.same import assert_same
 from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.engines.restarts import Restarts
@@ -55,7 +56,7 @@ def test_a_step_in_two_halves_is_a_whole_step(opened: Any, space: str) -> None:
     halved, whole = (opened(maker(space), 5, send_info=True, max_episode_steps=9) for _ in range(2))
     for env in (halved, whole):
         env.seed(11)
-    same(halved.reset(), whole.reset())
+    assert_same(halved.reset(), whole.reset())
     acting = Seeing(halved)
     random = np.random.default_rng(5)
     ended = 0
@@ -65,9 +66,9 @@ def test_a_step_in_two_halves_is_a_whole_step(opened: Any, space: str) -> None:
         got, want = step(halved, actions), whole.step(actions)
         for info in (*got[3], *want[3]):
             info.get("episode", {}).pop("t", None)
-        same(got, want)
-        same(acting.seen, (got[0][:3], got[2][:3]))
-        same([dict(info) for info in halved.reset_infos], [dict(info) for info in whole.reset_infos])
+        assert_same(got, want)
+        assert_same(acting.seen, (got[0][:3], got[2][:3]))
+        assert_same([dict(info) for info in halved.reset_infos], [dict(info) for info in whole.reset_infos])
         ended += int(got[2].sum())
     assert ended > 20
 
@@ -85,7 +86,7 @@ def test_with_masks_and_several_engines() -> None:
             seen += [*take(env, np.array([random.choice(np.flatnonzero(mask)) for mask in masks])), masks]
         return seen
 
-    same(play(step, True), play(lambda env, actions: env.step(actions), False))
+    assert_same(play(step, True), play(lambda env, actions: env.step(actions), False))
 
 
 @pytest.mark.parametrize("strikes", [0, 1], ids=["first half", "second half"])
@@ -131,11 +132,11 @@ def test_an_interrupted_half_is_dropped_by_a_reset() -> None:
     Seeing(env)
     env.ask_first(np.zeros(4, np.int64))
     env.seed(1)
-    same(env.reset(), first)
+    assert_same(env.reset(), first)
     obs = step(env, np.ones(4, np.int64))[0]
     env.seed(1)
     env.reset()
-    same(step(env, np.ones(4, np.int64))[0], obs)
+    assert_same(step(env, np.ones(4, np.int64))[0], obs)
 
 
 @pytest.mark.parametrize("acts_on", [True, False])

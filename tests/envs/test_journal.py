@@ -42,12 +42,7 @@ def play(env: UnrealVecEnv, steps: int, seed: int = 0) -> list[Any]:
     seen = []
     for _ in range(steps):
         if env.engine_spec.mask_size:
-            actions = np.array(
-                [draw.choice(np.flatnonzero(mask)) for mask in env.env_method("action_masks", indices=[0])]
-            )
-            actions = np.array(
-                [draw.choice(np.flatnonzero(env.env_method("action_masks", indices=[e])[0])) for e in range(N)]
-            )
+            actions = np.array([draw.choice(np.flatnonzero(mask)) for mask in env.env_method("action_masks")])
         else:
             actions = draw.uniform(-1, 1, (N, 2)).astype(np.float32)
         seen.append(env.step(actions))

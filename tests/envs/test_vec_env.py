@@ -29,7 +29,8 @@ from stable_baselines3.common.vec_env import (
 )
 
 import ue_rl
-from tests.envs.conftest import CARRIERS, memory_and_all_carriers
+from tests.envs.conftest import CARRIERS, assert_same_steps, memory_and_all_carriers, trained
+from tests.support.same import assert_same
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -90,37 +91,16 @@ def sample(space: spaces.Space[Any], rng: np.random.Generator, n: int = N) -> np
     return rng.integers(0, counts, (n, len(counts)))
 
 
-def assert_same_steps(left: VecEnv, right: VecEnv, shift: int = 0, steps: int = 120) -> int:
-    """Steps both with the same actions and compares everything; returns how many episodes ended."""
-    rng = np.random.default_rng(5)
-    ended = 0
-    np.testing.assert_array_equal(left.reset(), right.reset())
-    for _ in range(steps):
-        actions = sample(left.action_space, rng)
-        shaped = (actions + shift).reshape(N, *right.action_space.shape)
-        got, want = left.step(actions), right.step(shaped)
-        for a, b in zip(got[:3], want[:3], strict=True):
-            assert a.dtype == b.dtype
-            np.testing.assert_array_equal(a, b)
-        for done, mine, theirs in zip(got[2], got[3], want[3], strict=True):
-            assert ("terminal_observation" in mine) == bool(done)
-            assert mine.get("TimeLimit.truncated", False) == theirs["TimeLimit.truncated"]
-            if done:
-                ended += 1
-                np.testing.assert_array_equal(mine["terminal_observation"], theirs["terminal_observation"])
-    return ended
-
-
 @memory_and_all_carriers(ACTION_SPACES, "multi-discrete")
 def test_rollouts_equal_dummy_vec_env_for_every_action_space(opened: Any, name: str) -> None:
     env, reference = opened(maker(name)), DummyVecEnv([maker(name)] * N)
     env.seed(11)
     reference.seed(11)
-    shift = -1 if name == "discrete-start" else 0
-    assert assert_same_steps(env, reference, shift) > 5
+    shift, draw = -1 if name == "discrete-start" else 0, functools.partial(sample, env.action_space)
+    assert assert_same_steps(env, reference, draw, 120, shift) > 5
     env.seed(4)
     reference.seed(4)
-    assert assert_same_steps(env, reference, shift) > 5
+    assert assert_same_steps(env, reference, draw, 120, shift) > 5
 
 
 BIT_EQUAL: list[tuple[Any, str, dict[str, Any], tuple[str, ...]]] = [
@@ -133,22 +113,14 @@ BIT_EQUAL: list[tuple[Any, str, dict[str, Any], tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-def trained(number: int, env: VecEnv) -> list[np.ndarray]:
+def trained_of(number: int, env: VecEnv) -> list[Any]:
     algorithm, _, options, _ = BIT_EQUAL[number]
-    model = algorithm("MlpPolicy", env, seed=3, device="cpu", **options)
-    model.learn(600)
-    buffer = model.rollout_buffer if hasattr(model, "rollout_buffer") else model.replay_buffer
-    return [
-        buffer.observations,
-        buffer.actions,
-        buffer.rewards,
-        *(p.detach().cpu().numpy() for p in model.policy.parameters()),
-    ]
+    return trained(algorithm, "MlpPolicy", env, 600, seed=3, **options)
 
 
 @functools.cache
-def trained_over_dummy_vec_env(number: int) -> list[np.ndarray]:
-    return trained(number, DummyVecEnv([lambda: gym.make(BIT_EQUAL[number][1])] * N))
+def trained_over_dummy_vec_env(number: int) -> list[Any]:
+    return trained_of(number, DummyVecEnv([lambda: gym.make(BIT_EQUAL[number][1])] * N))
 
 
 @pytest.mark.parametrize(
@@ -162,9 +134,7 @@ def trained_over_dummy_vec_env(number: int) -> list[np.ndarray]:
 )
 def test_training_is_bit_equal_to_dummy_vec_env(opened: Any, number: int) -> None:
     """Same seed, same run: every parameter after training is the same."""
-    mine = trained(number, opened(BIT_EQUAL[number][1]))
-    for a, b in zip(mine, trained_over_dummy_vec_env(number), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same(trained_of(number, opened(BIT_EQUAL[number][1])), trained_over_dummy_vec_env(number))
 
 
 def test_observations_given_out_are_copies(opened: Any) -> None:
@@ -221,7 +191,7 @@ def test_client_side_time_limit_equals_gymnasiums(opened: Any) -> None:
     reference = DummyVecEnv([lambda: TimeLimit(gym.make("Pendulum-v1"), 7)] * N)
     env.seed(2)
     reference.seed(2)
-    assert assert_same_steps(env, reference, steps=30) == 12
+    assert assert_same_steps(env, reference, functools.partial(sample, env.action_space), 30) == 12
     env.set_attr("max_episode_steps", 3)
     assert env.get_attr("max_episode_steps") == [3] * N
     with pytest.raises(errors.ConfigurationError, match="at least one step"):

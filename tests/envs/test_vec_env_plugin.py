@@ -10,6 +10,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 import ue_rl
+from tests.envs.conftest import trained
+from tests.support.same import assert_same
 from ue_rl.testing import ObsFormat, PluginStandIn, make_tiny_env
 
 
@@ -25,17 +27,6 @@ def roll(env: VecEnv, steps: int = 60) -> list[Any]:
             seen.append(info["terminal_observation"] if done else None)
             seen.append(info.get("TimeLimit.truncated", False))
     return seen
-
-
-def assert_same(left: list[Any], right: list[Any]) -> None:
-    assert len(left) == len(right)
-    for a, b in zip(left, right, strict=True):
-        assert type(a) is type(b)
-        if isinstance(a, np.ndarray):
-            assert a.dtype == b.dtype
-            np.testing.assert_array_equal(a, b)
-        else:
-            assert a == b
 
 
 @pytest.mark.parametrize("obs_format", list(ObsFormat), ids=lambda f: f.name.lower())
@@ -68,23 +59,14 @@ def test_actions_of_different_length_and_a_real_tick() -> None:
 
 
 def test_ppo_learns_the_same_weights_as_in_process() -> None:
-    def train(env: VecEnv) -> list[np.ndarray]:
-        model = PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=2, seed=1, device="cpu")
-        model.learn(256)
-        buffer = model.rollout_buffer
-        return [
-            buffer.observations, buffer.actions, buffer.rewards, buffer.episode_starts, buffer.returns,
-            *(p.detach().numpy() for p in model.policy.parameters()),
-        ]  # fmt: skip
-
-    reference = train(DummyVecEnv([make_tiny_env(i) for i in range(4)]))
+    options = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "seed": 1}
+    reference = trained(PPO, "MlpPolicy", DummyVecEnv([make_tiny_env(i) for i in range(4)]), 256, **options)
     with PluginStandIn(num_envs=4) as game:
         env = ue_rl.connect(game.url, timeout=5)
         with pytest.warns(UserWarning, match="takes no seeds"):
-            over_the_wire = train(env)
+            over_the_wire = trained(PPO, "MlpPolicy", env, 256, **options)
         env.close()
-    for a, b in zip(over_the_wire, reference, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same(over_the_wire, reference)
 
 
 def test_seeds_and_options_that_the_plugin_does_not_take_are_said_once() -> None:

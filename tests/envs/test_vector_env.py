@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from typing import Any
 
@@ -15,7 +14,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import PassiveEnvChecker
 
 import ue_rl
+from tests.envs.conftest import Sampled
 from tests.harness.several import MaskedWalk
+from tests.support.same import assert_same
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.buffers import StepBuffers
@@ -273,27 +274,16 @@ PARTS: dict[str, spaces.Space[Any]] = {
 }
 
 
-class Anything(gym.Env[Any, Any]):
-    """Random observations of any space; takes hybrid actions and checks them; says which weapons are there."""
+class Anything(Sampled):
+    """Takes hybrid actions and checks them."""
 
     def __init__(self) -> None:
-        self.observation_space = copy.deepcopy(spaces.Dict(PARTS))
-        self.action_space = spaces.Dict(
-            {"aim": spaces.Box(-2, 2, (2, 2), np.float32), "pick": spaces.Tuple((spaces.Discrete(3, start=-1),))}
-        )
+        aim, pick = spaces.Box(-2, 2, (2, 2), np.float32), spaces.Tuple((spaces.Discrete(3, start=-1),))
+        super().__init__(spaces.Dict(PARTS), spaces.Dict({"aim": aim, "pick": pick}))
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self.steps = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def worth(self, action: Any) -> float:
         assert self.action_space.contains(action), action
-        self.steps += 1
-        reward = float(np.float32(action["aim"].sum()) + action["pick"][0])
-        return self.observation_space.sample(), reward, bool(self.np_random.random() < 0.2), self.steps >= 6, {}
+        return float(action["aim"].sum()) + action["pick"][0]
 
 
 class Choosing(Anything):
@@ -302,19 +292,6 @@ class Choosing(Anything):
     def action_masks(self) -> np.ndarray:
         """The step's number decides."""
         return np.array([True, self.steps % 2 == 0, self.steps % 3 == 0])
-
-
-def assert_same(got: Any, want: Any) -> None:
-    if isinstance(want, dict):
-        assert list(got) == list(want)
-        for key in want:
-            assert_same(got[key], want[key])
-    elif isinstance(want, tuple):
-        for mine, theirs in zip(got, want, strict=True):
-            assert_same(mine, theirs)
-    else:
-        assert np.asarray(got).dtype == np.asarray(want).dtype
-        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])

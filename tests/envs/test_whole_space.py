@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import warnings
 from collections.abc import Callable
@@ -25,7 +24,8 @@ from stable_baselines3.common.vec_env import (
 )
 
 import ue_rl
-from tests.envs.conftest import memory_and_all_carriers
+from tests.envs.conftest import Sampled, assert_same_steps, memory_and_all_carriers, trained
+from tests.support.same import assert_same
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.hybrid_box import HybridBox
 from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx
@@ -57,28 +57,8 @@ LEARNED = spaces.Dict({name: part for name, part in PARTS.items() if name != "sc
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
 
 
-class Any_(gym.Env[Any, Any]):
-    """Random members of any observation space; what it is told moves its reward. Masks some choices."""
-
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None) -> None:
-        self.observation_space = copy.deepcopy(observation_space)
-        self.action_space = action_space or spaces.Discrete(3)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self.steps = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        reward = float(np.float32(self.np_random.normal() + np.sum(action) / 7))
-        return self.observation_space.sample(), reward, bool(self.np_random.random() < 0.1), self.steps >= 9, {}
-
-
-class Masked(Any_):
-    """Legal is what its own generator says."""
+class Masked(Sampled):
+    """Legal is what its own generator says, which masks some choices."""
 
     def action_masks(self) -> np.ndarray:
         """One choice of each number at least."""
@@ -103,42 +83,14 @@ class Masked(Any_):
         return super().step(action)
 
 
-def assert_equal(got: Any, want: Any) -> None:
-    """The same structure, dtypes, shapes and values."""
-    if isinstance(want, dict):
-        assert list(got) == list(want)
-        for key in want:
-            assert_equal(got[key], want[key])
-    elif isinstance(want, tuple):
-        assert len(got) == len(want)
-        for mine, theirs in zip(got, want, strict=True):
-            assert_equal(mine, theirs)
-    else:
-        assert np.asarray(got).dtype == np.asarray(want).dtype
-        np.testing.assert_array_equal(got, want)
-
-
-def assert_same_steps(left: VecEnv, right: VecEnv, steps: int = 60) -> None:
-    rng, ended = np.random.default_rng(5), 0
+def assert_same_choices(left: VecEnv, right: VecEnv, steps: int = 60) -> None:
     left.seed(2)
     right.seed(2)
-    kept: list[tuple[Any, Any]] = [(left.reset(), right.reset())]
-    for _ in range(steps):
-        actions = rng.integers(0, 3, N)
-        mine, theirs = left.step(actions), right.step(actions)
-        assert_equal(mine[:3], theirs[:3])
-        kept.append((mine[0], theirs[0]))
-        for done, info, expected in zip(mine[2], mine[3], theirs[3], strict=True):
-            if done:
-                ended += 1
-                assert_equal(info["terminal_observation"], expected["terminal_observation"])
-    assert ended > 5
-    for got, want in kept:  # nothing that was given out has changed since
-        assert_equal(got, want)
+    assert assert_same_steps(left, right, lambda rng: rng.integers(0, 3, N), steps) > 5
 
 
-def hosted(space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None) -> Callable[[], Any_]:
-    return lambda: Any_(space, action_space)
+def hosted(space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None) -> Callable[[], Sampled]:
+    return lambda: Sampled(space, action_space)
 
 
 @memory_and_all_carriers(OBSERVATIONS, "dict")
@@ -146,22 +98,7 @@ def test_observations_equal_dummy_vec_env(opened: Any, name: str) -> None:
     make = hosted(OBSERVATIONS[name])
     env, reference = opened(make), DummyVecEnv([make] * N)
     assert env.observation_space == reference.observation_space
-    assert_same_steps(env, reference)
-
-
-def trained(algorithm: Any, policy: str, env: VecEnv, **options: Any) -> list[Any]:
-    model = algorithm(policy, env, seed=3, device="cpu", **copy.deepcopy(options))  # SB3 adds to policy_kwargs
-    model.learn(200)
-    buffer = model.rollout_buffer if hasattr(model, "rollout_buffer") else model.replay_buffer
-    seen = buffer.observations if isinstance(buffer.observations, dict) else {"": buffer.observations}
-    masks = [buffer.action_masks] if hasattr(buffer, "action_masks") else []
-    return [
-        *seen.values(),
-        buffer.actions,
-        buffer.rewards,
-        *masks,
-        *(p.detach().numpy() for p in model.policy.parameters()),
-    ]
+    assert_same_choices(env, reference)
 
 
 SMALL = {"net_arch": [16]}
@@ -188,16 +125,13 @@ RUNS: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
 @functools.cache
 def trained_over_dummy_vec_env(name: str) -> list[Any]:
     algorithm, policy, make, options = RUNS[name]
-    return trained(algorithm, policy, DummyVecEnv([make] * N), **options)
+    return trained(algorithm, policy, DummyVecEnv([make] * N), 200, seed=3, **options)
 
 
 @memory_and_all_carriers(RUNS, "maskable-multi")
 def test_training_is_bit_equal_to_dummy_vec_env(opened: Any, name: str) -> None:
     algorithm, policy, make, options = RUNS[name]
-    for mine, theirs in zip(
-        trained(algorithm, policy, opened(make), **options), trained_over_dummy_vec_env(name), strict=True
-    ):
-        np.testing.assert_array_equal(mine, theirs)
+    assert_same(trained(algorithm, policy, opened(make), 200, seed=3, **options), trained_over_dummy_vec_env(name))
 
 
 def seen(beside: bool) -> tuple[Any, Any, str]:
@@ -212,7 +146,7 @@ SHORT = {"n_steps": 8, "batch_size": 8, "n_epochs": 1}
 @functools.cache
 def seen_over_dummy_vec_env(beside: bool) -> list[Any]:
     _, make, policy = seen(beside)
-    return trained(PPO, policy, DummyVecEnv([make] * N), **SHORT)
+    return trained(PPO, policy, DummyVecEnv([make] * N), 200, seed=3, **SHORT)
 
 
 @pytest.mark.parametrize("opened", WITH_IMAGES, indirect=True)
@@ -222,8 +156,7 @@ def test_images_inside_observations_train_bit_equal(opened: Any, beside: bool) -
     env = opened(make, bridge_options={"images": True})
     assert env.engine_spec.image is not None
     assert env.observation_space == space
-    for mine, theirs in zip(trained(PPO, policy, env, **SHORT), seen_over_dummy_vec_env(beside), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    assert_same(trained(PPO, policy, env, 200, seed=3, **SHORT), seen_over_dummy_vec_env(beside))
 
 
 HARD = ("arm.left", "arm_left", "forward", "items", "keys", "training", "type", "type_", "values", "z")
@@ -288,7 +221,7 @@ def test_wrappers_of_sb3_see_what_they_see_over_dummy_vec_env(opened: Any, name:
     wrap = WRAPPERS[name]
     env, reference = wrap(opened(make)), wrap(DummyVecEnv([make] * N))
     assert env.observation_space == reference.observation_space
-    assert_same_steps(env, reference, 30)
+    assert_same_choices(env, reference, 30)
 
 
 # -- masks
@@ -301,7 +234,7 @@ def test_masks_belong_to_the_observation_that_stands_beside_them(opened: Any) ->
     assert env.has_attr("action_masks")
     env.seed(1)
     reference.seed(1)
-    assert_equal(env.reset(), reference.reset())
+    assert_same(env.reset(), reference.reset())
     ended = 0
     kept = []
     for _ in range(60):
@@ -328,7 +261,7 @@ def test_a_policy_that_ignores_masks_is_told_once(opened: Any) -> None:
     class Lenient(Masked):
         def step(self, action: Any) -> Any:
             self.last = float(self.np_random.normal())
-            return Any_.step(self, action)
+            return Sampled.step(self, action)
 
     env = opened(lambda: Lenient(PARTS["position"]))
     env.seed(0)

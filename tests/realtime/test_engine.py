@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.realtime.games import OneByOne, Sums
-from tests.support.transports import reset, step
+from tests.support.steps import advance, begin
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.realtime.engine import SessionsBridge, serve
@@ -23,14 +23,14 @@ def rollout(transport: Transport, steps: int, seeds: list[int]) -> list[Any]:
     """All that an engine answers to the same requests."""
     spec = transport.connect()
     random = np.random.default_rng(1)
-    found: list[Any] = [reset(transport, seeds=seeds).obs.tobytes()]
+    found: list[Any] = [begin(transport, seeds=seeds).obs.tobytes()]
     for _ in range(steps):
         size = (spec.num_envs, spec.act_size)
         actions = random.integers(0, 2, size) if spec.action_spec.counts else random.uniform(-1, 1, size)
-        got = step(transport, actions.astype(np.float32))
+        got = advance(transport, actions.astype(np.float32))
         found.append((got.obs.tobytes(), got.rewards.tobytes(), got.dones.tobytes(), got.truncated.tobytes()))
         if over := np.flatnonzero(got.dones).tolist():
-            found.append(reset(transport, over).obs.tobytes())
+            found.append(begin(transport, over).obs.tobytes())
     transport.close()
     return found
 
@@ -51,8 +51,8 @@ def test_episodes_are_equal_to_the_bit_to_those_without_sessions(game: str, toge
 def test_a_step_may_be_several_ticks() -> None:
     with SessionPool(Sums, max_sessions=4, workers=1) as pool:
         transport = MemoryTransport(SessionsBridge(pool, 2, ticks=5))
-        reset(transport)
-        assert step(transport, 3).obs[:, 1:3].tolist() == [[5, 3], [5, 3]]
+        begin(transport)
+        assert advance(transport, 3).obs[:, 1:3].tolist() == [[5, 3], [5, 3]]
         with pytest.raises(ConfigurationError, match="fewer sessions than envs"):
             SessionsBridge(pool, 5)
 
@@ -62,13 +62,13 @@ def test_an_env_whose_session_has_ended_gets_another_one() -> None:
         bridge = SessionsBridge(pool, 1)
         with run_in_thread(bridge) as server:
             transport = open_transport(server.url, "tcp")
-            reset(transport)
+            begin(transport)
             transport.send_actions(np.full((1, 1), 7, np.float32))
             with pytest.raises(EngineDisconnected, match="ZeroDivisionError"):
                 transport.receive()
             transport.close()
             again = open_transport(server.url, "tcp", wait=10)
-            assert reset(again, seeds=[3]).obs[0].tolist() == [3, 0, 0, 0]
+            assert begin(again, seeds=[3]).obs[0].tolist() == [3, 0, 0, 0]
             again.close()
 
 
@@ -78,11 +78,11 @@ def test_in_real_time_a_step_takes_the_newest_observation() -> None:
             transport = open_transport(server.url, "tcp")
             spec = transport.connect()
             assert {"REALTIME", "INFO"} <= spec.features
-            reset(transport, seeds=[1, 2])
+            begin(transport, seeds=[1, 2])
             ticks = [0, 0]
             total = np.zeros(2)
             for _ in range(20):
-                got = step(transport, 1)
+                got = advance(transport, 1)
                 for env in range(2):
                     info = got.infos[env]
                     assert info["tick"] == ticks[env] + info["ticks_advanced"] > ticks[env]
@@ -108,12 +108,12 @@ def test_a_check_blames_no_engine_in_real_time_for_what_comes_meanwhile() -> Non
 def test_an_env_whose_episode_is_over_stays_as_it_is(rate: float | None) -> None:
     with SessionPool(Sums, max_sessions=2, workers=1, tick_rate=rate, kwargs={"length": 3}) as pool:
         transport = MemoryTransport(SessionsBridge(pool, 2))
-        reset(transport)
+        begin(transport)
         for _ in range(6):
-            got = step(transport, 1)
+            got = advance(transport, 1)
         assert (got.obs[:, 1].tolist(), got.dones.tolist(), got.rewards.tolist()) == ([3, 3], [1, 1], [0, 0])
-        reset(transport, [1])
-        assert step(transport, 1).dones[0]
+        begin(transport, [1])
+        assert advance(transport, 1).dones[0]
 
 
 def test_what_a_session_cannot_do_is_not_announced() -> None:

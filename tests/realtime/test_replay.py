@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.realtime.games import OneByOne
-from tests.support.transports import reset, step
+from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
 from ue_rl.bridges.realtime import Session, SessionPool, ToolCall
 from ue_rl.bridges.realtime.player import Player, ReplayBridge
@@ -162,9 +162,9 @@ def test_a_replay_is_an_engine_of_one_env(tmp_path: Path) -> None:
         transport = MemoryTransport(ReplayBridge(player))
         transport.connect()
         for total in (2, 1, 2):
-            reset(transport)
+            begin(transport)
             for tick in range(1, 6):
-                got = step(transport)
+                got = advance(transport, 0)
                 assert got.obs[0, 1:3].tolist() == [tick, total]
             assert got.dones[0]
 

@@ -10,7 +10,7 @@ from contextlib import closing
 import httpx
 
 from tests.sessions.talking import mcp_client, plain
-from tests.support.transports import reset, step
+from tests.support.steps import advance, begin
 from ue_rl.connecting import open_transport
 
 
@@ -25,8 +25,8 @@ async def test_three_carriers_share_the_sessions_of_a_game() -> None:
         assert "4 sessions" in process.stdout.readline()
         urls = dict(process.stdout.readline().strip().split(": ", 1) for _ in range(3))
         with closing(open_transport(urls["grpc"], num_envs=3)) as transport:
-            reset(transport)
-            assert (step(transport).obs[:, 1] == 1).all()
+            begin(transport)
+            assert (advance(transport, 0).obs[:, 1] == 1).all()
             async with mcp_client(urls["mcp"]) as call:
                 assert (await call("advance", {"ticks": 2}))["tick"] == 2
                 assert httpx.post(f"{urls['openenv']}/reset", json={}).status_code == 503, "it is the fifth"

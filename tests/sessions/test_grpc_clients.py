@@ -18,7 +18,7 @@ import pytest
 import ue_rl
 from tests.sessions.game import Drift
 from tests.sessions.test_grpc import Status, advanced, refused
-from tests.support.transports import reset
+from tests.support.steps import begin
 from tests.support.waiting import eventually
 from ue_rl import errors
 from ue_rl.connecting import open_transport
@@ -43,8 +43,8 @@ def test_connect_makes_a_vec_env(served: Any) -> None:
 def test_a_reset_of_some_with_options(served: Any) -> None:
     _, server = served("grpc")
     with closing(open_transport(server.url, num_envs=3)) as transport:
-        reset(transport)
-        seen = reset(transport, [1], seeds=[4], options=[{"start": 100.0}])
+        begin(transport)
+        seen = begin(transport, [1], seeds=[4], options=[{"start": 100.0}])
         assert seen.obs[1, 0] > 90
         assert (abs(seen.obs[[0, 2], 0]) < 10).all()
 
@@ -63,7 +63,7 @@ def test_the_client_says_who_is_not_there() -> None:
 def test_a_session_that_is_lost_is_a_lost_engine(served: Any) -> None:
     pool, server = served("grpc")
     with closing(open_transport(server.url, num_envs=2)) as transport:
-        reset(transport)
+        begin(transport)
         pool.sessions()[1].detach("somebody pulled the plug")
         transport.send_actions(np.zeros((2, 2), np.float32))
         with pytest.raises(errors.EngineDisconnected, match="pulled the plug"):

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 import ue_rl
 from tests.sessions.game import Drift
 from tests.sessions.talking import mcp_client
-from tests.support.transports import reset, step
+from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
 from ue_rl.bridges.openenv import application
 from ue_rl.connecting import open_transport
@@ -36,7 +36,7 @@ def of_transport(transport: Transport, env: int) -> Episode:
     """Of one env; the others play something else, and the first of them rests in every other step."""
     with closing(transport):
         num_envs = transport.connect().num_envs
-        seen = reset(transport, seeds=[SEED if each == env else 5 + each for each in range(num_envs)])
+        seen = begin(transport, seeds=[SEED if each == env else 5 + each for each in range(num_envs)])
         episode: Episode = [(seen.obs[env].tobytes(), 0.0, False, False)]
         for number, action in enumerate(actions()):
             rows = np.full((num_envs, 2), 0.25, np.float32)
@@ -44,7 +44,7 @@ def of_transport(transport: Transport, env: int) -> Episode:
             ended = np.flatnonzero(seen.dones).tolist()
             rests = [0] if number % 2 and num_envs > 1 and 0 not in ended else []
             before = seen.obs[0].copy()
-            seen = step(transport, rows, resets=ended, resting=rests)
+            seen = advance(transport, rows, resets=ended, resting=rests)
             assert not rests or np.array_equal(seen.obs[0], before)
             cut = bool(seen.truncated[env])
             done = bool(seen.dones[env])

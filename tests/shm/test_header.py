@@ -176,12 +176,7 @@ def test_a_plain_producer_is_read() -> None:
     assert step.truncated.ctypes.data == step.dones.ctypes.data + 64
     spec = spec_of(step)
     assert (spec.num_envs, spec.obs_size, spec.act_size, spec.version) == (4, 3, 2, 0)
-    # packed without padding: the truncateds stand right behind the dones
-    header.resets_offset = header.dones_offset + 8
-    memory[:HEADER_SIZE] = header.pack()
-    packed = StepMemory(memory)
-    assert packed.truncated.ctypes.data == packed.dones.ctypes.data + 4
-    # no room for them: none
+    # no room for truncateds: none
     header.resets_offset = header.dones_offset + 4
     memory[:HEADER_SIZE] = header.pack()
     step = StepMemory(memory)
@@ -193,14 +188,6 @@ def test_a_foreign_use_of_the_reserved_part_is_a_plain_producer() -> None:
     memory, _ = make(config=None)
     memory[208:300] = bytes(range(92))
     assert not StepMemory(memory).header.extended
-
-
-def test_the_other_layout_with_this_magic_is_refused_by_name() -> None:
-    memory, _ = make(config=None)
-    struct.pack_into("<4I", memory, 16, 64, 100, 12, 0)
-    with pytest.raises(errors.SegmentInvalid, match=r"other public layout.*byte 16") as caught:
-        StepMemory(memory)
-    assert "num_envs 64, obs_size 100, act_size 12" in str(caught.value)
 
 
 HOSTILE = {
@@ -232,51 +219,12 @@ def test_each_field_is_refused_by_its_name(name: str) -> None:
     assert caught.value.expected is not None
 
 
-def test_overlaps_are_refused() -> None:
-    memory, header = make()
-    for name in ("act_offset", "rewards_offset", "resets_offset", "ask_offset", "cmd_c2s_offset", "seeds_offset"):
-        spoilt = Header.unpack(header.pack())
-        setattr(spoilt, name, header.obs_offset)
-        memory[:HEADER_SIZE] = spoilt.pack()
-        with pytest.raises(errors.SegmentInvalid, match="overlap"):
-            StepMemory(memory)
-
-
-@pytest.mark.parametrize("name", ["resets", "ask", "answered"])
-def test_regions_may_touch_and_may_not_share_a_byte(name: str) -> None:
-    """Four bytes, moved to both ends of every other region."""
-    memory, header = make()
-    size = header.regions[name][1]
-    others = [region for other, region in header.regions.items() if other != name]
-    outcomes = set()
-    for begin, length in others:
-        for at in (begin - size, begin - size + 1, begin + length - 1, begin + length):
-            overlaps = any(at < start + n and start < at + size for start, n in others)
-            spoilt = Header.unpack(header.pack())
-            setattr(spoilt, f"{name}_offset", at)
-            memory[:HEADER_SIZE] = spoilt.pack()
-            refusal = ""
-            try:
-                StepMemory(memory)
-            except errors.SegmentInvalid as error:
-                refusal = error.message
-            if at >= HEADER_SIZE and at + size <= header.total_size:
-                assert ("overlap" in refusal) == bool(refusal) == overlaps, (at, refusal)
-                outcomes.add(overlaps)
-    assert outcomes == {True, False}
-
-
 def test_a_segment_shorter_than_it_says_is_refused() -> None:
     memory, _ = make()
-    for cut in (0, 1, 100, HEADER_SIZE - 1):
-        with pytest.raises(errors.SegmentInvalid, match="smaller than its header"):
+    for cut, field in ((0, "size"), (HEADER_SIZE - 1, "size"), (-1, "total_size")):
+        with pytest.raises(errors.SegmentInvalid) as caught:
             StepMemory(memory[:cut])
-    with pytest.raises(errors.SegmentInvalid) as caught:
-        StepMemory(memory[:-1])
-    assert caught.value.field == "total_size"
-    plain, _ = make(config=None)
-    with pytest.raises(errors.SegmentInvalid, match="leaves the segment"):
-        StepMemory(plain[: len(plain) - 4096 + 8])
+        assert caught.value.field == field
 
 
 INTERESTING = st.one_of(
@@ -285,36 +233,15 @@ INTERESTING = st.one_of(
     st.integers(0, 8192),
 )
 FUZZED = [n for n in _NAMES if n not in ("token", "proof", "gpu_obs_handle", "reason")]
-WIDTH = dict(
-    zip(
-        _NAMES,
-        [4] * 4
-        + [1]
-        + [4] * 3
-        + [8] * 9
-        + [4]
-        + [8]
-        + [4] * 3
-        + [1] * 2
-        + [64]
-        + [4]
-        + [4] * 2
-        + [8]
-        + [16] * 2
-        + [8]
-        + [4] * 2
-        + [8]
-        + [4] * 2
-        + [8] * 5
-        + [4] * 4
-        + [8] * 3
-        + [4] * 2
-        + [8]
-        + [1024]
-        + [8] * 2,
-        strict=True,
-    )
-)
+
+
+def put(header: Header, name: str, value: int) -> None:
+    """The value, cut to the width of its field."""
+    for bits in (64, 32, 8):
+        setattr(header, name, value % 2**bits)
+        with contextlib.suppress(struct.error):
+            header.pack()
+            return
 
 
 @settings(max_examples=400, deadline=None)
@@ -328,7 +255,7 @@ def test_no_header_leads_out_of_the_segment(changes: dict[str, int], kind: str) 
     """Either a named error, or arrays that lie inside: nothing else."""
     memory, header = make(TEAM, **TEAM_REGIONS) if kind == "team" else make(None if kind == "plain" else CONFIG)
     for name, value in changes.items():
-        setattr(header, name, value % 2 ** (8 * min(WIDTH[name], 8)))
+        put(header, name, value)
     memory[:HEADER_SIZE] = header.pack()
     try:
         step = StepMemory(memory)
@@ -355,11 +282,3 @@ def test_noise_over_the_header_is_a_named_error_or_harmless(noise: bytes, at: in
     memory[at : at + len(noise)] = noise
     with contextlib.suppress(errors.ProtocolError):
         spec_of(StepMemory(memory))
-
-
-def test_what_cannot_be_laid_out_is_a_wrong_argument() -> None:
-    for arguments in ((0, 1, 1), (70_000, 1, 1), (4, 0, 1)):
-        with pytest.raises(errors.ConfigurationError, match="out of range"):
-            plan(*arguments)
-    with pytest.raises(errors.ConfigurationError, match="cmd_ring_size"):
-        plan(1, 1, 1, ring_size=100)

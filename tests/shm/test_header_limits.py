@@ -8,32 +8,8 @@ import struct
 import pytest
 
 from ue_rl import errors
-from ue_rl.shm.header import (
-    ACTION_SEQ,
-    ALIGN,
-    ANSWERED_SEQ,
-    ATTACHED,
-    CLIENT_FLAG,
-    CLIENT_PID,
-    CLIENT_SINCE,
-    CLIENT_STATE,
-    CLOSED,
-    ENGINE_FLAG,
-    EXT_MAGIC,
-    FRAME_SEQ,
-    HEADER_SIZE,
-    HEARTBEAT,
-    LEAVING,
-    MAX_CONFIG,
-    REASON_PID,
-    RING_SIZE,
-    SERVER_PID,
-    SERVER_STATE,
-    SERVING,
-    Header,
-    aligned,
-    plan,
-)
+from ue_rl.shm import header as layout
+from ue_rl.shm.header import EXT_MAGIC, HEADER_SIZE, MAX_CONFIG, Header, aligned, plan
 from ue_rl.spec import MAX_ENVS, MAX_NUMBERS
 
 CONFIG = b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=4;VERSION=1\n"
@@ -62,12 +38,10 @@ EXTENSION = {
     "reason_pid": (372, "I"), "client_since": (376, "Q"), "reason": (384, "1024s"),
     "first_offset": (1408, "Q"), "ahead_offset": (1416, "Q"),
 }  # fmt: skip
-WORDS = {
-    "server_pid": SERVER_PID, "client_pid": CLIENT_PID, "frame_seq": FRAME_SEQ, "action_seq": ACTION_SEQ,
-    "engine_flag": ENGINE_FLAG, "client_flag": CLIENT_FLAG, "heartbeat": HEARTBEAT, "server_state": SERVER_STATE,
-    "client_state": CLIENT_STATE, "answered_seq": ANSWERED_SEQ, "reason_pid": REASON_PID,
-    "client_since": CLIENT_SINCE,
-}  # fmt: skip
+WORDS = [
+    "server_pid", "client_pid", "frame_seq", "action_seq", "engine_flag", "client_flag", "heartbeat", "server_state",
+    "client_state", "answered_seq", "reason_pid", "client_since",
+]  # fmt: skip
 
 
 def test_our_extension_is_the_layout_byte_by_byte() -> None:
@@ -89,11 +63,11 @@ def test_our_extension_is_the_layout_byte_by_byte() -> None:
 @pytest.mark.parametrize("name", WORDS)
 def test_the_words_of_a_running_session_stand_where_the_header_has_them(name: str) -> None:
     packed = Header(**{name: 0xAB}).pack()  # type: ignore[arg-type]
-    assert [at for at, byte in enumerate(packed) if byte == 0xAB] == [WORDS[name]]
+    assert [at for at, byte in enumerate(packed) if byte == 0xAB] == [getattr(layout, name.upper())]
 
 
 def test_the_states_have_the_numbers_of_the_layout() -> None:
-    assert (SERVING, CLOSED, ATTACHED, LEAVING) == (1, 2, 1, 2)
+    assert (layout.SERVING, layout.CLOSED, layout.ATTACHED, layout.LEAVING) == (1, 2, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -190,12 +164,22 @@ def test_each_region_lies_inside_apart_and_aligned(name: str) -> None:
         error = moved(total + align // 2)
         assert error is not None
         assert (error.field, error.expected) == (name, f"a multiple of {align}")
-    for other, (start, length) in regions.items():
-        for place in ((start - 1) // align * align, -(-(start + length - size) // align) * align):
-            if other != own and place >= HEADER_SIZE:
-                error = moved(place)
-                assert error is not None, (other, place)
-                assert "two regions overlap" in error.message
+    others = [region for other, region in regions.items() if other != own]
+    for start, length in others:  # regions may touch, and share no byte
+        for edge in (
+            start - size,
+            start - size + 1,
+            start - 1,
+            start + length - size,
+            start + length - 1,
+            start + length,
+        ):
+            at = -(-edge // align) * align
+            if at >= HEADER_SIZE:
+                error = moved(at)
+                overlaps = any(at < begin + n and begin < at + size for begin, n in others)
+                assert (error is not None and "two regions overlap" in error.message) == overlaps, at
+                assert overlaps or error is None, at
 
 
 def test_two_regions_may_touch_and_not_share_a_byte() -> None:
@@ -263,8 +247,9 @@ def test_the_other_layout_is_known_by_all_of_its_words() -> None:
     header, total = plan(4, 3, 2, config=None)
     data = bytearray(header.pack())
     struct.pack_into("<4I", data, 16, 64, 100, 12, 0)
-    with pytest.raises(errors.SegmentInvalid, match="other public layout"):
+    with pytest.raises(errors.SegmentInvalid, match=r"other public layout.*byte 16") as caught:
         Header.parse(data, total)
+    assert "num_envs 64, obs_size 100, act_size 12" in str(caught.value)
     for words in ((64, 0, 12, 0), (64, 100, 0, 0), (0, 100, 12, 0)):
         struct.pack_into("<4I", data, 16, *words)
         with pytest.raises(errors.SegmentInvalid) as caught:
@@ -324,7 +309,7 @@ def test_a_plain_producer_with_nothing_behind_its_dones_has_no_truncateds() -> N
 def test_aligned_rounds_up() -> None:
     assert [aligned(at) for at in (0, 1, 63, 64, 65)] == [0, 64, 64, 64, 128]
     assert aligned(4097, 4096) == 8192
-    assert (ALIGN, HEADER_SIZE, RING_SIZE, MAX_CONFIG) == (64, 4096, 524_288, 65_536)
+    assert (layout.ALIGN, HEADER_SIZE, layout.RING_SIZE, MAX_CONFIG) == (64, 4096, 524_288, 65_536)
 
 
 @pytest.mark.parametrize("config", [None, CONFIG])
@@ -371,7 +356,11 @@ def test_a_new_header_has_the_layouts_defaults() -> None:
 
 
 def test_a_plan_that_cannot_be_names_what_was_given() -> None:
-    with pytest.raises(errors.ConfigurationError) as caught:
-        plan(4, 3, 2, ring_size=56)
-    assert (caught.value.field, caught.value.fault) == ("cmd_ring_size", "caller")
-    assert (caught.value.expected, caught.value.got) == (f"64 to {1 << 30}", 56)
+    for ring_size in (56, 100):
+        with pytest.raises(errors.ConfigurationError) as caught:
+            plan(4, 3, 2, ring_size=ring_size)
+        assert (caught.value.field, caught.value.fault) == ("cmd_ring_size", "caller")
+        assert caught.value.got == ring_size
+    for sizes in ((0, 1, 1), (70_000, 1, 1), (4, 0, 1)):
+        with pytest.raises(errors.ConfigurationError, match="out of range"):
+            plan(*sizes)

@@ -25,7 +25,7 @@ def test_the_longest_message_is_known(size: int, longest: int) -> None:
     assert Ring(bytearray(size)).max_payload == longest
 
 
-@pytest.mark.parametrize("size", [8, 16, 23, 25, 28])
+@pytest.mark.parametrize("size", [0, 8, 16, 23, 25, 28, 100])
 def test_sizes_are_refused(size: int) -> None:
     with pytest.raises(errors.ConfigurationError) as caught:
         Ring(bytearray(size))
@@ -97,14 +97,14 @@ def test_entries_are_padded_to_eight_bytes(length: int) -> None:
     memory, writer, reader = rings(8 + 64)
     assert writer.try_write(b"x" * length)
     assert positions(memory) == (8 * ((length + 11) // 8), 0)
-    assert memory[8 + 4 + length :] == bytes(64 - 4 - length)
+    assert memory[8:] == (struct.pack("<I", length) + b"x" * length).ljust(64, b"\0")
     assert reader.try_read() == b"x" * length
     assert positions(memory)[1] == positions(memory)[0]
 
 
 def test_a_message_that_is_too_long_says_how_long_it_may_be() -> None:
     _, writer, _ = rings(8 + 64)
-    with pytest.raises(errors.ConfigurationError, match=r"at most 28 bytes.*29") as caught:
+    with pytest.raises(errors.ConfigurationError, match=r"longer than its ring takes.*at most 28 bytes.*29") as caught:
         writer.try_write(bytes(29))
     assert (caught.value.field, caught.value.fault) == ("cmd_s2c", "caller")
     assert writer.try_write(bytes(28))
@@ -140,13 +140,15 @@ WRAP = 0xFFFFFFFF
     ("reader", "match"),
     [
         (reading(8, 24, (8, 13)), "longer than what was written.*at most 16 bytes.*24"),  # up to the writer
+        (reading(8, 24, (8, 2**31)), "longer than what was written"),
+        (reading(8, 24, (8, 2**32 - 5)), "longer than what was written"),
         (reading(48, 8, (48, 13)), "longer than what was written.*at most 16 bytes.*24"),  # up to the end of the data
         (reading(8, 24, (8, WRAP)), r"a length at 8.*0xffffffff"),  # the writer stands behind it: it has not wrapped
         (reading(8, 0, (8, WRAP)), "a message at 0"),  # the mark, and its writer went no further
         (reading(48, 16, (48, WRAP), (0, 13)), "longer than what was written.*at most 16 bytes.*24"),
         (reading(48, 16, (48, WRAP), (0, WRAP)), "longer than what was written"),
     ],
-    ids=["writer", "end", "wrap-before-writer", "wrap-alone", "after-wrap", "wrap-twice"],
+    ids=["writer", "signed", "largest", "end", "wrap-before-writer", "wrap-alone", "after-wrap", "wrap-twice"],
 )
 def test_what_cannot_have_been_written_is_refused(reader: Ring, match: str) -> None:
     with pytest.raises(errors.SegmentInvalid, match=match) as caught:
@@ -184,6 +186,12 @@ def test_news_are_what_came_since_the_last_look() -> None:
     assert reader.has_news()
     assert reader.try_read() == b"a"
     assert not reader.has_news()
+    writer.try_write(b"old")
+    reader.skip_all()
+    assert not reader.has_news()
+    assert reader.try_read() is None
+    writer.try_write(b"new")
+    assert reader.try_read() == b"new"
 
 
 def test_release_lets_go_of_the_memory() -> None:

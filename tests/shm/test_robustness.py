@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
-from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_process, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
@@ -34,6 +34,7 @@ from ue_rl.wire.handshake import decode_handshake
 
 posix = pytest.mark.skipif(os.name != "posix", reason="files under a mapping and signals are POSIX's")
 N = 3
+ONES = np.ones((N, 2), np.float32)
 
 
 class Sum(VectorBridge):
@@ -59,16 +60,10 @@ class Still:
         return np.zeros((len(observations), 2), np.float32)
 
 
-def ones() -> np.ndarray:
-    return np.ones((N, 2), np.float32)
-
-
 def play(name: str) -> SharedMemoryConnection:
     connection = SharedMemoryConnection.attach(name, timeout=3.0)
-    connection.reset()
-    assert connection.receive().obs.tolist() == [[7.0, 7.0]] * N
-    connection.send_actions(ones())
-    assert connection.receive().obs[:, 0].tolist() == [8.0] * N
+    assert begin(connection).obs.tolist() == [[7.0, 7.0]] * N
+    assert advance(connection).obs[:, 0].tolist() == [8.0] * N
     return connection
 
 
@@ -94,8 +89,7 @@ def test_words_behind_an_accepted_offer_do_not_stop_the_server() -> None:
             while trainer.recv(64):
                 pass
         with SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=3.0) as following:
-            following.reset()
-            following.receive()
+            begin(following)
 
 
 def test_a_trainer_that_is_gone_before_ready_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +106,7 @@ def test_a_trainer_that_is_gone_before_ready_leaves_nothing(monkeypatch: pytest.
             SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=3.0).connect()
         monkeypatch.undo()
         with SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=3.0) as following:
-            following.reset()
-            following.receive()
+            begin(following)
 
 
 @pytest.mark.parametrize("ring", ["cmd_c2s", "cmd_s2c"])
@@ -124,8 +117,7 @@ def test_a_trainer_that_breaks_a_ring_ends_its_session_and_nothing_else(ring: st
         memory = connection.memory
         memory.store_u32(memory.header.regions[ring][0] + position, 0xFFFFFFF0)
         with pytest.raises(UeRlError):
-            connection.send_actions(ones())
-            connection.receive()
+            advance(connection)
             raise EngineDisconnected("this position is not looked at", fault="engine")
         connection.close()
         eventually(lambda: holder(host.host) == 0, 3 * slack)
@@ -143,8 +135,7 @@ def test_by_name_no_trainer_is_served_in_inference_mode(caplog: pytest.LogCaptur
         bridge.start_inference()
         connection = SharedMemoryConnection.attach(host.name, timeout=3.0)
         with pytest.raises(EngineDisconnected):
-            connection.reset()
-            connection.receive()
+            begin(connection)
         assert "inference mode" in caplog.text
         bridge.start_training()
         play(host.name).close()
@@ -164,7 +155,7 @@ def test_a_callback_may_close_what_hosts_it(what: str) -> None:
     host = run_shm_in_thread(bridge)
     connection = play(host.name)
     bridge.hook = host.close if what == "handle" else host.host.close
-    connection.send_actions(ones())
+    connection.send_actions(ONES)
     try:
         connection.receive()
     except EngineDisconnected:
@@ -195,43 +186,11 @@ def test_a_session_that_was_ended_does_not_disturb_the_next_of_the_same_process(
         eventually(lambda: not holder(host.host), 3 * slack)
         following = play(host.name)
         with pytest.raises(UeRlError, match=r"ended the session.*the game left training mode"):
-            earlier.send_actions(ones())
+            earlier.send_actions(ONES)
         earlier.close()
         time.sleep(0.1)
-        following.send_actions(ones())
-        assert following.receive().obs[:, 0].tolist() == [9.0] * N
+        assert advance(following).obs[:, 0].tolist() == [9.0] * N
         following.close()
-
-
-def test_who_was_sent_away_writes_nothing_into_the_segment_of_the_next() -> None:
-    bridge = Sum()
-    with run_shm_in_thread(bridge) as host:
-        connection = play(host.name)
-        memory = connection.memory
-        memory.store_u32(CLIENT_PID, 1)  # another trainer, by now
-        memory.actions[:] = 5
-        asked = connection._bell.asked
-        with pytest.raises(EngineDisconnected, match="ended this session"):
-            connection.send_actions(ones())
-        assert memory.actions.tolist() == [[5.0, 5.0]] * N
-        assert host.host.memory.load_u64(40) == asked
-        memory.store_u32(CLIENT_PID, 0)
-
-
-@pytest.mark.parametrize(
-    "actions", [np.ones((N, 1)), np.ones((N, 2), np.int32), np.ones((2, N), np.float32), np.ones(2 * N, np.float32)]
-)
-def test_actions_of_another_kind_are_refused(actions: Any) -> None:
-    with (
-        run_shm_in_thread(Sum()) as host,
-        SharedMemoryConnection(host.name, timeout=3.0) as connection,
-    ):
-        connection.reset()
-        connection.receive()
-        with pytest.raises(errors.ActionError, match=r"float32 \(3, 2\)|float32 \(3, 1\)"):
-            connection.send_actions(actions)
-        connection.send_actions(ones())
-        connection.receive()
 
 
 def bell_over(memory: mmap.mmap) -> Any:
@@ -274,7 +233,7 @@ def test_a_signals_handler_may_close_a_connection_that_waits() -> None:
         before = signal.signal(signal.SIGALRM, lambda *_: connection.close())
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.05)
-            connection.send_actions(ones())
+            connection.send_actions(ONES)
             with pytest.raises(ConnectionUnusable):
                 connection.receive()
         finally:
@@ -295,12 +254,10 @@ class Forks(Sum):
 def test_a_killed_engine_is_noticed_though_a_fork_of_it_holds_the_socket(slack: float) -> None:
     with run_in_process(Forks, upgrader=ShmUpgrader()) as server:
         connection = SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=20.0)
-        connection.connect()
-        connection.reset()
-        connection.receive()
+        begin(connection)
         server.process.kill()
         begun = time.monotonic()
-        connection.send_actions(ones())
+        connection.send_actions(ONES)
         with pytest.raises(EngineDisconnected):
             connection.receive()
         assert time.monotonic() - begun < 3 * slack
@@ -313,8 +270,7 @@ def test_over_tcp_a_trainer_whose_pid_is_not_to_be_seen_is_not_taken_for_dead(mo
         monkeypatch.setattr("ue_rl.bridges.shm.segment.reclaim_stale", list)
         with SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=3.0) as connection:
             for _ in range(3):
-                connection.reset()
-                connection.receive()
+                begin(connection)
                 time.sleep(0.1)
         monkeypatch.undo()
 

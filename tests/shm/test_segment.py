@@ -21,6 +21,7 @@ from ue_rl.shm.segment import Segment, reclaim_stale, unique_name
 from ue_rl.system import processes
 
 CONFIG = b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=4\n"
+HERE = f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nimport test_segment as t\n"
 posix = pytest.mark.skipif(os.name != "posix", reason="Windows has no files under its mappings")
 dev_shm = pytest.mark.skipif(not segment.SHM_DIR.is_dir(), reason="this system has no /dev/shm")
 
@@ -43,17 +44,11 @@ def child(code: str, *arguments: str) -> subprocess.Popen[bytes]:
 @pytest.fixture
 def killed_engine() -> Iterator[tuple[str, int]]:
     """(name, pid) of a segment whose engine was killed."""
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys, time; sys.path.insert(0, sys.argv[1])\nimport test_segment as t\n"
-            "from ue_rl.system import processes\n"
-            "made = t.engine(server_start=processes.start_time())\nprint(made.name, flush=True)\ntime.sleep(60)",
-            str(Path(__file__).parent),
-        ],
-        stdout=subprocess.PIPE,
+    code = (
+        "import time\nfrom ue_rl.system import processes\nmade = t.engine(server_start=processes.start_time())\n"
+        "print(made.name, flush=True)\ntime.sleep(60)"
     )
+    process = subprocess.Popen([sys.executable, "-c", HERE + code], stdout=subprocess.PIPE)
     assert process.stdout is not None
     name = process.stdout.readline().decode().strip()
     process.kill()
@@ -264,7 +259,6 @@ def test_the_engines_segment_survives_the_trainers_end(end: str) -> None:
 def test_arrays_stay_readable_after_close() -> None:
     """np.ndarray(buffer=shm.buf) crashes the interpreter here."""
     code = (
-        "import sys\nsys.path.insert(0, sys.argv[1])\nimport test_segment as t\n"
         "made = t.engine()\nopened = t.Segment.open(made.name)\n"
         "here, there = t.StepMemory(made.memory), t.StepMemory(opened.memory)\n"
         "here.obs[:] = 7\n"
@@ -276,7 +270,7 @@ def test_arrays_stay_readable_after_close() -> None:
         "del here, there, obs, row\n"
         "print('READY', flush=True)"
     )
-    assert child(code, str(Path(__file__).parent)).wait() == 0
+    assert child(HERE + code).wait() == 0
 
 
 @posix

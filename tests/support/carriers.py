@@ -1,24 +1,43 @@
-"""A transport to a bridge, over each carrier."""
+"""A bridge over each of the carriers that lie between it and a trainer."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from typing import Any
 
 from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.connecting import open_transport
-from ue_rl.testing import MemoryTransport
+from ue_rl.testing.memory import MemoryTransport
+
+WAITING = ("shared", "shared-pure", "per_env", "per_env-pure", "upgraded", "shm")  # for an engine, which is elsewhere
+CARRIERS = ("memory", "arrays", *WAITING)
 
 
-@contextmanager
-def transport_over(carrier: str, bridge: Any) -> Iterator[Any]:
-    """`carrier`: "arrays" or "codec" in memory, "text", "upgraded" or "shm"."""
-    if carrier in ("arrays", "codec"):
-        yield MemoryTransport(bridge, through_codec=carrier == "codec")
-        return
-    upgrader = ShmUpgrader() if carrier == "upgraded" else None
-    host: Any = run_shm_in_thread(bridge) if carrier == "shm" else run_in_thread(bridge, upgrader=upgrader)
-    wanted = "tcp" if carrier == "text" else "shm"
-    with host as engine, closing(open_transport(engine.url, wanted, timeout=20)) as transport:
+@contextlib.contextmanager
+def served(carrier: str, bridge: Any, **hosting: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(URL, options of `open_transport`) of an engine with this bridge; hosting: of `run_shm_in_thread`."""
+    channel, _, pure = carrier.partition("-")
+    if channel == "shm":
+        with run_shm_in_thread(bridge, **hosting) as host:
+            yield host.url, {}
+    elif channel == "upgraded":
+        with run_in_thread(bridge, upgrader=ShmUpgrader()) as server:
+            yield server.url, {"transport": "shm"}
+    else:
+        with run_in_thread(bridge) as server:
+            yield server.url, {"transport": "tcp", "channel": channel, "compiled": False if pure else None}
+
+
+@contextlib.contextmanager
+def over(carrier: str, bridge: Any, **options: Any) -> Iterator[Any]:
+    """A connected transport to the bridge; options: of `open_transport`."""
+    with contextlib.ExitStack() as stack:
+        if carrier in ("memory", "arrays"):
+            transport: Any = MemoryTransport(bridge, through_codec=carrier == "memory")
+        else:
+            url, how = stack.enter_context(served(carrier, bridge))
+            transport = open_transport(url, **{"timeout": 20.0, **how, **options})
+        stack.callback(transport.close)
+        transport.connect()
         yield transport

@@ -1,4 +1,4 @@
-"""A server of a few lines, in threads of this process."""
+"""Servers of a few lines, in threads of this process."""
 
 from __future__ import annotations
 
@@ -30,3 +30,26 @@ def serving(serve: Callable[[socket.socket], object]) -> Iterator[tuple[str, int
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             thread.join(5)
+
+
+@contextmanager
+def engine(
+    play: Callable[[socket.socket, socket.socket], None], family: int = socket.AF_INET, host: str = "127.0.0.1"
+) -> Iterator[int]:
+    """A listener whose first client is handed to `play(listener, client)`; yields the port."""
+    listener = socket.create_server((host, 0), family=family)
+
+    def run() -> None:
+        client, _ = listener.accept()
+        with client, suppress(OSError):  # the test's client has gone
+            client.settimeout(5)
+            play(listener, client)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.close()
+        thread.join(5)
+        assert not thread.is_alive()

@@ -17,11 +17,6 @@ from ue_rl.wire import Codec
 MASK = frozenset({"MASK"})
 
 
-@pytest.fixture(params=[True, False], ids=["compiled", "pure"])
-def compiled(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 def masked(action: ActionSpec, num_envs: int = 2) -> EnvSpec:
     return EnvSpec(1, action.size, num_envs=num_envs, action=action, features=MASK)
 

@@ -16,7 +16,6 @@ SPEC = EnvSpec(
 )
 
 
-@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(
     ("following", "line"),
     [

@@ -7,20 +7,12 @@ import pytest
 
 from ue_rl import errors
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import HandshakeError, LineTooLong
 from ue_rl.spaces.actions import ActionSpec
 from ue_rl.spec import AgentGroup, EnvSpec, EnvType, Parameter
 from ue_rl.wire import Codec, decode_handshake, line_limit
-from ue_rl.wire.limits import require_lines
-from ue_rl.wire.lines import LineBuffer
 
 _MASK = frozenset({"MASK"})
 MULTI, SINGLE, RLBASE = EnvType.MULTI, EnvType.SINGLE, EnvType.RLBASE
-
-
-@pytest.fixture(params=[True, False], ids=["compiled", "pure"])
-def compiled(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 def made(compiled: bool, obs: int = 2, act: int = 2, form: EnvType = MULTI, envs: int = 3) -> tuple[Codec, StepBuffers]:
@@ -351,21 +343,29 @@ def test_infos_and_options_belong_to_their_line_alone(compiled: bool) -> None:
     batch = ActionBatch(3, 2)
     assert codec.decode_requests(b"ACT=RESET;ENV=0;OPTIONS=%7B%22x%22%3A2%7D||ACT=RESET;ENV=2", batch) == 2
     assert batch.options == {0: {"x": 2}}
+    asked = b"ACT=RESET;ENV=1;OPTIONS=%7B%22b%22%3A2%7D"
+    batch.clear()
+    assert codec.decode_requests(asked, batch) == 1
+    assert batch.options == {1: {"b": 2}}
+    batch.clear()
     with pytest.raises(errors.MalformedMessage) as caught:
-        codec.decode_requests(b"ACT=RESET;ENV=1;OPTIONS=7", batch)
-    assert (caught.value.fault, caught.value.field, caught.value.env_id) == ("trainer", "OPTIONS", 1)
+        codec.decode_requests(b"ACT=RESET;ENV=0;OPTIONS=7", batch)
+    assert (caught.value.fault, caught.value.field, caught.value.env_id) == ("trainer", "OPTIONS", 0)
+    assert codec.decode_requests(asked, batch) == 1
+    assert batch.options == {1: {"b": 2}}
 
 
 # -- the lines of all env sockets at once
 
 
-def lines(codec: Codec, texts: list[str], stride: int = 80) -> tuple[bytearray, np.ndarray]:
+def read_lines(codec: Codec, texts: list[str], buffers: StepBuffers) -> int:
+    """Those of all envs, each in its place of one buffer."""
+    stride = 80
     data, fill = bytearray(b"#" * (stride * len(texts))), np.zeros(len(texts), np.int32)
     for env, text in enumerate(texts):
-        raw = text.encode()
-        data[env * stride : env * stride + len(raw)] = raw
-        fill[env] = len(raw)
-    return data, fill
+        fill[env] = len(text)
+        data[env * stride : env * stride + len(text)] = text.encode()
+    return codec.decode_state_lines(data, stride, fill, buffers)
 
 
 def test_the_lines_of_all_env_sockets_are_read_at_once() -> None:
@@ -373,43 +373,20 @@ def test_the_lines_of_all_env_sockets_are_read_at_once() -> None:
     if codec._decode_state_lines is None:
         pytest.skip("these kernels read no sockets")
     good = "OBS=1,2;REW=0.5;DONE=0\n"
-    assert codec.decode_state_lines(*_with(lines(codec, [good, "", good]), buffers)) == 2
+    assert read_lines(codec, [good, "", good], buffers) == 2
     assert buffers.pending.tolist() == [0, 1, 0]
     buffers.pending[:] = 1
     info = good.replace("\n", ";INFO=%7B%22a%22%3A1%7D\n")
-    assert codec.decode_state_lines(*_with(lines(codec, [good, info, good]), buffers)) == 3
+    assert read_lines(codec, [good, info, good], buffers) == 3
     assert buffers.infos == {1: {"a": 1}}
     buffers.infos.clear()
     buffers.pending[:] = 1
-    assert codec.decode_state_lines(*_with(lines(codec, [good, good, good]), buffers)) == 3
+    assert read_lines(codec, [good, good, good], buffers) == 3
     assert buffers.infos == {}
     buffers.pending[:] = 1
     bad = "OBS=1,2;REW=0.125;DONE=7\n"  # longer than the others: its end is told by its own length
     with pytest.raises(errors.MalformedMessage) as caught:
-        codec.decode_state_lines(*_with(lines(codec, [good, good, bad]), buffers))
+        read_lines(codec, [good, good, bad], buffers)
     assert (caught.value.env_id, caught.value.field, caught.value.fault) == (2, "DONE", "engine")
     assert caught.value.got == bad.rstrip()
     assert buffers.pending.tolist() == [0, 0, 1]
-
-
-def _with(
-    data_and_fill: tuple[bytearray, np.ndarray], buffers: StepBuffers
-) -> tuple[bytearray, int, np.ndarray, StepBuffers]:
-    data, fill = data_and_fill
-    return data, len(data) // len(fill), fill, buffers
-
-
-def test_a_session_whose_lines_could_be_too_long_is_refused_by_name() -> None:
-    require_lines(EnvSpec(128, 2, MULTI, 65_536))
-    require_lines(EnvSpec(1, 1, MULTI, 65_536, features=frozenset({"INFO"})))
-    with pytest.raises(HandshakeError, match=r"too long for text \(field ENV_COUNT\).*536870912.*got 8\d{8} bytes"):
-        require_lines(EnvSpec(256, 2, MULTI, 65_536))
-
-
-def test_storage_for_a_line_grows_no_further_than_its_limit() -> None:
-    lines = LineBuffer(1_000_000)
-    with pytest.raises(LineTooLong):
-        for _ in range(100):
-            lines.feed(b"x" * 20_000)
-            lines.next_span()
-    assert len(lines.data) <= 1_000_000 + 65_536

@@ -31,11 +31,6 @@ def of(*kinds: str, reject: bool = False) -> Any:
     return pytest.mark.parametrize("vector", chosen, ids=[v.name for v in chosen])
 
 
-@pytest.fixture(params=[True, False], ids=["compiled", "pure"])
-def compiled(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 def test_there_are_vectors_of_every_kind() -> None:
     assert len(VECTORS) > 50  # load_golden refuses a name that comes twice
     for key in ("spec", "asks", "states", "reject"):

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import LineTooLong
+from ue_rl.errors import HandshakeError, LineTooLong
 from ue_rl.spec import EnvSpec
 from ue_rl.wire import Codec
+from ue_rl.wire.limits import require_lines
 from ue_rl.wire.lines import LineBuffer
 
 
@@ -33,7 +34,6 @@ def test_the_limit_counts_the_newline_and_not_one_byte_more(feed: int) -> None:
             call()
 
 
-@pytest.mark.parametrize("compiled", [True, False])
 def test_the_longest_numbers_of_printf_fit_the_limit(compiled: bool) -> None:
     n, obs_size, act_size = 64, 40, 41
     codec = Codec(EnvSpec(obs_size, act_size, num_envs=n), compiled=compiled)
@@ -49,3 +49,19 @@ def test_the_longest_numbers_of_printf_fit_the_limit(compiled: bool) -> None:
         span = lines.next_span()
         assert span is not None
         assert decode(lines.data, target, None, *span) == n  # type: ignore[operator]
+
+
+def test_storage_for_a_line_grows_no_further_than_its_limit() -> None:
+    lines = LineBuffer(1_000_000)
+    with pytest.raises(LineTooLong):
+        for _ in range(100):
+            lines.feed(b"x" * 20_000)
+            lines.next_span()
+    assert len(lines.data) <= 1_000_000 + 65_536
+
+
+def test_a_session_whose_lines_could_be_too_long_is_refused_by_name() -> None:
+    require_lines(EnvSpec(128, 2, num_envs=65_536))
+    require_lines(EnvSpec(1, 1, num_envs=65_536, features=frozenset({"INFO"})))
+    with pytest.raises(HandshakeError, match=r"too long for text \(field ENV_COUNT\).*536870912.*got 8\d{8} bytes"):
+        require_lines(EnvSpec(256, 2, num_envs=65_536))

@@ -11,12 +11,13 @@ import functools
 import logging
 from collections.abc import Mapping, Sequence
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.envs.observations import Observation
+from ue_rl.envs.observations import Observation, mapped
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Options, Seeds, Transport
 
@@ -261,7 +262,7 @@ class Journal:
             "obs": self.obs, "masks": self.masks, "marked": list(self._marked if self._outcomes is not None else
                                                                   (self.obs, self.masks)),
             "lost": dict(self.lost),
-            "outcomes": [stacked([outcome[field] for outcome in outcomes]) for field in range(4)] if outcomes else [],
+            "outcomes": [_stacked([outcome[field] for outcome in outcomes]) for field in range(4)] if outcomes else [],
             "infos": [outcome.infos for outcome in outcomes],
             "all_masks": [outcome.masks for outcome in outcomes],
         }  # fmt: skip
@@ -282,11 +283,10 @@ class Journal:
         self.obs, self.masks, self.lost = state["obs"], state["masks"], dict(state["lost"])
         self._marked = (state["marked"][0], state["marked"][1])
         count = len(state["infos"])
-        fields = [unstacked(values, count) for values in state["outcomes"]]
-        self._outcomes = [
-            Outcome(*(field[n] for field in fields), state["infos"][n], state["all_masks"][n])  # type: ignore[call-arg]
-            for n in range(count)
-        ]
+        self._outcomes = []
+        for n in range(count):
+            fields = [mapped(itemgetter(n), values) for values in state["outcomes"]]
+            self._outcomes.append(_outcome((*fields, state["infos"][n], state["all_masks"][n])))
         self._next, self._untouched = 0 if count else None, True
 
 
@@ -309,22 +309,6 @@ def _copied(info: dict[str, Any]) -> dict[str, Any]:
     return info
 
 
-def stacked(observations: list[Any]) -> Any:
-    """Observations (arrays, or dicts and tuples of them) of several steps as one, its arrays [steps, num_envs, ...]."""
-    first = observations[0]
-    if isinstance(first, dict):
-        return {name: stacked([seen[name] for seen in observations]) for name in first}
-    if isinstance(first, tuple):
-        return tuple(stacked([seen[n] for seen in observations]) for n in range(len(first)))
-    return np.stack(observations)
-
-
-def unstacked(values: Any, count: int) -> list[Any]:
-    """The reverse of `stacked`."""
-    if isinstance(values, dict):
-        parts = {name: unstacked(part, count) for name, part in values.items()}
-        return [{name: part[n] for name, part in parts.items()} for n in range(count)]
-    if isinstance(values, tuple):
-        each = [unstacked(part, count) for part in values]
-        return [tuple(part[n] for part in each) for n in range(count)]
-    return list(values)
+def _stacked(observations: list[Observation]) -> Observation:
+    """Those of several steps as one, its arrays [steps, num_envs, ...]."""
+    return mapped(lambda *arrays: np.stack(arrays), *observations)

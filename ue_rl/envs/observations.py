@@ -86,15 +86,16 @@ class Observations:
     @staticmethod
     def take(observation: Observation, other: Observation, envs: Sequence[int]) -> None:
         """Takes these envs' observations over from another one that `read` gave."""
-        _assign(observation, envs, _rows_of(other, envs))
+        _assign(observation, envs, mapped(lambda part: part[envs], other))
 
 
-def _rows_of(observation: Observation, envs: Sequence[int]) -> Observation:
+def mapped(of: Callable[..., Any], observation: Observation, *others: Observation) -> Observation:
+    """The observation whose arrays are `of(array, *those at its place in the others)`."""
     if isinstance(observation, dict):
-        return {name: _rows_of(part, envs) for name, part in observation.items()}
+        return {name: mapped(of, part, *(other[name] for other in others)) for name, part in observation.items()}
     if isinstance(observation, tuple):
-        return tuple(_rows_of(part, envs) for part in observation)
-    return observation[envs]
+        return tuple(mapped(of, *parts) for parts in zip(observation, *others, strict=True))
+    return of(observation, *others)
 
 
 def _row(space: Space, observation: Observation, env: int) -> Observation:

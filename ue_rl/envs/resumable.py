@@ -18,7 +18,7 @@ from ue_rl.calls.parameters import drawer_of
 from ue_rl.envs.episodes import Reset
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
-from ue_rl.envs.observations import Observation, Observations
+from ue_rl.envs.observations import Observation, Observations, mapped
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Transport
 
@@ -280,7 +280,8 @@ class _Replay:
 
 def _different(seen: Any, recorded: Any) -> NDArray[np.bool_]:
     """Which envs' observations differ in any bit, bool [num_envs]."""
-    parts = list(zip(_arrays(seen), _arrays(recorded), strict=True))
+    parts: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    mapped(lambda *arrays: parts.append(arrays), seen, recorded)
     different = np.zeros(len(parts[0][0]), np.bool_)
     for one, other in parts:
         if one.shape != other.shape or one.dtype != other.dtype:
@@ -288,11 +289,3 @@ def _different(seen: Any, recorded: Any) -> NDArray[np.bool_]:
         bits = (np.ascontiguousarray(values).view(np.uint8).reshape(len(different), -1) for values in (one, other))
         different |= np.not_equal(*bits).any(axis=1)
     return different
-
-
-def _arrays(observation: Any) -> list[NDArray[Any]]:
-    if isinstance(observation, dict):
-        return [array for part in observation.values() for array in _arrays(part)]
-    if isinstance(observation, tuple):
-        return [array for part in observation for array in _arrays(part)]
-    return [observation]

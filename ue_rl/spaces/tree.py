@@ -206,11 +206,6 @@ def beyond_exact(numbers: Any) -> int | float | None:
     return beyond.ravel()[0].item() if beyond.size else None
 
 
-def mask_size(space: Space) -> int:
-    """Flags of one action mask: one for each choice of each number."""
-    return int(choices(space).sum())
-
-
 def invalid(what: str, expected: Any = None, got: Any = None) -> ConfigurationError:
     """The error for a space that cannot be; whoever knows the handshake's key says so in `field`."""
     return ConfigurationError(what, field="OBS_SPACE or ACT_SPACE", expected=expected, got=got)

@@ -23,32 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.wire.kernel_forms import (
-    BAD_FLAG,
-    BAD_NUMBER,
-    F_ACT,
-    F_AGENT,
-    F_DONE,
-    F_ENV,
-    F_MASK,
-    F_OBS,
-    F_REW,
-    F_SEQ,
-    F_SET,
-    F_TRUNC,
-    FORM_RLBASE,
-    NO_CHOICE,
-    NUMBERED,
-    OBSERVATIONS,
-    REPEATED_ENV,
-    RUN_TOGETHER,
-    SETTINGS,
-    TRUNC_WITHOUT_DONE,
-    WRONG_COUNT,
-    Failure,
-    Layout,
-    Refused,
-)
+from ue_rl.wire import kernel_forms as k
 from ue_rl.wire.kernels_rows import (
     OBSERVATION_FIELDS,
     ONE_NUMBER,
@@ -93,30 +68,30 @@ def _read_rlbase(data: bytes, at: int, end: int, size: int) -> Row:
         n = len(values)
         if n == size + 1:
             if at >= end or data[at] not in b"01":
-                raise Refused(BAD_FLAG, 0, F_DONE, at)
+                raise k.Refused(k.BAD_FLAG, 0, k.F_DONE, at)
             row.done = data[at] == 0x31
             rest = skip(data, at + 1, end)
             if rest < end:
                 more = data[rest : rest + 1].isdigit() or data[rest] == 0x2E
-                raise Refused(BAD_FLAG if more else WRONG_COUNT, 0, F_OBS, line, -1)
+                raise k.Refused(k.BAD_FLAG if more else k.WRONG_COUNT, 0, k.F_OBS, line, -1)
             row.numbers, row.reward = np.array(values[:size]), values[size]
             return row
         match = ONE_NUMBER.match(data, at, end)
         if match is None or data[match.end() : match.end() + 1] == b"#":
-            raise bad_number(data, at, end, 0, F_OBS if n < size else F_REW, n)
-        values.append(to_float32([match.group()], at, 0, F_OBS if n < size else F_REW, n)[0])
+            raise bad_number(data, at, end, 0, k.F_OBS if n < size else k.F_REW, n)
+        values.append(to_float32([match.group()], at, 0, k.F_OBS if n < size else k.F_REW, n)[0])
         n += 1
         begun, at = at, skip(data, match.end(), end)
         if at >= end:
-            raise Refused(WRONG_COUNT, 0, F_OBS, line, n - 2)
+            raise k.Refused(k.WRONG_COUNT, 0, k.F_OBS, line, n - 2)
         mark = data[at : at + 1]
         if mark in (b",", b";"):
             if n == size + 1 and mark != b";":
-                raise Refused(WRONG_COUNT, 0, F_OBS, line, -1)
+                raise k.Refused(k.WRONG_COUNT, 0, k.F_OBS, line, -1)
             at += 1
         elif not (n == size and mark in (b"-", b"+")):
-            field = F_OBS if n <= size else F_REW
-            raise Refused(RUN_TOGETHER if mark == b"." else BAD_NUMBER, 0, field, begun, n)
+            field = k.F_OBS if n <= size else k.F_REW
+            raise k.Refused(k.RUN_TOGETHER if mark == b"." else k.BAD_NUMBER, 0, field, begun, n)
 
 
 def find_number(data: Any, start: int, end: int) -> tuple[int, int]:
@@ -147,7 +122,7 @@ def decode_states(
     form: int,
     only_env: int,
     number: int = 0,
-) -> int | Failure:
+) -> int | k.Failure:
     """Reads one line of state rows, data[start:end] without its newline, into the arrays of StepBuffers.
 
     With `form + OBSERVATIONS` rows need OBS alone, and may have ENV and RESET (docs/policy-server.md): other fields are
@@ -162,42 +137,42 @@ def decode_states(
         number: with NUMBERED, that the line must have behind its rows, 0 for none. Where it has another one, 0 is
             returned and nothing is read.
     """
-    if form & NUMBERED:
+    if form & k.NUMBERED:
         end, found = find_number(data, start, end)
         if found != number:
             return 0
     data = bytes(data[:end])
     rows, size = obs.shape
-    of = Layout(rows, size, form, layout, masks)
+    of = k.Layout(rows, size, form, layout, masks)
     count = 0
     json = False
-    numbered = form & NUMBERED
-    alone, form = form & OBSERVATIONS != 0, form & 3
-    known, needed = (OBSERVATION_FIELDS, (F_OBS,)) if alone else (STATE_FIELDS, (F_OBS, F_REW, F_DONE))
-    known |= {F_MASK} if of.mask_size else set()
-    known |= ({F_AGENT} if of.agents else set()) | ({F_SEQ} if numbered else set())
+    numbered = form & k.NUMBERED
+    alone, form = form & k.OBSERVATIONS != 0, form & 3
+    known, needed = (OBSERVATION_FIELDS, (k.F_OBS,)) if alone else (STATE_FIELDS, (k.F_OBS, k.F_REW, k.F_DONE))
+    known |= {k.F_MASK} if of.mask_size else set()
+    known |= ({k.F_AGENT} if of.agents else set()) | ({k.F_SEQ} if numbered else set())
     try:
-        for first, last in [(start, end)] if form == FORM_RLBASE else rows_of(data, start, end):
-            if form == FORM_RLBASE:
+        for first, last in [(start, end)] if form == k.FORM_RLBASE else rows_of(data, start, end):
+            if form == k.FORM_RLBASE:
                 row, env = _read_rlbase(data, first, last, size), 0
             else:
                 usual = None if alone or of.agents else read_usual_row(data, first, last, size)
-                row = usual or read_row(data, first, last, -1 if of.agents else size, F_OBS, known)
+                row = usual or read_row(data, first, last, -1 if of.agents else size, k.F_OBS, known)
                 env = row_env(row, first, form, only_env, True, of, needed)
                 if of.agents or row.mask:
-                    check_agent(row, env, first, F_OBS, of)
+                    check_agent(row, env, first, k.F_OBS, of)
                 if row.truncated and not row.done:
-                    raise Refused(TRUNC_WITHOUT_DONE, env, F_TRUNC, first)
+                    raise k.Refused(k.TRUNC_WITHOUT_DONE, env, k.F_TRUNC, first)
             agent = row.agent if of.agents else 0
             to = env * of.per_env + agent
             if not pending[to]:
-                raise Refused(REPEATED_ENV, env, *((F_AGENT, first, agent) if of.agents else (F_ENV, first, env)))
+                raise _repeated(env, agent, first, of)
             if pending[to] == 2:
                 row.reward, row.done, row.truncated = np.float32(0), False, False
             if row.mask and not row.done:
                 none = of.without_choice(agent, row.mask)
                 if none >= 0:
-                    raise Refused(NO_CHOICE, env, F_MASK, row.mask_at, none)
+                    raise k.Refused(k.NO_CHOICE, env, k.F_MASK, row.mask_at, none)
             assert row.numbers is not None
             obs[to, : len(row.numbers)] = row.numbers
             rewards[to] = row.reward
@@ -210,7 +185,7 @@ def decode_states(
             spans[to] = (count, 0) if alone else row.span
             json |= row.span[1] != 0
             count += 1
-    except Refused as refused:
+    except k.Refused as refused:
         return _with_env(refused.failure, only_env)
     return -count if json else count
 
@@ -227,7 +202,7 @@ def decode_requests(
     form: int,
     only_env: int,
     number: int = 0,
-) -> int | Failure:
+) -> int | k.Failure:
     """Reads one line of asks into the arrays of ActionBatch.
 
     Args:
@@ -238,32 +213,32 @@ def decode_requests(
             SET.
         number: see decode_states.
     """
-    if form & NUMBERED:
+    if form & k.NUMBERED:
         end, found = find_number(data, start, end)
         if found != number:
             return 0
     data = bytes(data[:end])
     rows, size = actions.shape
-    of = Layout(rows, size, form, layout)
+    of = k.Layout(rows, size, form, layout)
     count = 0
     json = False
-    known = REQUEST_FIELDS | ({F_SET} if form & SETTINGS else set()) | ({F_AGENT} if of.agents else set())
-    known |= {F_SEQ} if form & NUMBERED else set()
+    known = REQUEST_FIELDS | ({k.F_SET} if form & k.SETTINGS else set()) | ({k.F_AGENT} if of.agents else set())
+    known |= {k.F_SEQ} if form & k.NUMBERED else set()
     form &= 3
     try:
-        for first, last in [(start, end)] if form == FORM_RLBASE else rows_of(data, start, end):
-            if form == FORM_RLBASE:
+        for first, last in [(start, end)] if form == k.FORM_RLBASE else rows_of(data, start, end):
+            if form == k.FORM_RLBASE:
                 row, env = _rlbase_request(data, first, last, size), 0
             else:
-                row = read_row(data, first, last, -1 if of.agents else size, F_ACT, known)
-                env = row_env(row, first, form, only_env, False, of, (F_ACT,))
+                row = read_row(data, first, last, -1 if of.agents else size, k.F_ACT, known)
+                env = row_env(row, first, form, only_env, False, of, (k.F_ACT,))
                 if of.agents:
-                    check_agent(row, env, first, F_ACT, of)
+                    check_agent(row, env, first, k.F_ACT, of)
             begin = env * of.per_env + (row.agent if of.agents and not row.reset else 0)
             into = slice(begin, begin + (of.per_env if row.reset else 1))
             if command[into].any():
                 agent = begin - env * of.per_env + int(np.argmax(command[into] != 0))
-                raise Refused(REPEATED_ENV, env, *((F_AGENT, first, agent) if of.agents else (F_ENV, first, env)))
+                raise _repeated(env, agent, first, of)
             if not row.reset:
                 assert row.numbers is not None
                 actions[begin, : len(row.numbers)] = row.numbers
@@ -272,8 +247,8 @@ def decode_requests(
             spans[begin] = row.span + row.set_span
             json |= row.span[1] != 0 or row.set_span[1] != 0
             count += 1
-    except Refused as refused:
-        return _with_env(refused.failure, 0 if form == FORM_RLBASE else only_env)
+    except k.Refused as refused:
+        return _with_env(refused.failure, 0 if form == k.FORM_RLBASE else only_env)
     return -count if json else count
 
 
@@ -283,15 +258,19 @@ def _rlbase_request(data: bytes, at: int, end: int, size: int) -> Row:
     if data[at:end].rstrip(b" \t\r").upper() == b"RESET":
         row.reset = True
         return row
-    numbers, stop = read_numbers(data, at, end, -1, False, 0, F_ACT)
+    numbers, stop = read_numbers(data, at, end, -1, False, 0, k.F_ACT)
     if stop < end:
-        raise Refused(BAD_NUMBER, 0, F_ACT, stop, len(numbers))
+        raise k.Refused(k.BAD_NUMBER, 0, k.F_ACT, stop, len(numbers))
     if len(numbers) != size:
-        raise Refused(WRONG_COUNT, 0, F_ACT, at, len(numbers))
+        raise k.Refused(k.WRONG_COUNT, 0, k.F_ACT, at, len(numbers))
     row.numbers = numbers
     return row
 
 
-def _with_env(failure: Failure, only_env: int) -> Failure:
+def _repeated(env: int, agent: int, at: int, of: k.Layout) -> k.Refused:
+    return k.Refused(k.REPEATED_ENV, env, *((k.F_AGENT, at, agent) if of.agents else (k.F_ENV, at, env)))
+
+
+def _with_env(failure: k.Failure, only_env: int) -> k.Failure:
     code, env, field, at, got = failure
     return code, only_env if env < 0 <= only_env else env, field, at, got
