@@ -40,7 +40,7 @@ async def play(
             session.act(packing.read_action(message, size))
 
     async def tell() -> None:
-        while True:
+        while not ended:  # before Python 3.12 `wait_for` forgets that it is cancelled where its write has just ended
             new.clear()
             seen = session.observe(timeout=0)
             if seen is None:
@@ -53,6 +53,7 @@ async def play(
 
     unsubscribe = session.subscribe(notify)
     session.attach()
+    ended = False
     lost = "the stream of its agent was lost"
     tasks = [asyncio.ensure_future(hear()), asyncio.ensure_future(tell())]
     try:
@@ -67,6 +68,7 @@ async def play(
         raise
     finally:
         unsubscribe()
+        ended = True
         if lost:
             session.detach(lost)
         for task in tasks:

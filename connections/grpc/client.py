@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from grpc import RpcError, aio
+from grpc._cython import cygrpc
 from numpy.typing import ArrayLike, NDArray
 
 from ue_rl.connections.grpc.errors import named
@@ -33,6 +34,18 @@ def an_action(action: ArrayLike | None = None, tool: str = "", arguments: Mappin
     if tool:
         return messages.Action(tool=tool, arguments_json=json.dumps(dict(arguments or {})))
     return messages.Action(action=np.asarray(action, FLOAT).tobytes())
+
+
+async def _written(stream: Any, message: messages.Action) -> None:
+    """`stream.write`, which may come as the server ends the stream.
+
+    The one of grpc.aio (1.72 to 1.85) would then note a status of its own, "Internal error from Core", and the reason
+    that the server gives, which is under way, would be lost.
+    """
+    await stream._metadata_sent.wait()
+    if stream.done():
+        raise asyncio.InvalidStateError("the stream has ended")
+    await stream._cython_call.send_serialized_message(message.SerializeToString())
 
 
 class SessionClient:
@@ -143,8 +156,8 @@ class SessionClient:
         """Sends an action, or a call of a tool, into the stream; the game takes it in its next tick."""
         stream = self._open_stream()
         try:
-            await stream.write(an_action(action, tool, arguments))
-        except (RpcError, asyncio.InvalidStateError) as error:
+            await _written(stream, an_action(action, tool, arguments))
+        except (RpcError, asyncio.InvalidStateError, cygrpc.InternalError) as error:
             async with self._came:
                 await self._came.wait_for(lambda: self._over is not None)
             raise self._ended() from error

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -21,6 +22,7 @@ from tests.sessions.test_grpc import Status, advanced, refused
 from tests.support.steps import begin
 from tests.support.waiting import eventually
 from ue_rl import errors
+from ue_rl.bridges.grpc import playing
 from ue_rl.connecting import open_transport
 from ue_rl.connections.grpc import SessionClient
 from ue_rl.sessions import sessions_pb2 as messages
@@ -121,6 +123,47 @@ async def test_a_wrong_action_ends_the_stream_with_its_reason(served: Any) -> No
                 await client.act([1.0, 2.0, 3.0])
                 await client.observe()
         assert [session.id for session in pool.sessions()] == [client.session_id], "the session goes on"
+
+
+async def test_the_reason_is_the_server_s_also_where_it_comes_while_the_client_writes(served: Any) -> None:
+    _, server = served("grpc")
+
+    async def play() -> str:
+        async with SessionClient(server.url, tick_rate=50) as client:
+            with pytest.raises(errors.UeRlError) as error:
+                while True:
+                    await client.act([1.0, 2.0, 3.0])
+                    await asyncio.sleep(0)
+        return error.value.message
+
+    told = {each for _ in range(4) for each in await asyncio.gather(*(play() for _ in range(8)))}
+    assert len(told) == 1
+    assert told.pop().startswith("the action has a wrong size")
+
+
+async def test_a_stream_ends_though_an_observation_is_just_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Python 3.12 `asyncio.wait_for` may forget that it is cancelled."""
+    monkeypatch.setattr(playing, "_LOST_WITHIN", 0.0)
+    monkeypatch.setattr(playing.packing, "observation", lambda seen: seen)
+    subscribed: list[Any] = []
+
+    def subscribe(notify: Any) -> Any:
+        subscribed.append(notify)
+        return subscribed.clear
+
+    async def actions(good: int) -> Any:
+        for n in range(good + 1):
+            await asyncio.sleep(0)
+            yield messages.Action(action=bytes(8 if n < good else 3))
+
+    session: Any = SimpleNamespace(
+        pool=SimpleNamespace(spec=SimpleNamespace(act_size=2)), subscribe=subscribe, attach=lambda: None,
+        act=lambda action: None, observe=lambda timeout: subscribed[0] if subscribed else None,
+    )  # fmt: skip
+    client: Any = SimpleNamespace(write=lambda seen: asyncio.sleep(0))
+    for good in range(8):
+        with pytest.raises(errors.ActionError, match="wrong size"):
+            await asyncio.wait_for(playing.play(session, actions(good), client, 5.0), 5)
 
 
 async def test_a_session_that_ends_ends_its_stream(served: Any) -> None:
