@@ -19,7 +19,7 @@ from samples.agents.sumo import SumoBridge
 from samples.curriculum.climb import Climb
 from samples.reach import ReachBridge
 from tests.compliance.reports import BEHAVIOUR, of_engine
-from tests.samples import test_unity as unity
+from tests.samples import unity_engine as unity
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.compliance import Options, Report, check
 from ue_rl.compliance.memory_peer import MEMORY

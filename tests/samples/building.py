@@ -21,6 +21,8 @@ def compiled(command: Sequence[str | Path]) -> None:
 
 def sanitizes(compiler: str) -> bool:
     """Can it link AddressSanitizer? For Clang the libraries are a package of their own, such as libclang-rt-14-dev."""
+    if shutil.which(compiler) is None:
+        return False
     with tempfile.TemporaryDirectory() as folder:
         (source := Path(folder, "empty.cpp")).write_text("int main() {}\n")
         command = [compiler, "-fsanitize=address,undefined", "-o", source.with_suffix(""), source]

@@ -1,6 +1,7 @@
 """Engines of the samples as programs that print `PORT n` when they listen, and end in order on SIGTERM.
 
-Also what each of them must do with raw lines, whatever language it is written in: `ask_with_numbers` and what follows.
+Also trainers of an engine on a port of this machine, and what each engine must do with raw lines, whatever language it
+is written in: `ask_with_numbers` and what follows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import ue_rl
+from ue_rl.connecting import open_transport
 from ue_rl.testing.raw_client import RawClient
 
 
@@ -48,6 +52,49 @@ def running(
             assert "Sanitizer" not in said, said
             assert "runtime error" not in said, said
         assert code in (None, process.returncode), said
+
+
+def said(*words: str | Path, text: str | None = None, env: Mapping[str, str] | None = None) -> list[str]:
+    """The lines of a program that ends by itself, and well.
+
+    Args:
+        text: its standard input. env: more of its environment.
+    """
+    done = subprocess.run(
+        [*map(str, words)], input=text, capture_output=True, text=True, encoding="utf-8", timeout=120, check=False,
+        env={**os.environ, **(env or {})},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+class Trainer(RawClient):
+    """A bare socket behind the handshake.
+
+    Attributes:
+        handshake: its line.
+    """
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", port), timeout=10)
+        try:
+            self.handshake = self.line()
+            assert self.handshake.startswith("CONFIG:"), self.handshake
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Trainer:
+        return self
+
+
+def connect(port: int, **options: Any) -> ue_rl.UnrealVecEnv:
+    return ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=20, wait=10, **options)
+
+
+def carrier(port: int, transport: str, **options: Any) -> Any:
+    """A transport, for what an env does not show."""
+    return open_transport(f"tcp://127.0.0.1:{port}", transport, timeout=20, **options)
 
 
 def ask_with_numbers(client: RawClient, act: str = "1") -> None:

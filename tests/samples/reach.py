@@ -1,4 +1,7 @@
-"""The task of samples/cpp and of samples/unity's console engine in NumPy: the same operations in the same order."""
+"""The task of samples/cpp and of samples/unity's console engine in NumPy: the same operations in the same order.
+
+`rollout` is what both are compared by, to the bit.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import ue_rl
 from ue_rl.bridges import VectorBridge
 from ue_rl.spec import EnvSpec, Parameter
 
@@ -70,3 +74,30 @@ class Reach(VectorBridge):
         out[:, :6] = np.hstack([self.x, self.v, self.target - self.x])
         for i in range(6, out.shape[1]):
             out[:, i] = out[:, i - 6] * np.float32(0.5)
+
+
+def rollout(env: ue_rl.UnrealVecEnv, call: str = "") -> list[Any]:
+    """Everything that comes in 150 seeded steps, which end episodes in both ways. The env is closed.
+
+    Args:
+        call: what is asked of the engine before the 70th step.
+    """
+    try:
+        rng = np.random.default_rng(5)
+        env.seed(11)
+        obs = env.reset()
+        seen, ends = [obs.copy()], set()
+        for step in range(150):
+            if call and step == 70:
+                env.transport.call(call)
+            actions = rng.uniform(-1.3, 1.3, (env.num_envs, 2)).astype(np.float32)
+            actions[1::2] = np.clip(2 * obs[1::2, 4:6] - 2 * obs[1::2, 2:4], -1, 1)  # these arrive
+            obs, rewards, dones, infos = env.step(actions)
+            truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos])
+            seen += [obs.copy(), rewards.copy(), dones.copy(), truncated]
+            seen += [info["terminal_observation"].copy() for info in infos if "terminal_observation" in info]
+            ends.update(truncated[dones].tolist())
+        assert ends == {True, False}, "not both kinds of ends were compared"
+        return seen
+    finally:
+        env.close()

@@ -21,7 +21,8 @@ import pytest
 
 import ue_rl
 from tests.harness.fuzzing.corpus import corpus
-from tests.samples import godot_engine, programs, test_cpp, test_unity
+from tests.samples import cpp_engine, godot_engine, programs, unity_engine
+from tests.samples.programs import Trainer
 from tests.support.waiting import eventually
 from ue_rl.compliance.garbage import mutate
 from ue_rl.connecting import open_transport
@@ -46,12 +47,8 @@ class Side:
     end: str = ";"
     log: Path | None = None
 
-    def dial(self) -> RawClient:
-        """Behind the handshake."""
-        client = RawClient(("127.0.0.1", self.port))
-        greeting = client.line()
-        assert greeting.startswith("CONFIG:"), greeting
-        return client
+    def dial(self) -> Trainer:
+        return Trainer(self.port)
 
     def serves(self) -> None:
         """The next trainer gets a handshake and its own answers."""
@@ -62,14 +59,14 @@ class Side:
 
 @contextmanager
 def cpp(folder: Path) -> Iterator[Side]:
-    with test_cpp.running(test_cpp.made("reach"), "--port", "0", "--num-envs", str(NUM_ENVS)) as port:
+    with cpp_engine.running(cpp_engine.made("reach"), "--port", "0", "--num-envs", str(NUM_ENVS)) as port:
         yield Side(port, "0.5,-1", ",-1")
 
 
 @contextmanager
 def csharp(folder: Path) -> Iterator[Side]:
-    engine = test_unity.compiled("engine.exe", *test_unity.CONSOLE)
-    with test_unity.started([engine, "--port", "0", "--num-envs", str(NUM_ENVS)], LC_ALL="de_DE.UTF-8") as port:
+    engine = unity_engine.compiled("engine.exe", *unity_engine.CONSOLE)
+    with unity_engine.started([engine, "--port", "0", "--num-envs", str(NUM_ENVS)], LC_ALL="de_DE.UTF-8") as port:
         yield Side(port, "0.5,-1", ",-1")
 
 
@@ -233,12 +230,12 @@ def test_each_answer_has_the_number_of_its_request(side: Side) -> None:
 
 def lab(kind: str) -> AbstractContextManager[int]:
     """Under AddressSanitizer and UBSan."""
-    return test_cpp.running(test_cpp.made("lab-asan"), kind)
+    return cpp_engine.running(cpp_engine.made("lab-asan"), kind)
 
 
 def probe(kind: str, num_envs: int = NUM_ENVS) -> AbstractContextManager[int]:
-    engine = test_unity.compiled("probe.exe", *test_unity.PROBE)
-    return test_unity.started([engine, "serve", kind, "0", str(num_envs)])
+    engine = unity_engine.compiled("probe.exe", *unity_engine.PROBE)
+    return unity_engine.started([engine, "serve", kind, "0", str(num_envs)])
 
 
 def engines(*kinds: tuple[str, Callable[..., AbstractContextManager[int]], Any]) -> pytest.MarkDecorator:
@@ -311,7 +308,7 @@ def test_a_hostile_trainer_in_memory(
     start: Callable[[], AbstractContextManager[int]], request: pytest.FixtureRequest
 ) -> None:
     """Random bytes all over what a trainer may write, the header too, and on the socket; the next one is served."""
-    rng, before = random.Random(request.node.callspec.id), test_unity.segments()
+    rng, before = random.Random(request.node.callspec.id), unity_engine.segments()
     with start() as port:
         url = f"tcp://127.0.0.1:{port}"
         for _ in range(40):
@@ -336,4 +333,4 @@ def test_a_hostile_trainer_in_memory(
         carrier.reset()
         assert np.isfinite(carrier.receive().obs).all()
         carrier.close()
-        eventually(lambda: test_unity.segments() <= before, said="it keeps none behind a session")
+        eventually(lambda: unity_engine.segments() <= before, said="it keeps none behind a session")

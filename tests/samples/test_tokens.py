@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ue_rl
-from tests.samples import godot_engine, test_cpp, test_unity
+from tests.samples import cpp_engine, godot_engine, unity_engine
 from ue_rl.connecting import open_transport
 from ue_rl.errors import AccessRefused
 from ue_rl.testing.raw_client import RawClient
@@ -22,14 +22,14 @@ Start = Callable[[Path, str], AbstractContextManager[int]]
 
 @contextmanager
 def cpp(folder: Path, token: str) -> Iterator[int]:
-    with test_cpp.running(test_cpp.made("reach"), "--port", "0", "--num-envs", "2", "--token-file", token) as port:
+    with cpp_engine.running(cpp_engine.made("reach"), "--port", "0", "--num-envs", "2", "--token-file", token) as port:
         yield port
 
 
 @contextmanager
 def csharp(folder: Path, token: str) -> Iterator[int]:
-    engine = test_unity.compiled("engine.exe", *test_unity.CONSOLE)
-    with test_unity.started([engine, "--port", "0", "--num-envs", "2", "--token-file", token]) as port:
+    engine = unity_engine.compiled("engine.exe", *unity_engine.CONSOLE)
+    with unity_engine.started([engine, "--port", "0", "--num-envs", "2", "--token-file", token]) as port:
         yield port
 
 

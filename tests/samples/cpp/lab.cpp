@@ -1,4 +1,4 @@
-// An engine with everything beside plain steps, for tests/samples/test_cpp.py.
+// An engine with everything beside plain steps, for tests/samples/test_cpp_sessions.py.
 //
 //   lab KIND [PORT | shm:NAME [SILENCE STARTING]]      prints "PORT n"; seconds, see detail::silence
 //   lab KIND heuristic                                  plays eight rounds itself, and shows them

@@ -1,4 +1,4 @@
-// Runs the golden vectors of docs/protocol-vectors.json through ue_rl_bridge.hpp; see tests/samples/test_cpp.py.
+// Runs the golden vectors of docs/protocol-vectors.json through ue_rl_bridge.hpp; see tests/samples/test_cpp_lines.py.
 //
 // Standard input: one vector a line, fields with tabs between them, the first the kind. Standard output: one line each.
 //   handshake  CONFIG                  the handshake that the header writes for it
