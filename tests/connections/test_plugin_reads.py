@@ -162,6 +162,7 @@ def test_a_late_plugin_is_not_asked_for_the_shared_channel(at_reset: bool, env_t
         env = ue_rl.connect(game.url, timeout=0.3)
         if at_reset:
             game.aborted = "it stands still"
+            game._thread.join()  # the tick that it is in ends
         else:
             env.reset()
         with pytest.raises(errors.EngineTimeout) as caught:
