@@ -119,7 +119,7 @@ def result(_ahead: Ahead, request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def slack() -> float:
-    """The unit of every assert on time: UE_RL_TEST_SLACK, or how many processes stand in line for each core, at least 1."""
+    """The unit of every assert on time: UE_RL_TEST_SLACK, or twice as many processes as each core has; at least 1."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
     return float(os.environ.get("UE_RL_TEST_SLACK", max(1.0, 2 * load)))
 
