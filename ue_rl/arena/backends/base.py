@@ -99,9 +99,6 @@ class Backend(abc.ABC):
         return answer
 
 
-BaseBackend = Backend  # its name before
-
-
 def decision_schema(tools: Sequence[ToolSchema]) -> dict[str, Any]:
     """The JSON schema of a decision: one of the tools, with the parameters of that tool and no others."""
     return {"anyOf": [_of_tool(tool) for tool in tools]}
