@@ -236,7 +236,7 @@ def _passes(tree: Path, test: str, timeout: float) -> bool:
             os.killpg(process.pid, 9)
             print(f"  longer than {timeout:.0f} s: {test}", file=sys.stderr, flush=True)
             return False
-    if process.returncode in (4, 5):
+    if process.returncode in (4, 5) and "while loading conftest" not in output:  # a conftest may need the module, too
         raise RuntimeError(output)
     return process.returncode == 0
 
