@@ -36,7 +36,8 @@ TARGETS = {
     "ue_rl/wire/codec.py": WIRE,
     **{f"ue_rl/wire/kernels_{part}.py": WIRE for part in ("pure", "rows", "writing")},
     "ue_rl/shm/header.py": ["tests/shm/test_header_limits.py", "tests/shm/test_header.py"],
-    "inference/server/engine.py": ["tests/inference/test_policy_protocol.py"],
+    "inference/server/engine.py": ["tests/inference/test_policy_engines.py", "tests/inference/test_policy_server.py"],
+    "inference/server/protocol.py": ["tests/inference/test_policy_protocol.py"],
     "inference/export/verify.py": [
         "tests/inference/test_verify.py",
         "tests/inference/test_export_comparison.py",
@@ -44,7 +45,7 @@ TARGETS = {
         "tests/inference/test_wrong_files.py",
     ],
     "inference/export/bounds.py": ["tests/inference/test_rounding.py"],
-    "ue_rl/training/directory.py": ["tests/training/test_directory.py"],
+    "ue_rl/training/directory.py": ["tests/training/test_directory.py tests/training/test_directory_races.py"],
     "ue_rl/shm/ring.py": ["tests/shm/test_ring_edges.py", "tests/shm/test_ring.py"],
 }
 # Added to the copy's conftest: a failing example is enough, nobody needs the smallest one, and each run is the same.

@@ -199,15 +199,6 @@ def test_what_cannot_be_continued_is_named(tmp_path: Path) -> None:
         assert caught.value.cure
 
 
-def test_what_another_process_has_named_meanwhile_is_left_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ue_rl.training.directory._takes_name", lambda half, path: path.mkdir() is not None)
-    with pytest.raises(ConfigurationError, match="exists already"):
-        RunDirectory.create(tmp_path, "mine", "walk", force=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
 def test_a_replaced_run_that_cannot_be_deleted_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
