@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.harness.exactness import At, Broken, Seen, begun, broken, differ, env
 from tests.harness.warm_cli import WarmCli
 from ue_rl import errors
 from ue_rl.saving.autosave import AutoSave
+from ue_rl.saving.callbacks import WAITING
 from ue_rl.saving.lock import RunLock
 from ue_rl.system import durable
 from ue_rl.testing import MemoryTransport
@@ -160,6 +162,16 @@ def test_a_callback_that_fails_leaves_nothing_behind(tmp_path: Path, when: str, 
     assert len(list((tmp_path / "checkpoints").glob("0*"))) == checkpoints
     with RunLock(tmp_path) as lock:
         assert lock.held
+
+
+@needs_signals
+def test_of_two_that_save_one_may_take_longer_than_a_step(tmp_path: Path) -> None:
+    """Else the other one's signals, which are given back behind it, would break it off."""
+    savers = [AutoSave(tmp_path / "one", extra=lambda folder: time.sleep(2 * WAITING)), AutoSave(tmp_path / "two")]
+    stop = At(50, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        new("ppo", env_of()).learn(288, callback=[savers[0], stop, savers[1]])
+    assert [each.last is not None and each.last.env_steps for each in savers] == [51, 51]
 
 
 @needs_signals

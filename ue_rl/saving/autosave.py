@@ -310,7 +310,6 @@ class AutoSave(BaseCallback):
         return _rescue(self._savers or [self], error).get(self)
 
     def _save_rest(self, error: BaseException | None) -> Checkpoint | None:
-        self._stoppable.close()
         saved = None
         if self._unsaved:
             self._unsaved = False
@@ -373,6 +372,8 @@ class AutoSave(BaseCallback):
 def _rescue(savers: Sequence[AutoSave], error: BaseException | None) -> dict[AutoSave, Checkpoint | None]:
     """What AutoSave.rescue says, for those of one learn(): the journal that they share is kept until all have saved."""
     savers = [each for each in savers if each._process == os.getpid()]
+    for each in savers:  # the signals that one of them takes must not break off what another one saves
+        each._stoppable.close()
     saved = {each: each._save_rest(error) for each in savers}
     for each in savers:
         each._leave()
