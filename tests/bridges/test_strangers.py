@@ -11,7 +11,7 @@ import pytest
 import ue_rl
 from tests.support.games import bridge
 from tests.support.steps import begin
-from tests.support.streams import ask, dial, greeted, hosting, line, say, settle
+from tests.support.streams import ask, dial, greeted, hosting, largest_turn, line, say, settle
 from ue_rl import errors
 from ue_rl.bridges import BridgeServer, run_in_thread
 from ue_rl.bridges.tcp import server as server_module
@@ -208,28 +208,7 @@ async def test_a_peer_whose_machine_has_gone_is_found_within_about_a_minute() ->
 
 async def test_a_turn_of_the_loop_accepts_a_few_connections_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A crowd of hundreds must not keep the one that is served waiting."""
-    made: list[int] = []
-    turn = 0
-    original = BridgeServer.connection_made
-
-    def connection_made(server: BridgeServer, connection: Any) -> None:
-        made.append(turn)
-        original(server, connection)
-
-    monkeypatch.setattr(BridgeServer, "connection_made", connection_made)
-    async with hosting(bridge()) as server:
-        crowd = [socket.socket() for _ in range(100)]
-        for sock in crowd:
-            sock.setblocking(False)
-            sock.connect_ex(("127.0.0.1", server.port))
-        for turn in range(1, 2000):  # noqa: B007 - read by connection_made
-            await asyncio.sleep(0)
-            if len(made) == len(crowd):
-                break
-        for sock in crowd:
-            sock.close()
-        assert len(made) == len(crowd)
-        assert max(map(made.count, set(made))) <= 4
+    assert await largest_turn(BridgeServer, hosting(bridge()), monkeypatch) <= 4
 
 
 async def test_a_crowd_is_told_of_in_one_line_a_second(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.inference.serving import ask, numbers, serving, until
+from tests.support.streams import largest_turn
 from ue_rl.inference.server.engine import Engine
 
 
@@ -273,24 +274,4 @@ async def test_connections_that_drip_do_not_crowd_out_an_engine_that_says_hello(
 
 
 async def test_a_turn_of_the_loop_accepts_a_few_engines_only(pendulum: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    turn, original = 0, Engine.connection_made
-
-    def connection_made(engine: Engine, transport: asyncio.BaseTransport) -> None:
-        made.append(turn)
-        original(engine, transport)
-
-    monkeypatch.setattr(Engine, "connection_made", connection_made)
-    async with serving(pendulum) as server:
-        crowd = [socket.socket() for _ in range(100)]
-        for sock in crowd:
-            sock.setblocking(False)
-            sock.connect_ex(("127.0.0.1", server.port))
-        for turn in range(1, 2000):  # noqa: B007 - read by connection_made
-            await asyncio.sleep(0)
-            if len(made) == len(crowd):
-                break
-        for sock in crowd:
-            sock.close()
-        assert len(made) == len(crowd)
-        assert max(map(made.count, set(made))) <= 4
+    assert await largest_turn(Engine, serving(pendulum), monkeypatch) <= 4

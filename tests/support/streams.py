@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
+
+import pytest
 
 from ue_rl.bridges import BridgeServer
 
@@ -57,3 +60,34 @@ async def is_closed_by_the_server(streams: Streams) -> bool:
     """Says why, where it may, and nothing else."""
     said = await asyncio.wait_for(streams[0].read(), 5)
     return said == b"" or (said[:6] == b"ERROR=" and said.index(b"\n") == len(said) - 1)
+
+
+async def largest_turn(
+    kind: Any, serving: AbstractAsyncContextManager[Any], monkeypatch: pytest.MonkeyPatch, crowd: int = 100
+) -> int:
+    """How many of a crowd that comes at once are accepted in one turn of the loop, at most; all of them are in the end.
+
+    Args:
+        kind: whose `connection_made` is called for each. serving: the server, which has a port, not begun yet.
+    """
+    made: list[int] = []
+    turn, original = 0, kind.connection_made
+
+    def connection_made(*given: Any) -> None:
+        made.append(turn)
+        original(*given)
+
+    monkeypatch.setattr(kind, "connection_made", connection_made)
+    async with serving as server:
+        socks = [socket.socket() for _ in range(crowd)]
+        for sock in socks:
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", server.port))
+        for turn in range(1, 2000):  # noqa: B007 - read by connection_made
+            await asyncio.sleep(0)
+            if len(made) == crowd:
+                break
+        for sock in socks:
+            sock.close()
+    assert len(made) == crowd
+    return max(map(made.count, set(made)))
