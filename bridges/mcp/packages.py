@@ -33,7 +33,15 @@ def make_server(name: str, players: Players) -> Any:
         return types.ListResourcesResult.model_validate({"resources": players.resources()})
 
     async def read_resource(client: str, params: Any) -> Any:
-        return types.ReadResourceResult.model_validate({"contents": [players.read(str(params.uri))]})
+        try:
+            contents = [players.read(str(params.uri))]
+        except LookupError as error:  # there is no such resource
+            if not MODERN:
+                raise
+            from mcp.shared.exceptions import MCPError
+
+            raise MCPError(-32002, str(error.args[0])) from error
+        return types.ReadResourceResult.model_validate({"contents": contents})
 
     make: Any = Server
     if MODERN:
@@ -59,12 +67,7 @@ def _of_1(server: Any, answer: _Answer) -> Callable[[Any], Awaitable[Any]]:
 
 def _of_2(answer: _Answer) -> Callable[[Any, Any], Awaitable[Any]]:
     async def handler(ctx: Any, params: Any) -> Any:
-        from mcp.shared.exceptions import MCPError
-
-        try:
-            return await answer(_client(ctx.request), params)
-        except LookupError as error:  # there is no such resource
-            raise MCPError(-32002, str(error.args[0])) from error
+        return await answer(_client(ctx.request), params)
 
     return handler
 
