@@ -120,7 +120,7 @@ class Stage:
             self._rewards[at] += out.rewards[at]
             np.logical_or(stops, out.dones[at], stops)
             if self._acted:
-                if not self._hold:
+                if not self._hold:  # who says nothing before the next tick does nothing in it; else the same again
                     bridge.inbox.actions[self._acted] = self._no_op
                 self._acted.clear()
         if self._max_ticks:

@@ -38,7 +38,7 @@ class AgentArena:
         arena.register("scout", MyBehavior())
         arena.run()                        # the game posts to http://127.0.0.1:5000 until Ctrl-C or stop()
 
-    An agent that nobody registered gets the rule of thumb (inferring.py). Ids match exactly.
+    An agent that nobody registered gets the rule of thumb (behaviors.py). Ids match exactly.
 
     Args:
         behaviors: by agent id; the same object is used, so one that is filled later is fine.

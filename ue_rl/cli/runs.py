@@ -67,7 +67,7 @@ def runs(context: click.Context, log_dir: Path) -> None:
 @run_argument()
 @log_dir_option
 def show(run: str, log_dir: Path) -> None:
-    """Show what RUN came to, the options that it was given, and its files."""
+    """Show what RUN came to, its options that are not the defaults, and its files."""
     from ue_rl.runs.comparing import changed
     from ue_rl.runs.listing import listed_run, options_of, outcome_of, run_named
 

@@ -31,7 +31,7 @@ from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, EngineDisconnected, UeRlError, printable
 from ue_rl.rllib.algorithms import algorithm_config, check_actions, num_env_runners, resources
 from ue_rl.rllib.cluster import cluster
-from ue_rl.rllib.engines import register
+from ue_rl.rllib.engines import SEEDS, register
 from ue_rl.rllib.inbox import Inbox
 from ue_rl.saving.callbacks import LEARNING
 from ue_rl.saving.checkpoints import OVER, Checkpoint, CheckpointStore
@@ -296,7 +296,7 @@ def _evaluated(runner: Any, count: int, runners: int, seed: int | None) -> list[
     """This runner's part of `count` episodes."""
     worker = max(0, (runner.worker_index or 0) - 1)
     part = (count + worker) // runners
-    found: list[float] = runner.evaluate(part, None if seed is None else seed + worker * 1_000_000) if part else []
+    found: list[float] = runner.evaluate(part, None if seed is None else seed + worker * SEEDS) if part else []
     return found
 
 

@@ -65,7 +65,7 @@ class RLlinkClient:
         self._seed = seed
         self._link: Link | None = None
         self._player: Player | None = None
-        self._wanted = self._first = 0  # env-steps of a message, and of the first one to a server
+        self._wanted = self._first = 0  # env-steps of a message, and of the first one to a server (0: it was sent)
         self.config: ServerConfig | None = None
         self.policy: Policy | None = None
 

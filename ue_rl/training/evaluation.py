@@ -36,7 +36,7 @@ from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.writing import EVALUATIONS, Episodes, Evaluated, Guard, evaluations
 
-_HELD_OUT = 1_000_000  # above the run's seed: the first episodes of each evaluation
+HELD_OUT = 1_000_000  # above the run's seed: the first episodes of each evaluation
 _log = logging.getLogger(__name__)
 
 
@@ -65,7 +65,7 @@ class Evaluation(BaseCallback):
         self.last: Evaluated | None = None
         self.best: tuple[int, float] | None = None
         self._env: VecEnv | None = None
-        self._seed = _HELD_OUT + (options.seed or 0)
+        self._seed = HELD_OUT + (options.seed or 0)
         self._guard = Guard(run.path / EVALUATIONS, report.warned)
         self._reached = False
 

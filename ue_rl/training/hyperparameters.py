@@ -78,16 +78,16 @@ _OLD = {
     ),
 }  # fmt: skip
 
-# What a run has unless it says otherwise. RLlib's own PPO clips the value loss at 10, which returns of hundreds never
-# get over, and adds a KL penalty to the clipped objective.
-_DEFAULTS: dict[str, dict[str, Any]] = {
+# What a run of RLlib has unless it says otherwise; one of SB3 has SB3's defaults. RLlib's own PPO clips the value loss
+# at 10, which returns of hundreds never get over, and adds a KL penalty to the clipped objective.
+_RLLIB_DEFAULTS: dict[str, dict[str, Any]] = {
     "ppo": {
         "lr": 3e-4, "num_epochs": 10, "train_batch_size_per_learner": 2048, "minibatch_size": 128, "gamma": 0.99,
         "lambda_": 0.95, "clip_param": 0.2, "vf_clip_param": 1e9, "vf_loss_coeff": 0.5, "use_kl_loss": False,
         "grad_clip": 0.5,
     },
 }  # fmt: skip
-_TUNED: dict[tuple[str, str], dict[str, Any]] = {
+_RLLIB_TUNED: dict[tuple[str, str], dict[str, Any]] = {
     ("ppo", "CartPole-v1"): {
         "lr": "lin_0.001", "train_batch_size_per_learner": 1024,
         "model_config": {"fcnet_hiddens": [64, 64], "vf_share_layers": False},
@@ -221,7 +221,7 @@ def _rllib_arguments(algo: str, env: str, given: dict[str, Any]) -> dict[str, An
                     f"the same as {theirs}, which is given, too", field=f"hyperparameters.{name}", cure="leave one out"
                 )
             given[theirs] = given.pop(name)
-    base = {**_DEFAULTS.get(algo, {}), **_TUNED.get((algo, env), {})}
+    base = {**_RLLIB_DEFAULTS.get(algo, {}), **_RLLIB_TUNED.get((algo, env), {})}
     if "model_config" in base and isinstance(given.get("model_config"), Mapping):
         given["model_config"] = {**base["model_config"], **given["model_config"]}
     return {**deepcopy(base), **given}

@@ -26,7 +26,7 @@ from ue_rl.training.comparison import check_engine, check_unfinished
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.engine import set_game
-from ue_rl.training.evaluation import Evaluation, StopAtReturn
+from ue_rl.training.evaluation import HELD_OUT, Evaluation, StopAtReturn
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.learning import Learner
 from ue_rl.training.models import algorithm, evaluated, new_model, normalized
@@ -229,7 +229,7 @@ class Sb3Learner(Learner):
         if stats is not None:  # what is exported afterwards must be what was trained and saved
             stats.training = stats.norm_reward = False
         if self.options.seed is not None:
-            self.env.seed(self.options.seed + 1_000_000)
+            self.env.seed(self.options.seed + HELD_OUT)
         return evaluated(self.options.algo, self.model, self.env, episodes)[0]
 
 

@@ -203,7 +203,7 @@ def partial_effect(bench: Bench) -> str:
 
 
 def _in_parts(bench: Bench) -> list[tuple[list[int], States, str]]:
-    """(the envs, what they answered, the exchange) of a step of every other env, then of the rest; one is reset."""
+    """(the envs, their answers, the exchange) of a step of every other env, then of the rest. One is reset too."""
     peer, found = bench.text(), []
     halves = ids_of(bench)[1::2], ids_of(bench)[0::2]
     actions = first_actions(bench, begin(bench))

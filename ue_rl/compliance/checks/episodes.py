@@ -299,7 +299,7 @@ def _knows_steps(reel: Reel) -> None:
 
 
 def _stays(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> None:
-    """Does the reset after an end begin anything? Said here only of engines that reset in the middle of an episode."""
+    """Does the reset after an end go on with the old episode? Of engines whose resets within an episode are right."""
     for env in sorted({env for _, env in found}):
         pairs = [(t, reel.next_reset(t, env)) for t, e in found if e == env]
         last = np.array([reel.obs[t, env] for t, _ in pairs])

@@ -69,7 +69,7 @@ def probes(bench: Bench) -> str:
 
 
 def second_trainer(bench: Bench) -> str:
-    """A trainer that comes while another one is served."""
+    """A trainer that comes while another one is served must not get a game of its own (WARN; FAIL where strict)."""
     _one_play(bench)
     peer = bench.text()
     bench.reset()
@@ -158,6 +158,7 @@ def _first_line(wire: Wire, within: float) -> bytes | None:
 
 
 def _one_play(bench: Bench) -> None:
+    """Skips what needs a second session of the deployed plugin."""
     if bench.options.base:
         raise Skip("the plugin serves one session in each Play")
     bench.text()
