@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,11 @@ MARKS = [
 needs_shm = pytest.mark.skipif(sys.platform != "linux", reason="shared memory of the header was run on Linux only")
 
 
+@functools.cache
+def sanitizer() -> str:
+    return CLANG if building.sanitizes(CLANG) else "g++"
+
+
 def compile_(compiler: str, source: Path, binary: Path, *flags: str) -> None:
     building.compiled([compiler, *STRICT, *flags, "-I", SAMPLE, "-o", binary, source])
 
@@ -36,10 +42,9 @@ def program(compiler: str, source: Path, *flags: str) -> Path:
 
 
 CLANG = shutil.which("clang++") or "g++"  # half as long as g++ for the same
-SANITIZER = CLANG if building.sanitizes(CLANG) else "g++"
-PROGRAMS: dict[str, tuple[str, Path, Sequence[str]]] = {
-    "lab-asan": (SANITIZER, SOURCES / "lab.cpp", SANITIZED),
-    "vectors-asan": (SANITIZER, SOURCES / "vectors.cpp", SANITIZED),
+PROGRAMS: dict[str, tuple[str, Path, Sequence[str]]] = {  # "": the compiler that has the sanitizers
+    "lab-asan": ("", SOURCES / "lab.cpp", SANITIZED),
+    "vectors-asan": ("", SOURCES / "vectors.cpp", SANITIZED),
     "reach": ("g++", SAMPLE / "reach.cpp", ["-O2"]),
     "vectors-own": (CLANG, SOURCES / "vectors.cpp", ["-DUE_RL_OWN_FLOATS"]),  # as with libc++
 }
@@ -48,7 +53,7 @@ PROGRAMS: dict[str, tuple[str, Path, Sequence[str]]] = {
 def made(name: str) -> Path:
     """Of PROGRAMS; `*-asan`: under AddressSanitizer and UBSan."""
     compiler, source, flags = PROGRAMS[name]
-    return program(compiler, source, *flags)
+    return program(compiler or sanitizer(), source, *flags)
 
 
 ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=0"}  # libc keeps its locale

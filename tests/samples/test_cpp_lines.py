@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.samples import building
-from tests.samples.cpp_engine import ENVIRONMENT, MARKS, ROOT, SANITIZED, SANITIZER, compile_, played
+from tests.samples.cpp_engine import ENVIRONMENT, MARKS, ROOT, SANITIZED, compile_, played, sanitizer
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.handshake import decode_handshake
 
@@ -182,7 +182,7 @@ static void show(const Space& space, int act) {{
 int main() {{
 {lines}}}
 """)
-    compile_(SANITIZER, tmp_path / "spaces.cpp", tmp_path / "spaces", *SANITIZED, "-lrt")
+    compile_(sanitizer(), tmp_path / "spaces.cpp", tmp_path / "spaces", *SANITIZED, "-lrt")
     said = played(tmp_path / "spaces")
     for ((space, act), wanted), line in zip(SPACES.items(), said, strict=True):
         if ": it" in wanted or ": a " in wanted or ": each" in wanted:
