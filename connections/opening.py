@@ -7,16 +7,19 @@ over (docs/shared-memory.md, section 3); otherwise it goes on in text on the sam
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, TypeAlias
 
+from ue_rl.carriers.address import split_place
 from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.connections.shm.upgrade import UpgradeRefused
 from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.connections.tcp.kinds import MultiTcpConnection, SingleTcpConnection, go_on
 from ue_rl.errors import ConfigurationError
-from ue_rl.security.guard import Guard
+from ue_rl.security.guard import GUARDED, Guard
 
 _log = logging.getLogger("ue_rl.connections")
+
+Spoken: TypeAlias = MultiTcpConnection | SingleTcpConnection | SharedMemoryConnection
 
 TRANSPORTS = ("auto", "tcp", "shm")
 
@@ -32,7 +35,7 @@ def open_engine(
     nul_terminated: bool | None = None,
     guard: Guard | None = None,
     **options: Any,
-) -> MultiTcpConnection | SingleTcpConnection | SharedMemoryConnection:
+) -> Spoken:
     """A connected transport to the engine that listens on host:port.
 
     Args:
@@ -81,3 +84,25 @@ def open_engine(
     spoken = go_on(link, spec, host, port, **text)
     spoken.refused = refused
     return spoken
+
+
+def dial_tcp(place: str, transport: str, **options: Any) -> Spoken:
+    """tcp://HOST:PORT, for ue_rl.connecting.CARRIERS: a connected transport; options and errors as for `connect`."""
+    files = _files(options)
+    if any(files.get(name) for name in GUARDED[1:]):
+        raise ConfigurationError(
+            "certificates are for TLS", field="ca, cert, key", got=f"tcp://{place}", cure=f"dial tls://{place}"
+        )
+    host, port = split_place(place)
+    return open_engine(host, port, transport=transport, guard=Guard.of(**files), **options)
+
+
+def dial_tls(place: str, transport: str, **options: Any) -> Spoken:
+    """tls://HOST:PORT: the same within TLS."""
+    guard = Guard.of(tls=True, **_files(options))
+    host, port = split_place(place)
+    return open_engine(host, port, transport=transport, guard=guard, **options)
+
+
+def _files(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: options.pop(name) for name in GUARDED if name in options}

@@ -11,16 +11,14 @@ Behind a "?" stand options of the connection: tcp://HOST:PORT?channel=per-env (u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ue_rl.carriers.address import Address, Scheme, host_and_port, read_address, split_place
+from ue_rl.carriers.address import Address, Scheme, host_and_port, read_address
 from ue_rl.carriers.base import BaseTransport
-from ue_rl.connections import SharedMemoryConnection, open_engine
 from ue_rl.engines.url_engine import UrlEngine
 from ue_rl.errors import ConfigurationError
-from ue_rl.security.guard import Guard
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.transport import closed_if_it_fails
 
@@ -35,68 +33,43 @@ if TYPE_CHECKING:
     from ue_rl.launching.engine import LaunchedEngine
 
 
-_GUARDED = ("token_file", "ca", "cert", "key")  # what a Guard is made of
-
-
-def _dial_tcp(place: str, transport: str, tls: bool = False, **options: Any) -> BaseTransport:
-    host, port = split_place(place)
-    files = {name: options.pop(name) for name in _GUARDED if name in options}
-    if not tls and any(files.get(name) for name in _GUARDED[1:]):
-        raise ConfigurationError(
-            "certificates are for TLS", field="ca, cert, key", got=f"tcp://{place}", cure=f"dial tls://{place}"
-        )
-    return open_engine(host, port, transport=transport, guard=Guard.of(tls=tls, **files), **options)
-
-
-def _dial_shm(place: str, transport: str, **options: Any) -> BaseTransport:
-    if transport not in ("auto", "shm") or options.pop("channel", "auto") != "auto":
-        raise ConfigurationError(
-            "this address is shared memory", field="transport", expected="transport='auto' or 'shm'", got=transport
-        )
-    for name in ("compiled", "nul_terminated", *_GUARDED):  # of text only; here the file's permissions guard
-        options.pop(name, None)
-    return SharedMemoryConnection.attach(place or None, **options)
-
-
-def _dial_grpc(place: str, transport: str, **options: Any) -> BaseTransport:
-    if transport != "auto" or options.pop("channel", "auto") != "auto":
-        raise ConfigurationError("this address is gRPC", field="transport", expected="'auto'", got=transport)
-    if any(options.pop(name, None) for name in _GUARDED):
-        what = "sessions over gRPC have neither tokens nor TLS of their own"
-        raise ConfigurationError(what, field=", ".join(_GUARDED), cure="put them behind a proxy that has")
-    for name in ("compiled", "nul_terminated"):  # of text only
-        options.pop(name, None)
-    with named_if_missing("grpc://"):
-        from ue_rl.connections.grpc import GrpcConnection
-
-    connection = GrpcConnection(place, **options)
-    connection.connect()
-    return connection
-
-
-class Dialer(NamedTuple):
+class Carrier(NamedTuple):
     """What the addresses of one scheme mean.
 
     Attributes:
         scheme: how they are written.
-        dial: dial(place, transport, **options): a connected transport.
+        dial: MODULE:FUNCTION, imported when such an address is dialled; FUNCTION(place, transport, **options) is a
+            connected transport. It gets the options of `connect` that the address or the caller names; those that its
+            carrier has no use for are its to leave out or to refuse.
     """
 
     scheme: Scheme
-    dial: Callable[..., BaseTransport]
+    dial: str
+
+    def load(self, what: str) -> Callable[..., BaseTransport]:
+        """The function; raises MissingPackage: `what` lacks an extra."""
+        module, _, name = self.dial.partition(":")
+        with named_if_missing(what):
+            function: Callable[..., BaseTransport] = getattr(import_module(module), name)
+        return function
 
 
 _DEADLINES = ("timeout", "connect_timeout", "wait")
-_TCP = ("transport", "channel", "nul_terminated", "token_file", *_DEADLINES)
-_TLS = ("channel", "nul_terminated", *_GUARDED, *_DEADLINES)
-_GRPC = ("num_envs", "ticks", *_DEADLINES)
+_TEXT = ("channel", "nul_terminated", "token_file", *_DEADLINES)
 CARRIERS = {
-    "tcp": Dialer(Scheme("tcp://HOST:PORT", "tcp://127.0.0.1:7777", host_and_port, _TCP), _dial_tcp),
-    "tls": Dialer(
-        Scheme("tls://HOST:PORT", "tls://10.0.0.5:7777?ca=ours.pem", host_and_port, _TLS), partial(_dial_tcp, tls=True)
+    "tcp": Carrier(
+        Scheme("tcp://HOST:PORT", "tcp://127.0.0.1:7777", host_and_port, ("transport", *_TEXT)),
+        "ue_rl.connections.opening:dial_tcp",
     ),
-    "shm": Dialer(Scheme("shm://NAME", "shm://arena", str, _DEADLINES), _dial_shm),
-    "grpc": Dialer(Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, _GRPC), _dial_grpc),
+    "tls": Carrier(
+        Scheme("tls://HOST:PORT", "tls://10.0.0.5:7777?ca=ours.pem", host_and_port, (*_TEXT, "ca", "cert", "key")),
+        "ue_rl.connections.opening:dial_tls",
+    ),
+    "shm": Carrier(Scheme("shm://NAME", "shm://arena", str, _DEADLINES), "ue_rl.connections.shm.dialling:dial"),
+    "grpc": Carrier(
+        Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, ("num_envs", "ticks", *_DEADLINES)),
+        "ue_rl.connections.grpc.dialling:dial",
+    ),
 }
 
 
@@ -107,7 +80,8 @@ def address_of(url: str) -> Address:
 
 def dial(address: Address, transport: str = "auto", **options: Any) -> BaseTransport:
     """A connected transport; what the address says itself goes before the arguments, which are those of `connect`."""
-    return CARRIERS[address.scheme].dial(address.place, **{"transport": transport, **options, **address.options})
+    function = CARRIERS[address.scheme].load(f"{address.scheme}://")
+    return function(address.place, **{"transport": transport, **options, **address.options})
 
 
 def open_transport(
@@ -285,7 +259,8 @@ def launched(
             f"{num_engines} engines cannot listen on the same port", field="engine", expected="{port} in the command",
             got=" ".join(words.words), cure="put {port} where the game takes its port: each engine gets one of its own",
         )  # fmt: skip
-    options.setdefault("connect_timeout", start_timeout)
+    if options.get("connect_timeout") is None:
+        options["connect_timeout"] = start_timeout
 
     def dial(url: str) -> BaseTransport:
         return open_transport(url, transport, **options)

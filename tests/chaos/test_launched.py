@@ -140,7 +140,8 @@ def test_ten_engines_of_which_three_die_together(stage: Any) -> None:
 @over_tcp
 def test_a_port_that_is_taken(stage: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        run = stage.launch("--start-timeout", 5, engines=1, port=taken.getsockname()[1])
+        own = {"port": taken.getsockname()[1], "record": stage.folder / "record-{port}"}  # without {port} it is 7777
+        run = stage.launch("--start-timeout", 5, engines=1, **own)
         assert run.wait(30) == 1
     run.wait_for(r"engine 0", 0)
     assert "Traceback" not in run.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,3 +151,16 @@ def test_several_engines_need_ports() -> None:
 def test_numbers_that_make_no_sense(options: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         launched("game {port}", **options)  # type: ignore[arg-type]
+
+
+def test_the_handshake_of_a_started_engine_may_take_as_long_as_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless another time is given; None is none."""
+    asked: list[float] = []
+    monkeypatch.setattr("ue_rl.launching.engine.LaunchedEngine", lambda *given: given[5])
+    monkeypatch.setattr(
+        "ue_rl.connecting.open_transport", lambda *_, **options: asked.append(options["connect_timeout"])
+    )
+    for given in ({}, {"connect_timeout": None}, {"connect_timeout": 3.0}):
+        dial: Any = launched("game {port}", start_timeout=7.0, **given)[0]
+        dial("tcp://127.0.0.1:1")
+    assert asked == [7.0, 7.0, 3.0]

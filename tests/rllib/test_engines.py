@@ -12,7 +12,7 @@ from ue_rl.errors import ConfigurationError, EngineNotStarted, EngineUnreachable
 from ue_rl.rllib.engines import open_engines
 from ue_rl.testing import Leftovers, chaos_command
 
-EXITS = [sys.executable, "-S", "-c", "print('no licence'); raise SystemExit(3)"]
+EXITS = [sys.executable, "-S", "-c", "print('no licence'); raise SystemExit(3)", "{port}"]
 
 
 @pytest.mark.parametrize(
@@ -27,15 +27,15 @@ EXITS = [sys.executable, "-S", "-c", "print('no licence'); raise SystemExit(3)"]
         ({"engine": 5}, r"wrong value \(field engine\); expected a text, or a list of texts; got 5"),
         ({"url": 5}, r"wrong value \(field url\)"),
         ({"url": {"host": "a"}}, r"no engine for this env runner \(field url\)"),
-        ({"env": "CartPole-v1", "num_engines": "2"}, r"\(field num_engines\); expected a whole number; got 2"),
+        ({"env": "CartPole-v1", "num_engines": "2"}, r"\(field num_engines\); expected a positive integer; got 2"),
         ({"env": "CartPole-v1", "num_engines": True}, r"\(field num_engines\)"),
-        ({"env": "CartPole-v1", "num_engines": 0}, r"cannot be shared out among the engines"),
+        ({"env": "CartPole-v1", "num_engines": 0}, r"\(field num_engines\); expected a positive integer"),
         ({"env": "CartPole-v1", "num_engines": 3}, r"cannot be shared out .*; expected a number that 2 envs can be"),
         ({"env": "CartPole-v1", "seed": 1.5}, r"\(field seed\); expected a whole number; got 1.5"),
-        ({"env": "CartPole-v1", "timeout": "fast"}, r"\(field timeout\); expected seconds; got fast"),
+        ({"env": "CartPole-v1", "timeout": "fast"}, r"\(field timeout\); expected a duration above 0, .*got fast"),
         ({"env": "CartPole-v1", "restarts": -1}, r"\(field restarts\); expected TIMES/WINDOW"),
         ({"env": "CartPole-v1", "start_timeout": 0}, r"\(field start_timeout\)"),
-        ({"env": "CartPole-v1", "env_kwargs": [1]}, r"\(field env_kwargs\); expected a dict"),
+        ({"env": "CartPole-v1", "env_kwargs": [1]}, r"\(field env_kwargs\); expected a mapping"),
         ({"env": "CartPole-v1", "output_dir": 3}, r"\(field output_dir\); expected a folder"),
         ({"env": "CartPole-v1", "transport": "udp"}, r"transport"),
         ({"env": "CartPole-v2000"}, "CartPole"),
@@ -62,7 +62,7 @@ def test_an_engine_that_is_not_there() -> None:
 
 def test_an_engine_that_ends_at_once(tmp_path: Path) -> None:
     with pytest.raises(EngineNotStarted, match=r"(?s)exit code 3.*no licence") as caught:
-        open_engines({"engine": EXITS, "output_dir": tmp_path / "{worker_index}"}, 2, 4)
+        open_engines({"engine": EXITS, "timeout": "20s", "output_dir": tmp_path / "{worker_index}"}, 2, 4)
     assert str(tmp_path / "4" / "env-runner-4" / "engine-0.log") in str(caught.value)
 
 

@@ -23,7 +23,7 @@ from ue_rl.testing import chaos_command
 
 torch.set_num_threads(1)
 
-EXITS = [sys.executable, "-S", "-c", "print('no licence'); raise SystemExit(3)"]
+EXITS = [sys.executable, "-S", "-c", "print('no licence'); raise SystemExit(3)", "{port}"]
 
 
 def runner_of(

@@ -174,7 +174,7 @@ statistics.save(str(FOLDER / "statistics.pkl"))
 (FOLDER / "opponents").mkdir()
 torch.save({"state_dict": {}, "data": SHELL}, FOLDER / "opponents" / "000000000001.zip")
 (FOLDER / "run").mkdir()
-(FOLDER / "run" / "config.yaml").write_text(f"engine: touch {PWNED}\nformat: 1\n")
+(FOLDER / "run" / "config.yaml").write_text(f"engine: touch {PWNED} {PWNED}-{{port}}\nformat: 1\n")
 (FOLDER / "imports").mkdir()
 (FOLDER / "imports" / "config.yaml").write_text("env: stranger:Env-v0\nformat: 1\n")
 for folder in ("run", "imports"):

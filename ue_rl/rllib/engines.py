@@ -15,17 +15,19 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from numbers import Integral, Real
+from contextlib import suppress
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ue_rl.engines.lifecycle import Listener
-from ue_rl.engines.restarts import FORM, Restarts
+from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training.engine import engines_at, engines_started, serve_command, set_game
-from ue_rl.training.options import DEFAULTS
+from ue_rl.training.options import CONNECTS, DEFAULTS, ROWS
+from ue_rl.training.rows import BOTH, CONNECTION, GAME, STARTED
 from ue_rl.transport import closed_if_it_fails
 
 if TYPE_CHECKING:
@@ -37,14 +39,11 @@ _KINDS = ("engine", "url", "env", "bridge")
 _SAID: dict[str, tuple[Any, str]] = {
     "engine": ((str, list, tuple), "a text, or a list of texts"),
     "url": ((str, list, tuple, Mapping), "a text, a list of texts, or one of these for each worker_index"),
-    **dict.fromkeys(("env", "bridge", "transport"), (str, "a text")),
-    **dict.fromkeys(("num_engines", "seed"), (Integral, "a whole number")),
-    **dict.fromkeys(("reconnect", "start_timeout", "timeout", "wait"), (Real, "seconds")),
-    "restarts": ((str, Integral), FORM),
-    "time_scale": ((Real, type(None)), "a number"), "params": (Mapping, "a dict"),
-    "env_kwargs": (Mapping, "a dict"), "output_dir": ((str, os.PathLike, type(None)), "a folder"),
+    **dict.fromkeys(("env", "bridge"), (str, "a text")),
+    "seed": (Integral, "a whole number"), "output_dir": ((str, os.PathLike, type(None)), "a folder"),
 }  # fmt: skip
-OPTIONS = [key for key in _SAID if key in DEFAULTS and key not in (*_KINDS, "seed")]  # as a run has them
+# What a run has, too, and as it has it.
+OPTIONS = [name for name, row in ROWS.items() if row.group in (STARTED, CONNECTION, GAME) and row.rllib == BOTH]
 _DEFAULTS = {name: DEFAULTS[name] for name in OPTIONS} | {"seed": 0, "reconnect": 60.0, "output_dir": None}
 NAME = "ue_rl"
 _SEEDS = 1000  # between two envs of one env runner
@@ -59,7 +58,7 @@ def open_engines(
     Args:
         env_config: one of "engine", "url", "env" and "bridge", see above; and, where the default does not fit,
             num_engines (1; num_envs are shared out among them), seed (0; worker_index million is added), restarts
-            ("10/60s": how often within how long), reconnect (60 s, of urls), output_dir (for what engines print; each
+            ("10/60s": how often within how long), reconnect ("60s", of urls), output_dir (for what engines print; each
             env runner has a folder of its own in it, env-runner-N, and another one when it is started again),
             start_timeout, transport, timeout, wait, params (of the game: a number, or [low, high] to draw from for
             each episode), time_scale. {worker_index} stands for the number of the env runner in all of it. A "url" may
@@ -81,13 +80,9 @@ def open_engines(
             got=", ".join(env_config) or "{}",
             cure=nearest(unknown[0], (*_KINDS, *_DEFAULTS)) if unknown else None,
         )
+    said: dict[str, Any] = dict(_DEFAULTS)
     for key, value in env_config.items():
-        kind, words = _SAID[key]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            if value is None and key in _KINDS:
-                continue
-            raise ConfigurationError("an env_config has a wrong value", field=key, expected=words, got=value)
-    said = {**_DEFAULTS, **{key: _numbered(value, worker_index) for key, value in env_config.items()}}
+        said[key] = _numbered(_value(key, value), worker_index)
     engines = _engines(said, given[0], num_envs, worker_index, on_change)
     with closed_if_it_fails(engines):
         spec = engines.connect()
@@ -106,10 +101,26 @@ def open_engines(
     return engines
 
 
+def _value(key: str, value: Any) -> Any:
+    """What is meant; raises ConfigurationError: it is not what it may be."""
+    if key in OPTIONS:
+        kind = ROWS[key].kind
+        if kind.read is not None and isinstance(value, str):
+            with suppress(ValueError):
+                value = kind.read(value)
+        words, fits = kind.words, kind.fits(value) or (value is None and DEFAULTS[key] is None)
+    else:
+        types, words = _SAID[key]
+        fits = (isinstance(value, types) and not isinstance(value, bool)) or (value is None and key in _KINDS)
+    if not fits:
+        raise ConfigurationError("an env_config has a wrong value", field=key, expected=words, got=value)
+    return value
+
+
 def _engines(
     said: Mapping[str, Any], kind: str, num_envs: int, worker_index: int, on_change: Listener | None
 ) -> EnginesTransport:
-    connection = {key: said[key] for key in ("transport", "timeout")}
+    connection = {key: said[key] for key in CONNECTS if key in said}
     restarts = Restarts.of(said["restarts"])
     if kind == "url":
         urls = said["url"].get(worker_index) if isinstance(said["url"], Mapping) else said["url"]

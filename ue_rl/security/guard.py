@@ -13,6 +13,8 @@ from ue_rl.security.tls import refused, trainer_context
 from ue_rl.security.tokens import LONGEST, answer, read_token, same
 from ue_rl.wire.notices import ended_by, notice_of
 
+GUARDED = ("token_file", "ca", "cert", "key")  # the files that a Guard is made of
+
 
 class Guard(NamedTuple):
     """Called with each connected socket.

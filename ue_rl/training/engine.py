@@ -21,7 +21,7 @@ from ue_rl.engines.transport import EnginesTransport
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.launching.template import template, used
 from ue_rl.spec import EnvSpec
-from ue_rl.training.options import DEFAULT_ENV, TrainOptions
+from ue_rl.training.options import CONNECTS, DEFAULT_ENV, TrainOptions
 from ue_rl.transport import Transport
 
 NO_TIME_SCALE = "the engine does not change its speed (no FEATURES=TIME_SCALE in its handshake): time_scale is left out"
@@ -65,8 +65,7 @@ def engines_of(options: TrainOptions, output: Path, on_change: Listener | None =
         ConfigurationError: a command, an env or an address that cannot be.
     """
     o = options
-    names = ("transport", "channel", "timeout", "nul_terminated", "token_file")
-    connection = {name: getattr(o, name) for name in names}
+    connection = {name: getattr(o, name) for name in CONNECTS}
     restarts = None if o.urls and not o.reconnect else Restarts.of(o.restarts)
     if o.urls:
         return engines_at(o.urls, restarts, on_change, reconnect=o.reconnect, wait=o.wait, **connection)

@@ -63,6 +63,7 @@ DEFAULT_ENV = "CartPole-v1"
 _everyday = functools.partial(option, group=EVERYDAY)
 _started = functools.partial(option, group=STARTED)
 _connection = functools.partial(option, group=CONNECTION)
+_passed = functools.partial(_connection, connects=True)
 _folder = functools.partial(option, group=FOLDER)
 _learning = functools.partial(option, group=LEARNING)
 _game = functools.partial(option, group=GAME)
@@ -121,30 +122,30 @@ class TrainOptions:
         0.0, SECONDS, "How long a lost running engine is dialled again; 0: its loss ends the run."
     )
     wait: float = _connection(0.0, SECONDS, "How long to wait until the engine listens.")
-    transport: str = _connection(
+    transport: str = _passed(
         "auto",
         TRANSPORT,
         "The carrier, where the URL says none; auto: shared memory if both share a machine, else TCP.",
     )
-    channel: str = _connection(
+    channel: str = _passed(
         "auto",
         CHANNEL,
         "One socket for all envs, or one for each, where the URL says nothing.",
         rllib="leave it out: the wiring is found out",
     )
-    nul_terminated: bool | None = _connection(
+    nul_terminated: bool | None = _passed(
         None,
         SWITCH,
         "Send a NUL byte after each line.  [default: only to the Unreal plugin's SINGLE and RLBASE]",
         rllib=LEAVE,
     )
-    token_file: str | None = _connection(
+    token_file: str | None = _passed(
         None,
         text("FILE"),
         "A secret that the engines have, too (docs/security.md).",
         rllib="put it into the URL: 'tcp://HOST:PORT?token-file=FILE'",
     )
-    timeout: float = _connection(30.0, DEADLINE, "How long a step may take.")
+    timeout: float = _passed(30.0, DEADLINE, "How long a step may take.")
     timesteps: int = _everyday(100_000, POSITIVE, "env-steps of the whole run, over all envs.")
     seed: int | None = _learning(None, SEED, "Same seed, same run, where the engine takes seeds.", resume=NEW_RUN)
     policy: str = _learning(
@@ -338,6 +339,7 @@ class TrainOptions:
 
 ROWS: dict[str, Row] = {each.name: each.metadata["row"] for each in fields(TrainOptions)}
 DEFAULTS: dict[str, Any] = vars(TrainOptions())
+CONNECTS = [name for name, row in ROWS.items() if row.connects]
 
 
 def plain(value: Any) -> Any:

@@ -41,6 +41,7 @@ class Row(NamedTuple):
         rllib: BOTH backends have it, RLlib ONLY, or what to do instead with RLlib.
         flag: its name, where that is another one. multiple: it may be given several times.
         group: under which heading of `ue-rl train --help` it stands; "": it has no flag.
+        connects: it is an argument of `ue_rl.connect`, passed on as it is.
     """
 
     kind: Kind
@@ -50,6 +51,7 @@ class Row(NamedTuple):
     flag: str = ""
     multiple: bool = False
     group: str = ""
+    connects: bool = False
 
 
 def option(default: Any, kind: Kind, help: str = "", **more: Any) -> Any:

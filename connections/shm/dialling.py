@@ -1,0 +1,24 @@
+"""shm://NAME: what such an address means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ue_rl.connections.shm.connection import SharedMemoryConnection
+from ue_rl.errors import ConfigurationError
+from ue_rl.security.guard import GUARDED
+
+
+def dial(place: str, transport: str, **options: Any) -> SharedMemoryConnection:
+    """A connected transport; `place`: the segment's name or file, "" for $LUCKY_SHM_NAME; options as for `connect`.
+
+    Raises:
+        ConfigurationError: a transport or a wiring that is not shared memory's. Also what `attach` raises.
+    """
+    if transport not in ("auto", "shm") or options.pop("channel", "auto") != "auto":
+        raise ConfigurationError(
+            "this address is shared memory", field="transport", expected="transport='auto' or 'shm'", got=transport
+        )
+    for name in ("compiled", "nul_terminated", *GUARDED):  # of text only; here the file's permissions guard
+        options.pop(name, None)
+    return SharedMemoryConnection.attach(place or None, **options)
