@@ -185,7 +185,7 @@ def _busy(memory: StepMemory, holder: int) -> EngineBusy:
         expected="nobody",
         got=who,
         cure="close that one first (in a notebook: env.close() on the one of the cell's last run), start a second "
-        "engine, or give wait=SECONDS to wait for your turn",
+        "engine, or wait for your turn: wait=SECONDS, or --wait 60s",
     )
 
 

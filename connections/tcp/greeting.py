@@ -81,6 +81,11 @@ def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
                     "the engine ended TLS before it said anything", got=error.got,
                     cure="it may ask for a certificate: tls://HOST:PORT?cert=FILE&key=FILE; its log says why",
                 ) from error  # fmt: skip
+            if isinstance(error, EngineDisconnected) and error.fault == "engine" and error.field != "ERROR":
+                raise EngineDisconnected(
+                    "the engine closed the connection and sent no handshake", got=error.got,
+                    cure="does it serve another trainer, or is this not the game's port? Its log may say why",
+                ) from error  # fmt: skip
             raise
         line = bytes(link.lines.data[start:end])
         notice = notice_of(line)
@@ -107,7 +112,7 @@ def _busy(link: Link, said: dict[str, str]) -> EngineBusy:
     return EngineBusy(
         f"the engine on {host}:{port} serves {who}",
         cure="close that one first (in a notebook: env.close() on the one of the cell's last run), start a second "
-        "engine on another port, or give wait=SECONDS to wait for your turn",
+        "engine on another port, or wait for your turn: wait=SECONDS, or --wait 60s",
     )
 
 

@@ -43,6 +43,8 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
     path = Path(path)
     if not path.exists() and path.with_suffix(".zip").exists():
         path = path.with_suffix(".zip")  # SB3 leaves the suffix out, too
+    if not path.exists():
+        raise ExportError(f"there is no file {path}", cure="check the path")
     try:
         require_file(path)
         with zipfile.ZipFile(path) as archive:

@@ -85,7 +85,8 @@ WRONG = [
     (["serve", "--env", "CartPole-v1", "--shm", "shm://x"], "give one of them"),
     (["serve", "--env", "CartPole-v1", "shm://x", "--port", "5"], "leave one out"),
     (["serve", "--env", "CartPole-v1", "--images"], "text carries no images"),
-    (["inspect", "--port", "x"], "not a valid integer"),
+    (["inspect", "--port", "x"], "not a valid port number"),
+    (["serve", "--env", "CartPole-v1", "shm://"], "its name is missing"),  # and is not served over TCP instead
     (["check", "http://127.0.0.1"], "not an address"),
     (["check", "tcp://127.0.0.1:99999"], "not an address"),
     (["check", "--strict", "--base"], "give one of them"),
@@ -106,10 +107,9 @@ WRONG = [
 ]
 FAILS = [
     (["play", "missing.onnx"], "cannot be read"),
-    (["play", "missing.zip"], "is not a saved model"),
-    (["export", "missing.zip"], "is not a saved model"),
+    (["play", "missing.zip"], "there is no file missing.zip"),
+    (["export", "missing.zip"], "there is no file missing.zip"),
     (["policy-server", "missing.onnx", "--port", "0"], "cannot be read"),
-    (["serve", "--env", "CartPole-v1", "shm://"], "not a name of shared memory"),  # and is not served over TCP instead
     (["inspect", "shm://no-such-segment"], "no shared memory"),
 ]
 

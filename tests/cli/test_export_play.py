@@ -62,6 +62,8 @@ def test_a_folder_stands_for_the_model_in_it(models: Path, tmp_path: Path) -> No
     assert isinstance(load_policy(tmp_path), OnnxInference)
     ok("play --env CartPole-v1 --episodes 1", tmp_path)
     assert "no model in this folder" in str(refused("play", tmp_path / "checkpoints"))
+    (tmp_path / "config.yaml").touch()
+    assert str(refused("play", tmp_path.parent)).endswith(f"The newest run in it is {tmp_path}")
 
 
 def test_export_prints_the_largest_difference(models: Path, tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ ELSEWHERE = {"not-listening", "busy", "bad-agent", "shm-refused", "not-woken", "
 ALONE: dict[tuple[str, ...], list[str]] = {
     BEHAVIOUR: [
         "reset-ignored:state", "reset-ignored:zero-step", "reset-ignored:env-1", "reset-ignored:mid-episode",
-        "resets-all", "resets-all:next", "resets-itself", "resets-itself:twice", "stale-reset", "stale-reset:velocity",
+        "resets-all", "resets-all:next", "resets-itself", "resets-itself:twice", "resets-itself:won",
+        "stale-reset", "stale-reset:velocity",
         "done-after-reset", "done-after-reset:one-step", "trunc-without-done", "seed-ignored", "seed-ignored:env-0",
         "seed-ignored:first-only", "seed-ignored:fixed", "not-repeatable:length",
         "wrong-env-acted", "wrong-env-acted:swapped", "wrong-env-acted:position",

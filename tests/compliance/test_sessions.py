@@ -49,6 +49,12 @@ def test_two_trainers_at_once() -> None:
     assert (lenient.exit_code, strict.exit_code) == (0, 1)
 
 
+def test_an_engine_that_says_busy_and_closes_is_busy() -> None:
+    with serving(lambda sock: sock.sendall(b"BUSY\n")) as (host, port):
+        report = check(f"tcp://{host}:{port}", Options(timeout=0.5))
+    assert report.mistakes == ["busy"]
+
+
 def test_a_call_of_an_env_that_is_none_does_not_end_the_right_engine() -> None:
     """The garbage of the check may hold one."""
     with MistakenEngine(parameters=True, channel="SHARED") as engine:

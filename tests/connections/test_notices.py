@@ -212,11 +212,15 @@ def test_what_an_engine_may_say_instead_of_a_handshake(said: bytes, kind: type[E
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
-def test_an_engine_that_closes_after_busy() -> None:
-    with (
-        engine(lambda listener, client: client.sendall(b"BUSY;PEER=a:1\n")) as port,
-        pytest.raises(errors.EngineBusy, match="a:1"),
-    ):
+@pytest.mark.parametrize(
+    ("said", "kind", "words"),
+    [
+        (b"BUSY;PEER=a:1\n", errors.EngineBusy, "a:1"),
+        (b"", errors.EngineDisconnected, "sent no handshake.*does it serve another trainer"),
+    ],
+)
+def test_an_engine_that_closes_at_once(said: bytes, kind: type[Exception], words: str) -> None:
+    with engine(lambda listener, client: client.sendall(said)) as port, pytest.raises(kind, match=f"(?i){words}"):
         open_engine("127.0.0.1", port, transport="tcp", wait=5.0)
 
 

@@ -27,5 +27,5 @@ def test_the_engine_is_right(port: int) -> None:
 def test_the_trainer_learns_and_exports(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     trainer = labelled("README.md", "python trainer")
-    exec(trainer.replace("7777", str(port)).replace("20_000", "256").replace('", env)', '", env, n_steps=64)'), {})
+    exec(trainer.replace("7777", str(port)).replace("20_000", "256").replace('", env,', '", env, n_steps=64,'), {})
     assert (tmp_path / "agent.onnx").stat().st_size > 1000

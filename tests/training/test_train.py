@@ -21,6 +21,7 @@ from tests.training.conftest import DIALLED, SMALL, TINY
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.inference import ExportReport
+from ue_rl.runs.listing import state_of
 from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.training import Report, TrainOptions, models
 from ue_rl.training.config import parse_setting, read_config, resolve
@@ -93,6 +94,8 @@ def test_a_finished_run_is_said_to_be_before_an_engine_is_started(
             assert "it has learnt 512" in text
             assert "--timesteps 1024" in text
             assert "at fault" not in text
+        assert "cannot change it" in str(refused(f"{command} --algo a2c --log-dir", tmp_path))
+        assert state_of(run) == "done", "what is refused changes nothing"
     output = ok(f"{command} --timesteps 576 --log-dir", tmp_path)
     assert f"({len(run.episodes.read_text().splitlines()) - 1:,} in all)" in output
 

@@ -10,7 +10,16 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import cannot_listen, command_line, console, duration_option, flags, lasting_console, table_of
+from ue_rl.cli.common import (
+    Port,
+    cannot_listen,
+    command_line,
+    console,
+    duration_option,
+    flags,
+    lasting_console,
+    table_of,
+)
 from ue_rl.errors import printable
 
 _config = flags(
@@ -29,9 +38,7 @@ def arena() -> None:
 
 @arena.command(short_help="Answer a game over HTTP.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=5000, show_default=True, help="Port; 0 takes a free one."
-)
+@click.option("--port", type=Port(0), default=5000, show_default=True, help="Port; 0 takes a free one.")
 @click.option("--agent", "agents", multiple=True, metavar="ID=BEHAVIOR", help="Who plays an agent; once for each.")
 @duration_option("--deadline", default=10.0, help="How long a decision may take.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the log of decisions.")

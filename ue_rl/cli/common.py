@@ -136,10 +136,19 @@ URL_HELP = (
 )
 
 
+class Port(click.IntRange):
+    """A port on which something listens; `lowest` 0 where one listens oneself: any free one."""
+
+    name = "port number"
+
+    def __init__(self, lowest: int = 1) -> None:
+        super().__init__(lowest, 65535)
+
+
 def port_option(**more: Any) -> Callable[[Any], Any]:
     """--port, which is short for a URL on this machine."""
     text = "Short for the URL tcp://127.0.0.1:PORT."
-    return click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help=text, **more)
+    return click.option("--port", type=Port(), metavar="PORT", help=text, **more)
 
 
 def engine_argument(command: Any) -> Any:
@@ -206,6 +215,14 @@ def _one(url: str | None, port: int | None, default: int, read: Callable[[str], 
         return read(port_url(default if port is None else port) if url is None else url)
 
 
+def _named(place: str) -> str:
+    from ue_rl.carriers.address import WrongPart
+
+    if not place:
+        raise WrongPart("its name is missing")
+    return place
+
+
 def listening_url(url: str | None, port: int | None) -> Address:
     """As `engine_url`, where one listens: port 0 is any free one, and there are no options.
 
@@ -216,7 +233,7 @@ def listening_url(url: str | None, port: int | None) -> Address:
 
     schemes = {
         "tcp": Scheme("tcp://HOST:PORT", "tcp://0.0.0.0:7777", partial(host_and_port, lowest=0), ()),
-        "shm": Scheme("shm://NAME", "shm://arena", str, ()),
+        "shm": Scheme("shm://NAME", "shm://arena", _named, ()),
     }
     return _one(url, port, DEFAULT_PORT, partial(read_address, schemes=schemes))
 

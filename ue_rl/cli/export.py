@@ -153,9 +153,11 @@ def model_in(path: Path) -> Found:
     """A model.zip, also in the folder of a run or a checkpoint; raises WrongCommandLine: the folder has none."""
     found = find(path)
     if path.is_dir() and not found.path.is_file():
+        runs = sorted((run.parent for run in path.glob("*/config.yaml")), key=lambda run: run.stat().st_mtime)
         raise WrongCommandLine(
-            "no model in this folder", field="model", expected="a run of `ue-rl train`, or a checkpoint", got=str(path)
-        )
+            "no model in this folder", field="model", expected="a run of `ue-rl train`, or a checkpoint", got=str(path),
+            cure=f"the newest run in it is {runs[-1]}" if runs else None,
+        )  # fmt: skip
     return found
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ue_rl.cli.common import (
+    Port,
     WrongCommandLine,
     cannot_listen,
     doorway_of,
@@ -43,7 +44,7 @@ LIVE_EVERY = 0.5  # seconds between two updates of the table
 @click.option("--host", default="127.0.0.1", metavar="HOST", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=Port(0),
     default=7778,
     show_default=True,
     help="Port to listen on; 0 takes a free one.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ue_rl.cli import completion
-from ue_rl.cli.common import WrongCommandLine, command_line, duration_option, json_object, lasting_console
+from ue_rl.cli.common import Port, WrongCommandLine, command_line, duration_option, json_object, lasting_console
 from ue_rl.errors import printable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _RECENT = 100  # episodes of the mean return
 )
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=Port(),
     default=5555,
     show_default=True,
     help="env_config's port, plus the env runner's number.",

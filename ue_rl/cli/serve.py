@@ -12,6 +12,7 @@ import click
 from ue_rl.carriers.address import split_place
 from ue_rl.cli import completion
 from ue_rl.cli.common import (
+    Port,
     WrongCommandLine,
     cannot_listen,
     command_line,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 @click.option("--num-envs", type=click.IntRange(1), default=8, show_default=True, help="How many envs.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=Port(0),
     metavar="PORT",
     help="Short for the URL tcp://127.0.0.1:PORT; 0 takes a free one.",
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import cannot_listen, command_line, duration_option, flags, json_object, show_log
+from ue_rl.cli.common import Port, cannot_listen, command_line, duration_option, flags, json_object, show_log
 from ue_rl.cli.session_carriers import CARRIERS
 
 
@@ -22,7 +22,7 @@ class _Port(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has none
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "stdio":
             return value
-        return click.IntRange(0, 65535).convert(value, param, ctx)
+        return Port(0).convert(value, param, ctx)
 
 
 class _Sessions(click.Command):
@@ -39,7 +39,7 @@ class _Sessions(click.Command):
 _carrier_flags = flags(
     *(
         click.option(
-            f"--{name}", type=_Port() if carrier.stdio else click.IntRange(0, 65535), help=carrier.help,
+            f"--{name}", type=_Port() if carrier.stdio else Port(0), help=carrier.help,
             metavar="stdio|PORT" if carrier.stdio else "PORT",
         )
         for name, carrier in CARRIERS.items()

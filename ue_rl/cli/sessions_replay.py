@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import cannot_listen, json_object, show_log
+from ue_rl.cli.common import Port, cannot_listen, json_object, show_log
 
 
 @click.command(short_help="Play a session that was recorded.")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--gif", type=click.Path(path_type=Path), help="Film it, where the game draws. Needs Pillow.")
-@click.option("--tcp", type=click.IntRange(0, 65535), metavar="PORT", help="Serve it as an engine of one env.")
+@click.option("--tcp", type=Port(0), metavar="PORT", help="Serve it as an engine of one env.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on, with --tcp.")
 @click.option(
     "--kwargs", default="{}", metavar="JSON", help="Arguments for the game's class beside those that were recorded."

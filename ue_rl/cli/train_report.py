@@ -105,8 +105,8 @@ class _Lines(Report):
         if self.bar:
             self.bar.update(self.task, completed=min(env_steps, total), fps=fps, mean=mean)
         elif now - self.shown >= 10:
-            self.shown = now
             self.screen.print(self.last)
+            self.shown, self.last = now, ""  # not once more at the end
 
     def ended(self) -> None:
         if self.bar:

@@ -173,6 +173,8 @@ def greet(wire: Wire, within: float, ask_for_it: bool = True) -> tuple[EnvSpec, 
         try:
             line = wire.line(grace, MAX_HANDSHAKE)
         except Ended as error:
+            if busy:
+                raise Wrong("busy", seen=b"BUSY") from None
             raise ClosedAtOnce("no-handshake", "the engine closed the connection", error.unread) from None
         except Silent as error:
             if busy:

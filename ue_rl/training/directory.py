@@ -175,8 +175,8 @@ class RunDirectory:
             folders = {path: at for path, at in folders.items() if path.name.removeprefix(f"{name}-").isdigit()}
             if not folders:
                 runs = sorted(log_dir.glob("*/config.yaml"), key=lambda path: path.stat().st_mtime)
-                newest = f": the newest run here is {runs[-1].parent.name}" if runs else ""
-                cure = f"name one with --run-id{newest}, or start one without --resume"
+                newest = f", such as {runs[-1].parent.name}, the newest here" if runs else ""
+                cure = f"name one with --run-id{newest}; say which engine, with --port or a URL; or leave out --resume"
                 raise ConfigurationError(f"no run of {name} in {log_dir} to resume", field="run_id", cure=cure)
             return cls(max(folders, key=lambda path: folders[path]))
         run = cls(log_dir / checked_id(run_id))

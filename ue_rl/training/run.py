@@ -76,7 +76,6 @@ def _in_directory(
     try:
         with _log_file(run.log, report), ExitStack() as stack:
             run.sweep()
-            run.outcome.unlink(missing_ok=True)
             load: dict[str, Any] | None = None
             if resume:
                 options, said, load = _compared(options, run)
@@ -86,6 +85,7 @@ def _in_directory(
             with stopping.interruptible():
                 begin: Callable[..., Learner] = resolve_name(_RLLIB) if options.backend == "rllib" else _prepared
                 learner = begin(options, run, load, report, stack)
+            run.outcome.unlink(missing_ok=True)  # not before: what is refused, or finds no engine, changes nothing
             outcome = learner.learn(stopping)
             with Guard(run.outcome, report.warned):
                 write_whole(run.outcome, lambda path: path.write_text(outcome.as_json(), "utf-8"))

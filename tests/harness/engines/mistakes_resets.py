@@ -84,6 +84,12 @@ def _(engine: RightEngine) -> None:
 instead("observe", "resets-itself", "twice", "and once more when the RESET comes")(_shows_next)
 
 
+@instead("observe", "resets-itself", "won", "where the point arrives or is lost, not where a limit ends it")
+def _(engine: RightEngine, observe: Observe, ask: Ask) -> Answer:
+    answer = observe(ask)
+    return answer if answer.truncated else _shows_next(engine, lambda _: answer, ask)
+
+
 def _stale(name: str, says: str, numbers: slice) -> None:
     """These numbers of a reset's answer are those from before the reset."""
 

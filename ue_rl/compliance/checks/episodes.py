@@ -223,9 +223,16 @@ def last_observations(bench: Bench) -> str:
             bench.warn("resets-itself", f"{text}, from places that no step led to before", seen)
         else:
             return f"{len(found)} episodes ended where they had begun, and each last step may have led there"
-    elif not _jumps_to_starts(bench, reel, found):
+    elif not any(_jumps_to_starts(bench, reel, part) for part in _by_their_ends(reel, found)):
         _stays(bench, reel, found)
-    return f"{len(found)} episodes ended where the steps before led"
+    return f"{len(found)} episodes ended, and none was seen to begin anew by itself"
+
+
+def _by_their_ends(reel: Reel, found: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Ends by a limit, the others, and all: a game may begin anew by itself where it is won or lost, and only there."""
+    cut = [end for end in found if reel.cut[end]]
+    others = [end for end in found if not reel.cut[end]]
+    return [*(part for part in (cut, others) if _ENOUGH <= len(part) < len(found)), found]
 
 
 def _jumps_to_starts(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> bool:

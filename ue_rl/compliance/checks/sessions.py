@@ -13,7 +13,7 @@ from ue_rl.compliance.diagnosing import of_stray
 from ue_rl.compliance.garbage import mutate
 from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.text_peer import TextPeer
-from ue_rl.compliance.wire import NoLine, Wire, greet
+from ue_rl.compliance.wire import Ended, NoLine, Wire, greet
 from ue_rl.spec import EnvType
 from ue_rl.wire.notices import notice_of
 
@@ -85,12 +85,12 @@ def second_trainer(bench: Bench) -> str:
         if notice is None or notice[0] != "BUSY":
             if "ERROR" in peer.spec.features:
                 bench.warn("no-busy", f"nothing came within {within * 1e3:.0f} ms")
-            return "he waits, and the session goes on"
+            return f"it {'is sent away' if _has_ended(wire) else 'waits'}, and the session goes on"
         bench.drop()
         with suppress(Wrong):
             greet(wire, _TURN, False)
-            return "he is told BUSY, the session goes on, and then he gets the handshake"
-        return "he is told BUSY, and the session goes on"
+            return "it is told BUSY, the session goes on, and then it gets the handshake"
+        return "it is told BUSY, and the session goes on"
     finally:
         wire.close()
 
@@ -155,6 +155,14 @@ def _first_line(wire: Wire, within: float) -> bytes | None:
         return wire.line(within).data.lstrip()
     except NoLine:
         return None
+
+
+def _has_ended(wire: Wire) -> bool:
+    try:
+        wire.quiet(0.0)
+    except Ended:
+        return True
+    return False
 
 
 def _one_play(bench: Bench) -> None:
