@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,15 @@ SAID = {
 FIRSTS = {way.mistake: way for way in reversed(WAYS)}
 
 
+def patience(way: str) -> float:
+    """Of a rare mistake: until all steps are made, also on a machine that is busy."""
+    return 3.0 if find(way).certain else 30.0
+
+
 def of_a_mistake(way: str, only: tuple[str, ...]) -> Report:
-    patience = 3.0 if find(way).certain else 30.0  # then it ends by its steps, also on a machine that is busy
-    options = Options(timeout=3.0, patience=patience) if only == BEHAVIOUR else Options(timeout=1.5 if only else 0.5)
+    options = (
+        Options(timeout=3.0, patience=patience(way)) if only == BEHAVIOUR else Options(timeout=1.5 if only else 0.5)
+    )
     return of_engine(way, only, options, channel="PER_ENV" if way.startswith("env-socket") else "SHARED")
 
 
@@ -124,7 +131,7 @@ def named(way: str) -> list[str]:
                 raise _Enough
 
     with MistakenEngine(way) as engine, contextlib.suppress(_Enough):
-        check(engine.url, QUICK, progress=note)
+        check(engine.url, replace(QUICK, patience=patience(way)), progress=note)
     return names
 
 
