@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from tests.places import GROUND, ROOMS, ROWS, Place  # noqa: E402  (docs/ is no package)
 
 PICTURE = ROOT / "docs/architecture.svg"
-WIDTH, BOX_W, BOX_H, GAP_X, GAP_Y, PAD = 1200, 178, 52, 18, 44, 16
+BOX_W, BOX_H, GAP_X, GAP_Y, PAD = 178, 52, 18, 44, 16
 FILL = {"ground": "#e8e3d9", "room": "#dbe9f6", "core": "#ffffff", "top": "#f6e7d3"}
 
 
@@ -86,21 +86,22 @@ def drawing() -> str:
     """The whole picture as SVG."""
     seen = arrows()
     rows = floors(seen)
-    height = len(rows) * (BOX_H + GAP_Y) + 2 * PAD
+    width = max(map(len, rows)) * (BOX_W + GAP_X) - GAP_X + 2 * PAD
+    height = len(rows) * (BOX_H + GAP_Y) - GAP_Y + 2 * PAD
     at: dict[str, tuple[float, float]] = {}
     for floor, names in reversed(list(enumerate(rows))):  # from the top: each below those that see it
-        above = {name: [at[who][0] for who in at if name in seen[who]] or [WIDTH / 2] for name in names}
+        above = {name: [at[who][0] for who in at if name in seen[who]] or [width / 2] for name in names}
         if floor:
             names.sort(key=lambda name: sum(above[name]) / len(above[name]))
         span = len(names) * (BOX_W + GAP_X) - GAP_X
         for slot, name in enumerate(names):
-            left = (WIDTH - span) / 2 + slot * (BOX_W + GAP_X)
+            left = (width - span) / 2 + slot * (BOX_W + GAP_X)
             at[name] = (left, height - PAD - BOX_H - floor * (BOX_H + GAP_Y))
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
         '<defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0,1 L7,4 L0,7" fill="none" stroke="#7a7a7a"/></marker></defs>',
-        f'<rect width="{WIDTH}" height="{height}" fill="#fbfaf7"/>',
+        f'<rect width="{width}" height="{height}" fill="#fbfaf7"/>',
     ]
     for name, others in seen.items():
         direct = others - set().union(*(through(other, seen) for other in others)) if others else set()

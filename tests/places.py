@@ -81,7 +81,7 @@ ROWS = (
     Place("ue_rl/sessions/", "messages of sessions over gRPC", ""),
     Place("ue_rl/tools/", "what minds that read may call by name", ""),
     Place("ue_rl/shm/", "memory: header, segment, ring, bell", ""),
-    Place("ue_rl/wire/", "text: codec, handshake, kernels; the order of messages", ""),
+    Place("ue_rl/wire/", "text: handshake, codec, kernels, whose turn it is", ""),
     Place("ue_rl/transport.py", "what an env needs of a connection", "buffers.py spec.py"),
     Place("ue_rl/buffers.py", "the arrays of a step", "spec.py"),
     Place("ue_rl/spec.py", "what a handshake agreed on", "spaces/ errors.py"),
