@@ -1920,7 +1920,11 @@ namespace UeRl
         /// FEATURES=DEMO, and no Heuristic.</summary>
         public void Start(int port = 7777, string host = "127.0.0.1")
         {
-            if (Played) return;
+            if (Played)
+            {
+                Log("heuristic mode: plays without a trainer, and listens to nobody. To be recorded it needs DEMO and INFO");
+                return;
+            }
             if (_demo && !HasHeuristic) throw new InvalidOperationException("DEMO needs Heuristic, of UeRlHeuristic.cs");
             IPAddress address;
             if (!IPAddress.TryParse(host, out address)) address = Dns.GetHostAddresses(host)[0];

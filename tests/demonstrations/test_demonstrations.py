@@ -131,7 +131,7 @@ def test_what_is_no_dataset_is_refused_by_name(tmp_path: Path, wrong: str) -> No
     with pytest.raises(ConfigurationError, match="holds no demonstrations") as error:
         read(folder, "bc")
     assert error.value.field == "bc"
-    assert error.value.fault == "trainer"
+    assert error.value.fault == "caller"
 
 
 def test_no_env_is_made_and_no_pickle_is_loaded_from_a_hostile_dataset(tmp_path: Path) -> None:

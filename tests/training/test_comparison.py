@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -139,18 +140,19 @@ def test_the_same_engine_is_none_to_speak_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "field"),
+    ("spec", "field", "said"),
     [
-        (EnvSpec(5, 2, num_envs=8), "OBS"),
-        (EnvSpec(4, 3, num_envs=8), "ACT"),
-        (EnvSpec(4, 2, num_envs=8, action=ActionSpec.box(2, low=-2, high=2)), "ACT_SPACE"),
-        (EnvSpec(4, 2, num_envs=8, obs_low=(0.0,), obs_high=(1.0,)), "OBS_LOW"),
+        (EnvSpec(5, 2, num_envs=8), "OBS", "expected 4; got 5"),
+        (EnvSpec(4, 3, num_envs=8), "ACT", "expected 2; got 3"),
+        (EnvSpec(4, 2, num_envs=8, action=ActionSpec.box(2, low=-2, high=2)), "ACT_SPACE", r"got BOX\(-2:2"),
+        (EnvSpec(4, 2, num_envs=8, obs_low=(0.0,), obs_high=(1.0,)), "OBS_SPACE", r"expected nothing; got BOX\(0:1\)"),
     ],
 )
-def test_another_game_is_refused_by_what_differs(tmp_path: Path, spec: EnvSpec, field: str) -> None:
+def test_another_game_is_refused_by_what_differs(tmp_path: Path, spec: EnvSpec, field: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match="not the one that the run was trained in") as caught:
         check_engine(TrainOptions(), spec, shake(tmp_path, SPEC))
     assert caught.value.field == field
+    assert re.search(said, str(caught.value))
 
 
 def test_another_number_of_envs_is_for_algorithms_without_a_replay_buffer(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_the_newest_run_of_the_task_is_continued(tmp_path: Path) -> None:
     assert RunDirectory.existing(tmp_path, None, "walk").path == newest
     assert RunDirectory.existing(tmp_path, "walk-2", "walk").path == tmp_path / "walk-2"
     assert RunDirectory.existing(tmp_path, "walk-2", "walk").read_config()["algo"] == "a2c"
-    with pytest.raises(ConfigurationError, match="newest run here is swim-1"):
+    with pytest.raises(ConfigurationError, match="such as swim-1, the newest here"):
         RunDirectory.existing(tmp_path, None, "fly")
 
 

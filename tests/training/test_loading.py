@@ -257,5 +257,8 @@ def test_init_from_a_model_without_its_statistics_is_never_silent(saved: Any, tm
         wrapped.save(str(statistics))
         assert find_start(TrainOptions(init_from=str(path))).normalize == statistics
         assert load_statistics(statistics, env).obs_rms.mean[0] == 7.0  # type: ignore[union-attr]
+        env.action_space = gymnasium.spaces.Discrete(3)
+        with pytest.raises(ConfigurationError, match=r"Action spaces do not match: Discrete\(2\) != Discrete\(3\)"):
+            load_statistics(statistics, env)
     (said,) = find_start(TrainOptions(init_from=str(model), normalize=True)).said
     assert "normalization begins anew" in said

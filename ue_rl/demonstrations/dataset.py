@@ -298,7 +298,7 @@ def _check_hdf5(path: Path) -> None:
 
 def _unreadable(path: Path, field: str, got: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{path} holds no demonstrations", fault="trainer", field=field, got=got if path.exists() else "nothing",
+        f"{path} holds no demonstrations", field=field, got=got if path.exists() else "nothing",
         expected="the folder of a Minari dataset (data/metadata.json, data/main_data.hdf5)",
         cure="record some: ue-rl play MODEL --record-demos FOLDER, or ue-rl demos record FOLDER URL",
     )  # fmt: skip

@@ -107,6 +107,8 @@ def template(command: str | Sequence[str], without: Collection[str] = ()) -> Tem
     plain = Template(command)
     name, colon, path = plain.words[0].partition(":")
     if not colon or name not in PRESETS:
+        if colon and shutil.which(plain.words[0]) is None and (meant := nearest(name, PRESETS)):
+            raise ConfigurationError("no such preset", field="engine", got=plain.words[0], cure=meant)
         return plain
     if not path or not os.path.exists(path):
         raise ConfigurationError(

@@ -113,13 +113,14 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
     own = unwrap_vec_normalize(env)
     if statistics is not None and own is None:
         _log.warning("the env has no VecNormalize, but checkpoint %s has: its statistics are used", checkpoint)
-        env = with_statistics(statistics, env)
     elif statistics is not None and own is not None:
         saved = load_pickle(statistics)
         if hasattr(saved, "obs_rms") and hasattr(own, "obs_rms"):
             own.obs_rms = saved.obs_rms
         own.ret_rms = saved.ret_rms
     try:
+        if statistics is not None and own is None:
+            env = with_statistics(statistics, env)
         model = load_model(kind, checkpoint.path / MODEL, env=env, **load)
     except ValueError as error:
         if "spaces do not match" not in str(error):
@@ -154,10 +155,16 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
 
 
 def with_statistics(path: Path, env: VecEnv) -> VecNormalize:
-    """`env` in the VecNormalize that was saved as `path`: VecNormalize.load, of a file that may be anybody's."""
+    """`env` in the VecNormalize that was saved as `path`: VecNormalize.load, of a file that may be anybody's.
+
+    Raises:
+        ValueError: other observations or actions, as SB3 says it. TypeError: it holds something else.
+    """
     normalize = load_pickle(path)
     if not isinstance(normalize, VecNormalize):
         raise TypeError(f"it holds no VecNormalize, but {type(normalize).__name__}")
+    if normalize.action_space != env.action_space:  # set_venv compares observations alone, and keeps its own actions
+        raise ValueError(f"Action spaces do not match: {normalize.action_space} != {env.action_space}")
     normalize.set_venv(env)
     return normalize
 

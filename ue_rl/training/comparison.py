@@ -21,8 +21,8 @@ from ue_rl.training.rows import APPLIED, NEW_RUN, UNSAID
 from ue_rl.wire.handshake import decode_handshake, encode_handshake
 
 _SPACES = {
-    "obs_size": "OBS", "act_size": "ACT", "obs_space": "OBS_SPACE", "action": "ACT_SPACE", "obs_low": "OBS_LOW",
-    "obs_high": "OBS_HIGH", "image": "IMAGE", "groups": "AGENTS",
+    "obs_size": "OBS", "act_size": "ACT", "obs_space": "OBS_SPACE", "action": "ACT_SPACE", "obs_low": "OBS_SPACE",
+    "obs_high": "OBS_SPACE", "image": "IMAGE", "groups": "AGENTS",
 }  # fmt: skip
 
 
@@ -101,12 +101,17 @@ def check_spaces(spec: EnvSpec, handshake: Path) -> tuple[EnvSpec, EnvSpec] | No
         return None
     now = decode_handshake(encode_handshake(replace(spec, shm=None)))
     for name, key in _SPACES.items():
-        was, is_now = getattr(before, name), getattr(now, name)
-        if was != is_now:
+        if getattr(before, name) != getattr(now, name):
             what = "the engine is not the one that the run was trained in: its observations or actions differ"
             cure = "connect to the game that the run was begun with, or begin a new run"
-            raise ConfigurationError(what, field=key, expected=was, got=is_now, cure=cure)
+            raise ConfigurationError(what, field=key, expected=_said(before, key), got=_said(now, key), cure=cure)
     return before, now
+
+
+def _said(spec: EnvSpec, key: str) -> str:
+    """What the handshake of `spec` says of `key`."""
+    fields = encode_handshake(spec).decode("ascii").strip().removeprefix("CONFIG:").split(";")
+    return dict(each.partition("=")[::2] for each in fields).get(key, "nothing")
 
 
 def check_engine(options: TrainOptions, spec: EnvSpec, handshake: Path) -> list[str]:

@@ -111,6 +111,10 @@ config("outside-obs-space", "narrow", "OBS_SPACE is too narrow", lambda c: c.rep
 number("outside-obs-space", "done", "in the last state", lambda a: {"obs": [-9.0, *a.obs[1:]] if a.done else a.obs})
 _FOLLOWS = ("action-ignored", "reset-ignored", "same-trajectory", "seed-ignored")
 number("constant-observation", "zeros", "all zeros", lambda a: {"obs": [0.0] * 6}, certain=False, also=_FOLLOWS)
+number(
+    "constant-observation", "env-1", "all zeros, of env 1", lambda a: {"obs": [0.0] * 6 if a.env == 1 else a.obs},
+    certain=False, also=_FOLLOWS,
+)  # fmt: skip
 number("zero-reward", "all", "every reward", lambda a: {"reward": 0.0}, certain=False)
 
 

@@ -72,6 +72,8 @@ def _refused_env(bench: Bench, wrong: Wrong) -> Wrong:
         middle = (low + high) // 2
         low, high = (middle, high) if _takes(bench, middle) else (low, middle)
     text = f"ENV_COUNT={last + 1}, and a request for ENV={high} ends the session; one for ENV={low} does not"
+    if wrong.text:  # the engine's own words, where it has said why
+        text = f"{wrong.text}; {text}"
     return Wrong("env-refused", text, wrong.seen, high)
 
 

@@ -77,7 +77,21 @@ def changing(bench: Bench) -> str:
         if _is_bandit(reel):
             return "it never changes, and rewards do not follow what came before: a bandit's is right so"
         bench.warn("constant-observation", f"{len(obs)} times it was {shown(obs[0, :1])}")
+    elif not bench.peer().spec.groups:
+        _of_one_env(bench, reel)
     return f"{int((obs != obs[0]).any(axis=(0, 1)).sum())} of {obs.shape[2]} numbers change"
+
+
+def _of_one_env(bench: Bench, reel: Reel) -> None:
+    """An env that shows one thing, while another one shows something else in most steps."""
+    moved = (reel.obs[1:] != reel.obs[:-1]).any(axis=2) & reel.steps[1:]
+    often, steps = moved.sum(axis=0), reel.steps[1:].sum(axis=0)
+    lively = int(np.argmax(often / np.maximum(steps, 1)))
+    for env in np.flatnonzero((often == 0) & (steps >= _STILL / 2)).tolist():
+        if often[lively] > steps[lively] / 2:
+            text = f"env {env}: in {steps[env]} steps nothing, of env {lively} in {often[lively]} of {steps[lively]}; "
+            bench.warn("constant-observation", f"{text}is each env's row written at its own place?", env_id=env)
+            return
 
 
 def _is_bandit(reel: Reel) -> bool:
