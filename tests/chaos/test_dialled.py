@@ -87,7 +87,7 @@ def test_without_reconnect_the_run_stops_with_its_model(line: Line, name: str) -
 
 @pytest.mark.parametrize("name", ["cut", "garbage"])
 def test_with_reconnect_the_run_goes_on(line: Line, name: str) -> None:
-    run = line.train("--reconnect", 10, "--timesteps", 1024)
+    run = line.train("--reconnect", 10, "--timesteps", 1024, "--timeout", 20)  # no deadline notices these
     STOPS[name][0](line)
     assert run.wait(30) == 0, run.text
     assert line.network.count == (1 if line.stage.carrier == "shm" and name == HARMLESS else 2)
