@@ -111,7 +111,8 @@ def check_spaces(spec: EnvSpec, handshake: Path) -> tuple[EnvSpec, EnvSpec] | No
 def _said(spec: EnvSpec, key: str) -> str:
     """What the handshake of `spec` says of `key`."""
     fields = encode_handshake(spec).decode("ascii").strip().removeprefix("CONFIG:").split(";")
-    return dict(each.partition("=")[::2] for each in fields).get(key, "nothing")
+    said = {name: value for name, _, value in (field.partition("=") for field in fields)}
+    return said.get(key, "nothing")
 
 
 def check_engine(options: TrainOptions, spec: EnvSpec, handshake: Path) -> list[str]:
