@@ -122,6 +122,7 @@ def test_the_plugins_comma_helper_is_a_known_limit() -> None:
         report = check(game.url, Options(base=True))
     assert report.exit_code == 0, report
     assert "missing-separator" in report.mistakes
+    assert {"docs/unreal.md" in found.mistake.cure for found in report.findings if found.mistake is not None} == {True}
 
 
 def test_without_base_the_plugin_fails() -> None:

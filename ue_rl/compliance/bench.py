@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -319,14 +319,19 @@ class Bench:
 
         Of the deployed plugin (Options.base) a known limit is a WARN.
         """
-        known = self.options.base and mistake in LIMITS_OF_BASE
-        return self._add(Outcome.WARN if known else Outcome.FAIL, text, mistake, seen, env_id)
+        outcome = Outcome.WARN if self._is_of_base(mistake) else Outcome.FAIL
+        return self._add(outcome, text, mistake, seen, env_id)
+
+    def _is_of_base(self, mistake: str) -> bool:
+        return self.options.base and mistake in LIMITS_OF_BASE
 
     def _add(
         self, outcome: Outcome, text: str, mistake: str | None = None, seen: str = "", env_id: int | None = None
     ) -> str:
         known = None if mistake is None else MISTAKES[mistake]
         if known is not None:
+            if self._is_of_base(known.name):
+                known = replace(known, cure="Nothing: a limit of the deployed plugin (docs/unreal.md, section 3).")
             text = f"{known.title}: {text}" if text else known.title
             if outcome is Outcome.FAIL:
                 self.failed.add(known.name)
