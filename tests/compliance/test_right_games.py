@@ -145,7 +145,7 @@ MISTAKES: list[tuple[Callable[[], BaseBridge], Outcome, str]] = [
 
 @pytest.mark.parametrize(("make", "outcome", "name"), MISTAKES, ids=lambda each: getattr(each, "__name__", None))
 def test_a_mistake_like_it(make: Callable[[], Any], outcome: Outcome, name: str) -> None:
-    report = of_bridge(make(), patience=10)
+    report = of_bridge(make(), patience=40)  # until all steps are made, also on a machine that is busy
     assert [(found.outcome, found.mistake.name) for found in report.findings if found.mistake is not None] == [
         (outcome, name)
     ], report
