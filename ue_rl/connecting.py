@@ -11,8 +11,8 @@ Behind a "?" stand options of the connection: tcp://HOST:PORT?channel=per-env (u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ue_rl.carriers.address import Address, Scheme, host_and_port, read_address
@@ -48,9 +48,8 @@ class Carrier(NamedTuple):
 
     def load(self, what: str) -> Callable[..., BaseTransport]:
         """The function; raises MissingPackage: `what` lacks an extra."""
-        module, _, name = self.dial.partition(":")
         with named_if_missing(what):
-            function: Callable[..., BaseTransport] = getattr(import_module(module), name)
+            function: Callable[..., BaseTransport] = resolve_name(self.dial)
         return function
 
 
