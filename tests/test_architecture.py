@@ -21,7 +21,6 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = {
     "anyio": "bridges/mcp/",
     "click": "ue_rl/cli/",
-    "filelock": "ue_rl/saving/",
     "flatbuffers": "ue_rl/commands/",
     "google": "ue_rl/sessions/",
     "grpc": "bridges/grpc/ connections/grpc/ ue_rl/sessions/",
@@ -39,6 +38,7 @@ LIBRARIES = {
     "optuna": "ue_rl/tuning/",
     "pettingzoo": "bridges/ ue_rl/agents/",
     "PIL": "ue_rl/training/",
+    "portalocker": "ue_rl/saving/",
     "prometheus_client": "ue_rl/metrics/",
     "psutil": "ue_rl/doctor/ ue_rl/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/testing/",
     "pydantic": "bridges/openenv/ ue_rl/arena/ ue_rl/tools/",

@@ -50,7 +50,7 @@ def test_the_library_alone_says_what_the_command_line_needs() -> None:
     assert done.stderr.startswith("The command line needs more than the library: pip install 'ue_rl[engine]'")
 
 
-_NOT_IN_ENGINE = ("filelock", "flatbuffers", "gymnasium", "onnxruntime", "PIL", "stable_baselines3", "torch", "yaml")
+_NOT_IN_ENGINE = ("PIL", "flatbuffers", "gymnasium", "onnxruntime", "portalocker", "stable_baselines3", "torch", "yaml")
 
 
 def without(packages: Sequence[str], words: list[str]) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from filelock import FileLock
+import portalocker
 
 
 def compiled(command: Sequence[str | Path]) -> None:
@@ -42,7 +42,8 @@ def kept(reads: Iterable[Path], make: Callable[[Path], object], *words: object) 
     root.mkdir(mode=0o700, exist_ok=True)
     assert root.stat().st_uid == os.getuid()
     folder = root / key.hexdigest()[:20]
-    with FileLock(f"{folder}.lock"):
+    with open(f"{folder}.lock", "a") as lock:
+        portalocker.lock(lock, portalocker.LockFlags.EXCLUSIVE)
         if not (folder / "whole").exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()

@@ -12,9 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import portalocker
 import psutil
 import pytest
-from filelock import FileLock
+from portalocker.exceptions import LockException
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.saving.lock import HOLDER, RunLock
@@ -87,9 +88,9 @@ def test_where_files_cannot_be_locked_a_running_process_is_still_recognized(
     tmp_path: Path, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def no_locks(*_: object, **__: object) -> None:
-        raise OSError(37, "No locks available")
+        raise LockException(OSError(37, "No locks available"))
 
-    monkeypatch.setattr(FileLock, "acquire", no_locks)
+    monkeypatch.setattr(portalocker, "lock", no_locks)
     with pytest.raises(ConfigurationError, match=f"pid {other.pid}"):
         RunLock(tmp_path).__enter__()
     other.kill()
@@ -102,9 +103,9 @@ def test_a_pid_that_is_used_again_holds_nothing(tmp_path: Path, monkeypatch: pyt
     """Where files cannot be locked: a process with the holder's pid is another one if it began at another time."""
 
     def no_locks(*_: object, **__: object) -> None:
-        raise OSError(37, "No locks available")
+        raise LockException(OSError(37, "No locks available"))
 
-    monkeypatch.setattr(FileLock, "acquire", no_locks)
+    monkeypatch.setattr(portalocker, "lock", no_locks)
     started = psutil.Process().create_time()
     for since, holds in ((started, True), (started - 5, False), (started + 3600, False)):
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": "today", "started": since}
@@ -131,8 +132,7 @@ def test_a_forked_child_neither_releases_nor_keeps_it(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=f"pid {os.getpid()}"):
             RunLock(tmp_path).__enter__()
         assert (tmp_path / HOLDER).exists()
-        os.close(lock._lock._context.lock_file_fd)  # type: ignore[arg-type]  # as the system does when the parent is killed
-        lock._lock._context.lock_file_fd = None
+        lock._close()  # as the system does when the parent is killed
         with RunLock(tmp_path):
             pass
     os.close(write)
@@ -143,15 +143,14 @@ def test_a_forked_child_neither_releases_nor_keeps_it(tmp_path: Path) -> None:
 def test_a_folder_that_was_replaced_meanwhile_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    acquire = FileLock.acquire
+    locked = portalocker.lock
 
-    def replaced(self: FileLock, *given: Any, **named: Any) -> Any:
-        found = acquire(self, *given, **named)
+    def replaced(*given: Any) -> None:
+        locked(*given)
         run.rename(tmp_path / "run.1")
         run.mkdir()
-        return found
 
-    monkeypatch.setattr(FileLock, "acquire", replaced)
+    monkeypatch.setattr(portalocker, "lock", replaced)
     with pytest.raises(ConfigurationError, match="is being written by another process"):
         RunLock(run).__enter__()
     monkeypatch.undo()
@@ -164,8 +163,13 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: 
     def denied(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(FileLock, "acquire", denied)
-    with pytest.raises(ConfigurationError, match=r"cannot be locked.*Permission denied"):
+    monkeypatch.setattr(portalocker, "lock", denied)
+    with pytest.raises(ConfigurationError, match=r"cannot be locked.*Permission denied.*who owns"):
         RunLock(tmp_path).__enter__()
-    with pytest.raises(ConfigurationError, match="cannot be locked"):
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    """Else its name would be taken: whoever has just renamed it is about to use that name."""
+    with pytest.raises(ConfigurationError, match=r"cannot be locked.*another process has just renamed"):
         RunLock(tmp_path / "none").__enter__()
+    assert not (tmp_path / "none").exists()

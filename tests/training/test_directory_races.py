@@ -32,6 +32,17 @@ def test_what_another_process_has_begun_meanwhile_is_left_to_it(
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+def test_what_another_process_has_renamed_meanwhile_is_not_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one is about to take the name: an empty folder in its way would end both."""
+    a_run(tmp_path, "mine")
+    monkeypatch.setattr(RunDirectory, "check_is_run", lambda self, cure: self.path.rename(tmp_path / "mine.1"))
+    with pytest.raises(ConfigurationError, match="another process has just renamed"):
+        RunDirectory.create(tmp_path, "mine", "walk", force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.1"]
+
+
 @pytest.mark.parametrize("run_id", ["mine", None])
 def test_a_name_that_the_system_refuses_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_id: str | None

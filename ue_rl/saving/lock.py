@@ -10,10 +10,12 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
+import portalocker
 import psutil
-from filelock import FileLock, Timeout
+from portalocker import LockFlags
+from portalocker.exceptions import AlreadyLocked, LockException
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.system.durable import write_whole
@@ -41,37 +43,42 @@ class RunLock:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock = self._made()
         self.held = False
+        self._file: IO[str] | None = None  # open while it is held
         notify_of_forks(self)
-
-    def _made(self) -> FileLock:
-        return FileLock(self.folder / LOCK, thread_local=False)
 
     def __enter__(self) -> RunLock:
         """Nothing happens where it is held already.
 
         Raises:
-            ConfigurationError: another process holds it, with who that is; or the folder cannot be written.
+            ConfigurationError: another process holds it, with who that is; or the folder is not there (it is not made:
+                another process may be renaming it), or cannot be written.
         """
         if self.held:
             return self
         before = self.holder()
-        self._lock = self._made()  # its folder may have been renamed
         try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
+            self._file = open(self.folder / LOCK, "a")
+            portalocker.lock(self._file, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
+        except AlreadyLocked:
+            self._close()
             raise self._refusal(self.holder()) from None
-        except (OSError, NotImplementedError) as error:
-            if isinstance(error, PermissionError) or not self.folder.is_dir():
+        except (OSError, LockException) as error:
+            self._close()
+            cure = None
+            if not self.folder.is_dir():
+                cure = "look whether another process has just renamed or deleted it, then start again"
+            elif isinstance(error, PermissionError):
+                cure = "check who owns the folder"
+            if cure:
                 raise ConfigurationError(
-                    f"{self.folder} cannot be locked", field="log_dir", got=str(error), cure="check who owns the folder"
+                    f"{self.folder} cannot be locked", field="log_dir", got=str(error), cure=cure
                 ) from error
             if _runs(before):
                 raise self._refusal(before) from None
             _log.warning("%s cannot be locked (%s): start nothing else on this run", self.folder, error)
         if self._is_of_another_folder():
-            self._lock.release()
+            self._close()
             raise self._refusal(self.holder())
         if before and before.get("host") != socket.gethostname():
             _log.warning(
@@ -92,33 +99,28 @@ class RunLock:
             if (self.holder() or {}).get("pid") == os.getpid():  # else the folder was renamed, and that is another one
                 with suppress(OSError):
                     (self.folder / HOLDER).unlink(missing_ok=True)
-            self._lock.release()
+            self._close()
 
     def forked(self) -> None:
         """In a forked child: the lock stays the parent's. Closing a descriptor of it does not release it, but as long
         as one is open, it is not released when the parent dies.
         """
         self.held = False
-        if self._context.lock_file_fd is not None:
-            with suppress(OSError):
-                os.close(self._context.lock_file_fd)
-            self._context.lock_file_fd = None
-        self._lock = self._made()
+        self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def _is_of_another_folder(self) -> bool:
         """Was the folder renamed, or made anew, between opening the lock's file and locking it?"""
-        descriptor = self._context.lock_file_fd
-        if descriptor is None or os.name == "nt":
+        if self._file is None or os.name == "nt":
             return False
         try:
-            return not os.path.samestat(os.fstat(descriptor), os.stat(self.folder / LOCK))
+            return not os.path.samestat(os.fstat(self._file.fileno()), os.stat(self.folder / LOCK))
         except OSError:
             return True
-
-    @property
-    def _context(self) -> Any:
-        """filelock has no other way to its descriptor, `lock_file_fd`."""
-        return self._lock._context
 
     def holder(self) -> dict[str, Any] | None:
         """pid, host and start time of who holds it, or held it and was killed; None where nobody is named."""
