@@ -222,7 +222,7 @@ def test_an_engine_that_stops_reading_is_a_timeout(channel: str, compiled: bool 
     def play(listener: socket.socket, client: socket.socket) -> None:
         client.sendall(handshake)
         socks = [listener.accept()[0] for _ in range(n)] if channel == "per_env" else []
-        release.wait(10)
+        release.wait(100)
         for sock in socks:
             sock.close()
 
