@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any, TypeAlias
 
-from ue_rl.carriers.address import split_place
+from ue_rl.carriers.address import TRANSPORTS, split_place
 from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.connections.shm.upgrade import UpgradeRefused
 from ue_rl.connections.tcp.greeting import shake_hands
@@ -20,8 +20,6 @@ from ue_rl.security.guard import GUARDED, Guard
 _log = logging.getLogger("ue_rl.connections")
 
 Spoken: TypeAlias = MultiTcpConnection | SingleTcpConnection | SharedMemoryConnection
-
-TRANSPORTS = ("auto", "tcp", "shm")
 
 
 def open_engine(

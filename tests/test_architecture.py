@@ -209,6 +209,12 @@ def test_every_package_is_installed() -> None:
     assert set(parser["options"]["packages"].split()) == {dotted(f) for f in files() if f.name == "__init__.py"}
 
 
+def test_every_carrier_has_a_place_of_its_own() -> None:
+    """Else it would have its room's, which sees more."""
+    folders = [each.parent for room in ("connections", "bridges") for each in (ROOT / room).glob("*/__init__.py")]
+    assert [path_of(each) for each in folders if place_of(path_of(each) + "/").name in ROOMS] == []
+
+
 def test_the_root_of_the_package_is_small() -> None:
     """A file of no room is one that every room needs; all others have a folder."""
     assert len(list((ROOT / "ue_rl").glob("*.py"))) <= 9

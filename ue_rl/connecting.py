@@ -11,11 +11,12 @@ Behind a "?" stand options of the connection: tcp://HOST:PORT?channel=per-env (u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ue_rl.carriers.address import Address, Scheme, host_and_port, read_address
+from ue_rl.carriers.address import Address, Scheme, host_and_port, named, read_address, split_place
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.url_engine import UrlEngine
 from ue_rl.errors import ConfigurationError
@@ -33,18 +34,38 @@ if TYPE_CHECKING:
     from ue_rl.launching.engine import LaunchedEngine
 
 
+class Hosting(NamedTuple):
+    """How `ue-rl serve` hosts a bridge at an address.
+
+    Attributes:
+        function: MODULE:FUNCTION; FUNCTION(bridge, ready=.., tick_rate=.., **arguments) serves until a signal comes.
+        place: as Scheme.place, where one listens.
+        arguments: of the function, for such a place.
+        takes: further ones that it has: "upgrader" (offers shared memory), "doorway" (TLS and tokens).
+    """
+
+    function: str
+    place: Callable[[str], str]
+    arguments: Callable[[str], dict[str, Any]]
+    takes: tuple[str, ...] = ()
+
+
 class Carrier(NamedTuple):
-    """What the addresses of one scheme mean.
+    """What the addresses of one scheme mean, to both sides.
 
     Attributes:
         scheme: how they are written.
         dial: MODULE:FUNCTION, imported when such an address is dialled; FUNCTION(place, transport, **options) is a
             connected transport. It gets the options of `connect` that the address or the caller names; those that its
             carrier has no use for are its to leave out or to refuse.
+        hosting: the engine's side; None: `ue-rl serve` has none.
+        text_at: the socket's address on which such a place speaks plain text; None: it speaks something else.
     """
 
     scheme: Scheme
     dial: str
+    hosting: Hosting | None = None
+    text_at: Callable[[str], tuple[str, int]] | None = None
 
     def load(self, what: str) -> Callable[..., BaseTransport]:
         """The function; raises MissingPackage: `what` lacks an extra."""
@@ -59,12 +80,23 @@ CARRIERS = {
     "tcp": Carrier(
         Scheme("tcp://HOST:PORT", "tcp://127.0.0.1:7777", host_and_port, ("transport", *_TEXT)),
         "ue_rl.connections.opening:dial_tcp",
+        Hosting(
+            "ue_rl.bridges.runners:serve",
+            partial(host_and_port, lowest=0),
+            lambda place: dict(zip(("host", "port"), split_place(place, 0), strict=True)),
+            ("upgrader", "doorway"),
+        ),
+        text_at=split_place,
     ),
     "tls": Carrier(
         Scheme("tls://HOST:PORT", "tls://10.0.0.5:7777?ca=ours.pem", host_and_port, (*_TEXT, "ca", "cert", "key")),
         "ue_rl.connections.opening:dial_tls",
     ),
-    "shm": Carrier(Scheme("shm://NAME", "shm://arena", str, _DEADLINES), "ue_rl.connections.shm.dialling:dial"),
+    "shm": Carrier(
+        Scheme("shm://NAME", "shm://arena", str, _DEADLINES),
+        "ue_rl.connections.shm.dialling:dial",
+        Hosting("ue_rl.bridges.runners:serve_shm", named, lambda place: {"name": place}),
+    ),
     "grpc": Carrier(
         Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, ("num_envs", "ticks", *_DEADLINES)),
         "ue_rl.connections.grpc.dialling:dial",
@@ -217,8 +249,8 @@ def make_vector_env(
     with named_if_missing("ue_rl.UnrealVectorEnv"):
         from ue_rl.envs.vector_env import UnrealVectorEnv
 
-    if num_envs is not None and isinstance(url, str) and address_of(url).scheme == "grpc":  # it has as many as one asks
-        options["num_envs"] = num_envs
+    if num_envs is not None and isinstance(url, str) and "num_envs" in CARRIERS[address_of(url).scheme].scheme.keys:
+        options["num_envs"] = num_envs  # it has as many as one asks for
     carrier = open_transport(url, transport, **options)
     with closed_if_it_fails(carrier):
         count = carrier.connect().num_envs

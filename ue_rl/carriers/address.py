@@ -20,6 +20,7 @@ from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.system.durations import FORM, duration_text, read_duration
 
 DEFAULT_PORT = 7777
+TRANSPORTS = ("auto", "tcp", "shm")  # what the text of tcp:// may be upgraded to
 _HOST = re.compile(r"[^\s/\\@#?&%\[\]]+")  # {worker_index} may be a part of it
 
 
@@ -92,6 +93,13 @@ def _wrong(text: str, why: str, expected: str, cure: str) -> ConfigurationError:
     return ConfigurationError(
         f"not an address of an engine: {why}", field="url", expected=expected, got=text, cure=cure
     )
+
+
+def named(place: str) -> str:
+    """`place`, a name, which must be given where one serves."""
+    if not place:
+        raise WrongPart("its name is missing")
+    return place
 
 
 def split_place(place: str, lowest: int = 1) -> tuple[str, int]:
@@ -171,7 +179,7 @@ def _file(value: str) -> Path:
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
-    "transport": _one_of("auto", "tcp", "shm"),
+    "transport": _one_of(*TRANSPORTS),
     "channel": _one_of("auto", "shared", "per_env"),
     "nul_terminated": _switch,
     "num_envs": _count,

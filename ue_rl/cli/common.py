@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ue_rl.carriers.address import Address
+    from ue_rl.connecting import Hosting
     from ue_rl.security.doors import Doorway
 
 
@@ -215,12 +216,13 @@ def _one(url: str | None, port: int | None, default: int, read: Callable[[str], 
         return read(port_url(default if port is None else port) if url is None else url)
 
 
-def _named(place: str) -> str:
-    from ue_rl.carriers.address import WrongPart
+def hosting_at(address: Address) -> tuple[str, Hosting]:
+    """How addresses of such a scheme are written, and how a bridge is hosted there; `address` from `listening_url`."""
+    from ue_rl.connecting import CARRIERS
 
-    if not place:
-        raise WrongPart("its name is missing")
-    return place
+    carrier = CARRIERS[address.scheme]
+    assert carrier.hosting is not None
+    return carrier.scheme.form, carrier.hosting
 
 
 def listening_url(url: str | None, port: int | None) -> Address:
@@ -229,11 +231,13 @@ def listening_url(url: str | None, port: int | None) -> Address:
     Raises:
         WrongCommandLine: no such address can be, or both are given.
     """
-    from ue_rl.carriers.address import DEFAULT_PORT, Scheme, host_and_port, read_address
+    from ue_rl.carriers.address import DEFAULT_PORT, read_address
+    from ue_rl.connecting import CARRIERS
 
     schemes = {
-        "tcp": Scheme("tcp://HOST:PORT", "tcp://0.0.0.0:7777", partial(host_and_port, lowest=0), ()),
-        "shm": Scheme("shm://NAME", "shm://arena", _named, ()),
+        name: each.scheme._replace(place=each.hosting.place, keys=())
+        for name, each in CARRIERS.items()
+        if each.hosting is not None
     }
     return _one(url, port, DEFAULT_PORT, partial(read_address, schemes=schemes))
 

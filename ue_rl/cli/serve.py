@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ue_rl.carriers.address import split_place
 from ue_rl.cli import completion
 from ue_rl.cli.common import (
     Port,
@@ -18,6 +18,7 @@ from ue_rl.cli.common import (
     command_line,
     doorway_of,
     doorway_options,
+    hosting_at,
     json_object,
     listening_url,
     metrics_option,
@@ -89,10 +90,11 @@ def serve(
     or shm://NAME (also the path of a file) for shared memory alone, without TCP.
     """
     address = listening_url(url, port)
-    shm_name = address.place if address.scheme == "shm" else None
-    if shm and shm_name is not None:
-        raise click.UsageError("--shm offers shared memory over TCP, shm://NAME serves without TCP: give one of them")
-    if images and (env is None or not (shm or shm_name)):
+    form, hosting = hosting_at(address)
+    memory_alone = address.scheme == "shm"
+    if shm and "upgrader" not in hosting.takes:
+        raise click.UsageError(f"--shm offers shared memory over TCP, {form} serves without TCP: give one of them")
+    if images and (env is None or not (shm or memory_alone)):
         raise click.UsageError("--images needs --env, and --shm or shm://NAME: text carries no images")
     if [env, pettingzoo, mujoco, bridge].count(None) != 3:
         raise click.UsageError("give one of --env, --pettingzoo, --mujoco and --bridge")
@@ -102,17 +104,17 @@ def serve(
         raise click.UsageError("--env-wrapper is for --env")
     arguments = json_object(kwargs, "kwargs")
     doorway = doorway_of(guarded)
-    if doorway is not None and shm_name is not None:
-        raise click.UsageError("a token and TLS are for TCP; shm://NAME is guarded by its file's permissions")
+    if doorway is not None and "doorway" not in hosting.takes:
+        raise click.UsageError(f"a token and TLS are for TCP; {form} is guarded by its file's permissions")
     from ue_rl import bridges
     from ue_rl.cli.inspect_spaces import rows
     from ue_rl.system.compiled import load
 
-    if shm or shm_name is not None:
+    if shm or memory_alone:
         try:
             load("sync")
         except ConfigurationError as error:
-            if shm_name is not None or images:  # nothing that text could carry
+            if memory_alone or images:  # nothing that text could carry
                 raise
             shm = False
             click.echo(f"no shared memory is offered, trainers are served text only: {error}")
@@ -141,7 +143,7 @@ def serve(
             click.echo(printable(f"  {what}: " + text.replace("\n", "\n    "), lines=True))
         if mujoco is not None and type(hosted.task).__name__ == "MujocoTask":
             click.echo("  without --task every reward is 0, and no episode ends: docs/mujoco.md, section 1")
-        if shm_name is None and hosted.spec.action_spec != ActionSpec.box(hosted.spec.act_size):
+        if not memory_alone and hosted.spec.action_spec != ActionSpec.box(hosted.spec.act_size):
             click.echo("  the deployed plugin's own trainer reads no action space and acts within -1 to 1: use ue_rl's")
 
     with ExitStack() as stack:
@@ -175,17 +177,15 @@ def host_at(
     Raises:
         ConfigurationError: the address cannot be listened on. SystemExit: by SIGTERM or SIGHUP.
     """
-    from ue_rl import bridges
+    from ue_rl.bridges import ShmUpgrader
     from ue_rl.bridges.runners import ends_in_order, signal_of
 
+    _, hosting = hosting_at(address)
+    more = {"upgrader": ShmUpgrader() if shm else None, "doorway": doorway}
+    arguments = {**hosting.arguments(address.place), **{name: more[name] for name in hosting.takes}}
     with ends_in_order(for_good=True):
         try:
-            if address.scheme == "shm":
-                bridges.serve_shm(hosted, ready=say, name=address.place, tick_rate=tick_rate)
-            else:
-                upgrader = bridges.ShmUpgrader() if shm else None
-                more: dict[str, Any] = {"tick_rate": tick_rate, "upgrader": upgrader, "doorway": doorway}
-                bridges.serve(hosted, *split_place(address.place, 0), ready=say, **more)
+            resolve_name(hosting.function)(hosted, ready=say, tick_rate=tick_rate, **arguments)
         except OSError as error:
             if address.scheme == "shm":
                 raise

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ue_rl.carriers.address import split_place
 from ue_rl.compliance.bench import MEMORY, PER_ENV, Bench, Options
 from ue_rl.compliance.checks import CHECKS, Check
 from ue_rl.compliance.peer import SILENT, Skip, Wrong
 from ue_rl.compliance.report import Finding, Outcome, Report
-from ue_rl.connecting import address_of, open_transport
+from ue_rl.connecting import CARRIERS, address_of, open_transport
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import Channel
 
@@ -24,6 +23,7 @@ Progress = Callable[[Finding], None]
 _GONE = ("not-listening", "no-handshake", "busy", "serves-once", "dies-of-disconnect", "dies-of-garbage")
 _MOST_LOSSES = 4  # of sessions, without a reason that has a name of its own
 _LOOPBACK = ("127.", "localhost", "::1")
+_MEMORY_ALONE = "shm"  # the scheme of engines that speak no text
 
 
 @dataclass
@@ -53,8 +53,11 @@ def check(
         ConfigurationError: not such a URL, an option in it that names a carrier, or no such check.
     """
     address, began = address_of(url), time.perf_counter()
-    if address.scheme not in ("tcp", "shm"):
-        expected = "tcp://HOST:PORT or shm://NAME"
+    text_at = CARRIERS[address.scheme].text_at
+    if text_at is None and address.scheme != _MEMORY_ALONE:
+        expected = " or ".join(
+            each.scheme.form for name, each in CARRIERS.items() if each.text_at or name == _MEMORY_ALONE
+        )
         raise ConfigurationError("what is checked is plain text", field="url", expected=expected, got=url)
     if unused := sorted(set(address.options) - {"timeout", "nul_terminated"}):
         raise ConfigurationError(
@@ -69,11 +72,11 @@ def check(
         raise ConfigurationError("no such check", field="only", got=unknown[0])
     checks = [each for each in CHECKS if not only or each.fundamental or each.name in only]
     run = _Run(address.url, options, Report(address.url), progress, checks)
-    if address.scheme == "shm":
+    if text_at is None:
         dial = partial(open_transport, address.url, timeout=options.timeout)
         _carrier(run, Bench(("", 0), options, MEMORY, dial=dial, shared=run.shared), checks)
     else:
-        _text(run, split_place(address.place))
+        _text(run, text_at(address.place))
     run.report.seconds = time.perf_counter() - began
     return run.report
 

@@ -1,0 +1,81 @@
+"""An address of a scheme that is one row of ue_rl.connecting.CARRIERS: served, dialled, inspected and checked."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+import ue_rl
+from tests.support.command_line import ok, run
+from ue_rl import errors
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.carriers.address import Scheme, host_and_port, split_place
+from ue_rl.cli.common import listening_url
+from ue_rl.cli.serve import host_at
+from ue_rl.compliance import check
+from ue_rl.connecting import CARRIERS, Carrier, Hosting
+
+
+@pytest.fixture(autouse=True)
+def line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """line://HOST:PORT: text, which offers nothing else."""
+    row = Carrier(
+        Scheme("line://HOST:PORT", "line://127.0.0.1:7777", host_and_port, ("timeout", "connect_timeout", "wait")),
+        "ue_rl.connections.opening:dial_tcp",
+        Hosting(
+            "ue_rl.bridges.runners:serve",
+            partial(host_and_port, lowest=0),
+            lambda place: dict(zip(("host", "port"), split_place(place, 0), strict=True)),
+        ),
+        text_at=split_place,
+    )
+    monkeypatch.setitem(CARRIERS, "line", row)
+
+
+def test_it_is_dialled_inspected_and_checked() -> None:
+    with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
+        url = f"line://127.0.0.1:{engine.port}"
+        env = ue_rl.connect(url)
+        assert env.reset().shape == (2, 4)
+        env.close()
+        assert "tcp" in ok("inspect", url)
+        report = check(url, only=["steps of all envs"])
+        assert (report.address, report.mistakes) == (url, [])
+
+
+def test_it_is_served(capsys: pytest.CaptureFixture[str]) -> None:
+    found: list[str] = []
+
+    def ready(host: Any) -> None:
+        found.append(host.url)
+        raise KeyboardInterrupt
+
+    host_at(listening_url("line://127.0.0.1:0", None), GymnasiumBridge("CartPole-v1", 2), ready, shm=False)
+    assert len(found) == 1
+    assert capsys.readouterr().out == "stopped\n"
+    with pytest.raises(errors.ConfigurationError, match="it has no options"):
+        listening_url("line://127.0.0.1:0?timeout=2s", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--shm"], "line://HOST:PORT serves without TCP"),
+        (["--token-file", "token"], "a token and TLS are for TCP; line://HOST:PORT"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(words: list[str], text: str, tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text("0123456789abcdef" * 4)
+    (tmp_path / "token").chmod(0o600)
+    done = run("serve line://127.0.0.1:0 --env CartPole-v1", *words)
+    assert done.exit_code == 2
+    assert text in done.output
+
+
+def test_what_speaks_no_text_is_not_checked() -> None:
+    forms = r"expected tcp://HOST:PORT or shm://NAME or line://HOST:PORT; got grpc://"
+    with pytest.raises(errors.ConfigurationError, match=forms):
+        check("grpc://127.0.0.1:7777")
