@@ -29,7 +29,7 @@ from ue_rl.training.engine import set_game
 from ue_rl.training.evaluation import HELD_OUT, Evaluation, StopAtReturn
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.learning import Learner
-from ue_rl.training.models import algorithm, evaluated, new_model, normalized
+from ue_rl.training.models import algorithm, device, evaluated, new_model, normalized
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.tables import columns
@@ -130,7 +130,9 @@ class Sb3Learner(Learner):
             for text in check_engine(o, vec_env.unwrapped.engine_spec, run.handshake):  # type: ignore[attr-defined]
                 self.report.said(text)
         kind = algorithm(o, vec_env)
-        model: BaseAlgorithm | None = self.autosave.resume(kind, normalized(o, vec_env), device=o.device, **load)
+        model: BaseAlgorithm | None = self.autosave.resume(
+            kind, normalized(o, vec_env), device=device(o, vec_env), **load
+        )
         if model is None:
             if run.saved_anything:
                 raise ConfigurationError(

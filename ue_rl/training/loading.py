@@ -113,7 +113,7 @@ def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **argu
     A resumed run loads its model in ue_rl/saving/resuming.py.
 
     Args:
-        kind: SB3's class. arguments: further ones of its load().
+        kind: SB3's class. arguments: further ones of its load(), such as device.
 
     Raises:
         ConfigurationError: a file that is no model, or one that does not fit the algorithm or the engine.
@@ -121,7 +121,7 @@ def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **argu
     check_model(path)
     check_arguments(kind, arguments)
     try:
-        return trust.load_model(kind, path, env=env, device=options.device, **arguments)  # type: ignore[no-any-return]
+        return trust.load_model(kind, path, env=env, **arguments)  # type: ignore[no-any-return]
     except UeRlError:
         raise
     except Exception as error:  # what unpickling raises is anything

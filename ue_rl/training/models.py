@@ -93,16 +93,23 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
     if start is not None:
         for text in start.said:
             tell(text)
-        model = load_model(kind, start.model, env, o, **arguments)
+        model = load_model(kind, start.model, env, o, device=device(o, env), **arguments)
         model.num_timesteps = 0
         return model
-    policy = o.policy if o.policy != "auto" else _policy_for(o.algo, env.observation_space)
+    policy = _policy(o, env)
     try:
-        return kind(policy, env, seed=o.seed, device=o.device, verbose=o.verbose, **arguments)  # type: ignore[no-any-return]
+        return kind(policy, env, seed=o.seed, device=device(o, env), verbose=o.verbose, **arguments)  # type: ignore[no-any-return]
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         what = f"{o.algo} does not take these arguments"
         cure = f"see the parameters of {kind.__name__} in the documentation of {ALGORITHMS[o.algo]}"
         raise ConfigurationError(what, field="hyperparameters", got=str(error), cure=cure) from error
+
+
+def device(options: TrainOptions, env: VecEnv) -> str:
+    """Where torch computes. "auto" is a GPU if there is one, but for what SB3 itself recommends the CPU for."""
+    if options.device == "auto" and options.algo not in OFF_POLICY and _policy(options, env) == "MlpPolicy":
+        return "cpu"
+    return options.device
 
 
 def _noise(text: str, space: spaces.Space[Any]) -> ActionNoise:
@@ -119,8 +126,10 @@ def _noise(text: str, space: spaces.Space[Any]) -> ActionNoise:
         ) from None  # fmt: skip
 
 
-def _policy_for(algo: str, space: spaces.Space[Any]) -> str:
-    kind = "Mlp"
+def _policy(options: TrainOptions, env: VecEnv) -> str:
+    if options.policy != "auto":
+        return options.policy
+    algo, space, kind = options.algo, env.observation_space, "Mlp"
     if isinstance(space, spaces.Dict):
         kind = "MultiInput"
         for name, part in space.spaces.items():
