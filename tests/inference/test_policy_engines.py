@@ -122,6 +122,23 @@ async def test_strangers_who_say_nothing_and_engines_who_do_not_read_are_dropped
         sock.close()
 
 
+async def test_an_engine_that_reads_late_is_served_on(pendulum: Path) -> None:
+    async with serving(pendulum, write_timeout=60.0) as server:
+        reader, writer = await server.dial()
+        await until(lambda: server.greeted == 1)
+        (engine,) = server.engines
+        engine.pause_writing()  # as asyncio does when the system takes no more
+        writer.write(b"OBS=0,0,0\n" * 3)
+        await until(lambda: len(engine._lines) > 0)
+        assert server.requests == 0
+        engine.resume_writing()
+        answers = [await asyncio.wait_for(reader.readline(), 5) for _ in range(3)]
+        assert answers == [answers[0]] * 3
+        assert engine._deadline is None
+        writer.write_eof()
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+
+
 async def test_too_many_engines_are_refused_by_name(pendulum: Path) -> None:
     async with serving(pendulum, max_engines=1) as server:
         first = await server.dial()
