@@ -81,7 +81,7 @@ CARRIERS = {
         Scheme("tcp://HOST:PORT", "tcp://127.0.0.1:7777", host_and_port, ("transport", *_TEXT)),
         "ue_rl.connections.opening:dial_tcp",
         Hosting(
-            "ue_rl.bridges.runners:serve",
+            "ue_rl.bridges:serve",
             partial(host_and_port, lowest=0),
             lambda place: dict(zip(("host", "port"), split_place(place, 0), strict=True)),
             ("upgrader", "doorway"),
@@ -95,7 +95,7 @@ CARRIERS = {
     "shm": Carrier(
         Scheme("shm://NAME", "shm://arena", str, _DEADLINES),
         "ue_rl.connections.shm.dialling:dial",
-        Hosting("ue_rl.bridges.runners:serve_shm", named, lambda place: {"name": place}),
+        Hosting("ue_rl.bridges:serve_shm", named, lambda place: {"name": place}),
     ),
     "grpc": Carrier(
         Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, ("num_envs", "ticks", *_DEADLINES)),

@@ -25,7 +25,7 @@ def line(monkeypatch: pytest.MonkeyPatch) -> None:
         Scheme("line://HOST:PORT", "line://127.0.0.1:7777", host_and_port, ("timeout", "connect_timeout", "wait")),
         "ue_rl.connections.opening:dial_tcp",
         Hosting(
-            "ue_rl.bridges.runners:serve",
+            "ue_rl.bridges:serve",
             partial(host_and_port, lowest=0),
             lambda place: dict(zip(("host", "port"), split_place(place, 0), strict=True)),
         ),
@@ -62,8 +62,8 @@ def test_it_is_served(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--shm"], "line://HOST:PORT serves without TCP"),
-        (["--token-file", "token"], "a token and TLS are for TCP; line://HOST:PORT"),
+        (["--shm"], "line://HOST:PORT cannot: give one of them"),
+        (["--token-file", "token"], "a token and TLS are for TCP; line://HOST:PORT takes neither"),
     ],
 )
 def test_what_it_cannot_do_is_refused(words: list[str], text: str, tmp_path: Any, monkeypatch: Any) -> None:

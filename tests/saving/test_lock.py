@@ -18,6 +18,7 @@ import pytest
 from portalocker.exceptions import LockException
 
 from ue_rl.errors import ConfigurationError
+from ue_rl.saving import lock
 from ue_rl.saving.lock import HOLDER, RunLock
 
 HOLD = """
@@ -164,8 +165,49 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: 
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(portalocker, "lock", denied)
-    with pytest.raises(ConfigurationError, match=r"cannot be locked.*Permission denied.*who owns"):
+    with pytest.raises(ConfigurationError, match=r"cannot be locked.*Permission denied.*who owns it"):
         RunLock(tmp_path).__enter__()
+
+
+def test_what_was_held_is_free_while_the_lock_still_lives(tmp_path: Path) -> None:
+    first = RunLock(tmp_path)
+    with first:
+        pass
+    with RunLock(tmp_path):
+        assert not first.held
+
+
+def test_a_folder_whose_name_is_taken_meanwhile_is_not_held_by_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was renamed as its lock was to be opened, and there is another one of its name when that has failed."""
+    opened = lock._opened
+
+    def late(path: str, flags: int) -> int:
+        try:
+            return opened(path, flags)
+        finally:
+            (tmp_path / "run").mkdir()
+
+    monkeypatch.setattr(lock, "_opened", late)
+    with pytest.raises(ConfigurationError, match="another process has just renamed"):
+        RunLock(tmp_path / "run").__enter__()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes and links")
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_strangers_lock_file_is_neither_followed_nor_waited_at(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "run" / lock.LOCK
+    place.parent.mkdir()
+    if kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(tmp_path / "elsewhere")
+    with caplog.at_level(logging.WARNING), RunLock(place.parent):
+        assert "cannot be locked" in caplog.text
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:

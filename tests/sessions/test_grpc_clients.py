@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import grpc
+import gymnasium
 import numpy as np
 import pytest
 
@@ -40,6 +41,12 @@ def test_connect_makes_a_vec_env(served: Any) -> None:
         infos = env.step(np.zeros((4, 2), np.float32))[3]
         assert [info["pushed"] for info in infos] == [0.0] * 4
     eventually(lambda: not pool.sessions())
+
+
+def test_make_vec_makes_as_many_as_it_is_asked_for(served: Any) -> None:
+    _, server = served("grpc")
+    with closing(gymnasium.make_vec("ue_rl/Engine-v0", num_envs=3, url=server.url)) as env:
+        assert env.reset()[0].shape[0] == env.num_envs == 3
 
 
 def test_a_reset_of_some_with_options(served: Any) -> None:

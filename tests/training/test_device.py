@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from stable_baselines3.common import base_class
 
 from ue_rl.training import train
 from ue_rl.training.directory import RunDirectory
@@ -26,6 +27,7 @@ IMAGE = spaces.Box(0, 255, (36, 36, 3), np.uint8)
     [
         ({}, ROW, "cpu"),
         ({"algo": "a2c", "policy": "MlpPolicy"}, ROW, "cpu"),
+        ({}, spaces.Dict({"speed": ROW}), "auto"),
         ({}, IMAGE, "auto"),
         ({}, spaces.Dict({"camera": IMAGE}), "auto"),
         ({"algo": "recurrentppo"}, ROW, "auto"),
@@ -41,8 +43,12 @@ def test_auto(given: dict[str, Any], space: Any, expected: str) -> None:
 
 def test_no_model_of_a_run_goes_to_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a new one, nor a resumed one, nor one with the weights of another."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # SB3 would go there, and torch find none
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    real = base_class.get_device
+
+    def get_device(device: Any = "auto") -> torch.device:
+        return torch.device("meta") if device == "auto" else real(device)  # on which nobody can learn
+
+    monkeypatch.setattr(base_class, "get_device", get_device)
     little: dict[str, Any] = {"n_steps": 32, "batch_size": 32, "n_epochs": 1}
     common = TrainOptions(log_dir=str(tmp_path), num_envs=2, eval_episodes=0, export=False, hyperparameters=little)
     first = replace(common, run_id="first", timesteps=64)

@@ -16,7 +16,7 @@ def test_what_another_process_has_named_meanwhile_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directory, "_takes_name", lambda half, path: path.mkdir() is not None)
-    with pytest.raises(ConfigurationError, match="exists already"):
+    with pytest.raises(ConfigurationError, match="another process has just begun"):
         RunDirectory.create(tmp_path, "mine", "walk", force=False)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
@@ -27,7 +27,7 @@ def test_what_another_process_has_begun_meanwhile_is_left_to_it(
     (tmp_path / "mine").mkdir()
     found = iter([True, False])  # before the lock is taken, and behind it
     monkeypatch.setattr(directory, "_never_begun", lambda path: next(found))
-    with pytest.raises(ConfigurationError, match="exists already"):
+    with pytest.raises(ConfigurationError, match="another process has just begun"):
         RunDirectory.create(tmp_path, "mine", "walk", force=False)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
 import logging
@@ -216,13 +217,25 @@ def _one(url: str | None, port: int | None, default: int, read: Callable[[str], 
         return read(port_url(default if port is None else port) if url is None else url)
 
 
-def hosting_at(address: Address) -> tuple[str, Hosting]:
-    """How addresses of such a scheme are written, and how a bridge is hosted there; `address` from `listening_url`."""
+def hosting_at(address: Address, *, shm: bool = False, guarded: bool = False) -> Hosting:
+    """How a bridge is hosted at an address that `listening_url` gave.
+
+    Args:
+        shm: trainers are to be offered shared memory. guarded: there is a token, or TLS.
+
+    Raises:
+        click.UsageError: such an address has not what is asked for.
+    """
     from ue_rl.connecting import CARRIERS
 
     carrier = CARRIERS[address.scheme]
     assert carrier.hosting is not None
-    return carrier.scheme.form, carrier.hosting
+    if shm and "upgrader" not in carrier.hosting.takes:
+        form = carrier.scheme.form
+        raise click.UsageError(f"--shm offers shared memory beside the text of tcp://; {form} cannot: give one of them")
+    if guarded and "doorway" not in carrier.hosting.takes:
+        raise click.UsageError(f"a token and TLS are for TCP; {carrier.scheme.form} takes neither")
+    return carrier.hosting
 
 
 def listening_url(url: str | None, port: int | None) -> Address:
@@ -330,5 +343,7 @@ def show_log(*names: str) -> None:
 
 
 def cannot_listen(where: str, error: OSError, cure: str) -> ConfigurationError:
-    """The error for HOST:PORT that cannot be listened on."""
+    """The error for HOST:PORT that cannot be listened on; `cure` where it is an address of this machine."""
+    if error.errno == errno.EADDRNOTAVAIL:
+        cure = "give an address of this machine, or 0.0.0.0 for all of them"
     return ConfigurationError(f"cannot listen on {where}", field="port", got=str(error), cure=cure)

@@ -90,10 +90,9 @@ def serve(
     or shm://NAME (also the path of a file) for shared memory alone, without TCP.
     """
     address = listening_url(url, port)
-    form, hosting = hosting_at(address)
+    doorway = doorway_of(guarded)
+    hosting_at(address, shm=shm, guarded=doorway is not None)
     memory_alone = address.scheme == "shm"
-    if shm and "upgrader" not in hosting.takes:
-        raise click.UsageError(f"--shm offers shared memory over TCP, {form} serves without TCP: give one of them")
     if images and (env is None or not (shm or memory_alone)):
         raise click.UsageError("--images needs --env, and --shm or shm://NAME: text carries no images")
     if [env, pettingzoo, mujoco, bridge].count(None) != 3:
@@ -103,9 +102,6 @@ def serve(
     if env_wrapper and env is None:
         raise click.UsageError("--env-wrapper is for --env")
     arguments = json_object(kwargs, "kwargs")
-    doorway = doorway_of(guarded)
-    if doorway is not None and "doorway" not in hosting.takes:
-        raise click.UsageError(f"a token and TLS are for TCP; {form} is guarded by its file's permissions")
     from ue_rl import bridges
     from ue_rl.cli.inspect_spaces import rows
     from ue_rl.system.compiled import load
@@ -180,7 +176,7 @@ def host_at(
     from ue_rl.bridges import ShmUpgrader
     from ue_rl.bridges.runners import ends_in_order, signal_of
 
-    _, hosting = hosting_at(address)
+    hosting = hosting_at(address, shm=shm, guarded=doorway is not None)
     more = {"upgrader": ShmUpgrader() if shm else None, "doorway": doorway}
     arguments = {**hosting.arguments(address.place), **{name: more[name] for name in hosting.takes}}
     with ends_in_order(for_good=True):

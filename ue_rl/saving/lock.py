@@ -58,7 +58,7 @@ class RunLock:
             return self
         before = self.holder()
         try:
-            self._file = open(self.folder / LOCK, "a")
+            self._file = open(self.folder / LOCK, "a", opener=_opened)
             portalocker.lock(self._file, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
         except AlreadyLocked:
             self._close()
@@ -66,10 +66,10 @@ class RunLock:
         except (OSError, LockException) as error:
             self._close()
             cure = None
-            if not self.folder.is_dir():
+            if isinstance(error, FileNotFoundError):
                 cure = "look whether another process has just renamed or deleted it, then start again"
-            elif isinstance(error, PermissionError):
-                cure = "check who owns the folder"
+            elif isinstance(error, (PermissionError, NotADirectoryError)):
+                cure = "check what it is, and who owns it"
             if cure:
                 raise ConfigurationError(
                     f"{self.folder} cannot be locked", field="log_dir", got=str(error), cure=cure
@@ -150,6 +150,11 @@ class RunLock:
             who = f"pid {holder.get('pid')} on {holder.get('host')} since {holder.get('since')}"
         cure = "stop that one first, or choose another --run-id"
         return ConfigurationError(f"the run {self.folder} is being written by {who}", field="run_id", cure=cure)
+
+
+def _opened(path: str, flags: int) -> int:
+    """Follows no link that somebody has put there, and does not wait at a pipe."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def _runs(holder: dict[str, Any] | None) -> bool:

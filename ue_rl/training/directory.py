@@ -100,8 +100,8 @@ class RunDirectory:
                     run._make_room(force)
                 if run.replaced is not None:
                     (half.path / REPLACES).write_text(run.replaced.name, "utf-8")
-                if not _takes_name(half.path, run.path):  # another process was faster
-                    raise run._exists()
+                if not _takes_name(half.path, run.path):
+                    raise run._begun_elsewhere()
             else:
                 ends = [path.name.removeprefix(f"{name}-") for path in log_dir.glob(f"{name}-*")]
                 first = max((int(end) for end in ends if end.isdigit()), default=0) + 1
@@ -126,6 +126,10 @@ class RunDirectory:
         cure = "continue it with --resume, overwrite it with --force, or choose another --run-id"
         return ConfigurationError(f"the run {self.path} exists already", field="run_id", cure=cure)
 
+    def _begun_elsewhere(self) -> ConfigurationError:
+        cure = "choose another --run-id"
+        return ConfigurationError(f"another process has just begun the run {self.path}", field="run_id", cure=cure)
+
     def _make_room(self, force: bool) -> None:
         """Renames what has the name of this run; refused where a process writes it."""
         begun = not _never_begun(self.path)
@@ -134,8 +138,8 @@ class RunDirectory:
         if begun:
             self.check_is_run("--force only overwrites runs; choose another --run-id")
         with RunLock(self.path) as lock:
-            if begun == _never_begun(self.path):  # another process has made it anew
-                raise self._exists()
+            if begun == _never_begun(self.path):  # it has been made anew
+                raise self._begun_elsewhere()
             if os.name == "nt":  # renames no folder with open files, so none that another process writes
                 lock.__exit__(None, None, None)
             before = self._replaced_before()  # what was to overwrite it was killed before it saved a model

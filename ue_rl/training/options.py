@@ -204,7 +204,7 @@ class TrainOptions:
     device: str = _learning(
         "auto",
         text("DEVICE"),
-        "Where torch computes: cpu, cuda or auto: a GPU if there is one, but the CPU for PPO and A2C without images.",
+        "Where torch computes: cpu, cuda or auto: a GPU if there is one, but a CPU for PPO and A2C with an MlpPolicy.",
         rllib="leave it out: --num-gpus-per-learner puts the learner on a GPU, env runners compute on CPUs",
     )
     threads: int | None = _learning(None, POSITIVE, "How many threads torch uses.  [default: half the cores]")
