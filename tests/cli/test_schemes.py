@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from functools import partial
 from typing import Any
 
+import click
 import pytest
 
 import ue_rl
@@ -12,7 +14,7 @@ from tests.support.command_line import ok, run
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.carriers.address import Scheme, host_and_port, split_place
-from ue_rl.cli.common import listening_url
+from ue_rl.cli.common import cannot_listen, listening_url
 from ue_rl.cli.serve import host_at
 from ue_rl.compliance import check
 from ue_rl.connecting import CARRIERS, Carrier, Hosting
@@ -73,6 +75,19 @@ def test_what_it_cannot_do_is_refused(words: list[str], text: str, tmp_path: Any
     done = run("serve line://127.0.0.1:0 --env CartPole-v1", *words)
     assert done.exit_code == 2
     assert text in done.output
+
+
+def test_shm_is_refused_at_an_address_of_shared_memory() -> None:
+    """By what `ue-rl serve` and `ue-rl replay` have in common."""
+    with pytest.raises(click.UsageError, match="shm://NAME cannot: give one of them"):
+        host_at(listening_url("shm://arena", None), GymnasiumBridge("CartPole-v1", 2), print, shm=True)
+
+
+def test_an_address_of_another_machine_is_not_told_as_a_port_that_is_taken() -> None:
+    elsewhere = OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+    assert "an address of this machine" in str(cannot_listen("192.0.2.1:7777", elsewhere, "choose another port"))
+    taken = OSError(errno.EADDRINUSE, "Address already in use")
+    assert "Choose another port" in str(cannot_listen("127.0.0.1:7777", taken, "choose another port"))
 
 
 def test_what_speaks_no_text_is_not_checked() -> None:

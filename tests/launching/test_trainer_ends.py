@@ -32,7 +32,7 @@ def start(token, code):
     return engine, connection
 
 def wait():
-    while True:  # not signal.pause(): a signal that comes just before it is waited for in vain
+    while True:  # not signal.pause(): it sleeps on after a signal that came just before it
         time.sleep(0.02)
 """
 FAMILY = """

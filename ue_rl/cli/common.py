@@ -345,5 +345,5 @@ def show_log(*names: str) -> None:
 def cannot_listen(where: str, error: OSError, cure: str) -> ConfigurationError:
     """The error for HOST:PORT that cannot be listened on; `cure` where it is an address of this machine."""
     if error.errno == errno.EADDRNOTAVAIL:
-        cure = "give an address of this machine, or 0.0.0.0 for all of them"
+        cure = "give an address of this machine, such as 127.0.0.1"
     return ConfigurationError(f"cannot listen on {where}", field="port", got=str(error), cure=cure)

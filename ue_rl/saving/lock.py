@@ -69,7 +69,7 @@ class RunLock:
             if isinstance(error, FileNotFoundError):
                 cure = "look whether another process has just renamed or deleted it, then start again"
             elif isinstance(error, (PermissionError, NotADirectoryError)):
-                cure = "check what it is, and who owns it"
+                cure = "check that it is a folder, and who owns it"
             if cure:
                 raise ConfigurationError(
                     f"{self.folder} cannot be locked", field="log_dir", got=str(error), cure=cure

@@ -106,7 +106,10 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
 
 
 def device(options: TrainOptions, env: VecEnv) -> str:
-    """Where torch computes. "auto" is a GPU if there is one, but for what SB3 itself recommends the CPU for."""
+    """Where torch computes.
+
+    "auto" means a GPU where there is one; but the CPU for an on-policy algorithm with an MlpPolicy, as SB3 recommends.
+    """
     if options.device == "auto" and options.algo not in OFF_POLICY and _policy(options, env) == "MlpPolicy":
         return "cpu"
     return options.device
