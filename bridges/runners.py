@@ -13,6 +13,7 @@ import asyncio
 import atexit
 import contextlib
 import multiprocessing
+import pickle
 import signal
 import sys
 import threading
@@ -224,8 +225,12 @@ def _child(serve: Serve, factory: Callable[[], BaseBridge], options: dict[str, A
             pipe.recv()
         stop.set()
 
+    def say(failure: str | None, url: str) -> None:
+        # not send(): of its buffer Python 3.13 prints "Exception ignored" where the handle has gone
+        pipe.send_bytes(pickle.dumps((failure, url)))
+
     def ready(host: Host) -> None:
-        pipe.send((None, host.url))
+        say(None, host.url)
         threading.Thread(target=wait, daemon=True).start()
 
     try:
@@ -233,7 +238,7 @@ def _child(serve: Serve, factory: Callable[[], BaseBridge], options: dict[str, A
             serve(factory(), options, stop, ready)
     except (UeRlError, OSError, ImportError, ValueError, TypeError) as error:
         with contextlib.suppress(OSError):  # the handle has gone
-            pipe.send((str(error), ""))
+            say(str(error), "")
 
 
 def run_in_thread(

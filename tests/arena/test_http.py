@@ -226,8 +226,8 @@ def test_what_is_malformed_is_named(post: Client) -> None:
 
 def test_bodies_that_are_too_large_or_too_slow(post: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert post("/observe", b" " * 10_000_000)[0] == 413
-    monkeypatch.setattr(app, "BODY_WITHIN", 0.05)
-    with socket.create_connection(("127.0.0.1", post.port), timeout=10) as slow:
+    with monkeypatch.context() as patch, socket.create_connection(("127.0.0.1", post.port), timeout=20) as slow:
+        patch.setattr(app, "BODY_WITHIN", 0.05)
         slow.sendall(b"POST /observe HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
         assert slow.recv(1000).startswith(b"HTTP/1.1 408")
     assert post("/observe", OBSERVE)[0] == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ async def test_a_stranger_between_env_sockets_is_none_of_them(
         for n, env in enumerate(envs):
             assert await line(env) == f"OBS=0;REW=0;DONE=0;ENV={n}\n"
         if said:
-            rest = await asyncio.wait_for(stranger[0].read(), 5)
+            rest = await asyncio.wait_for(stranger[0].read(), 20)
             assert b"CONFIG" not in rest
             assert "which no trainer says before it is served" in caplog.text
         await say(envs[1], "ACT=3\n")
@@ -213,12 +214,14 @@ async def test_a_turn_of_the_loop_accepts_a_few_connections_only(monkeypatch: py
 
 async def test_a_crowd_is_told_of_in_one_line_a_second(caplog: pytest.LogCaptureFixture) -> None:
     async with hosting(bridge()) as server:
+        began = time.monotonic()
         trainer = await greeted(server)
         await ask(trainer, ALL)
         crowd = [await dial(server) for _ in range(60)]
         for streams in crowd[-20:]:
-            await asyncio.wait_for(streams[0].read(), 5)
-        assert 1 <= sum("was refused: 16 trainers wait" in record.getMessage() for record in caplog.records) <= 4
+            await asyncio.wait_for(streams[0].read(), 20)
+        lines = sum("was refused: 16 trainers wait" in record.getMessage() for record in caplog.records)
+        assert 1 <= lines <= 4 + time.monotonic() - began
         for streams in [*crowd, trainer]:
             streams[1].close()
 

@@ -83,12 +83,12 @@ def hosting(offers: Offers, spec: EnvSpec | None = None, **options: Any) -> Brid
 
 async def dial(server: BridgeServer) -> tuple[Streams, str]:
     streams = await asyncio.open_connection("127.0.0.1", server.port)
-    return streams, (await asyncio.wait_for(streams[0].readline(), 5)).decode()
+    return streams, (await asyncio.wait_for(streams[0].readline(), 20)).decode()
 
 
 async def exchange(streams: Streams, data: bytes, answer: int) -> bytes:
     streams[1].write(data)
-    return await asyncio.wait_for(streams[0].readexactly(answer), 5)
+    return await asyncio.wait_for(streams[0].readexactly(answer), 20)
 
 
 def frame(*values: float) -> bytes:
@@ -123,7 +123,7 @@ async def test_taken_in_any_split_and_closed_at_the_end(options: dict[str, Any])
         while len(offers.made) < 3:
             await asyncio.sleep(0)
         assert await exchange(trainer, frame(0, 0), 8)
-    assert await asyncio.wait_for(trainer[0].read(), 5) == b""
+    assert await asyncio.wait_for(trainer[0].read(), 20) == b""
     assert offers.events == ["offer", "accept", "close"] * 3
 
 
@@ -135,10 +135,10 @@ async def test_text_withdraws_the_offer(per_env: bool) -> None:
         if per_env:
             own = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
             own[1][1].write(b"ACT=RESET\n")
-            assert await asyncio.wait_for(own[1][0].readline(), 5) == b"OBS=0;REW=0;DONE=0;ENV=1\n"
+            assert await asyncio.wait_for(own[1][0].readline(), 20) == b"OBS=0;REW=0;DONE=0;ENV=1\n"
         else:
             trainer[1].write(b"ACT=RESET;ENV=1\nACT=2;ENV=0\n")  # what came behind the first line is not lost
-            got = await asyncio.wait_for(trainer[0].readline(), 5)
+            got = await asyncio.wait_for(trainer[0].readline(), 20)
             assert got == b"OBS=2;REW=0;DONE=0;ENV=0||OBS=0;REW=0;DONE=0;ENV=1\n"
         assert offers.events == ["offer", "withdraw"]
         trainer[1].close()
@@ -159,7 +159,7 @@ async def test_a_refused_trainer_goes_on_in_text(per_env: bool) -> None:
             other = await asyncio.open_connection("127.0.0.1", server.port)
             other[1].write(b"\n")
         own[1].write(b"ACT=RESET;ENV=0\n")
-        assert await asyncio.wait_for(own[0].readline(), 5) == b"OBS=0;REW=0;DONE=0;ENV=0\n"
+        assert await asyncio.wait_for(own[0].readline(), 20) == b"OBS=0;REW=0;DONE=0;ENV=0\n"
         trainer[1].close()
     assert offers.events == ["offer", "refuse"]
 
@@ -173,7 +173,7 @@ async def test_refused_lines_and_trainers_that_leave(caplog: pytest.LogCaptureFi
         ):
             trainer, _ = await dial(server)
             trainer[1].write(sent)
-            assert (await asyncio.wait_for(trainer[0].read(), 5))[:6] == said
+            assert (await asyncio.wait_for(trainer[0].read(), 20))[:6] == said
             assert error in caplog.records[-1].getMessage()
             assert "broke the protocol" in caplog.records[-1].getMessage()
         trainer, _ = await dial(server)
@@ -199,7 +199,7 @@ async def test_without_an_offer_the_line_is_refused() -> None:
     async with BridgeServer(bridge(), port=0) as server:
         trainer, _ = await dial(server)
         trainer[1].write(b"SHM=segment\n")
-        assert (await asyncio.wait_for(trainer[0].read(), 5)).startswith(b"ERROR=")
+        assert (await asyncio.wait_for(trainer[0].read(), 20)).startswith(b"ERROR=")
 
 
 class ReadsAhead(asyncio.SelectorEventLoop):

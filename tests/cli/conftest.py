@@ -15,7 +15,7 @@ def rest_of(process: subprocess.Popen[str]) -> str:
     """What it says until it ends; communicate() would miss what was read ahead, together with its address."""
     assert process.stdout is not None
     output = process.stdout.read()
-    process.wait(timeout=20)
+    process.wait(timeout=60)
     return output
 
 

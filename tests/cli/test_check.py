@@ -15,6 +15,7 @@ from click.testing import Result
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.warm_cli import WarmCli
 from tests.support.command_line import run
+from tests.support.listening import nobody
 from ue_rl.cli.check import View
 from ue_rl.compliance import MISTAKES, Finding, Outcome, Report
 
@@ -70,9 +71,8 @@ def test_json_is_one_object_and_nothing_else() -> None:
 
 
 def test_nobody_listens() -> None:
-    with MistakenEngine() as engine:
-        url = engine.url
-    result = check(url, *QUICK)
+    with nobody() as port:
+        result = check(f"tcp://127.0.0.1:{port}", *QUICK)
     assert result.return_value == 1
     assert last(result).endswith(": not-listening")
 
@@ -116,7 +116,7 @@ def test_ctrl_c_ends_it_with_what_was_found(tmp_path: Path, warm_cli: WarmCli) -
         process = warm_cli.start(["check", engine.url], output=tmp_path / "out.txt", errors=tmp_path / "errors.txt")
         process.wait_for("PASS  reset of all envs")
         process.signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(60) == 130
     assert process.text.rstrip().splitlines()[-1].startswith("STOPPED  "), process.text
 
 

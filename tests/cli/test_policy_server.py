@@ -123,7 +123,7 @@ def test_a_terminal_shows_a_table(start: Any, pendulum: Path) -> None:
 
     def read_until(text: str) -> None:
         nonlocal seen
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while text not in seen.decode("utf-8", "replace"):
             assert time.monotonic() < deadline, seen
             with contextlib.suppress(OSError):  # what Linux says when the other side has gone
@@ -138,7 +138,7 @@ def test_a_terminal_shows_a_table(start: Any, pendulum: Path) -> None:
         read_until("1 dropped")
         process.send_signal(signal.SIGINT)
         read_until("stopped")
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         os.close(ours)
     text = seen.decode()

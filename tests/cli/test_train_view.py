@@ -240,7 +240,7 @@ def test_a_terminal_that_is_closed_stops_the_run_and_it_is_saved(
         assert "Traceback" not in shown_on(terminal[0])
         time.sleep(0.01)
     os.close(terminal[0])  # SIGHUP, and nothing can be shown any more
-    assert process.ended.wait(30)
+    assert process.ended.wait(60)
     assert process.code == 128 + signal.SIGHUP
     last = (run / "checkpoints" / "last").read_text()
     assert int(last.split("_")[1]) > 0
@@ -255,7 +255,7 @@ def test_a_stop_before_the_first_step_has_its_exit_code_and_leaves_nothing(
     process = warm_cli.start(words, output=tmp_path / "out.txt")
     process.wait_for(f"^run: {re.escape(str(logs / 'ppo-sleep-1'))}\n")
     process.signal(signal.SIGTERM)
-    assert process.wait(30) == 128 + signal.SIGTERM
+    assert process.wait(60) == 128 + signal.SIGTERM
     assert "stopped by SIGTERM" in process.text
     assert f"nothing was learnt, and {logs / 'ppo-sleep-1'} is not kept" in process.text
     assert list(logs.iterdir()) == []

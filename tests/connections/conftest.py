@@ -24,7 +24,7 @@ def nothing_left() -> Iterator[None]:
 
     before = there()
     yield
-    assert there() == before
+    assert there() <= before  # an earlier test's may be collected meanwhile
 
 
 @pytest.fixture(params=[False, True], ids=["by name", "upgraded"])

@@ -53,8 +53,9 @@ def test_each_fault_has_its_named_error_in_time(
 ) -> None:
     engine = shm_engine(case.script) if wiring == "shm" else ue_rl_faulty_engine(case.script, num_envs=NUM_ENVS)
     wanted = case.wanted_on(wiring)
-    # On a busy machine an endless line takes its time to arrive.
-    timeout = 30 * TIMEOUT if wanted.kind is errors.LineTooLong else TIMEOUT
+    # Only where it is waited for does the deadline matter: on a busy machine a right answer may come late, too.
+    late = wanted.kind is errors.EngineTimeout or case.script.handshake is None
+    timeout = TIMEOUT * slack if late else 30 * TIMEOUT
     connection: Transport = (
         SharedMemoryConnection(engine=engine.address, timeout=timeout)
         if wiring == "shm"
@@ -63,7 +64,8 @@ def test_each_fault_has_its_named_error_in_time(
     error, took = provoke(connection)
     text = str(error)
     assert isinstance(error, wanted.kind), repr(error)
-    assert took < timeout + 1.2 * slack
+    # an endless line takes its time to arrive
+    assert took < (timeout if late or wanted.kind is errors.LineTooLong else TIMEOUT) + 1.2 * slack
     if wanted.env_id is not None:
         assert error.env_id == wanted.env_id, text
         assert f"env {wanted.env_id}" in text
@@ -139,14 +141,14 @@ def test_the_plugin_waits_for_more_env_sockets_than_it_announced(
     ue_rl_plugin_stand_in: Callable[..., PluginStandIn], slack: float
 ) -> None:
     game = ue_rl_plugin_stand_in(num_envs=3, handshake="CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2")
-    error, took = provoke(to(game, "per_env"))
+    error, took = provoke(to(game, "per_env", connect_timeout=5))
     assert isinstance(error, errors.EngineTimeout)
     assert "0 of 2 envs" in str(error)
     assert took < TIMEOUT + 1.2 * slack
 
 
 def test_the_plugin_does_not_serve_the_shared_channel(ue_rl_plugin_stand_in: Callable[..., PluginStandIn]) -> None:
-    error, _ = provoke(to(ue_rl_plugin_stand_in(num_envs=2), "shared"))
+    error, _ = provoke(to(ue_rl_plugin_stand_in(num_envs=2), "shared", connect_timeout=5))
     assert isinstance(error, errors.EngineTimeout)
     assert "channel='per_env'" in str(error)
 
@@ -164,7 +166,7 @@ def test_the_plugin_gives_a_second_trainer_no_handshake(
 
 
 def test_the_plugins_stray_line_is_named(ue_rl_plugin_stand_in: Callable[..., PluginStandIn]) -> None:
-    error, _ = provoke(to(ue_rl_plugin_stand_in(num_envs=2, tag_lines=False), "per_env"))
+    error, _ = provoke(to(ue_rl_plugin_stand_in(num_envs=2, tag_lines=False), "per_env", timeout=5))
     assert isinstance(error, errors.MalformedMessage)
     assert "PROBLEM IS HERE" in str(error)
     assert error.env_id == 0
@@ -197,9 +199,10 @@ def test_single_envs_fail_by_name_too(
     slack: float,
 ) -> None:
     engine = ue_rl_faulty_engine(fault, num_envs=1, env_type=env_type)
-    connection = SingleTcpConnection(engine.host, engine.port, timeout=TIMEOUT)
+    late = kind is errors.EngineTimeout
+    connection = SingleTcpConnection(engine.host, engine.port, timeout=TIMEOUT * slack if late else 30 * TIMEOUT)
     error, took = provoke(connection)
     assert isinstance(error, kind), repr(error)
-    assert took < TIMEOUT + 1.2 * slack
+    assert took < (TIMEOUT * slack if late else TIMEOUT) + 1.2 * slack
     with pytest.raises(errors.ConnectionUnusable):
         connection.reset()

@@ -170,7 +170,13 @@ def test_ctrl_c_in_a_step_is_never_answered_with_the_rows_of_the_step_before(car
         env = UnrealVecEnv(connection)
         env.reset()
         assert env.step(ones())[0].ravel().tolist() == [1] * N
-        bridge.on_hold = lambda: (os.kill(os.getpid(), signal.SIGINT), bridge.gate.wait(20))
+
+        def interrupt() -> None:
+            time.sleep(0.05)  # the trainer waits by now
+            os.kill(os.getpid(), signal.SIGINT)
+            bridge.gate.wait(20)
+
+        bridge.on_hold = interrupt
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             env.step(ones(99))

@@ -49,7 +49,9 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("spoken", [True, False], ids=["has reset", "only connected"])
-def test_a_second_trainer_is_told_at_once(channel: str, spoken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_trainer_is_told_at_once(
+    channel: str, spoken: bool, monkeypatch: pytest.MonkeyPatch, slack: float
+) -> None:
     if not spoken:
         monkeypatch.setattr(greeting, "_BUSY_GRACE", 0.1)
     with run_in_thread(DoNothingBridge(2), port=0) as server, trainer(server, channel=channel) as first:
@@ -59,7 +61,7 @@ def test_a_second_trainer_is_told_at_once(channel: str, spoken: bool, monkeypatc
             began = time.monotonic()
             with pytest.raises(errors.EngineBusy) as caught:
                 open_engine("127.0.0.1", server.port, transport=transport)
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 3 * slack
         said = str(caught.value)
         assert f"the engine on 127.0.0.1:{server.port} serves a trainer at 127.0.0.1:" in said
         assert "connected for" in said
@@ -81,21 +83,21 @@ def test_a_trainer_that_waits_gets_its_turn(channel: str) -> None:
         assert thread.is_alive()
         advance(first, 0)
         first.close()
-        thread.join(5)
+        thread.join(20)
         assert not thread.is_alive()
         advance(second, 0)
         second.close()
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_trainer_that_waits_in_vain_says_for_whom() -> None:
+def test_a_trainer_that_waits_in_vain_says_for_whom(slack: float) -> None:
     with run_in_thread(DoNothingBridge(1), port=0) as server, trainer(server) as first:
         begin(first)
         address = first._admin.sock.getsockname()  # type: ignore[union-attr]
         began = time.monotonic()
         with pytest.raises(errors.EngineBusy, match=f"a trainer at 127.0.0.1:{address[1]}, connected for"):
             trainer(server, wait=0.5).connect()
-        assert 0.4 < time.monotonic() - began < 4
+        assert 0.4 < time.monotonic() - began < 4 * slack
 
 
 @pytest.mark.parametrize("upgrade", [False, True], ids=["text", "shared memory"])
@@ -202,13 +204,15 @@ def test_an_old_engine_says_nothing_of_it() -> None:
         (b"", errors.HandshakeError, ["no handshake"]),
     ],
 )
-def test_what_an_engine_may_say_instead_of_a_handshake(said: bytes, kind: type[Exception], parts: list[str]) -> None:
+def test_what_an_engine_may_say_instead_of_a_handshake(
+    said: bytes, kind: type[Exception], parts: list[str], slack: float
+) -> None:
     def play(listener: socket.socket, client: socket.socket) -> None:
         client.sendall(said)
         client.recv(1)
 
     with engine(play) as port, pytest.raises(kind) as caught:
-        open_engine("127.0.0.1", port, transport="tcp", connect_timeout=0.5)
+        open_engine("127.0.0.1", port, transport="tcp", connect_timeout=0.5 * slack)
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
@@ -346,7 +350,7 @@ def test_a_server_that_is_interrupted_says_so() -> None:
         with MultiTcpConnection("127.0.0.1", port) as connection:
             begin(connection)
             process.send_signal(signal.SIGINT)
-            process.wait(10)
+            process.wait(60)
             with pytest.raises(errors.EngineDisconnected, match="the engine was stopped"):
                 advance(connection, 0)
     finally:

@@ -218,12 +218,12 @@ def test_no_row_is_wrong_where_an_answer_goes_wrong(fault: str, channel: str, lo
 @pytest.mark.parametrize("channel", ["shared", "per_env"])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_an_answer_to_the_lost_connection_is_dropped_and_counted(
-    channel: str, compiled: bool, load_script: Any, caplog: pytest.LogCaptureFixture
+    channel: str, compiled: bool, load_script: Any, caplog: pytest.LogCaptureFixture, slack: float
 ) -> None:
     script = load_script(LATE)
     with script.LateEngine(script.Case("next", 0, 0, channel, at=3)) as engine:
         transport: Any = open_transport(
-            engine.url, "tcp", channel=channel, timeout=0.05, connect_timeout=5, reconnect=5, compiled=compiled
+            engine.url, "tcp", channel=channel, timeout=0.2 * slack, connect_timeout=5, reconnect=5, compiled=compiled
         )
         begin(transport)
         for tag in (11, 12, 13, 14):
@@ -264,10 +264,11 @@ ALL = "||".join(f"OBS=9;REW=9;DONE=0;ENV={env}" for env in range(N))
     ],
 )
 def test_an_engine_without_numbers_must_answer_before_it_is_trusted(
-    channel: str, calls: bool, late: str, asked: str, said: str, caplog: pytest.LogCaptureFixture
+    channel: str, calls: bool, late: str, asked: str, said: str, caplog: pytest.LogCaptureFixture, slack: float
 ) -> None:
     with Forgetful(channel, calls, late) as engine:
-        transport: Any = open_transport(engine.url, "tcp", timeout=0.3, connect_timeout=5, reconnect=10, restarts=5)
+        options: dict[str, Any] = {"timeout": 0.3 * slack, "connect_timeout": 5, "reconnect": 20, "restarts": 5}
+        transport: Any = open_transport(engine.url, "tcp", **options)
         begin(transport)
         assert advance(transport, 1).lost
         engine.lines.clear()

@@ -18,7 +18,7 @@ import pytest
 
 import ue_rl
 from tests.harness.engines.shm_faulty import ShmFaultyEngine
-from tests.support.listening import engine
+from tests.support.listening import engine, nobody
 from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
@@ -50,11 +50,6 @@ MULTI = "CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2"
 STATES = "OBS=1;REW=0;DONE=0;ENV=0||OBS=2;REW=0;DONE=0;ENV=1\n"
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
-
-
 @pytest.mark.parametrize(
     "options", [{"channel": "both"}, {"timeout": 0}, {"timeout": float("inf")}, {"connect_timeout": -1}]
 )
@@ -64,9 +59,10 @@ def test_wrong_options_are_refused_before_dialling(options: dict[str, object]) -
 
 
 def test_nobody_listens(slack: float) -> None:
-    begun = time.monotonic()
-    with pytest.raises(errors.EngineUnreachable, match=r"nothing listens on 127.0.0.1:\d+.*Is Play pressed") as caught:
-        ue_rl.connect(f"tcp://127.0.0.1:{free_port()}", timeout=5)
+    listens = r"nothing listens on 127.0.0.1:\d+.*Is Play pressed"
+    with nobody() as port, pytest.raises(errors.EngineUnreachable, match=listens) as caught:
+        begun = time.monotonic()
+        ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=5)
     assert time.monotonic() - begun < slack
     assert isinstance(caught.value, ConnectionError)
 
@@ -78,19 +74,19 @@ def test_unknown_host(host: str) -> None:
 
 
 def test_waits_for_an_engine_that_starts_late() -> None:
-    port = free_port()
-    game: list[socket.socket] = []
+    server = socket.socket()
+    server.bind(("127.0.0.1", 0))  # now, or the port could be another process's by then
+    port, game = server.getsockname()[1], [server]
 
     def start_late() -> None:
-        server = socket.create_server(("127.0.0.1", port))
-        game.append(server)
+        server.listen()
         client, _ = server.accept()
         game.append(client)
         client.sendall(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE;VERSION=1;CHANNEL=SHARED\n")
 
     timer = threading.Timer(0.3, start_late)
     timer.start()
-    env = ue_rl.connect(f"tcp://127.0.0.1:{port}", wait=10, timeout=5)
+    env = ue_rl.connect(f"tcp://127.0.0.1:{port}", wait=20, timeout=5)
     assert env.num_envs == 1
     env.close()
     timer.join()
@@ -227,7 +223,8 @@ def test_an_engine_that_stops_reading_is_a_timeout(channel: str, compiled: bool 
             sock.close()
 
     with engine(play) as port:
-        connection = MultiTcpConnection("127.0.0.1", port, channel=channel, timeout=0.4, compiled=compiled)
+        options: dict[str, Any] = {"timeout": 0.4, "connect_timeout": 20, "compiled": compiled}
+        connection = MultiTcpConnection("127.0.0.1", port, channel=channel, **options)
         connection.connect()
         actions = np.full((n, size), 0.123456789, np.float32)
         begun = time.monotonic()
@@ -341,8 +338,9 @@ def test_requests_that_cannot_be_are_refused_before_anything_is_sent(kind: str) 
 
 def test_short_deadlines_are_kept_over_shared_memory(slack: float) -> None:
     with ShmFaultyEngine(Fault(FaultKind.SILENCE, env=0, step=1), num_envs=1) as engine:
-        with SharedMemoryConnection(engine=engine.address, timeout=0.05, connect_timeout=5) as connection:
+        with SharedMemoryConnection(engine=engine.address, timeout=5) as connection:
             begin(connection)
+            connection.timeout = 0.05
             begun = time.monotonic()
             connection.send_actions(np.zeros((1, 2), np.float32))
             with pytest.raises(errors.EngineTimeout):

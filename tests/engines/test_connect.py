@@ -13,6 +13,7 @@ import pytest
 
 import ue_rl
 from tests.harness.several import MaskedWalk, Walk
+from tests.support.listening import nobody
 from tests.support.steps import advance, begin
 from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
@@ -79,10 +80,8 @@ def test_times_that_are_none(reconnect: float) -> None:
 
 
 def test_an_engine_that_nobody_has_started() -> None:
-    with run_in_thread(Walk(2)) as gone:
-        url = gone.url
-    with pytest.raises(errors.EngineUnreachable):
-        ue_rl.connect(url, reconnect=60, timeout=5)
+    with nobody() as port, pytest.raises(errors.EngineUnreachable):
+        ue_rl.connect(f"tcp://127.0.0.1:{port}", reconnect=60, timeout=5)
 
 
 @pytest.mark.parametrize("carrier", ["text", "upgraded", "shm"])

@@ -91,11 +91,12 @@ def test_engines_that_hang_together_are_not_waited_for_one_after_another(
     carrier: str, resets: list[int] | None
 ) -> None:
     with hosted(carrier, 4) as (games, urls, options):
-        engines = url_engines(urls, reconnect=20, timeout=0.6, connect_timeout=20, **options)
+        engines = url_engines(urls, reconnect=20, timeout=20, connect_timeout=20, **options)
         with EnginesTransport(engines, restarts=Restarts()) as transport:
             begin(transport)
-            for game in games[1:]:
+            for game, part in zip(games[1:], transport._parts[1:], strict=True):
                 game.gate.clear()
+                part.transport.timeout = 0.6
             transport.send_actions(np.ones((8, 1), np.float32), resets)
             began = time.monotonic()
             buffers = transport.receive()

@@ -59,7 +59,7 @@ class WarmProcess:
         """Standard output and error so far, without colours."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.output.read_text("utf-8", "replace"))
 
-    def wait_for(self, pattern: str, timeout: float = 20.0) -> str:
+    def wait_for(self, pattern: str, timeout: float = 60.0) -> str:
         """Waits until the output matches the regular expression; what matched.
 
         Raises:
@@ -74,7 +74,7 @@ class WarmProcess:
                 raise AssertionError(f"no {pattern!r} (exit code {self.code}) in:\n{self.text}")
             time.sleep(0.005)
 
-    def wait(self, timeout: float = 30.0) -> int:
+    def wait(self, timeout: float = 60.0) -> int:
         """Its exit code, -9 after SIGKILL.
 
         Raises:
@@ -242,7 +242,8 @@ def _serve(modules: Iterable[str]) -> Mapping[str, Any]:
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                for fd in (wake_out, wake_in, answers.fileno()):
+                answers.close()
+                for fd in (wake_out, wake_in):
                     os.close(fd)
                 asked = json.loads(line)
                 _become(asked)

@@ -55,11 +55,11 @@ async def serving(path: Path, **options: Any) -> AsyncIterator[Server]:
 
 async def ask(streams: Streams, text: str) -> str:
     streams[1].write(text.encode())
-    return (await asyncio.wait_for(streams[0].readline(), 5)).decode()
+    return (await asyncio.wait_for(streams[0].readline(), 30)).decode()
 
 
 async def until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not met():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.001)

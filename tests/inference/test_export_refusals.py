@@ -100,7 +100,7 @@ def test_a_pipe_gets_the_file_and_stays_a_pipe(tmp_path):
     reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
     reader.start()
     report = export_onnx(make(), pipe)
-    reader.join(10)
+    reader.join(60)
     assert pipe.is_fifo()
     assert len(got[0]) == report.num_bytes
 

@@ -38,7 +38,7 @@ async def test_a_bad_line_costs_its_engine_the_connection_and_nobody_else(
             last = await ask(bad, text)
             assert re.fullmatch(r"ERROR=[A-Za-z]+: [ -:<-{}~]*\n", last)
             assert said in last
-            assert await asyncio.wait_for(bad[0].read(), 5) == b""
+            assert await asyncio.wait_for(bad[0].read(), 20) == b""
         assert said in caplog.text
         assert "at fault: engine" in caplog.text
         assert (await ask(good, "OBS=0,0,0\n")).startswith("ACT=")
@@ -50,7 +50,7 @@ async def test_a_row_without_its_env_is_not_taken_for_env_0(pendulum: Path) -> N
         engine = await server.dial("CONFIG:OBS=3;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2\n")
         last = await ask(engine, "OBS=1,2,3;ENV=1||OBS=1,2,3;RESET=1\n")
         assert last.startswith("ERROR=MalformedMessage: a required field is missing (field ENV)")
-        assert await asyncio.wait_for(engine[0].read(), 5) == b""
+        assert await asyncio.wait_for(engine[0].read(), 20) == b""
         assert server.requests == 0
 
 
@@ -80,28 +80,30 @@ async def test_other_sizes_and_strangers_are_refused(
     async with serving(pendulum) as server:
         with caplog.at_level(logging.ERROR):
             engine = await server.dial(hello)
-            last = await asyncio.wait_for(engine[0].read(), 5)
+            last = await asyncio.wait_for(engine[0].read(), 20)
         assert last.startswith(b"ERROR=HandshakeError: ")
         assert said in last.decode()
         assert said in caplog.text
 
 
 @pytest.mark.parametrize("space", ["\xa0", " ", ""], ids=["no-break", "ordinary", "none"])
-async def test_a_handshake_of_millions_is_refused_before_it_costs_anything(pendulum: Path, space: str) -> None:
+async def test_a_handshake_of_millions_is_refused_before_it_costs_anything(
+    pendulum: Path, space: str, slack: float
+) -> None:
     async with serving(pendulum) as server:
         good = await server.dial()
         await until(lambda: server.greeted == 1)
         began = time.perf_counter()
         bad = await server.dial(f"CONFIG:OBS=3;ACT{space}=16777216\n")
-        assert (await asyncio.wait_for(bad[0].read(1000), 5)).startswith(b"ERROR=HandshakeError: ")
+        assert (await asyncio.wait_for(bad[0].read(1000), 20)).startswith(b"ERROR=HandshakeError: ")
         assert (await ask(good, "OBS=0,0,0\n")).startswith("ACT=")
-        assert time.perf_counter() - began < 0.05
+        assert time.perf_counter() - began < 0.05 * slack
 
 
 async def test_strangers_who_say_nothing_and_engines_who_do_not_read_are_dropped(pendulum: Path) -> None:
-    async with serving(pendulum, hello_timeout=0.05, write_timeout=0.05) as server:
+    async with serving(pendulum, hello_timeout=0.3, write_timeout=0.05) as server:
         silent = await server.dial("")
-        assert b"no hello came" in await asyncio.wait_for(silent[0].read(), 5)
+        assert b"no hello came" in await asyncio.wait_for(silent[0].read(), 20)
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that little is enough to fill the way
         sock.setblocking(False)
@@ -132,11 +134,11 @@ async def test_an_engine_that_reads_late_is_served_on(pendulum: Path) -> None:
         await until(lambda: len(engine._lines) > 0)
         assert server.requests == 0
         engine.resume_writing()
-        answers = [await asyncio.wait_for(reader.readline(), 5) for _ in range(3)]
+        answers = [await asyncio.wait_for(reader.readline(), 20) for _ in range(3)]
         assert answers == [answers[0]] * 3
         assert engine._deadline is None
         writer.write_eof()
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await asyncio.wait_for(reader.read(), 20) == b""
 
 
 async def test_too_many_engines_are_refused_by_name(pendulum: Path) -> None:
@@ -144,7 +146,7 @@ async def test_too_many_engines_are_refused_by_name(pendulum: Path) -> None:
         first = await server.dial()
         assert (await ask(first, "OBS=0,0,0\n")).startswith("ACT=")
         second = await server.dial()
-        assert b"too many engines" in await asyncio.wait_for(second[0].read(), 5)
+        assert b"too many engines" in await asyncio.wait_for(second[0].read(), 20)
         first[1].close()
         await first[1].wait_closed()
         await until(lambda: not server.engines)
@@ -218,7 +220,7 @@ async def test_closing_with_asks_and_unread_answers_at_hand_and_starting_again(p
         await server.close()
         await server.close()
         for streams in (first, second):
-            assert await asyncio.wait_for(streams[0].read(), 5) == b""
+            assert await asyncio.wait_for(streams[0].read(), 20) == b""
             streams[1].close()
         assert server.requests == 0
         assert not server.connections
@@ -287,7 +289,7 @@ async def test_connections_that_drip_do_not_crowd_out_an_engine_that_says_hello(
         for _, writer in drips:
             writer.write(b"ONFIG:OBS=3;ACT=1\nOBS=1,0,0\n")
         for reader, _ in drips:
-            assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"ACT=")
+            assert (await asyncio.wait_for(reader.readline(), 20)).startswith(b"ACT=")
 
 
 async def test_a_turn_of_the_loop_accepts_a_few_engines_only(pendulum: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def token() -> Iterator[str]:
     name = f"ue_rl_test_{uuid.uuid4().hex}"
     yield name
     try:
-        eventually(lambda: not processes_with(name), 5.0)
+        eventually(lambda: not processes_with(name), 20.0)
     finally:
         for process in processes_with(name):
             process.kill()

@@ -59,10 +59,10 @@ def test_it_starts_is_dialled_and_ends(make: Make, token: str, tmp_path: Path) -
     engine.close()
 
 
-def test_it_is_up_soon(make: Make) -> None:
+def test_it_is_up_soon(make: Make, slack: float) -> None:
     began = time.monotonic()
     make().open(Listened())
-    assert time.monotonic() - began < 2.0  # 0.06 s on a machine with nothing else to do
+    assert time.monotonic() - began < 2.0 * slack  # 0.06 s on a machine with nothing else to do
 
 
 def test_the_signal_that_killed_it_and_its_last_lines_are_told(make: Make, token: str) -> None:
@@ -123,7 +123,7 @@ def test_an_exit_in_mid_run_is_told(make: Make, code: int) -> None:
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_an_engine_that_hangs_is_ended(make: Make, token: str, lost: bool) -> None:
+def test_an_engine_that_hangs_is_ended(make: Make, token: str, lost: bool, slack: float) -> None:
     engine = make()
     engine.open(Listened())
     os.kill(engine_pid(token), signal.SIGSTOP)
@@ -133,7 +133,7 @@ def test_an_engine_that_hangs_is_ended(make: Make, token: str, lost: bool) -> No
         assert "was still running and was killed" in text
     else:
         engine.close()
-    assert time.monotonic() - began < (1.0 if lost else 2.0)
+    assert time.monotonic() - began < (1.0 if lost else 2.0) * slack
     assert processes_with(token) == []
 
 
@@ -289,7 +289,7 @@ def test_signals_that_the_trainer_holds_back_reach_the_engine(make: Make, token:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     began = time.monotonic()
     engine.close()
-    assert time.monotonic() - began < 1.5  # SIGKILL would come after 3 s
+    assert time.monotonic() - began < 2.8  # SIGKILL would come after 3 s
 
 
 def test_no_thread_is_left(make: Make) -> None:

@@ -168,7 +168,7 @@ def test_what_is_wrong_is_said_before_anything_starts(token: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("godot3-server") is None, reason="godot3-server is not installed")
-def test_the_godot_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_godot_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slack: float) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GODOT", "godot3-server")
     env = ue_rl.launch(f"godot:'{PROJECT}'", 2, 3, output_dir=tmp_path)
@@ -180,7 +180,7 @@ def test_the_godot_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         began = time.monotonic()
         for _ in range(60):  # a second of game time
             env.step(actions(env))
-        assert time.monotonic() - began < 1.0  # no frame cap
+        assert time.monotonic() - began < slack  # no frame cap
         os.kill(mine[1].pid, signal.SIGKILL)
         lost = [env.step(actions(env))[3] for _ in range(3)]
         assert any("engine_lost" in info for infos in lost for info in infos)

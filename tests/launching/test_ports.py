@@ -141,8 +141,9 @@ def test_a_port_of_ipv6_is_in_use_too(few: list[int]) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="users")
 def test_somebody_elses_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = ports.folder()
-    monkeypatch.setattr(os, "getuid", lambda: 54_321)
-    other = Path("/tmp/ue_rl_ports_54321")
+    user = 2**30 + os.getpid()  # another run of the tests has another one
+    monkeypatch.setattr(os, "getuid", lambda: user)
+    other = Path(f"/tmp/ue_rl_ports_{user}")
     other.symlink_to(real)
     try:
         with pytest.raises(ConfigurationError, match="belongs to another user"):

@@ -72,7 +72,7 @@ def test_a_run_while_it_learns(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     found = report.found
     assert report.url.startswith("http://127.0.0.1:")
     assert families(found) == set(TRAINING)
-    assert 200 < found["ue_rl_env_steps_total"] <= 600
+    assert 200 - 3 < found["ue_rl_env_steps_total"] <= 600  # it may be in the midst of a step of its 3 envs
     assert found["ue_rl_step_seconds_count"] > 60
     assert found['ue_rl_step_seconds_bucket{le="+Inf"}'] == found["ue_rl_step_seconds_count"]
     assert sum(value for name, value in found.items() if name.startswith("ue_rl_engine_state")) == 1

@@ -81,7 +81,7 @@ def test_tools_several_orders_and_real_time_are_recorded(tmp_path: Path) -> None
         eventually(lambda: session.latest.tick > 20)
         return [session.advance(1)]
 
-    file, (last,) = recorded(tmp_path / "clock", ORDERS, in_real_time, tick_rate=200)
+    file, (last,) = recorded(tmp_path / "clock", ORDERS, in_real_time, tick_rate=200, kwargs={"length": 10**9})
     with Player(Replay.load(file)) as player:
         seen = {each.tick: each.observation.tobytes() for each in player.play()}
     assert seen[last.tick] == last.observation.tobytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -66,5 +67,8 @@ def test_two_trials_at_once_have_engines_and_ports_of_their_own(tmp_path: Path) 
     most = max(at_once, key=len)
     assert len(most) == len(set(most.values())) == 2
     assert len(seen) == 2  # none was started again, and no third one
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in seen if psutil.pid_exists(pid)], timeout=10)
-    assert alive == []
+    left = []
+    for pid in seen:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            left.append(psutil.Process(pid))
+    assert psutil.wait_procs(left, timeout=30)[1] == []

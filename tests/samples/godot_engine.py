@@ -19,6 +19,7 @@ import pytest
 import ue_rl
 from ue_rl import compliance
 from ue_rl.compliance.checks import CHECKS
+from ue_rl.launching import ports
 
 GODOT = shutil.which("godot3-server")
 PROJECT = Path(__file__).resolve().parents[2] / "samples" / "godot"
@@ -63,23 +64,19 @@ def read_line(sock: socket.socket) -> str:
     return data.decode()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
-
-
 def godot_environment(home: Path) -> dict[str, str]:
     return {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home), "XDG_CONFIG_HOME": str(home), "LANG": "en_US"}
 
 
 @contextlib.contextmanager
 def running(home: Path, *words: str, num_envs: int = 4, fixed_fps: bool = True) -> Iterator[Engine]:
-    """The samples' project; the port is one that was free a moment before.
+    """The samples' project, on a port that nobody else of these tests takes, nor an outgoing connection.
 
     Args:
         words: more options, such as --task=catcher. fixed_fps: ticks come as fast as they can.
     """
-    port = free_port()
+    free = ports.find()
+    port = free.number
     log = home / f"godot-{port}.log"
     command = [str(GODOT), "--path", str(PROJECT), *words, f"--port={port}", f"--envs={num_envs}"]
     with log.open("wb") as out:
@@ -93,7 +90,8 @@ def running(home: Path, *words: str, num_envs: int = 4, fixed_fps: bool = True) 
         yield Engine(process, port, log)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
+        free.release()
 
 
 def check_of_godot(*words: str, num_envs: int = 4) -> compliance.Report:

@@ -46,7 +46,7 @@ def running(
             assert process.poll() is None, process.communicate()[1]
         finally:
             process.send_signal(signal.SIGTERM)
-            said = process.communicate(timeout=10)[1]
+            said = process.communicate(timeout=60)[1]
             if log is not None:
                 log.append(said)
             assert "Sanitizer" not in said, said

@@ -59,7 +59,7 @@ def test_rollouts_are_equal_to_the_bit(built: dict[str, Path], carrier: str) -> 
     arguments = [*arguments, name] if carrier == "by-name" else arguments
     with reach(built, "--num-envs", "5", "--obs-size", "8", *arguments) as port:
         url = f"shm://{name}" if carrier == "by-name" else f"tcp://127.0.0.1:{port}"
-        got, again = (rollout(ue_rl.connect(url, timeout=20, wait=5, **options), SET_POWER) for _ in range(2))
+        got, again = (rollout(ue_rl.connect(url, timeout=20, wait=20, **options), SET_POWER) for _ in range(2))
     assert_same(got, reference())
     assert_same(again[0], got[0])  # the next trainer's: the power stays, which changes no first observation
     assert not Path(f"/dev/shm/{name}").exists()

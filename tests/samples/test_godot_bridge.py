@@ -165,17 +165,21 @@ def test_free_running_goes_on_without_a_request(free: Engine) -> None:
     with free.dial() as sock:
         assert free.ask(sock, "TIME_SCALE=1") == "OK"
         free.ask(sock, "ACT=RESET;ENV=0")
-        before, began = ticks(free, sock), time.perf_counter()
-        time.sleep(0.2)
-        passed = ticks(free, sock) - before
-        assert 0.2 * 60 - 4 <= passed <= (time.perf_counter() - began) * 60 + 8
+        for _ in range(10):  # a busy machine may hold it up; at its pace it must be seen once, and never above
+            before, began = ticks(free, sock), time.perf_counter()
+            time.sleep(0.2)
+            passed = ticks(free, sock) - before
+            assert passed <= (time.perf_counter() - began) * 60 + 8
+            if passed >= 0.2 * 60 - 4:
+                break
+        assert passed >= 0.2 * 60 - 4
         assert free.ask(sock, "PAUSE=1") == "OK"
         before = ticks(free, sock)
         time.sleep(0.1)
         assert ticks(free, sock) - before == 3  # the action's own
     with free.dial() as sock:  # a session's end ends the pause
         before = ticks(free, sock)
-        time.sleep(0.1)
+        time.sleep(0.5)
         assert ticks(free, sock) - before > 3
 
 
@@ -191,11 +195,13 @@ def test_the_time_scale_of_a_free_running_game_leaves_the_tick_as_long_as_it_is(
     with free.dial() as sock:
         assert free.ask(sock, "TIME_SCALE=8") == "OK"
         free.ask(sock, "ACT=RESET;ENV=0")
-        began = time.perf_counter()
-        reply = ""
-        for _ in range(20):
-            reply = free.ask(sock, f"{ACT};ENV=0")
-        assert time.perf_counter() - began < 20 * 3 / 60 / 2  # half of real time, on however busy a machine
+        took, reply = [], ""
+        for _ in range(8):
+            began = time.perf_counter()
+            for _ in range(5):
+                reply = free.ask(sock, f"{ACT};ENV=0")
+            took.append(time.perf_counter() - began)
+        assert min(took) < 5 * 3 / 60 / 2  # half of real time, once, on however busy a machine
         assert '"delta":0.016667' in unquote(reply)
         assert free.ask(sock, "TIME_SCALE=1") == "OK"
 

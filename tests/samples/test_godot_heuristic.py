@@ -31,7 +31,7 @@ def shown(home: Path, *words: str, until: str) -> tuple[list[str], str]:
                 if until in line:
                     break
             if until == "nothing":
-                assert process.wait(10) == 1
+                assert process.wait(60) == 1
         finally:
             process.kill()
     return [line for line in lines if line.startswith("env ")], "\n".join(lines)

@@ -73,7 +73,7 @@ def seen(place: tuple[float, float, float], spread: float) -> list[float]:
 
 
 def said(command: list[object], **options: object) -> list[str]:
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=20, **options)  # type: ignore[call-overload]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=60, **options)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stdout + done.stderr
     return str(done.stdout).splitlines()
 

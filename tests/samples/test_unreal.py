@@ -360,7 +360,7 @@ def test_two_components_with_one_port_are_named(host: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     words = [host, "carts", "twin", f"-UERLPort={port}"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=10)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     said = f"Level.Carts: port {port} is that of Level.Lab, too: give each component a Port of its own"
     assert f"LogUeRl: Error: {said}" in done.stderr
@@ -376,7 +376,7 @@ def test_two_components_with_one_port_are_named(host: Path) -> None:
     ],
 )
 def test_what_does_not_fit_stands_in_the_log(host: Path, words: list[str], said: str) -> None:
-    done = subprocess.run([host, "carts", *words], capture_output=True, text=True, check=False, timeout=10)
+    done = subprocess.run([host, "carts", *words], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1, done.stderr
     assert "LogUeRl: Error: " in done.stderr
     assert said in done.stderr

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.samples import building, programs
@@ -52,9 +53,11 @@ def started(words: Sequence[str | Path], **environment: str) -> Iterator[int]:
 
 
 def segments() -> set[str]:
-    """Of engines in C#: others run meanwhile."""
-    mine = {path.name for path in Path("/dev/shm").glob("ue_rl_*_*")}
-    return {name for name in mine if Path(f"/proc/{name.split('_')[2]}/exe").resolve().name.startswith("mono")}
+    """Of engines in C# that this process has started: others run meanwhile, in C# too."""
+    found = {path.name for path in Path("/dev/shm").glob("ue_rl_*_*")}
+    mine = {str(each.pid) for each in psutil.Process().children(recursive=True)}
+    mine = {pid for pid in mine if Path(f"/proc/{pid}/exe").resolve().name.startswith("mono")}
+    return {name for name in found if name.split("_")[2] in mine}
 
 
 def played(*words: str | Path, text: str | None = None, **environment: str) -> list[str]:

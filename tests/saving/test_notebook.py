@@ -144,12 +144,12 @@ def test_a_kernel_is_interrupted_twice_and_learns_on(tmp_path: Path) -> None:
     cells.append("model.learn(100, callback=autosave, reset_num_timesteps=False); print(model.num_timesteps - TOTAL)")
     cells.append("running()\nwhile True: pass")  # Ctrl-C works after it
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
-    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True)
+    client = nbclient.NotebookClient(notebook, timeout=120, iopub_timeout=60, kernel_name="python3", allow_errors=True)
     variables = {"PYTHONPATH": str(Path(ue_rl.__file__).parents[1])}
 
     def interrupt() -> None:
         """As soon as the cell runs."""
-        eventually(started.exists, 60)
+        eventually(lambda: started.exists() and started.read_text(), 60)
         time.sleep(0.3)
         os.kill(int(started.read_text()), signal.SIGINT)
 

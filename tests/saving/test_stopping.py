@@ -74,7 +74,7 @@ def test_a_wait_is_ended_when_the_grace_is_over(stops: Stopping) -> None:
     with pytest.raises(Stopped), stops.interruptible(grace=0.05):
         send(signal.SIGTERM)
         threading.Event().wait(30)  # a wait in the kernel, as for an engine that hangs
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
 
 
 def test_what_is_not_interruptible_is_finished(stops: Stopping, told: list[str]) -> None:
@@ -147,13 +147,15 @@ def test_nothing_comes_when_the_handlers_are_given_back(told: list[str]) -> None
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_forked_child_has_its_own_signals(stops: Stopping, number: signal.Signals) -> None:
     """A worker that was forked meanwhile is ended by them, and by its own end."""
+    ready, begun = os.pipe()
     with stops.interruptible(grace=60):
         child = os.fork()
         if not child:
             with suppress(BaseException):
+                os.write(begun, b"!")
                 time.sleep(30)
             os._exit(7)
-        time.sleep(0.1)
+        assert os.read(ready, 1) == b"!"
         os.kill(child, number)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == (-signal.SIGTERM if number == signal.SIGTERM else 7)
@@ -164,6 +166,8 @@ def test_a_forked_child_has_its_own_signals(stops: Stopping, number: signal.Sign
             stops.__exit__(None, None, None)
             os._exit(8)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 8
+    os.close(ready)
+    os.close(begun)
 
 
 def test_those_that_were_entered_together_may_be_left_in_any_order(told: list[str]) -> None:

@@ -35,6 +35,7 @@ from ue_rl.saving.resuming import write_replay_buffer
 from ue_rl.security import origin, trust
 from ue_rl.security.pickles import load_data
 from ue_rl.security.trust import load_model, load_pickle, made_here, trusting
+from ue_rl.training.hyperparameters import LinearSchedule
 
 HARMLESS = {"config of RLlib", "message of RLlib"}  # read as data, whatever they name
 GOAL = spaces.Dict({name: vector(3) for name in ("observation", "achieved_goal", "desired_goal")})
@@ -74,6 +75,7 @@ def test_the_same_files_run_what_they_hold_where_they_are_trusted(tmp_path: Path
     ("kind", "options"),
     [
         (PPO, {}),
+        (PPO, {"learning_rate": LinearSchedule(1e-3)}),  # as `ue-rl train` saves it
         (A2C, {"use_sde": True}),
         (SAC, {"action_noise": NormalActionNoise(np.zeros(2), np.ones(2))}),
         (TD3, {}),

@@ -65,7 +65,7 @@ def test_an_engine_of_ones_own_does_not_trust_the_rest_of_a_strangers_run(
 def test_a_file_of_options_starts_what_was_trusted_once(tmp_path: Path) -> None:
     """Of --config: another hyperparameter needs no new word, another program does."""
     file = tmp_path / "mine.yaml"
-    words = ["train", "--config", str(file), "--log-dir", str(tmp_path), "--start-timeout", "0.5"]
+    words = ["train", "--config", str(file), "--log-dir", str(tmp_path), "--start-timeout", "60"]
 
     def told(engine: str, *more: str) -> BaseException | None:
         file.write_text(

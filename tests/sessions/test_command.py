@@ -29,7 +29,7 @@ async def test_three_carriers_share_the_sessions_of_a_game() -> None:
             assert (advance(transport, 0).obs[:, 1] == 1).all()
             async with mcp_client(urls["mcp"]) as call:
                 assert (await call("advance", {"ticks": 2}))["tick"] == 2
-                assert httpx.post(f"{urls['openenv']}/reset", json={}).status_code == 503, "it is the fifth"
+                assert httpx.post(f"{urls['openenv']}/reset", json={}, timeout=60).status_code == 503, "it is the fifth"
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 128 + signal.SIGTERM
 

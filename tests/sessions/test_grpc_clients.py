@@ -93,7 +93,7 @@ def test_more_sessions_than_there_are(served: Any) -> None:
 
 async def test_play_sends_the_newest_observation_and_takes_actions(served: Any) -> None:
     pool, server = served("grpc")
-    async with SessionClient(server.url, tick_rate=100, seed=1, options={"start": 0.0}) as client:
+    async with SessionClient(server.url, tick_rate=25, seed=1, options={"start": 0.0}) as client:
         ticks, pushed = [], []
         async for seen in client.play():
             ticks.append(seen.tick)
@@ -113,10 +113,11 @@ async def test_a_slow_reader_reads_the_newest(served: Any) -> None:
             super().step_envs(actions, env_ids)
             self.outbox.dones[env_ids] = self.outbox.truncated[env_ids] = 0
 
-    _, server = served("grpc", Long)
+    pool, server = served("grpc", Long)
     async with SessionClient(server.url, tick_rate=100) as client:
         first = await client.observe()
-        await asyncio.sleep(0.3)
+        (session,) = pool.sessions()
+        await asyncio.to_thread(eventually, lambda: session.latest.tick > first.tick + 30)
         second = await client.observe()
         assert second.tick > first.tick + 10, "not the one behind the first"
 

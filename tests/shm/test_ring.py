@@ -110,6 +110,6 @@ def test_two_processes_exchange_every_message_once_and_in_order() -> None:
                 continue
             assert data == got.to_bytes(4, "little") * (got % 9 + 1)
             got += 1
-        assert writer.wait(10) == 0
+        assert writer.wait(60) == 0
         assert reader.try_read() is None
         reader.release()

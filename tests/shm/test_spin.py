@@ -26,12 +26,16 @@ int may(int64_t now) { cores.seen = now; return may_spin(&cores, now); }
 /* A look after this thread was off its core for so long, `pushed` and `blocked` times. */
 int after(int64_t off, int pushed, int blocked)
 {
-    struct rusage used;
-    start();
-    look_at_cores(&cores, 1000000000);
-    getrusage(RUSAGE_THREAD, &used);
-    cores.pushed = used.ru_nivcsw - pushed, cores.blocked = used.ru_nvcsw - blocked;
-    look_at_cores(&cores, cores.seen + off);
+    struct rusage used, then;
+    do {
+        start();
+        look_at_cores(&cores, 1000000000);
+        getrusage(RUSAGE_THREAD, &used);
+        cores.pushed = used.ru_nivcsw - pushed, cores.blocked = used.ru_nvcsw - blocked;
+        look_at_cores(&cores, cores.seen + off);
+        getrusage(RUSAGE_THREAD, &then);
+        /* again where it was off its core in between, too */
+    } while (then.ru_nivcsw != used.ru_nivcsw || then.ru_nvcsw != used.ru_nvcsw);
     return cores.not_before != 0;
 }
 #endif

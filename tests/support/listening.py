@@ -33,6 +33,14 @@ def serving(serve: Callable[[socket.socket], object]) -> Iterator[tuple[str, int
 
 
 @contextmanager
+def nobody() -> Iterator[int]:
+    """A port on which nobody listens, nor can anybody else: this process is bound to it."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@contextmanager
 def engine(
     play: Callable[[socket.socket, socket.socket], None], family: int = socket.AF_INET, host: str = "127.0.0.1"
 ) -> Iterator[int]:
@@ -42,7 +50,7 @@ def engine(
     def run() -> None:
         client, _ = listener.accept()
         with client, suppress(OSError):  # the test's client has gone
-            client.settimeout(5)
+            client.settimeout(20)
             play(listener, client)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -51,5 +59,5 @@ def engine(
         yield listener.getsockname()[1]
     finally:
         listener.close()
-        thread.join(5)
+        thread.join(25)
         assert not thread.is_alive()

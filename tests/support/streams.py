@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -26,7 +27,7 @@ async def dial(server: BridgeServer) -> Streams:
 
 
 async def line(streams: Streams) -> str:
-    return (await asyncio.wait_for(streams[0].readline(), 5)).decode()
+    return (await asyncio.wait_for(streams[0].readline(), 20)).decode()
 
 
 async def greeted(server: BridgeServer) -> Streams:
@@ -58,7 +59,7 @@ async def closed(streams: Streams) -> None:
 
 async def is_closed_by_the_server(streams: Streams) -> bool:
     """Says why, where it may, and nothing else."""
-    said = await asyncio.wait_for(streams[0].read(), 5)
+    said = await asyncio.wait_for(streams[0].read(), 20)
     return said == b"" or (said[:6] == b"ERROR=" and said.index(b"\n") == len(said) - 1)
 
 
@@ -83,10 +84,10 @@ async def largest_turn(
         for sock in socks:
             sock.setblocking(False)
             sock.connect_ex(("127.0.0.1", server.port))
-        for turn in range(1, 2000):  # noqa: B007 - read by connection_made
+        over = time.monotonic() + 20  # on a busy machine the system may take its time to connect them
+        while len(made) < crowd and time.monotonic() < over:
+            turn += 1
             await asyncio.sleep(0)
-            if len(made) == crowd:
-                break
         for sock in socks:
             sock.close()
     assert len(made) == crowd

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 10.0, said: str = "it did not happen") -> Any:
+def eventually(condition: Callable[[], Any], seconds: float = 30.0, said: str = "it did not happen") -> Any:
     """The first true value of it; an AssertionError that says `said` where there is none in time."""
     over = time.monotonic() + seconds
     while not (value := condition()):

@@ -7,12 +7,14 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
 import ue_rl
+from tests.support.waiting import eventually
 from ue_rl.errors import UeRlError
 from ue_rl.testing import ChaosEngine, Record, chaos_command
 from ue_rl.testing.engines.chaos import ChaosBridge
@@ -58,14 +60,14 @@ def test_it_dies_at_its_step_in_its_first_life_only(
 ) -> None:
     options = {"fault": fault, "after": 40, "lives": 1, "record": tmp_path / "record", "exit_code": 3}
     engine = ue_rl_chaos_engine(**options)
-    env = ue_rl.connect(engine.url, timeout=5)
+    env = ue_rl.connect(engine.url, timeout=20)
     env.reset()
     for _ in range(20):
         env.step(ONES)
     with pytest.raises(UeRlError):
         env.step(ONES)
     env.close()
-    assert engine.process.wait(5) == code
+    assert engine.process.wait(30) == code
     record = Record(tmp_path / "record", 2)
     assert (record.lives[0], record.pid[0], record.total) == (1, engine.pid, 40)
     assert (record.resets >= 2).all()
@@ -76,15 +78,19 @@ def test_it_dies_at_its_step_in_its_first_life_only(
 def test_a_hang_and_a_stop_are_silence(ue_rl_chaos_engine: Chaos) -> None:
     for fault in ("hang", "stop"):
         engine = ue_rl_chaos_engine(fault=fault, after=4)
-        env = ue_rl.connect(engine.url, timeout=0.2)
+        env: Any = ue_rl.connect(engine.url)
         env.reset()
         env.step(ONES)
         env.step(ONES)
+        env.transport.timeout = 0.2
         with pytest.raises(ue_rl.errors.EngineTimeout):
             env.step(ONES)
         env.close()
-        status = psutil.Process(engine.pid).status()
-        assert (status == psutil.STATUS_STOPPED) == (fault == "stop")
+        process = psutil.Process(engine.pid)
+        if fault == "stop":  # it may not have come to that yet
+            eventually(lambda process=process: process.status() == psutil.STATUS_STOPPED)
+        else:
+            assert process.status() != psutil.STATUS_STOPPED
     engine.thaw()
     rollout(engine.url)  # it goes on, and serves the next trainer
 
@@ -113,8 +119,8 @@ def test_its_children_and_its_deafness_to_sigterm() -> None:
     with ChaosEngine(children=1) as engine:
         (child,) = psutil.Process(engine.pid).children()
         engine.process.terminate()
-        assert engine.process.wait(5) == 0
-        psutil.wait_procs([child], 5)
+        assert engine.process.wait(30) == 0
+        psutil.wait_procs([child], 30)
         assert not child.is_running()
 
 

@@ -98,6 +98,7 @@ def test_a_segment_whose_maker_nobody_has_seen(tmp_path: Path, monkeypatch: pyte
 
 def test_a_port_lock_is_left_by_whoever_took_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ports").mkdir()
+    monkeypatch.setattr("ue_rl.testing.leftovers._SEGMENTS", tmp_path)  # a neighbour's would be counted, too
     monkeypatch.setattr("ue_rl.testing.leftovers._locks", lambda: list(tmp_path.glob("ports/*.lock")))
     code = (
         "import os, pathlib, sys; from ue_rl.launching import ports; ports.folder = lambda: pathlib.Path(sys.argv[1]); "

@@ -316,7 +316,7 @@ except ConfigurationError as error:
     sys.exit("refused: " + str(error))
 print(run.path.name, flush=True)
 (run.path / "mine").write_text("x")
-time.sleep(0.2)
+wait_for("begun")
 if ends == "discard":
     run.discard()
 else:
@@ -349,8 +349,9 @@ def test_runs_that_start_at_the_same_moment_do_each_other_no_harm(
         process.wait_for("ready")
     (here / "begin").touch()
     for process in processes:
-        eventually(lambda process=process: process.ended.is_set() or process.text.count("\n") > 1)
+        eventually(lambda process=process: process.ended.is_set() or process.text.count("\n") > 1, 60)
     names = [process.text.partition("\n")[2].strip() for process in processes]
+    (here / "begun").touch()  # earlier, the name that one gives back would be another one's
     (here / "end").touch()
     for number, process in enumerate(processes):
         said = (here / f"{number}-errors.txt").read_text

@@ -244,7 +244,7 @@ def test_an_engine_that_is_lost_costs_evaluations_only(tmp_path: Path, serve: Ca
                 engine.close()
 
     report = Ends()
-    options = {"url": serve(Near), "eval_url": f"{engine.url}?connect-timeout=1s", "eval_freq": 32, "eval_episodes": 2}
+    options = {"url": serve(Near), "eval_url": f"{engine.url}?connect-timeout=20s", "eval_freq": 32, "eval_episodes": 2}
     outcome = run(tmp_path, "a", report, timesteps=128, **options)
     assert (outcome.stopped_by, outcome.env_steps) == (None, 128)
     assert [row.env_steps for row in evaluations(outcome.run.path)] == [32, 64]

@@ -78,7 +78,8 @@ class Resumed:
 
 def write_model(model: BaseAlgorithm, folder: Path, replay_buffer: bool = True) -> None:
     """Writes the files of the model, of its VecNormalize and, where it has one, of its replay buffer."""
-    model.save(folder / MODEL)
+    with (folder / MODEL).open("wb") as file:  # given a path, SB3 leaves it open on a full disk
+        model.save(file)
     statistics = model.get_vec_normalize_env()
     if statistics is not None:
         statistics.save(str(folder / NORMALIZE))

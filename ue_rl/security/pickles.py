@@ -34,6 +34,7 @@ _EXACT: dict[str, set[str]] = {
     "torch._utils": {"_rebuild_tensor_v2", "_rebuild_parameter"},
     "ue_rl.saving.resuming": {"_whole"},
     "ue_rl.envs.hybrid_box": {"HybridPart"},
+    "ue_rl.training.hyperparameters": {"LinearSchedule"},
     "ue_rl.spaces.tree": {"Branch", "Leaf", "LeafKind"},
     "ue_rl.spaces.actions": {"ActionKind", "ActionSpec"},
 }

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Makes the certificates that lie here: valid from 2020 to 2119, but for the expired one. Their keys are public.
+# They have what RFC 5280 demands of a chain, as Python does from 3.13 on.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$(mktemp -d)"
@@ -13,11 +14,17 @@ serial = serial
 policy = any
 default_md = sha256
 copy_extensions = copy
+x509_extensions = leaf
 unique_subject = no
 [any]
 commonName = supplied
 [root]
 basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign
+subjectKeyIdentifier = hash
+[leaf]
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
 END
 touch index
 echo 1000 > serial
