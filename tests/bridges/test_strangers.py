@@ -44,8 +44,9 @@ async def test_a_silent_stranger_does_not_end_the_session_of_a_trainer_that_prep
 @pytest.mark.parametrize("said", ["", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "\x16\x03\x01", "hello\n"])
 @pytest.mark.parametrize("when", [0, 1, 2])
 async def test_a_stranger_between_env_sockets_is_none_of_them(
-    said: str, when: int, caplog: pytest.LogCaptureFixture
+    said: str, when: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(server_module, "PATIENCE", 20)  # behind which a silent one would be taken
     async with hosting(bridge()) as server:
         _admin = await greeted(server)  # which stays
         envs = []
@@ -83,22 +84,22 @@ async def test_env_sockets_of_which_one_is_silent_are_taken_after_a_while(monkey
 @pytest.mark.parametrize("stranger", [False, True])
 @pytest.mark.parametrize("version", [0, 1])
 async def test_env_sockets_may_be_silent_for_long(
-    version: int, stranger: bool, monkeypatch: pytest.MonkeyPatch
+    version: int, stranger: bool, monkeypatch: pytest.MonkeyPatch, slack: float
 ) -> None:
     """The plugin's own trainer: its worker processes connect one by one, and speak when all of them run."""
-    monkeypatch.setattr(server_module, "SILENCE", 0.05)
+    monkeypatch.setattr(server_module, "SILENCE", 0.05 * slack)  # the probe is gone sooner than in four fifths of it
     options: dict[str, Any] = {} if version else {"channel": None, "version": 0}
     async with hosting(bridge(**options)) as server:
         admin = await greeted(server)
         envs = []
         for _ in range(2):
             envs.append(await dial(server))
-            await asyncio.sleep(0.12)
+            await asyncio.sleep(0.12 * slack)
         if stranger:
             gone = await dial(server)
             gone[1].close()  # a port probe
             probe = await dial(server)
-            await asyncio.sleep(0.12)
+            await asyncio.sleep(0.12 * slack)
         for streams in envs:
             await say(streams, "ACT=RESET\n")
         for n, streams in enumerate(envs):

@@ -17,7 +17,7 @@ from ue_rl.testing import ChaosEngine, FaultyNetwork, RawClient
 
 @dataclass
 class Line:
-    """A trainer that trains in `engine` through `network`; it waits a second for an answer, or longer on a busy machine."""
+    """A trainer that trains in `engine` through `network`. It waits `slack` seconds for an answer."""
 
     engine: ChaosEngine
     network: FaultyNetwork

@@ -19,7 +19,7 @@ from tests.support.listening import nobody
 from ue_rl.cli.check import View
 from ue_rl.compliance import MISTAKES, Finding, Outcome, Report
 
-QUICK = ["--timeout", "0.5"]
+QUICK = ["--timeout", "1.5"]
 ENGINE = [sys.executable, "-m", "tests.harness.engines.mistaken", "--port", "{port}", "--num-envs", "{num_envs}"]
 
 

@@ -18,7 +18,7 @@ from tests.support.listening import serving
 from ue_rl.compliance import Options, check
 from ue_rl.compliance.statistics import rounding
 
-QUICK = Options(timeout=0.5)
+QUICK = Options(timeout=1.5)
 
 
 def test_what_comes_in_any_session_is_not_left_over_from_the_one_before() -> None:

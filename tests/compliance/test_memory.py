@@ -32,7 +32,7 @@ def report_of(folder: Path, *edits: tuple[str, str]) -> Report:
         try:
             while not made(Path("/dev/shm", name)) and process.poll() is None:
                 time.sleep(0.005)
-            return check(f"shm://{name}", Options(timeout=1, patience=0.5), only=ONLY)
+            return check(f"shm://{name}", Options(timeout=2, patience=0.5), only=ONLY)
         finally:
             process.terminate()
             process.wait(10)

@@ -18,7 +18,7 @@ from tests.harness.engines.ways import Way
 from ue_rl.compliance import MISTAKES, Finding, Options, Outcome, Report, check
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = Options(timeout=0.5)
+QUICK = Options(timeout=1.5)
 
 # Mistakes that a RightEngine cannot make: nobody is there, somebody else is served, agents, shared memory, or RLBASE.
 ELSEWHERE = {"not-listening", "busy", "bad-agent", "shm-refused", "not-woken", "no-first-state"}
@@ -73,9 +73,7 @@ def patience(way: str) -> float:
 
 
 def of_a_mistake(way: str, only: tuple[str, ...]) -> Report:
-    options = (
-        Options(timeout=3.0, patience=patience(way)) if only == BEHAVIOUR else Options(timeout=1.5 if only else 0.5)
-    )
+    options = Options(timeout=3.0, patience=patience(way)) if only == BEHAVIOUR else QUICK
     return of_engine(way, only, options, channel="PER_ENV" if way.startswith("env-socket") else "SHARED")
 
 

@@ -51,7 +51,7 @@ def test_two_trainers_at_once() -> None:
 
 def test_an_engine_that_says_busy_and_closes_is_busy() -> None:
     with serving(lambda sock: sock.sendall(b"BUSY\n")) as (host, port):
-        report = check(f"tcp://{host}:{port}", Options(timeout=0.5))
+        report = check(f"tcp://{host}:{port}", Options(timeout=1.5))
     assert report.mistakes == ["busy"]
 
 

@@ -37,7 +37,7 @@ def test_a_dead_trainers_pid_that_was_given_to_another_process_frees_the_segment
         begin(connection)
         real = processes._stat
         monkeypatch.setattr(processes, "_stat", lambda pid: ("S", (real(pid) or ("", 0))[1] + 1))
-        eventually(lambda: not host.host.memory.load_u32(CLIENT_PID), 10, "the dead trainer's claim was never freed")
+        eventually(lambda: not host.host.memory.load_u32(CLIENT_PID), said="the dead trainer's claim was never freed")
         monkeypatch.undo()
         with SharedMemoryConnection(host.name, timeout=5) as following:
             begin(following)

@@ -49,9 +49,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("spoken", [True, False], ids=["has reset", "only connected"])
-def test_a_second_trainer_is_told_at_once(
-    channel: str, spoken: bool, monkeypatch: pytest.MonkeyPatch, slack: float
-) -> None:
+def test_a_second_trainer_is_told_at_once(channel: str, spoken: bool, monkeypatch: Any, slack: float) -> None:
     if not spoken:
         monkeypatch.setattr(greeting, "_BUSY_GRACE", 0.1)
     with run_in_thread(DoNothingBridge(2), port=0) as server, trainer(server, channel=channel) as first:
@@ -204,9 +202,7 @@ def test_an_old_engine_says_nothing_of_it() -> None:
         (b"", errors.HandshakeError, ["no handshake"]),
     ],
 )
-def test_what_an_engine_may_say_instead_of_a_handshake(
-    said: bytes, kind: type[Exception], parts: list[str], slack: float
-) -> None:
+def test_what_an_engine_may_say_instead_of_a_handshake(said: bytes, kind: Any, parts: list[str], slack: float) -> None:
     def play(listener: socket.socket, client: socket.socket) -> None:
         client.sendall(said)
         client.recv(1)

@@ -165,7 +165,7 @@ except errors.EngineBusy as error:
         with pytest.raises(errors.EngineBusy, match=rf"got process {os.getpid()}, which is this one \["):
             SharedMemoryConnection.attach(host.name, timeout=5)
         connection.close()
-        eventually(lambda: not host.host.memory.load_u32(CLIENT_PID), 5)
+        eventually(lambda: not host.host.memory.load_u32(CLIENT_PID))
         assert host.host.memory.load_u64(CLIENT_SINCE) == 0
 
 
@@ -179,7 +179,7 @@ def test_a_collected_connection_leaves_its_segment() -> None:
         del connection
         gc.collect()
         memory = host.host.memory
-        eventually(lambda: not memory.load_u32(CLIENT_PID), 5)
+        eventually(lambda: not memory.load_u32(CLIENT_PID))
         assert memory.load_u32(CLIENT_PID) == memory.load_u32(CLIENT_STATE) == 0
         assert kept.tolist() == [[0], [0]], "arrays that were given out stay"
         with SharedMemoryConnection(host.name, timeout=5) as following:

@@ -226,10 +226,10 @@ def test_a_keeper_that_is_killed_takes_the_tree_along(make: Make, token: str, nu
     connection.sock.recv(10)
     assert connection.sock.recv(10) == b""
     engine.lost(gone())
-    eventually(lambda: not processes_with(token), 2.0)  # SIGKILL was sent; nobody is there to wait for it
+    eventually(lambda: not processes_with(token))  # SIGKILL was sent; nobody is there to wait for it
 
 
-def test_ten_at_once(make: Make, token: str, tmp_path: Path) -> None:
+def test_ten_at_once(make: Make, token: str, tmp_path: Path, slack: float) -> None:
     engines = [make(engine=i, output=tmp_path / f"{i}.log") for i in range(10)]
     lives = [Listened() for _ in engines]
     began = time.monotonic()
@@ -241,7 +241,7 @@ def test_ten_at_once(make: Make, token: str, tmp_path: Path) -> None:
         engine.ask_to_close()
     for engine in engines:
         engine.close()
-    assert time.monotonic() - began < 10.0  # 0.6 s on a machine with nothing else to do
+    assert time.monotonic() - began < 10.0 * slack  # 0.6 s on a machine with nothing else to do
     assert processes_with(token) == []
 
 
@@ -261,7 +261,7 @@ def test_an_engine_that_nobody_holds_any_more_is_ended(make: Make, token: str) -
     connection = engine.open(Listened())
     del engine
     gc.collect()
-    eventually(lambda: not processes_with(token), 5.0)
+    eventually(lambda: not processes_with(token))
     connection.close()
 
 
@@ -287,17 +287,18 @@ def test_signals_that_the_trainer_holds_back_reach_the_engine(make: Make, token:
         engine.open(Listened())
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    began = time.monotonic()
+    process = engine._process
     engine.close()
-    assert time.monotonic() - began < 2.8  # SIGKILL would come after 3 s
+    assert process is not None
+    assert process.exit_code == -signal.SIGTERM
 
 
 def test_no_thread_is_left(make: Make) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     engine = make()
     engine.open(Listened())
     engine.close()
-    eventually(lambda: threading.active_count() == before)
+    eventually(lambda: set(threading.enumerate()) <= before)
 
 
 def test_a_lost_engine_that_never_ran() -> None:

@@ -106,14 +106,14 @@ def test_a_launched_engine_leaves_none(make: Callable[..., LaunchedEngine], toke
     """Also one that nobody was attached to."""
     spare = "spare = ShmHost(DoNothingBridge(2)), print('spare', flush=True)\n"
     code = HEAD + spare + OVER_TCP.removeprefix(HEAD).replace("{port}", "int(sys.argv[2])")
-    before = set(os.listdir("/dev/shm"))
     engine, life = make(command=[sys.executable, "-c", code, token, "{port}"], open=open_transport), Listened()
     transport = engine.open(life)
-    mine = {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("ue_rl_")}
+    pids = {str(process.pid) for process in processes_with(token)}
+    mine = {name for name in os.listdir("/dev/shm") if name.startswith("ue_rl_") and name.split("_")[2] in pids}
     assert len(mine) >= 2
     watching = [keeper.pid for keeper in keepers(token)]
     os.kill(next(p.pid for p in processes_with(token) if p.pid not in watching), signal.SIGKILL)
     lose(transport)
     life.to(LifeState.CONNECTION_LOST)
     engine.lost(EngineDisconnected("gone"))
-    eventually(lambda: not mine & set(os.listdir("/dev/shm")), 2.0)
+    eventually(lambda: not mine & set(os.listdir("/dev/shm")))

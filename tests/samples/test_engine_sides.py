@@ -154,7 +154,7 @@ def test_wrong_input_ends_the_session_and_is_told(side: Side, line: str, request
         assert told.count("\n") == 1
         assert said in told
     if side.log:
-        assert said in side.log.read_text()[before:]
+        eventually(lambda: said in side.log.read_text()[before:], said=f"{said!r} is not logged")
     side.serves()
 
 
