@@ -4,9 +4,9 @@ The names follow the Unreal plugin's `UInferenceInterface` (LoadModel, RunInfere
 An implementation turns a batch of observations into a batch of actions; it knows no socket, no engine
 and no clock. Only NumPy is needed here.
 
-Two policies agree, or one and an engine, where their numbers mean the same: names and their order (of two files those
-of single numbers, too, where both have them), kinds, shapes, counts and lowest choices, and of actions the bounds. What
-may differ: the bounds and dtypes of observations, which say nothing of where a number stands.
+Two policies agree, or one and an engine, where their numbers mean the same: names and their order (of single numbers,
+too, where both sides have them; an engine may rename them), kinds, shapes, counts and lowest choices, and of actions
+the bounds. What may differ: the bounds and dtypes of observations, which say nothing of where a number stands.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch
 from ue_rl.inference.metadata import OBSERVATION, PolicyMetadata, tree_from_json, tree_to_json
 from ue_rl.spaces.actions import ActionSpec
+from ue_rl.spaces.names import Names, first_moved
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.space_text import space_text
@@ -102,6 +103,11 @@ class InferenceInterface(ABC):
         """What observations and actions are, in the form of `tree_from_json`; None where the model does not say."""
         return None, None
 
+    @property
+    def names(self) -> Names:
+        """Of each number of an observation, and of an action; () where the model does not say."""
+        return (), ()
+
     def require_spaces(self, spec: EnvSpec, *, as_trainer: bool = False) -> None:
         """Refuse a model that is made for other observations or actions than an engine has.
 
@@ -111,10 +117,11 @@ class InferenceInterface(ABC):
 
         Raises:
             ModelLoadError: no model is loaded.
-            ModelMismatch: other sizes; or names, kinds, shapes, counts or lowest choices, as far as both sides say.
+            ModelMismatch: other sizes; or names, kinds, shapes, counts or lowest choices, as far as both sides say; or
+                single numbers in another order.
         """
         self.require(spec.seen_size, spec.act_size)
-        found = with_engine(spec, *self.spaces, as_trainer=as_trainer)
+        found = with_engine(spec, *self.spaces, self.names, as_trainer=as_trainer)
         if found is not None:
             raise ModelMismatch(
                 "the model is made for another engine: its numbers mean something else",
@@ -161,7 +168,13 @@ def between_files(old: PolicyMetadata, new: PolicyMetadata) -> Difference | None
 
 
 def with_engine(
-    spec: EnvSpec, observed: Space | None, acted: Space | None, *, as_trainer: bool = False, says_actions: bool = False
+    spec: EnvSpec,
+    observed: Space | None,
+    acted: Space | None,
+    names: Names = ((), ()),
+    *,
+    as_trainer: bool = False,
+    says_actions: bool = False,
 ) -> Difference | None:
     """What keeps a model from acting in the engine of `spec`, beside the sizes.
 
@@ -169,7 +182,8 @@ def with_engine(
     plain row fits every observation.
 
     Args:
-        observed, acted: the model's trees in the form of `tree_from_json`; None where it does not say.
+        observed, acted: the model's trees in the form of `tree_from_json`; None where it does not say. names: of its
+            numbers.
         as_trainer: the model acts where a trainer does: observations have names, in whatever order, and an engine of
             version 1 that is silent about its actions takes a Box.
         says_actions: the engine has said its actions, even if they are what silence means.
@@ -178,6 +192,9 @@ def with_engine(
         spec, *others = (group.spec for group in spec.groups)
         if any(other != spec for other in others):
             return None  # each group has a policy of its own
+    moved = first_moved((spec.obs_names, spec.act_names), names)
+    if moved is not None:
+        return Difference(*moved)
     plain = isinstance(observed, Leaf) and observed.kind is LeafKind.BOX and len(observed.shape) == 1
     if spec.obs_space is not None and observed is not None and not plain:
         theirs = tree_from_json(tree_to_json(spec.obs_space, spec.image))

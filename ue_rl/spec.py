@@ -203,7 +203,7 @@ class EnvSpec:
         shm: the shared-memory offer, verbatim, None where there is none.
         obs_space: what the numbers of an observation are; None: one float32 row with `obs_low` and `obs_high`, beside
             it or instead of it the image, as that says. With a space, its IMAGE leaf says where the image belongs.
-        obs_names, act_names: of each number, for people; () where nobody says. A unit may stand behind in brackets.
+        obs_names, act_names: of each number; () where nobody says. A unit may stand behind in brackets.
         parameters: what a trainer may set.
         render_fps: pictures a second at which a film of one picture for each step runs as fast as the game.
         groups: the agents of each env; () where an env is one agent. The arrays of a step have a row for each agent

@@ -23,6 +23,7 @@ from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch
 from ue_rl.inference.interface import Floats, ModelPath, Observations, State, StatefulInference
 from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, NOISE, STATE, PolicyMetadata, Port
 from ue_rl.inference.runtime.loading import LoadedModel, load_session, unreadable
+from ue_rl.spaces.names import Names
 from ue_rl.spaces.tree import Space
 from ue_rl.system.files import require_file
 
@@ -131,6 +132,12 @@ class OnnxInference(StatefulInference):
         """See InferenceInterface.spaces."""
         metadata = self.metadata
         return (None, None) if metadata is None else (metadata.observed, metadata.acted)
+
+    @property
+    def names(self) -> Names:
+        """See InferenceInterface.names."""
+        metadata = self.metadata
+        return ((), ()) if metadata is None else (metadata.obs_names, metadata.act_names)
 
     @property
     def provider(self) -> str:

@@ -25,6 +25,7 @@ from ue_rl.inference.interface import InferenceInterface, ModelPath, Observation
 from ue_rl.inference.metadata import PolicyMetadata
 from ue_rl.inference.runtime.loading import unreadable
 from ue_rl.inference.runtime.onnx import OnnxInference
+from ue_rl.spaces.names import Names
 from ue_rl.spaces.tree import Space
 from ue_rl.system.files import require_file
 
@@ -196,6 +197,11 @@ class ReloadingInference(InferenceInterface):
     def spaces(self) -> tuple[Space | None, Space | None]:
         """As OnnxInference.spaces, of the model in use."""
         return self._current.spaces if self._current else (None, None)
+
+    @property
+    def names(self) -> Names:
+        """As OnnxInference.names, of the model in use."""
+        return self._current.names if self._current else ((), ())
 
 
 def _require_as_before(old: PolicyMetadata | None, new: PolicyMetadata | None) -> None:

@@ -20,7 +20,7 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
 
     Raises:
         HandshakeError: not a CONFIG line; other sizes than the model's; an ACT_SPACE or OBS_SPACE of other
-            numbers; more than `max_rows` envs.
+            numbers; the same ones in another order, as far as they have names; more than `max_rows` envs.
     """
     sizes = handshake_sizes(line)  # before the rest is decoded, which takes memory and time in proportion to them
     if any(own not in (None, size) for own, size in zip((model.obs_size, model.act_size), sizes, strict=True)):
@@ -39,7 +39,7 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
             got=line,
             cure="count each agent of the model's group as an env, and serve each group's model on a port of its own",
         )
-    found = with_engine(spec, *model.spaces, says_actions=b"ACT_SPACE" in line.upper())
+    found = with_engine(spec, *model.spaces, model.names, says_actions=b"ACT_SPACE" in line.upper())
     if found is not None:  # what the model has is expected of the engine
         what, cure = "the engine's spaces are not the model's", "serve the model that was trained for this game"
         raise HandshakeError(what, field=found.field, expected=found.got, got=found.expected, cure=cure)

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ from ue_rl.cli.play import load_policy
 from ue_rl.inference import OnnxInference, Sb3Inference
 from ue_rl.inference.export.verify import Verifier
 from ue_rl.saving.checkpoints import CheckpointStore
+from ue_rl.spec import EnvSpec
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
+from ue_rl.wire.handshake import encode_handshake
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +148,24 @@ def test_play_in_a_running_engine_with_statistics(models: Path) -> None:
         outputs = [ok(command, models / "norm" / f"model.{kind}") for kind in ("zip", "onnx")]
     means = [float(o.split("episodes: return ")[1].split()[0]) for o in outputs]
     assert means[0] == pytest.approx(means[1], rel=1e-2)
+
+
+def test_play_refuses_the_same_numbers_in_another_order(models: Path, tmp_path: Path) -> None:
+    class Named(GymnasiumBridge):
+        names = ("x", "speed", "angle", "turning")
+
+        @property
+        def spec(self) -> EnvSpec:
+            return replace(super().spec, obs_names=self.names)
+
+    game = Named("CartPole-v1", 2)
+    shutil.copy(models / "model.zip", tmp_path)
+    (tmp_path / "handshake.txt").write_bytes(encode_handshake(game.spec))
+    with run_in_thread(game) as engine:
+        command = f"play {tmp_path} --episodes 1 --port {engine.port}"
+        ok(command)
+        game.names = ("angle", "speed", "x", "turning")
+        assert "expected x at 0; got angle at 0" in str(refused(command))
 
 
 @pytest.mark.parametrize("config", [{}, {"env": "CartPole-v1"}, {"engine": "COMMAND"}, {"url": "URL"}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,6 +104,14 @@ def test_play_gives_parts_by_name_and_a_bridge_by_place(tmp_path: Path) -> None:
 def test_a_file_of_one_plain_row_fits_every_observation(tmp_path: Path) -> None:
     """As one that was trained behind a wrapper that flattens."""
     Still(engine(OBS, ACT)).set_inference_interface(file(tmp_path / "p.onnx", observed=box_of(3)))
+
+
+def test_named_numbers_stand_in_the_files_order(tmp_path: Path) -> None:
+    policy = file(tmp_path / "p.onnx", obs_names=("x", "y", "fuel"))
+    for names in (("x", "y", "fuel"), ("x", "z", "fuel"), ()):
+        policy.require_spaces(replace(engine(OBS, ACT), obs_names=names))
+    with pytest.raises(errors.ModelMismatch, match=r"OBS_NAMES.*expected fuel at 1; got y at 1"):
+        policy.require_spaces(replace(engine(OBS, ACT), obs_names=("x", "fuel", "y")))
 
 
 def test_agents_of_one_group_are_compared(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ def model(obs: int | None = 3, act: int | None = 2, space: dict[str, Any] | None
         obs_size=obs,
         act_size=act,
         spaces=(None, None if space is None else tree_from_json(space)),
+        names=(("x", "y", "fuel"), ("turn", "run")),
         takes_masks=False,
     )
 
@@ -49,6 +50,13 @@ def test_other_sizes_than_the_models_are_refused(obs: int | None, act: int | Non
             read_hello(b"CONFIG:OBS=3;ACT=2", model(obs, act, space), max_rows=8)
         assert caught.value.fault == "engine"
         assert caught.value.got is not None
+
+
+def test_named_numbers_stand_in_the_models_order() -> None:
+    for said in (b"OBS_NAMES=x,y,fuel;ACT_NAMES=turn,run", b"OBS_NAMES=x,height,fuel"):
+        assert read_hello(b"CONFIG:OBS=3;ACT=2;" + said, model(), max_rows=8).obs_size == 3
+    with pytest.raises(errors.HandshakeError, match=r"OBS_NAMES.*expected y at 1; got fuel at 1"):
+        read_hello(b"CONFIG:OBS=3;ACT=2;OBS_NAMES=x,fuel,y", model(), max_rows=8)
 
 
 def test_huge_sizes_are_compared_before_anything_of_that_size_is_made() -> None:

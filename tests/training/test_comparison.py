@@ -14,7 +14,7 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.spec import ActionSpec, EnvSpec
 from ue_rl.training import comparison
 from ue_rl.training.algorithms import ALGORITHMS
-from ue_rl.training.comparison import check_engine, compare
+from ue_rl.training.comparison import check_engine, check_order, compare
 from ue_rl.training.config import resolve
 from ue_rl.training.hyperparameters import APPLIED
 from ue_rl.training.options import ROWS, TrainOptions
@@ -153,6 +153,37 @@ def test_another_game_is_refused_by_what_differs(tmp_path: Path, spec: EnvSpec, 
         check_engine(TrainOptions(), spec, shake(tmp_path, SPEC))
     assert caught.value.field == field
     assert re.search(said, str(caught.value))
+
+
+NAMED = replace(SPEC, obs_names=("x", "y", "speed", "fuel"), act_names=("turn", "run"))
+
+
+@pytest.mark.parametrize(
+    ("names", "refused"),
+    [
+        ({"obs_names": ("x", "speed", "y", "fuel")}, "OBS_NAMES); expected y at 1; got speed at 1"),
+        ({"act_names": ("run", "turn")}, "ACT_NAMES); expected turn at 0; got run at 0"),
+        ({"obs_names": ("x", "y", "velocity", "fuel")}, None),
+        ({"obs_names": ()}, None),
+    ],
+    ids=["observations", "actions", "renamed", "silent"],
+)
+def test_the_same_numbers_in_another_order_are_refused(
+    tmp_path: Path, names: dict[str, tuple[str, ...]], refused: str | None
+) -> None:
+    path, now = shake(tmp_path, NAMED), replace(NAMED, **names)  # type: ignore[arg-type]
+    for look in (
+        lambda: check_engine(TrainOptions(), now, path),
+        lambda: check_order(tmp_path / "checkpoints" / "0001_9_steps" / "model.zip", now),
+    ):
+        if refused is None:
+            look()
+            continue
+        with pytest.raises(ConfigurationError) as caught:
+            look()
+        assert refused in str(caught.value)
+    path.write_text("torn")
+    check_order(tmp_path / "model.zip", now)
 
 
 def test_another_number_of_envs_is_for_algorithms_without_a_replay_buffer(tmp_path: Path) -> None:

@@ -85,7 +85,8 @@ def play(
     if engine is not None and (env is not None or given != (None, None)):
         raise click.UsageError("--engine starts an engine: leave --env and URL out")
     path = None if model is None else Path(model)
-    trained = {} if path is None else config_near(path / "model.zip" if path.is_dir() else path)
+    saved = None if path is None else path / "model.zip" if path.is_dir() else path
+    trained = {} if saved is None else config_near(saved)
     start: Callable[..., Any] | None = None
     from ue_rl.engines.restarts import Restarts
     from ue_rl.training.config import require_origin
@@ -115,6 +116,7 @@ def play(
         start = partial(engines_started, command, restarts, **known)
     from stable_baselines3.common.evaluation import evaluate_policy
 
+    from ue_rl.training.comparison import check_order
     from ue_rl.training.gif import GifFile
     from ue_rl.training.named import wrapped
     from ue_rl.training.videos import check_films
@@ -129,6 +131,8 @@ def play(
             spec = engine_env.engine_spec
             if gif is not None:
                 check_films(spec, "gif")
+            if saved is not None:
+                check_order(saved, spec)
             vec_env = engine_env if options is None else wrapped(options, engine_env)
             if policy is None:
                 player = actor_of(str(actor), vec_env, seed)

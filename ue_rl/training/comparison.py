@@ -6,15 +6,18 @@ See docs/saving.md, "What may change on `--resume`".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ue_rl.errors import ConfigurationError, HandshakeError, nearest
+from ue_rl.spaces.names import first_moved
 from ue_rl.spec import EnvSpec
 from ue_rl.training.algorithms import OFF_POLICY
 from ue_rl.training.config import resolve
 from ue_rl.training.directory import read_handshake
+from ue_rl.training.found import handshake_near
 from ue_rl.training.hyperparameters import applied, loadable, tuned_for
 from ue_rl.training.options import DEFAULT_ENV, ROWS, TrainOptions, plain
 from ue_rl.training.rows import APPLIED, NEW_RUN, UNSAID
@@ -91,7 +94,8 @@ def check_spaces(spec: EnvSpec, handshake: Path) -> tuple[EnvSpec, EnvSpec] | No
         the specs before and now, as the handshake has them; None without a handshake.
 
     Raises:
-        ConfigurationError: other observations or actions, by the part of the handshake that differs; or no file.
+        ConfigurationError: other observations or actions, by the part of the handshake that differs; the same ones in
+            another order, as far as they have names; or no file.
     """
     try:
         before = read_handshake(handshake)
@@ -105,7 +109,24 @@ def check_spaces(spec: EnvSpec, handshake: Path) -> tuple[EnvSpec, EnvSpec] | No
             what = "the engine is not the one that the run was trained in: its observations or actions differ"
             cure = "connect to the game that the run was begun with, or begin a new run"
             raise ConfigurationError(what, field=key, expected=_said(before, key), got=_said(now, key), cure=cure)
+    _check_order(before, now)
     return before, now
+
+
+def check_order(model: Path, spec: EnvSpec) -> None:
+    """As check_spaces, of the order of named numbers alone; for a model that need not belong to a run."""
+    with suppress(HandshakeError):
+        before = handshake_near(model)
+        if before is not None:
+            _check_order(before, spec)
+
+
+def _check_order(before: EnvSpec, now: EnvSpec) -> None:
+    found = first_moved((before.obs_names, before.act_names), (now.obs_names, now.act_names))
+    if found is not None:
+        what = "the engine's numbers stand in another order than when the model was trained"
+        cure = "let the game have them in that order, or train anew"
+        raise ConfigurationError(what, field=found[0], expected=found[1], got=found[2], cure=cure)
 
 
 def _said(spec: EnvSpec, key: str) -> str:

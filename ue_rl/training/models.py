@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training import agents
 from ue_rl.training.algorithms import ALGORITHMS, OFF_POLICY
+from ue_rl.training.comparison import check_order
 from ue_rl.training.hyperparameters import known_algorithm, tuned_for
 from ue_rl.training.loading import (
     find_start,
@@ -91,6 +92,7 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
     if isinstance(arguments.get("action_noise"), str):
         arguments["action_noise"] = _noise(arguments["action_noise"], env.action_space)
     if start is not None:
+        check_order(start.model, vec_env.unwrapped.engine_spec)  # type: ignore[attr-defined]
         for text in start.said:
             tell(text)
         model = load_model(kind, start.model, env, o, device=device(o, env), **arguments)
