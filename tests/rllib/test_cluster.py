@@ -43,9 +43,16 @@ def sample(load_script: Callable[[Path], types.ModuleType]) -> types.ModuleType:
     return load_script(SAMPLES / "train_on_ray.py")
 
 
+class Left(Leftovers):
+    """But for ports of this process: Ray's driver may keep one of its own until it ends."""
+
+    def found(self) -> list[str]:
+        return [line for line in super().found() if not line.startswith("this process listens")]
+
+
 @pytest.fixture(scope="module")
 def nodes(faults: types.ModuleType) -> Iterator[Any]:
-    with Leftovers(within=20.0), faults.Nodes() as nodes:
+    with Left(within=20.0), faults.Nodes() as nodes:
         yield nodes
 
 
