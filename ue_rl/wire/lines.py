@@ -5,6 +5,7 @@ from __future__ import annotations
 from ue_rl.errors import LineTooLong
 
 _BLANKS = b" \t\r\n"
+_AT_ONCE = 65_536  # bytes; room beyond the longest line, which what is fed in one piece may be longer than
 
 
 class LineBuffer:
@@ -21,7 +22,7 @@ class LineBuffer:
     def __init__(self, max_line: int, fault: str = "engine") -> None:
         self.max_line = max_line
         self.fault = fault
-        self.data = bytearray(min(max_line + 1, 65_536))
+        self.data = bytearray(min(max_line + 1, _AT_ONCE))
         self._view = memoryview(self.data)
         self._head = 0  # first byte not given out
         self._scanned = 0  # no newline between _head and here
@@ -49,7 +50,8 @@ class LineBuffer:
             self._view[:kept] = bytes(self._view[self._head : self._tail])
             self._head, self._scanned, self._tail = 0, self._scanned - self._head, kept
         if self._tail == len(self.data):
-            self._grow(max(len(self.data) + 1, min(2 * len(self.data), self.max_line + 65_536)))
+            size = min(2 * len(self.data), self.max_line + _AT_ONCE)
+            self._grow(size if size > len(self.data) else len(self.data) + _AT_ONCE)
         return self._view[self._tail :]
 
     def received(self, count: int) -> None:
