@@ -104,7 +104,7 @@ class InferenceInterface(ABC):
         return None, None
 
     @property
-    def names(self) -> Names:
+    def number_names(self) -> Names:
         """Of each number of an observation, and of an action; () where the model does not say."""
         return (), ()
 
@@ -121,7 +121,7 @@ class InferenceInterface(ABC):
                 single numbers in another order.
         """
         self.require(spec.seen_size, spec.act_size)
-        found = with_engine(spec, *self.spaces, self.names, as_trainer=as_trainer)
+        found = with_engine(spec, *self.spaces, self.number_names, as_trainer=as_trainer)
         if found is not None:
             raise ModelMismatch(
                 "the model is made for another engine: its numbers mean something else",
@@ -192,7 +192,7 @@ def with_engine(
         spec, *others = (group.spec for group in spec.groups)
         if any(other != spec for other in others):
             return None  # each group has a policy of its own
-    moved = first_moved((spec.obs_names, spec.act_names), names)
+    moved = first_moved(spec.number_names(by_name=as_trainer), names)
     if moved is not None:
         return Difference(*moved)
     plain = isinstance(observed, Leaf) and observed.kind is LeafKind.BOX and len(observed.shape) == 1

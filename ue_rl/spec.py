@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, printable
 from ue_rl.spaces.actions import MAX_LISTED, MAX_SWITCHES, ActionKind, ActionSpec, invalid, set_bounds
-from ue_rl.spaces.tree import Leaf, LeafKind, Space, bounds, leaves, number_path
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, leaves, number_path
 
 __all__ = [
     "FEATURES", "MAX_BYTES", "MAX_ENVS", "MAX_LISTED", "MAX_NUMBERS", "MAX_SWITCHES", "PROTOCOL_VERSION",
@@ -379,6 +379,10 @@ class EnvSpec:
         """`obs_bounds`, wider by rounding that no game can be blamed for."""
         low, high = self.obs_bounds
         return low - _slack(low), high + _slack(high)
+
+    def number_names(self, by_name: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(obs_names, act_names); `by_name`: no obs_names where there are parts, which an env class takes by name."""
+        return () if by_name and isinstance(self.obs_space, Branch) else self.obs_names, self.act_names
 
     def obs_name(self, index: int) -> str:
         """Of a number of the observation, for people, with its index in the row."""

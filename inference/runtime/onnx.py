@@ -134,8 +134,8 @@ class OnnxInference(StatefulInference):
         return (None, None) if metadata is None else (metadata.observed, metadata.acted)
 
     @property
-    def names(self) -> Names:
-        """See InferenceInterface.names."""
+    def number_names(self) -> Names:
+        """See InferenceInterface.number_names."""
         metadata = self.metadata
         return ((), ()) if metadata is None else (metadata.obs_names, metadata.act_names)
 

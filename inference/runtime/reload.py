@@ -199,9 +199,9 @@ class ReloadingInference(InferenceInterface):
         return self._current.spaces if self._current else (None, None)
 
     @property
-    def names(self) -> Names:
-        """As OnnxInference.names, of the model in use."""
-        return self._current.names if self._current else ((), ())
+    def number_names(self) -> Names:
+        """As OnnxInference.number_names, of the model in use."""
+        return self._current.number_names if self._current else ((), ())
 
 
 def _require_as_before(old: PolicyMetadata | None, new: PolicyMetadata | None) -> None:

@@ -39,7 +39,7 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
             got=line,
             cure="count each agent of the model's group as an env, and serve each group's model on a port of its own",
         )
-    names = getattr(model, "names", ((), ()))  # a model of one's own need not say any
+    names = getattr(model, "number_names", ((), ()))  # a model of one's own need not say any
     found = with_engine(spec, *model.spaces, names, says_actions=b"ACT_SPACE" in line.upper())
     if found is not None:  # what the model has is expected of the engine
         what, cure = "the engine's spaces are not the model's", "serve the model that was trained for this game"

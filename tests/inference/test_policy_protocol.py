@@ -21,7 +21,7 @@ def model(obs: int | None = 3, act: int | None = 2, space: dict[str, Any] | None
         obs_size=obs,
         act_size=act,
         spaces=(None, None if space is None else tree_from_json(space)),
-        names=(("x", "y", "fuel"), ("turn", "run")),
+        number_names=(("x", "y", "fuel"), ("turn", "run")),
         takes_masks=False,
     )
 

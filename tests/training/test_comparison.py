@@ -20,7 +20,7 @@ from ue_rl.training.hyperparameters import APPLIED
 from ue_rl.training.options import ROWS, TrainOptions
 from ue_rl.training.rows import APPLIED as MAY_CHANGE
 from ue_rl.training.rows import UNSAID
-from ue_rl.wire.handshake import encode_handshake
+from ue_rl.wire.handshake import decode_handshake, encode_handshake
 
 RUN = Path("runs/mine")
 
@@ -184,6 +184,20 @@ def test_the_same_numbers_in_another_order_are_refused(
         assert refused in str(caught.value)
     path.write_text("torn")
     check_order(tmp_path / "model.zip", now)
+    path.unlink()
+    path.mkdir()  # somebody else's: who plays needs none
+    check_order(tmp_path / "model.zip", now)
+
+
+def test_the_numbers_of_parts_move_with_them(tmp_path: Path) -> None:
+    def game(*parts: str) -> EnvSpec:
+        sizes = {"a": 2, "b": 1}
+        names = ",".join(f"{part}{i}" for part in parts for i in range(sizes[part]))
+        space = ",".join(f"{part}:BOX(0:1)[{sizes[part]}]" for part in parts)
+        return decode_handshake(f"CONFIG:OBS=3;ACT=1;VERSION=1;OBS_SPACE=DICT({space});OBS_NAMES={names}".encode())
+
+    shake(tmp_path, game("a", "b"))
+    check_order(tmp_path / "model.zip", game("b", "a"))
 
 
 def test_another_number_of_envs_is_for_algorithms_without_a_replay_buffer(tmp_path: Path) -> None:

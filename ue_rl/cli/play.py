@@ -131,14 +131,14 @@ def play(
             spec = engine_env.engine_spec
             if gif is not None:
                 check_films(spec, "gif")
-            if saved is not None:
-                check_order(saved, spec)
             vec_env = engine_env if options is None else wrapped(options, engine_env)
             if policy is None:
                 player = actor_of(str(actor), vec_env, seed)
             else:
                 if vec_env is engine_env:
                     policy.require_spaces(spec, as_trainer=True)
+                    if saved is not None and not any(policy.number_names):
+                        check_order(saved, spec)
                 player = Player(policy, vec_env)
             if seed is not None:
                 vec_env.seed(seed)

@@ -115,14 +115,15 @@ def check_spaces(spec: EnvSpec, handshake: Path) -> tuple[EnvSpec, EnvSpec] | No
 
 def check_order(model: Path, spec: EnvSpec) -> None:
     """As check_spaces, of the order of named numbers alone; for a model that need not belong to a run."""
-    with suppress(HandshakeError):
+    before = None
+    with suppress(HandshakeError, ConfigurationError):  # who plays needs none
         before = handshake_near(model)
-        if before is not None:
-            _check_order(before, spec)
+    if before is not None:
+        _check_order(before, spec)
 
 
 def _check_order(before: EnvSpec, now: EnvSpec) -> None:
-    found = first_moved((before.obs_names, before.act_names), (now.obs_names, now.act_names))
+    found = first_moved(before.number_names(by_name=True), now.number_names(by_name=True))
     if found is not None:
         what = "the engine's numbers stand in another order than when the model was trained"
         cure = "let the game have them in that order, or train anew"

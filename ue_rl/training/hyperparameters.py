@@ -177,7 +177,7 @@ class LinearSchedule:
 
     def __call__(self, remaining: float) -> float:
         """`remaining` goes from 1 to 0."""
-        return self.start * remaining
+        return float(self.start) * remaining  # whatever a stranger's file has put there
 
 
 def fitting(batch_size: int, rollout: int) -> int:
