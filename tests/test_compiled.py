@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,9 @@ import pytest
 import ue_rl
 from tests.harness.engines.shm_faulty import ShmFaultyEngine
 from tests.support.games import Sum
+from tests.support.segments import own_segments
 from ue_rl.bridges import ShmHost, ShmUpgrader, run_in_thread
 from ue_rl.errors import ConfigurationError
-from ue_rl.shm import segment
 from ue_rl.spec import EnvSpec
 from ue_rl.system import compiled
 from ue_rl.system.compiled import load, name_of
@@ -64,10 +63,7 @@ def test_missing_kernels_are_told_of_once(monkeypatch: pytest.MonkeyPatch, caplo
 
 
 def test_shared_memory_is_refused_by_name_and_nothing_is_left(without: Any) -> None:
-    def there() -> set[Path]:
-        return set(segment.SHM_DIR.glob(f"{segment.PREFIX}{os.getpid()}_*"))
-
-    before = there()  # of a test before this one
+    before = own_segments()  # of a test before this one
     without()
     for make in (
         lambda: ShmHost(Sum(EnvSpec(2, 1, num_envs=2))),
@@ -78,7 +74,7 @@ def test_shared_memory_is_refused_by_name_and_nothing_is_left(without: Any) -> N
             make()
         assert caught.value.cure is not None
         assert ("UE_RL_PURE" in caught.value.cure) == (os.environ.get("UE_RL_PURE") == "1")
-    assert there() <= before
+    assert own_segments() <= before
 
 
 def test_an_offer_is_not_taken_and_the_run_goes_on_in_text(without: Any, caplog: pytest.LogCaptureFixture) -> None:

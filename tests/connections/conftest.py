@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.connections.shm_games import hosted
+from tests.support.segments import own_segments
 from tests.support.steps import begin
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.shm import segment
 
 
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
     """Every test leaves /dev/shm as it found it."""
-
-    def there() -> set[str]:
-        return {p.name for p in segment.SHM_DIR.glob(f"{segment.PREFIX}{os.getpid()}_*")}
-
-    before = there()
+    before = own_segments()
     yield
-    assert there() <= before  # an earlier test's may be collected meanwhile
+    assert own_segments() <= before  # an earlier test's may be collected meanwhile
 
 
 @pytest.fixture(params=[False, True], ids=["by name", "upgraded"])

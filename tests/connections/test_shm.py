@@ -16,6 +16,7 @@ import pytest
 
 import ue_rl
 from tests.connections.shm_games import N, Sum, ones
+from tests.support.segments import own_segments
 from tests.support.steps import begin, totals
 from ue_rl import errors
 from ue_rl.bridges import (
@@ -263,14 +264,11 @@ def test_where_there_is_no_memory_to_offer_the_server_serves_text(
 
 
 def test_a_segment_goes_as_soon_as_the_trainer_has_spoken_text() -> None:
-    def there() -> set[Path]:
-        return set(segment.SHM_DIR.glob(f"{segment.PREFIX}{os.getpid()}_*"))
-
-    before = there()  # of a test before this one
+    before = own_segments()  # of a test before this one
     with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
         with contextlib.closing(open_engine("127.0.0.1", server.port, transport="tcp")) as connection:
             begin(connection)
-            assert there() <= before
+            assert own_segments() <= before
 
 
 def test_at_a_tick_rate_the_upgraded_session_keeps_it() -> None:

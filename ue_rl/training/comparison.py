@@ -116,7 +116,7 @@ def check_spaces(spec: EnvSpec, handshake: Path) -> tuple[EnvSpec, EnvSpec] | No
 def check_order(model: Path, spec: EnvSpec) -> None:
     """As check_spaces, of the order of named numbers alone; for a model that need not belong to a run."""
     before = None
-    with suppress(HandshakeError, ConfigurationError):  # who plays needs none
+    with suppress(HandshakeError, ConfigurationError):  # a model may be played without one
         before = handshake_near(model)
     if before is not None:
         _check_order(before, spec)

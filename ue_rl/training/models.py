@@ -92,7 +92,7 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
     if isinstance(arguments.get("action_noise"), str):
         arguments["action_noise"] = _noise(arguments["action_noise"], env.action_space)
     if start is not None:
-        if o.env_wrapper is None:  # else it says where a number stands
+        if o.env_wrapper is None:  # a wrapper may put them in another order
             check_order(start.model, vec_env.unwrapped.engine_spec)  # type: ignore[attr-defined]
         for text in start.said:
             tell(text)
