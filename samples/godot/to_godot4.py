@@ -28,7 +28,11 @@ RULES = (
     (r"\.percent_decode\(\)", '.replace("+", "%2B").uri_decode()'),  # uri_decode makes a plus a blank
     (r"\.is_valid_integer\(\)", ".is_valid_int()"),
     (r"\.find_last\(", ".rfind("),
-    (r"\bto_json\(", "JSON.stringify("),
+    (r"\bTYPE_REAL\b", "TYPE_FLOAT"),
+    (r"\bTYPE_REAL_ARRAY\b", "TYPE_PACKED_FLOAT32_ARRAY"),
+    (r"\bTYPE_INT_ARRAY\b", "TYPE_PACKED_INT32_ARRAY, TYPE_PACKED_INT64_ARRAY, TYPE_PACKED_FLOAT64_ARRAY"),
+    (r"\bTYPE_RAW_ARRAY\b", "TYPE_PACKED_BYTE_ARRAY"),
+    (r"\bTYPE_(STRING|VECTOR2|VECTOR3)_ARRAY\b", r"TYPE_PACKED_\1_ARRAY"),
     (
         r"var result = JSON\.parse\(json\)\n\treturn .*",
         "var parser = JSON.new()\n"

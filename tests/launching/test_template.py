@@ -114,6 +114,32 @@ def test_a_godot_project(programs: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(os.name == "nt", reason="programs end in .exe there")
+@pytest.mark.parametrize(
+    ("name", "headless"),
+    [
+        ("Godot_v4.3-stable_linux.x86_64", True),
+        ("Godot_v4.3-stable_win32.exe", True),
+        ("Godot_v4.0.3-stable_mono_linux.arm32", True),
+        ("godot-4.13", True),
+        ("godot", True),
+        ("Godot_v3.5.3-stable_linux_headless.64", False),
+        ("Godot_v3.6-stable_win64.exe", False),
+        ("godot-mono-3.5", False),
+        ("godot_server.x11.opt.tools.64", False),
+    ],
+)
+def test_which_godot_it_is_stands_behind_the_name(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, headless: bool
+) -> None:
+    monkeypatch.setenv("GODOT", program(tmp_path, name))
+    assert ("--headless" in template(f"godot:{tmp_path}").words) == headless
+    linked = tmp_path / "engine-of-the-game"
+    linked.symlink_to(tmp_path / name)
+    monkeypatch.setenv("GODOT", str(linked))
+    assert ("--headless" in template(f"godot:{tmp_path}").words) == headless
+
+
+@pytest.mark.skipif(os.name == "nt", reason="programs end in .exe there")
 def test_the_unreal_editor(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "My.uproject"
     project.touch()

@@ -16,6 +16,7 @@ class Env:
 	var episode_seed = -1
 	var gravity = 9.8
 	var options = {}
+	var values = {}  # of the parameters that were set
 
 	func _physics_process(step: float) -> void:
 		if not frozen:
@@ -48,6 +49,7 @@ class Env:
 		options = given
 
 	func rl_set(name: String, value: float) -> void:
+		values[name] = value
 		gravity = value if name == "gravity" else gravity
 
 	func rl_mask() -> Array:
@@ -57,7 +59,15 @@ class Env:
 		return [0.5, -1.0, 1.0, 0.0, 5.0 if seen[0] >= 9.0 else -1.0]  # 5 is no choice
 
 	func rl_info() -> Dictionary:
-		return {"action": last, "options": options, "delta": delta}
+		var info = {"action": last, "options": options, "delta": delta}
+		if options.has("numbers"):
+			info["values"] = values
+			info["place"] = Vector2(0.1, -4e-7)
+			info["path"] = PoolRealArray([0.1])
+			info["text"] = "a\tb\"\\"
+			info["beyond"] = {"all": [INF]}
+			info["nothing"] = [null, NAN]
+		return info
 
 
 func _initialize() -> void:
@@ -67,6 +77,8 @@ func _initialize() -> void:
 	bridge.observation_names = ["ticks", "sum", "gravity[m/s^2]", "the seed"]
 	bridge.action_names = ["x", "y", "fire", "gear", "turn"]
 	bridge.parameters = {"gravity": [9.8, 0.0, 20.0], "p".repeat(400): [0.0, 0.0, 1.0]}
+	bridge.parameters["push"] = [0.05, 0.0, 0.1]
+	bridge.parameters["wide"] = [0.0, -INF, INF]
 	bridge.ticks_per_action = 3
 	bridge.lock_step = bridge.argument("lock-step", "1") == "1"
 	bridge.connect("seen", self, "_show")

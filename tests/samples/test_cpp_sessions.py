@@ -18,6 +18,7 @@ from tests.samples import programs
 from tests.samples.cpp_engine import MARKS, lab, made, needs_shm, reach, running
 from tests.samples.programs import connect
 from tests.samples.reach import Reach, rollout
+from tests.support.doubles import some_doubles
 from tests.support.same import assert_same
 from tests.support.steps import advance, begin
 from ue_rl import compliance
@@ -96,6 +97,10 @@ def test_masks_options_infos_parameters_and_calls(built: dict[str, Path], option
         env = connect(port, **options)
         call = env.transport.call
         assert call("GET") == "VALUES=step%20size:1,wind:-0.5"
+        for sent in some_doubles():
+            answer = call(f"SET=wind:{sent!r};ENV=0")
+            assert float(answer.removeprefix("VALUES=wind:")).hex() == sent.hex()
+        call("SET=wind:-0.5;ENV=0")
         env.set_options([{"a": [1, "ü|;"]}, None, None])
         env.seed(100)
         obs = env.reset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import socket
 import time
@@ -15,10 +16,12 @@ import pytest
 
 from tests.harness.fuzzing.corpus import corpus
 from tests.samples.godot_engine import PROBE, PROJECT, Engine, check_of_godot, needs_godot, read_line, running
+from tests.support.doubles import some_doubles
 from ue_rl import compliance
 from ue_rl.compliance import Outcome
 from ue_rl.compliance.garbage import mutate
 from ue_rl.connecting import open_transport
+from ue_rl.spec import Parameter
 
 pytestmark = needs_godot
 
@@ -69,7 +72,8 @@ def test_the_handshake_says_what_the_node_was_told(engine: Engine) -> None:
     assert (spec.obs_size, spec.act_size, spec.num_envs, spec.mask_size) == (4, 5, 2, 7)
     assert spec.features == {"SEED", "TRUNC", "OPTIONS", "INFO", "MASK", "ERROR", "SEQ", "TIME_SCALE", "PAUSE"}
     assert list(spec.obs_names or []) == ["ticks", "sum", "gravity[m/s^2]", "the seed"]
-    assert [parameter.name for parameter in spec.parameters] == ["gravity", "p" * 400]
+    assert [parameter.name for parameter in spec.parameters] == ["gravity", "p" * 400, "push", "wide"]
+    assert spec.parameters[2:] == (Parameter("push", 0.05, 0.0, 0.1), Parameter("wide", 0.0))
 
 
 @pytest.mark.parametrize("game", MODES, indirect=True)
@@ -113,7 +117,7 @@ def test_seed_options_info_mask_and_ticks(engine: Engine) -> None:
 
 def test_parameters(engine: Engine) -> None:
     with engine.dial() as sock:
-        assert engine.ask(sock, "GET") == f"VALUES=gravity:9.8,{'p' * 400}:0"
+        assert engine.ask(sock, "GET") == f"VALUES=gravity:9.8,{'p' * 400}:0,push:0.05,wide:0"
         assert engine.ask(sock, "SET=gravity:1.25;ENV=1") == "VALUES=gravity:1.25"
         assert engine.ask(sock, " get = gravity ; env = 1 ") == "VALUES=gravity:1.25"
         assert engine.ask(sock, "GET=gravity;ENV=0") == "VALUES=gravity:9.8"
@@ -123,6 +127,47 @@ def test_parameters(engine: Engine) -> None:
         assert engine.ask(sock, "SET=gravity:9.8") == "VALUES=gravity:9.8"
         assert engine.ask(sock, "RENDER").startswith("REFUSED=")
         assert "gravity is from 0 to 20" in unquote(engine.ask(sock, "ACT=RESET;ENV=0;SET=gravity:20.5"))
+
+
+def test_a_parameter_takes_its_own_bounds(engine: Engine) -> None:
+    with engine.dial() as sock:
+        for bound in ("0.1", "0", "1e-1", "0.10000000000000000"):
+            assert engine.ask(sock, f"SET=push:{bound}") == f"VALUES=push:{float(bound):g}"
+        for beyond in ("0.10000000000000002", "-5e-324"):
+            assert "push is from 0 to 0.1" in unquote(engine.ask(sock, f"SET=push:{beyond}"))
+        assert engine.ask(sock, "TIME_SCALE=0.01") == "OK"
+        assert engine.ask(sock, "TIME_SCALE=20") == "OK"
+
+
+def test_parameters_and_infos_are_doubles_to_the_bit(engine: Engine) -> None:
+    """What is sent arrives, is answered, and stands in an info, all with the same 64 bits."""
+    with engine.dial() as sock:
+        engine.ask(sock, f"ACT=RESET;ENV=0;OPTIONS={quote(json.dumps({'numbers': 1}), safe='')}")
+        for sent in some_doubles():
+            _, _, answered = engine.ask(sock, f"SET=wide:{sent!r};ENV=0").partition("VALUES=wide:")
+            _, _, info = engine.ask(sock, f"{ACT};ENV=0").partition("INFO=")
+            found = json.loads(unquote(info))["values"]["wide"]
+            assert [float(answered).hex(), float(found).hex()] == [sent.hex(), sent.hex()]
+        engine.ask(sock, "ACT=RESET;ENV=0;SET=wide:0;OPTIONS=%7B%7D")
+
+
+def test_infos_leave_out_what_json_has_not_and_keep_the_rest(engine: Engine) -> None:
+    transport = open_transport(f"tcp://127.0.0.1:{engine.port}", wait=10)
+    transport.connect()
+    transport.reset(options=[{"numbers": 1}, {}])
+    transport.receive()
+    transport.send_actions(np.float32([[0.1, -1, 1, 0, -1]] * 2))
+    info = transport.receive().infos[0]
+    transport.reset(options=[{}, {}])
+    transport.receive()
+    transport.close()
+    assert info["action"] == [float(np.float32(0.1)), -1, 1, 0, -1]
+    assert np.float32(info["place"]).tolist() == np.float32([0.1, -4e-7]).tolist()
+    assert info["path"] == [0.1]
+    assert info["text"] == 'a\tb"\\'
+    assert not {"beyond", "nothing"} & set(info)
+    for key in ("beyond", "nothing"):
+        assert engine.log.read_text().count(f'the info "{key}" is left out: it holds NaN or infinity') == 1
 
 
 def test_calls_come_before_the_wiring_is_chosen(engine: Engine) -> None:
@@ -202,7 +247,7 @@ def test_the_time_scale_of_a_free_running_game_leaves_the_tick_as_long_as_it_is(
                 reply = free.ask(sock, f"{ACT};ENV=0")
             took.append(time.perf_counter() - began)
         assert min(took) < 5 * 3 / 60 / 2  # half of real time, once, on however busy a machine
-        assert '"delta":0.016667' in unquote(reply)
+        assert '"delta":0.0166666' in unquote(reply)
         assert free.ask(sock, "TIME_SCALE=1") == "OK"
 
 

@@ -12,6 +12,7 @@ from tests.samples import programs
 from tests.samples.programs import Trainer, connect
 from tests.samples.reach import Reach, rollout
 from tests.samples.unity_engine import MARKS, NUM_ENVS, started
+from tests.support.doubles import some_doubles
 from tests.support.same import assert_same
 from ue_rl.bridges import run_in_thread
 from ue_rl.errors import UeRlError, UnsupportedByEngine
@@ -61,6 +62,12 @@ def test_parameters_and_calls(sink: int) -> None:
     assert env.get_params(env_id=0)["gravity"] == 9.8
     env.close()
     with Trainer(sink) as trainer:
+        for sent in some_doubles():
+            answer = trainer.ask(f"SET=top%20speed:{sent!r}")
+            assert float(answer.removeprefix("VALUES=top%20speed:")).hex() == sent.hex()
+        for bound in ("0", "20", "2e1"):
+            assert trainer.ask(f"SET=gravity:{bound}") == f"VALUES=gravity:{float(bound):g}"
+        assert trainer.ask("SET=top%20speed:0.1") == "VALUES=top%20speed:0.1"
         assert trainer.ask("SET=gravity:21") == "REFUSED=the%20trainer%20broke%20the%20protocol%3A%20" + (
             "gravity%20is%20outside%20of%200%20to%2020%3A%2021"
         )

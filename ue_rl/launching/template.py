@@ -144,8 +144,22 @@ def _godot(path: str) -> tuple[list[str], list[str]]:
         return [path], ["--headless", *_GODOT]
     program = _installed("Godot", "GODOT", _GODOTS)
     # Godot 3 has no --headless: its godot3-server and godot3-headless have no display at all
-    headless = [] if "3" in Path(program).name else ["--headless"]
+    headless = [] if _is_godot_3(program) else ["--headless"]
     return [program, *headless, "--path", path], _GODOT
+
+
+def _is_godot_3(program: str) -> bool:
+    """By the version behind "godot" in the name of the program, or of the file that a link leads to.
+
+    Other numbers in it say nothing: Godot_v4.3-stable_win32.exe is a Godot 4.
+    """
+    for name in (Path(program).name, Path(program).resolve().name):
+        version = re.search(r"godot(?:[ _.-]?mono)?[ _.-]?v?(\d+)(?!\d)", name, re.IGNORECASE)
+        if version is not None:
+            return version[1] == "3"
+        if ".x11." in name.lower():
+            return True  # Godot 4 calls this platform linuxbsd
+    return False
 
 
 def _unreal_editor(path: str) -> tuple[list[str], list[str]]:

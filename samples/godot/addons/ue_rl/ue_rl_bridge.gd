@@ -33,6 +33,7 @@ const Link = preload("ue_rl_link.gd")
 const Text = preload("ue_rl_text.gd")
 const Grammar = preload("ue_rl_grammar.gd")
 const Calls = preload("ue_rl_calls.gd")
+const Json = preload("ue_rl_json.gd")
 const Heuristic = preload("ue_rl_heuristic.gd")
 
 signal seen(env, text)  # in heuristic mode, after each step and reset: what the env's agent sees
@@ -66,6 +67,7 @@ var _server = TCP_Server.new()
 var _envs = []
 var _grammar = null
 var _calls = null
+var _json = Json.new()
 var _player = null  # in heuristic mode
 var _observations = {}  # env -> what it saw last, where `demo` is on
 var _taken = {}  # env -> the action that it took
@@ -352,7 +354,7 @@ func _admit(link) -> void:
 
 
 func _tell_busy(link, now: int) -> void:
-	var since = Text.double(stepify((now - _began) / 1e6, 0.1))
+	var since = "%.1f" % ((now - _began) / 1e6)
 	var told = link.send("BUSY;SINCE=%s;PEER=%s" % [since, _links[0].host], MOST_UNSENT)
 	if told and _waiting.size() < MOST_WAITING:
 		_waiting.append(link)
@@ -469,7 +471,8 @@ func _row(env: int, observation: Array, result: Array, acted: bool) -> String:
 	if acted:
 		var info = _envs[env].rl_info() if _envs[env].has_method("rl_info") else {}
 		if demo:
+			info = info.duplicate()  # the game may keep it
 			info["demo_action"] = _taken[env]
 		if not info.empty():
-			row += ";INFO=" + to_json(info).percent_encode()
+			row += ";INFO=" + _json.object(info).percent_encode()
 	return row

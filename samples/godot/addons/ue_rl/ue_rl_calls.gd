@@ -1,6 +1,7 @@
 # Answers the calls beside the steps, and keeps the values of the parameters.
 extends Reference
 
+const Double = preload("ue_rl_double.gd")
 const Text = preload("ue_rl_text.gd")
 
 var _bridge: Node
@@ -29,7 +30,7 @@ func describe() -> String:
 	for name in _encoded:
 		var texts = PoolStringArray([_encoded[name]])
 		for x in _grammar.parameters[name]:
-			texts.append(Text.double(x))
+			texts.append(Double.text(x))
 		described.append(texts.join(":"))
 	return described.join(",")
 
@@ -57,7 +58,7 @@ func answer(line: String) -> String:
 		set_values(settings, envs)
 		return _values_of(envs[0], settings.keys())
 	if call.get("TIME_SCALE") != null:
-		var scale = Text.read_number(call.TIME_SCALE)
+		var scale = Double.read(call.TIME_SCALE)
 		fault = "the time scale is no number" if scale == null else _bridge.scale_time(scale)
 		return "OK" if fault == "" else _refused(fault)
 	if call.get("PAUSE", "") in ["0", "1"]:
@@ -79,7 +80,7 @@ func _values_of(env: int, names: Array) -> String:
 	for name in names:
 		if not _encoded.has(name):
 			return _refused("there is no parameter " + name)
-		texts.append(_encoded[name] + ":" + Text.double(_values[env][name]))
+		texts.append(_encoded[name] + ":" + Double.text(_values[env][name]))
 	return "VALUES=" + texts.join(",")
 
 

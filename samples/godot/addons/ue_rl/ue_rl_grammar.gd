@@ -1,6 +1,7 @@
 # Reads what a trainer sends: rows of a request, and calls. It changes nothing; what is wrong comes back as a sentence.
 extends Reference
 
+const Double = preload("ue_rl_double.gd")
 const Text = preload("ue_rl_text.gd")
 const CALLS = ["GET", "SET", "TIME_SCALE", "PAUSE", "RENDER", "GOALS"]
 
@@ -139,13 +140,13 @@ func settings(text: String):
 	for pair in text.split(","):
 		var colon = pair.find(":")
 		var name = pair.left(colon).strip_edges().percent_decode()
-		var value = Text.read_number(pair.substr(colon + 1).strip_edges())
+		var value = Double.read(pair.substr(colon + 1).strip_edges())
 		if colon < 1 or value == null or is_inf(value):
 			return "SET holds something that is not name:number"
 		if not parameters.has(name) or found.has(name):
 			return "SET names a parameter that there is not, or one twice: " + name
 		var ends = parameters[name]
 		if value < ends[1] or value > ends[2]:
-			return "%s is from %s to %s" % [name, Text.double(ends[1]), Text.double(ends[2])]
+			return "%s is from %s to %s" % [name, Double.text(ends[1]), Double.text(ends[2])]
 		found[name] = value
 	return found

@@ -1,4 +1,4 @@
-# Numbers and values as the protocol writes them. Godot 3's own functions are no help: str() keeps six digits,
+# Numbers and values as the protocol writes them (doubles: ue_rl_double.gd). Godot 3's own functions are no help: str() keeps six digits,
 # is_valid_float() takes "1e" and refuses "1E0", float() ends the process on a power of 2^31 and reads others modulo
 # 2^32, int() makes another number of 2^63.
 extends Reference
@@ -64,18 +64,7 @@ static func _far_number(rounded: float, size: float) -> String:
 	return text
 
 
-# A double, as parameters are, in up to 16 places.
-static func double(x: float) -> String:
-	for places in range(0, 17):
-		var scaled = round(x * POWERS[places])
-		if abs(scaled) >= 9007199254740992.0:
-			break
-		if scaled / POWERS[places] == x:
-			return ("%." + str(places) + "f") % x
-	return number(x)
-
-
-# The number in `text`, null where it is none.
+# The number in `text` as a float32 can hold it, null where it is none: what an action is.
 static func read_number(text: String):
 	var at = text.findn("e")
 	if at < 0:
