@@ -42,16 +42,18 @@ class Players:
         try:
             self._tools.check(name, arguments)
             answer = await self._tools.call(self._session(client, begins=name == "reset"), name, arguments)
+            told = _text(answer)
         except UeRlError as error:
             wrong = True
             answer = {"code": getattr(error, "code", "INVALID_ARGUMENT"), "message": str(error)}
+            told = _text(answer)
         except Exception as error:  # noqa: BLE001 - told to the client, and logged
             _log.exception("a tool failed: %s", name[:80])
             wrong, answer = True, {"code": "INTERNAL", "message": f"{type(error).__name__}: {error}"}
-        told = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")  # MCP carries no half characters
+            told = _text(answer)
         answer = json.loads(told)
         return {
-            "content": [{"type": "text", "text": answer["message"] if wrong else told.decode()}],
+            "content": [{"type": "text", "text": answer["message"] if wrong else told}],
             "structuredContent": answer,
             "isError": wrong,
         }
@@ -109,3 +111,12 @@ class Players:
         """All have gone."""
         for client in list(self._sessions):
             await self.leave(client)
+
+
+def _text(answer: Mapping[str, Any]) -> str:
+    """As JSON: no half characters, which MCP does not carry, and no NaN, on which the package's own clients raise.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()

@@ -78,7 +78,7 @@ async def _call(request: JsonRpc, player: Player) -> dict[str, Any]:
     except UeRlError as error:
         wrong = getattr(error, "code", "INVALID_PARAMETERS") != "TOOL_EXECUTION_FAILED"
         return failed(INVALID_PARAMS if wrong else INTERNAL_ERROR, str(error), request.id)
-    content = [{"type": "text", "text": json.dumps(result)}]
+    content = [{"type": "text", "text": json.dumps(result, allow_nan=False)}]
     return _done(request, {"content": content, "structured_content": result, "data": result, "is_error": False})
 
 

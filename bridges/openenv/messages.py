@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ue_rl.bridges.realtime.checks import MOST_TICKS
+
 
 def faults(error: ValidationError) -> list[dict[str, Any]]:
     """What is wrong in a message, as JSON: of NaN and infinity, which it cannot carry, the names."""
@@ -33,7 +35,7 @@ class Action(Message):
     """
 
     action: list[float] | None = None
-    ticks: int | None = Field(None, ge=0, le=5000)
+    ticks: int | None = Field(None, ge=0, le=MOST_TICKS)
     tool: str | None = None
     arguments: dict[str, Any] = {}
     type: Literal["list_tools", "call_tool"] | None = None

@@ -68,7 +68,7 @@ class Socket:
             answer = await self._answered(player, message.get("bytes") or b"" if text is None else text)
             if answer is None:
                 return
-            await self._socket.send_text(json.dumps(answer))
+            await self._socket.send_text(json.dumps(answer, allow_nan=False))
 
     async def _answered(self, player: Player, text: str | bytes) -> dict[str, Any] | None:
         """None: the client has said that it goes."""

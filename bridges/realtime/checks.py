@@ -20,7 +20,7 @@ from ue_rl.system.game_clock import GameClock
 from ue_rl.system.json_text import json_text
 from ue_rl.tools import ToolRegistry
 
-_MOST_TICKS = 5000  # of one request
+MOST_TICKS = 5000  # of one request
 
 
 class Checks:
@@ -54,10 +54,8 @@ class Checks:
 
     def ticks(self, ticks: int) -> int:
         """Raises ConfigurationError where nobody may ask for so many."""
-        if not isinstance(ticks, (int, np.integer)) or not 0 <= ticks <= _MOST_TICKS:
-            raise ConfigurationError(
-                "no such number of ticks", field="ticks", expected=f"0 to {_MOST_TICKS}", got=ticks
-            )
+        if not isinstance(ticks, (int, np.integer)) or not 0 <= ticks <= MOST_TICKS:
+            raise ConfigurationError("no such number of ticks", field="ticks", expected=f"0 to {MOST_TICKS}", got=ticks)
         return int(ticks)
 
     def interrupts(self, interrupts: Sequence[str]) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.realtime.observation import ToolCall
 from ue_rl.errors import ToolError
-from ue_rl.system.json_text import json_items
 from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:
@@ -71,10 +70,10 @@ class Orders:
         self._counters.add("tool_calls")
         answer: dict[str, Any] = {"tool": call.tool}
         try:
-            answer.update(json_items({"result": self.tools.call(call.tool, call.arguments, env_id=session.row)}))
+            answer["result"] = self.tools.answer(call.tool, call.arguments, env_id=session.row)
         except ToolError as error:
             self._counters.add("tool_errors")
             answer.update(error=error.plain(), code=error.code)
-            if error.__cause__ is not None:
+            if error.code == "TOOL_EXECUTION_FAILED":
                 _log.warning("session %s: %s", session.id, error.message, exc_info=error.__cause__)
         session.tool_answers.append(answer)

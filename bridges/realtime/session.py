@@ -19,8 +19,16 @@ from ue_rl.bridges.realtime.lifecycle import Event, LifeCycle, Phase
 from ue_rl.bridges.realtime.observation import Action, Observation, SessionState
 from ue_rl.bridges.realtime.queues import ActionQueue, Mailbox
 from ue_rl.bridges.realtime.request import Request
-from ue_rl.errors import GameFailed, SessionEnded, SessionError, UeRlError, UnsupportedByEngine
-from ue_rl.system.json_text import json_items, whole_text
+from ue_rl.errors import (
+    ConfigurationError,
+    GameFailed,
+    SessionEnded,
+    SessionError,
+    UeRlError,
+    UnsupportedByEngine,
+)
+from ue_rl.system.json_text import whole_text
+from ue_rl.system.json_values import NotJson, json_value
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.pool import SessionPool
@@ -279,7 +287,8 @@ class Session:
         )
 
     def map_info(self) -> Future[dict[str, Any]]:
-        """The game's map, as JSON can carry it, asked between two ticks. The future raises as `render`.
+        """The game's map, in JSON's types, asked between two ticks. The future raises as `render`; GameFailed
+        also where JSON cannot hold the map: it names the place and the type.
 
         Raises:
             UnsupportedByEngine: it has none. SessionEnded.
@@ -287,9 +296,7 @@ class Session:
         self._use()
         if not isinstance(self.pool.example, TellsMap):
             raise UnsupportedByEngine("this game has no map", cure="the bridge may define map_info(env_id)")
-        return self.world.ask(
-            self, lambda game, row: json_items(game.map_info(row)) if isinstance(game, TellsMap) else {}
-        )
+        return self.world.ask(self, lambda game, row: _map_of(game.map_info(row)) if isinstance(game, TellsMap) else {})
 
     def render(self) -> Future[NDArray[np.uint8] | None]:
         """The game's picture, uint8 [height, width, 3]; None where it has none now. Asked between two ticks.
@@ -348,3 +355,22 @@ class Session:
             self.recorder.close()
         self.gone.set_result(None)
         self.tell()
+
+
+def _map_of(said: Any) -> dict[str, Any]:
+    """What a game said of its map, in JSON's types.
+
+    Raises:
+        ConfigurationError: JSON cannot hold it, or it is no object.
+    """
+    try:
+        found = json_value(said, "map_info")
+    except NotJson as error:
+        raise ConfigurationError(
+            "JSON cannot hold what the game says of its map", fault="engine", field="map_info", got=str(error)
+        ) from error
+    if not isinstance(found, dict):
+        raise ConfigurationError(
+            "what the game says of its map is no object", fault="engine", field="map_info", expected="a dict", got=said
+        )
+    return found

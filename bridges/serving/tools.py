@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ue_rl.bridges.realtime import Observation, Session, SessionPool, ToolCall
+from ue_rl.bridges.realtime.checks import MOST_TICKS
 from ue_rl.bridges.serving.waiting import queued, state_of
 from ue_rl.errors import ConfigurationError, ToolError
 from ue_rl.tools import ToolRegistry, ToolSchema
+
+# A tick at least: an action of zero ticks would wait for a tick that nobody may ask for.
+Ticks = Annotated[int, Field(ge=1, le=MOST_TICKS)]
 
 
 async def reset(session: Session, seed: int | None = None) -> Observation:
@@ -31,7 +37,7 @@ async def step(session: Session, action: list[float]) -> Observation:
     return await submitted(session, ticks=1, actions=[action])
 
 
-async def advance(session: Session, ticks: int, action: list[float] | None = None) -> Observation:
+async def advance(session: Session, ticks: Ticks, action: list[float] | None = None) -> Observation:
     """Let the game go on; it stops early at the end of the episode.
 
     Args:

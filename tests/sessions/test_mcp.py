@@ -11,6 +11,7 @@ import pytest
 from tests.sessions.game import Drift, Half
 from tests.sessions.talking import mcp_client, mcp_session, plain
 from tests.support.waiting import eventually
+from tests.tools.test_answers import CONVERTED, Odd
 from ue_rl.bridges.mcp.playing import Players
 
 OF_EVERY_GAME = ["reset", "step", "advance", "get_observation", "get_game_state", "get_map_info"]
@@ -28,6 +29,8 @@ async def test_a_game_is_played_by_tools(served: Any) -> None:
         about = tools[OF_EVERY_GAME.index("advance")].model_dump(by_alias=True)
         assert about["description"] == "Let the game go on; it stops early at the end of the episode."
         assert about["inputSchema"]["required"] == ["ticks"]
+        ticks = about["inputSchema"]["properties"]["ticks"]
+        assert (ticks["minimum"], ticks["maximum"], ticks["description"]) == (1, 5000, "how many ticks, 1 to 5000.")
         seen, _ = await called(session, "reset", seed=3)
         again, _ = await called(session, "reset", seed=3)
         assert seen["observation"] == again["observation"]
@@ -59,6 +62,7 @@ async def test_what_is_wrong_is_a_result_that_says_so(served: Any) -> None:
         codes = {}
         for name, arguments in (
             ("fly", {}), ("nudge", {"by": "far"}), ("advance", {}), ("advance", {"ticks": 6000}),
+            ("advance", {"ticks": 0, "action": [1.0, 0.0]}),
             ("step", {"action": [1.0]}), ("break_down", {}),
         ):  # fmt: skip
             answer, wrong = await called(session, name, **arguments)
@@ -66,10 +70,27 @@ async def test_what_is_wrong_is_a_result_that_says_so(served: Any) -> None:
             codes[(name, *arguments)] = answer["code"]
         assert codes == {
             ("fly",): "TOOL_NOT_FOUND", ("nudge", "by"): "INVALID_PARAMETERS", ("advance",): "INVALID_PARAMETERS",
-            ("advance", "ticks"): "INVALID_ARGUMENT", ("step", "action"): "INVALID_ARGUMENT",
-            ("break_down",): "TOOL_EXECUTION_FAILED",
+            ("advance", "ticks"): "INVALID_PARAMETERS", ("step", "action"): "INVALID_ARGUMENT",
+            ("advance", "ticks", "action"): "INVALID_PARAMETERS", ("break_down",): "TOOL_EXECUTION_FAILED",
         }  # fmt: skip
         assert (await called(session, "advance", ticks=1))[0]["tick"] == 1, "it cost nothing"
+
+
+async def test_what_a_tool_returns_reaches_the_client_or_an_error_says_why_not(served: Any) -> None:
+    """Never NaN, on which the package's own clients raise."""
+    _, server = served("mcp", Odd)
+    async with mcp_session(server.url) as session:
+        answer, wrong = await called(session, "look", what="converted 9")
+        assert not wrong
+        assert answer["info"]["tools"] == [{"tool": "look", "result": CONVERTED[9][1]}]
+        answer, wrong = await called(session, "look", what="refused 1")
+        assert (wrong, answer["code"]) == (True, "TOOL_EXECUTION_FAILED")
+        assert "inf at result['a']['b'][1]" in answer["message"]
+        assert (await called(session, "get_map_info"))[0] == {"kinds": ["berry", 2], "size": [3, 4]}
+        await called(session, "advance", ticks=1)
+        answer, wrong = await called(session, "get_map_info")
+        assert wrong
+        assert "nan at map_info['size']" in answer["message"]
 
 
 async def test_a_session_too_many_and_one_that_has_ended(served: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections import Counter
@@ -222,17 +221,13 @@ class AgentArena:
         return seat.do(stored)
 
     def execute(self, tool: str, params: Mapping[str, Any], agent_id: str = "", tick: int = 0) -> Any:
-        """Calls a tool for an agent; the result is also in its next observation.
+        """Calls a tool for an agent; what it returns, in JSON's types. It is also in the agent's next observation.
 
         Raises:
             ToolError: TOOL_NOT_FOUND, INVALID_PARAMETERS, AGENT_NOT_FOUND, TOOL_EXECUTION_FAILED.
         """
         try:
-            said = self.tools.call(tool, params, agent=agent_id)
-            try:
-                json.dumps(said, allow_nan=False)
-            except (TypeError, ValueError, RecursionError) as error:
-                raise ToolError(f"the result of {tool!r} cannot be sent: {error}", tool=tool) from error
+            said = self.tools.answer(tool, params, agent=agent_id)
         except ToolError as error:
             self.counts[error.code] += 1
             self._keep(agent_id, ToolResult(tool=tool[:200], success=False, error=error.message))

@@ -82,7 +82,7 @@ class BridgeWorld:
         """See World."""
         decision, self._action = decisions.get("player", AgentDecision()), None
         try:
-            said = self.tools.call(decision.tool, decision.params, env_id=0)
+            said = self.tools.answer(decision.tool, decision.params, env_id=0)
             self._result = ToolResult(tool=decision.tool, result=said, duration_ticks=1)
             self._step(self._no_op() if self._action is None else self._action)
         except (ToolError, UeRlError) as error:  # a choice that does not exist is refused by the bridge

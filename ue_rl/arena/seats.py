@@ -14,6 +14,7 @@ from typing import Any
 from ue_rl.arena.behaviors import AgentBehavior, SimpleAgentBehavior
 from ue_rl.arena.types import AgentDecision, Observation
 from ue_rl.errors import ResourceExhausted, ToolError, UeRlError, shorten
+from ue_rl.system.json_values import json_value
 from ue_rl.tools import ToolRegistry
 
 MAX_PARAMS = 65_536  # bytes of a decision's parameters as JSON
@@ -209,13 +210,13 @@ def _why(error: BaseException) -> tuple[str, str]:
 
 
 def _sendable(decision: AgentDecision) -> AgentDecision:
-    """With parameters of JSON's types alone, which every client can read."""
+    """With parameters in JSON's types alone, which every client can read: of NumPy's arrays lists, and so on."""
     try:
-        text = json.dumps(decision.params, allow_nan=False)
+        text = json.dumps(json_value(decision.params, "params"))
         if len(text) > MAX_PARAMS:
             raise ValueError(f"{len(text)} bytes are more than {MAX_PARAMS}")
         return replace(decision, params=json.loads(text, parse_int=_int64))
-    except (TypeError, ValueError, RecursionError) as error:
+    except ValueError as error:  # NotJson is one
         raise ToolError(
             f"the parameters cannot be sent: {error}", tool=decision.tool, code=INVALID_PARAMETERS
         ) from error

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ue_rl.errors import ConfigurationError, ToolError, nearest, shorten
+from ue_rl.system.json_values import NotJson, json_value
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.tools.marking import marked_methods
 
@@ -168,8 +169,37 @@ class ToolRegistry:
         except ToolError:
             raise
         except (Exception, SystemExit) as error:
-            what = f"the tool {name!r} failed: {type(error).__name__}: {error}"
-            raise ToolError(what, tool=name, code="TOOL_EXECUTION_FAILED", fault="engine") from error
+            raise _failed(name, error) from error
+
+    def answer(self, name: str, arguments: Mapping[str, Any], **context: Any) -> Any:
+        """As `call`; what the tool returns in JSON's types, for a mind that is somewhere else.
+
+        Enum members, dataclasses, pydantic's models, sets, dates, paths, bytes, NumPy's numbers and arrays and more
+        are converted (ue_rl/system/json_values.py has the table). NaN and infinity are not JSON.
+
+        Args:
+            context: as of `call`.
+
+        Raises:
+            ToolError: as `call`. Also TOOL_EXECUTION_FAILED where JSON cannot hold what the tool returned: the message
+                names the tool, the type or number, and where it stands. The tool has done its work then.
+        """
+        said = self.call(name, arguments, **context)
+        try:
+            return json_value(said)
+        except NotJson as error:
+            raise ToolError(
+                f"the tool {name!r} was called, but its result cannot be sent as JSON: {error}", tool=name,
+                code="TOOL_EXECUTION_FAILED", fault="engine",
+                cure="let it return texts, finite numbers, lists, dicts, dataclasses or NumPy arrays of these",
+            ) from None  # fmt: skip
+        except (Exception, SystemExit) as error:  # of an iterator or a property of what it returned
+            raise _failed(name, error) from error
+
+
+def _failed(name: str, error: BaseException) -> ToolError:
+    what = f"the tool {name!r} failed: {type(error).__name__}: {error}"
+    return ToolError(what, tool=name, code="TOOL_EXECUTION_FAILED", fault="engine")
 
 
 @lru_cache(1024)

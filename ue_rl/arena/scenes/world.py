@@ -152,7 +152,7 @@ class World(abc.ABC):
         for name in self.agents:
             body, decision = self.bodies[name], decisions.get(name, AgentDecision())
             try:
-                said = self.tools.call(decision.tool, decision.params, agent=name)
+                said = self.tools.answer(decision.tool, decision.params, agent=name)
                 body.result = ToolResult(tool=decision.tool, success=True, result=said, duration_ticks=1)
             except ToolError as error:
                 body.result = ToolResult(tool=decision.tool, success=False, error=error.message)

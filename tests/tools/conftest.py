@@ -1,0 +1,7 @@
+"""The client of an arena, as the tests of the arena have it."""
+
+from __future__ import annotations
+
+from tests.arena.conftest import client
+
+__all__ = ["client"]
