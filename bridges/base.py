@@ -268,8 +268,20 @@ class BaseBridge(Game):
     # -- beside the answers
 
     def write_info(self, env_id: int, info: Mapping[str, Any]) -> None:
-        """Sends `info` (JSON-able) with this env's next answer; needs FEATURES=INFO in the spec."""
+        """Sends `info` (JSON-able) with this env's next answer; needs FEATURES=INFO in the spec.
+
+        Args:
+            env_id: with agents, the row: env * agents of an env + agent.
+
+        Raises:
+            ConfigurationError: there is no such env.
+        """
         if "INFO" in self.spec.features:
+            if not 0 <= env_id < len(self.answered):
+                raise ConfigurationError(
+                    "an info of an env that does not exist", fault="engine", field="env_id",
+                    expected=f"0 to {len(self.answered) - 1}", got=env_id,
+                )  # fmt: skip
             self.outbox.infos[env_id] = dict(info)
 
     def register_commands(self, dispatcher: Any) -> None:

@@ -64,7 +64,9 @@ class Stage:
         Raises:
             what the game raises; MalformedMessage at fault "trainer": it cannot use the options.
         """
-        inbox = self.bridge.inbox
+        inbox, infos = self.bridge.inbox, self.bridge.outbox.infos
+        for row in rows:
+            infos.pop(row, None)  # of an episode whose end nobody saw, perhaps of another session: the game had failed
         for row, (seed, options) in zip(rows, told, strict=True):
             inbox.command[row], inbox.actions[row] = _RESET, self._no_op
             inbox.seeds[row] = -1 if seed is None else seed
@@ -180,6 +182,10 @@ class Stage:
             [session.mailbox.dropped for session in there], [session.queue.dropped for session in there], late,
             interrupts, masks,
         )  # fmt: skip
+
+    def tell_again(self, row: int, info: Mapping[str, Any]) -> None:
+        """Nobody was given the observation that had this info: the next one of this row has it."""
+        self.bridge.outbox.infos[row] = dict(info)
 
     def forget(self) -> None:
         """What was asked of the game is void: it has failed."""

@@ -306,6 +306,8 @@ class World:
             else:
                 self.start(session)
         if asked is not None:
+            if not asked.ticks and first.info:  # the answer is a look of its own, behind the tools that are called
+                stage.tell_again(session.row, first.info)
             self._proceed(session, asked)
         self.next(session)
 

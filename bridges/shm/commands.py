@@ -132,26 +132,31 @@ def answer_commands(
     return count
 
 
-def take_infos(memory: StepMemory, bridge: BaseBridge, first: dict[int, dict[str, Any]]) -> list[bytes]:
+def take_infos(
+    memory: StepMemory, bridge: BaseBridge, first: dict[int, dict[str, Any]], was_asked: Callable[[int], bool]
+) -> list[bytes]:
     """The infos of the frame that is published next, as messages for the ring; without a ring they are left out.
 
     Args:
-        first: those of episodes that were asked ahead.
+        first: those of episodes that were asked ahead. was_asked: does the frame answer this row? The info of one that
+            it does not stays, for the row's next answer.
 
     Raises:
         ConfigurationError: one is no JSON, or too long for the ring.
     """
     infos, ring = bridge.outbox.infos, memory.s2c
-    try:
-        return [
-            json_entry(method, row, info, ring.max_payload)
-            for method, sent in ((ENV_INFO, infos), (FIRST_INFO, first))
-            for row, info in sent.items()
-            if ring is not None
-        ]
-    finally:
-        infos.clear()
-        first.clear()
+    now = {row: info for row, info in infos.items() if was_asked(row)}
+    for row in now:
+        del infos[row]
+    told = dict(first)
+    first.clear()
+    if ring is None:
+        return []
+    most = ring.max_payload
+    return [
+        *(json_entry(ENV_INFO, row, info, most) for row, info in now.items()),
+        *(json_entry(FIRST_INFO, row, info, most) for row, info in told.items()),
+    ]
 
 
 class _Handlers:

@@ -272,7 +272,7 @@ class ShmHost(Host, Closing):
     def _publish(self) -> None:
         """All is answered: rings, unless infos go first."""
         if self.bridge.outbox.infos or self._steps.first_infos:
-            self._infos = take_infos(self.memory, self.bridge, self._steps.first_infos)
+            self._infos = take_infos(self.memory, self.bridge, self._steps.first_infos, self._steps.was_asked)
             if self._infos:
                 return
         self._session.on(_ANSWERED)

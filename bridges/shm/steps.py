@@ -193,6 +193,11 @@ class ShmSteps:
             out.infos.clear()
         out.infos.update(infos)
 
+    def was_asked(self, row: int) -> bool:
+        """Does the answer to the present request hold this row? With agents an env answers as a whole."""
+        first = row - row % self._per_env
+        return any(self._asked[first : first + self._per_env])
+
     def _go_on(self) -> None:
         """The trainer has seen the ends: the rows are those of the new episodes, as the game has left them."""
         out = self._bridge.outbox

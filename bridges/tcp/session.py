@@ -316,9 +316,9 @@ class EngineSession:
             envs = np.flatnonzero(answered).tolist()
             for env, line in [(env, self._states((env,), infos, self._numbers.of(env + 1))) for env in envs]:
                 self._writers[env + 1].write(line)
-        answered[:] = 0
         if out.infos:
-            out.infos.clear()
+            self._forget_infos(np.flatnonzero(answered).tolist())
+        answered[:] = 0
         if not self.finished and not bridge.lockstep.busy:
             self._order.on(Event.ANSWERED)
             if self._queues:
@@ -334,11 +334,18 @@ class EngineSession:
             begun = sorted(env for env in self._ended if env in ahead)
             self._ended.clear()
             if begun:
-                out.infos.clear()
+                self._forget_infos(begun)  # what the step has brought was written above
                 bridge.lockstep.begin_ahead(begun, [ahead[env] for env in begun])
                 envs: NDArray[np.int32] = np.array(begun, np.int32)
                 lines += [self._states(rows, out.infos or None, number) for rows, number in self._numbers.lines(envs)]
+                self._forget_infos(begun)
         return lines
+
+    def _forget_infos(self, rows: list[int]) -> None:
+        """These were sent. One of a row whose action still runs, or that was not asked, goes with its next answer."""
+        infos = self.bridge.outbox.infos
+        for row in rows:
+            infos.pop(row, None)
 
     def _answer_agents(self) -> None:
         bridge, out = self.bridge, self.bridge.outbox

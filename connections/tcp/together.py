@@ -79,6 +79,9 @@ class TextTogether:
             if self._unnumbered() or any([len(link.lines) for link in self._links]):
                 return None
             self._pending.fill(1)
+            if not again:  # else `_receive` has cleared them: those of an answer that a connection took by itself
+                for connection in self._connections:
+                    connection.buffers.infos.clear()
             self._asked_at = perf_counter()
             sent = self._fast.send_lines(self._fds, lines)
         except (UeRlError, TypeError, ValueError, BufferError):  # the connections say what is wrong

@@ -330,3 +330,12 @@ def test_infos_are_sent_as_far_as_json_goes() -> None:
         infos[0]["engine"], {"episode": {"r": 1.5, "l": 3, "path": np.array([[0.0, 0.0]])}}
     )
     assert not {"nan", "object"} & set(infos[0])
+
+
+def test_an_info_of_an_env_that_does_not_exist_is_refused() -> None:
+    spec = EnvSpec(1, 1, num_envs=2, features=frozenset({"INFO"}))
+    game = Sum(spec)
+    game.write_info(1, {"a": 1})
+    for env in (-1, 2):
+        with pytest.raises(errors.ConfigurationError, match="0 to 1"):
+            game.write_info(env, {"a": 1})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -14,7 +15,7 @@ from tests.realtime.games import OneByOne, Sums
 from tests.support.waiting import eventually
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.realtime.lifecycle import TABLE, Event, LifeCycle, Phase
-from ue_rl.errors import ResourceExhausted, SessionEnded, UnexpectedMessage
+from ue_rl.errors import GameFailed, ResourceExhausted, SessionEnded, UnexpectedMessage
 
 
 @pytest.fixture
@@ -200,3 +201,32 @@ def test_ticks_run_on_the_workers_alone() -> None:
         pool.create().advance(3)
         pool.create(tick_rate=0).advance(3)
     assert seen == {"ue_rl-session-0"}
+
+
+class FailsLoudly(Sums):
+    """Says something of every row, and fails in the first tick of its life."""
+
+    failed = False
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.configure(replace(self.spec, features=self.spec.features | {"INFO"}))
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        for env in env_ids.tolist():
+            self.write_info(env, {"said": "before it failed"})
+        if not self.failed:
+            self.failed = True
+            raise ZeroDivisionError("the game cannot go on")
+        super().step_envs(actions, env_ids)
+
+
+def test_what_a_game_says_as_it_fails_is_not_told_the_next_session() -> None:
+    with SessionPool(FailsLoudly, workers=1, max_sessions=1, together=True) as pool:
+        with pytest.raises(GameFailed):
+            pool.create().advance(1)
+        eventually(lambda: not pool.sessions())
+        session = pool.create()
+        assert session.observe(30.0).info == {}
+        assert session.reset().info == {}
+        assert session.advance(1).info == {"said": "before it failed"}

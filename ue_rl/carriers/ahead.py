@@ -9,7 +9,7 @@ A call is in most steps, and as a rule about one env: NumPy would cost more than
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +72,7 @@ class Ahead:
             take(list(begun))
         if resets.env_ids is None:
             self.asked.clear()
+            _forget_infos(buffers, begun)
             return resets
         seeds, options, parameters = resets.seeds, resets.options, resets.parameters
         ready, rest = [], []
@@ -82,6 +83,7 @@ class Ahead:
             else:
                 rest.append(place)
                 self.asked.pop(env, None)
+        _forget_infos(buffers, set(begun).difference(ready))
         if not ready:
             return resets
         self.kept = ready
@@ -106,6 +108,12 @@ class Ahead:
                 buffers.infos[env] = info
         for env in kept:
             buffers.rewards[env] = buffers.dones[env] = buffers.truncated[env] = 0  # of a reset they mean nothing
+
+
+def _forget_infos(buffers: StepBuffers, envs: Iterable[int]) -> None:
+    """These episodes are begun anew, or go on without being asked for: what their beginnings said is nobody's."""
+    for env in envs:
+        buffers.infos.pop(env, None)
 
 
 def _some(values: Sequence[Any] | None, places: list[int]) -> list[Any] | None:
