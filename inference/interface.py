@@ -74,12 +74,20 @@ class InferenceInterface(ABC):
             agents: whose observation each row is; reset() takes the same numbers. Don't mix with run_inference.
             observations: one row per agent.
             action_masks: [N, choices], 1 = legal; ignored by a policy that takes none (`takes_masks`).
+
+        Raises:
+            ModelMismatch: no masks for a policy that must be given them (`needs_masks`).
         """
         return self.run_inference(observations)
 
     @property
     def takes_masks(self) -> bool:
         """Whether run_inference_for heeds action masks."""
+        return False
+
+    @property
+    def needs_masks(self) -> bool:
+        """Whether a call without action masks is refused: the policy must be told which choices are legal."""
         return False
 
     def reset(self, rows: Sequence[Any] | None = None) -> None:  # noqa: B027 (nothing to do is a full answer)
@@ -118,15 +126,33 @@ class InferenceInterface(ABC):
         Raises:
             ModelLoadError: no model is loaded.
             ModelMismatch: other sizes; or names, kinds, shapes, counts or lowest choices, as far as both sides say; or
-                single numbers in another order.
+                single numbers in another order; or the policy needs action masks, which the engine does not send.
         """
         self.require(spec.seen_size, spec.act_size)
+        self.require_masks(spec)
         found = with_engine(spec, *self.spaces, self.number_names, as_trainer=as_trainer)
         if found is not None:
             raise ModelMismatch(
                 "the model is made for another engine: its numbers mean something else",
                 **found._asdict(),
                 cure="load the model that was trained for this env",
+            )
+
+    def require_masks(self, spec: EnvSpec) -> None:
+        """Refuse an engine that does not say which choices are legal, for a policy that must be told.
+
+        Raises:
+            ModelMismatch: such a pair.
+        """
+        if self.needs_masks and not spec.mask_size:
+            raise ModelMismatch(
+                "the policy must be told which choices are legal, and the engine does not say it",
+                fault="caller",
+                field="FEATURES",
+                expected="MASK, and a MASK in each state",
+                got=", ".join(sorted(spec.features)) or "none",
+                cure="send the masks of the training (bridges: MASK, docs/protocol.md), or export the model with "
+                "`ue-rl export --masks optional`",
             )
 
     def require(self, obs_size: int, act_size: int) -> None:
@@ -146,6 +172,22 @@ class InferenceInterface(ABC):
                 got=f"{mine[0]} observation numbers and {mine[1]} action numbers, as the model has",
                 cure="load the model that was trained for this env, or set the env's sizes to the model's",
             )
+
+
+def missing_masks(name: str, shape: tuple[int, ...]) -> ModelMismatch:
+    """The error for a call without the masks of a policy that must be given them.
+
+    Args:
+        name: of the input. shape: that they should have.
+    """
+    return ModelMismatch(
+        "the policy must be told which choices are legal: it was trained with action masks",
+        fault="caller",
+        field=name,
+        expected=f"action masks of shape {list(shape)}, 1 = legal",
+        got="none",
+        cure="pass action_masks, ones where every choice is legal; or export the model with optional_masks=True",
+    )
 
 
 class Difference(NamedTuple):

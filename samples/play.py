@@ -28,7 +28,8 @@ def main() -> None:
     returns = [0.0] * engine.spec.num_envs
     played = 0
     while played < arguments.episodes:
-        engine.send_actions(policy.run_inference(states.obs))
+        masks = states.masks if policy.takes_masks else None  # which choices are legal now
+        engine.send_actions(policy.run_inference(states.obs, action_masks=masks))
         states = engine.receive()
         finished = [env for env, done in enumerate(states.dones) if done]
         for env, reward in enumerate(states.rewards):

@@ -144,6 +144,7 @@ def export(
     exporter: str = "auto",
     reference: str = "predict()",
     batches: tuple[int, ...] = (),
+    optional_masks: bool = False,
 ) -> ExportReport:
     """Convert `plan`, compare the file with `model`, and write it in one step.
 
@@ -153,6 +154,7 @@ def export(
         stats: the VecNormalize in the graph. recorded, n_verify, tolerances, opset, exporter: see export_onnx.
         seen: the rows of each leaf where `recorded` is None. reference: what the model's predict() is, for messages.
         batches: compare in batches of these sizes, too.
+        optional_masks: see export_onnx.
 
     Raises:
         ExportError: as export_onnx.
@@ -163,7 +165,7 @@ def export(
     bare, used = to_onnx(plan, opset, exporter)
     runtime = OnnxInference()
     try:
-        runtime.load_bytes(_with_metadata(bare, metadata), name="the exported graph")
+        runtime.load_bytes(_with_metadata(bare, metadata, optional_masks=optional_masks), name="the exported graph")
     except InferenceError as error:
         raise ExportError(
             f"the exported graph cannot be used: {error.message}", fault="policy", got=error.got, cure=error.cure
@@ -179,7 +181,7 @@ def export(
         verifier.compare("recorded", seen, tolerances[0])
     tried = {"tolerance": tolerances[0], "extreme_tolerance": tolerances[1]}
     metadata = replace(metadata, verification=asdict(verifier.found) | tried, sha256=UNSEALED)
-    content, digest = seal(_with_metadata(bare, metadata, final=True))
+    content, digest = seal(_with_metadata(bare, metadata, optional_masks=optional_masks, final=True))
     if target is not None:
         _write(content, target)
     report = ExportReport(
@@ -207,8 +209,15 @@ def check_libraries() -> None:
         )
 
 
-def _with_metadata(content: bytes, metadata: PolicyMetadata, *, final: bool = False) -> bytes:
-    """The graph with its description; `final`: without the output that only the comparison needs."""
+def _with_metadata(
+    content: bytes, metadata: PolicyMetadata, *, optional_masks: bool = False, final: bool = False
+) -> bytes:
+    """The graph with its description.
+
+    Args:
+        optional_masks: the input of action masks has a default. final: without the output that only the comparison
+            needs.
+    """
     import onnx
 
     proto = onnx.load_from_string(content)
@@ -222,8 +231,12 @@ def _with_metadata(content: bytes, metadata: PolicyMetadata, *, final: bool = Fa
         dims = output.type.tensor_type.shape.dim[1:]
         for dim, size in zip(dims, shapes.get(output.name, ()), strict=False):
             dim.dim_value = size
-    for port in metadata.ports(ACTION_MASKS):  # a default makes an input optional; of one row, it holds for all
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((1, port.size), np.float32), port.name))
+    if optional_masks:
+        # A default makes an input optional; of one row, it holds for all. Runtimes that do not know such inputs either
+        # compute with the default whatever is given, or do not list the input: so masks are optional only where asked.
+        for port in metadata.ports(ACTION_MASKS):
+            allowed = np.ones((1, port.size), np.float32)
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(allowed, port.name))
     onnx.helper.set_model_props(proto, {METADATA_KEY: metadata.to_json()})
     proto.producer_name = "ue_rl"
     proto.graph.name = metadata.algorithm

@@ -27,6 +27,7 @@ from ue_rl.inference.export.file import (
     describe,
     export,
 )
+from ue_rl.inference.metadata import ACTION_MASKS
 from ue_rl.spaces.tree import Branch
 from ue_rl.spec import EnvSpec
 
@@ -41,6 +42,7 @@ def export_onnx(
     stochastic: bool = False,
     flat_input: bool = False,
     action_masks: bool | None = None,
+    optional_masks: bool = False,
     spec: EnvSpec | None = None,
     image_layout: str = "auto",
     recorded: Any = None,
@@ -63,8 +65,10 @@ def export_onnx(
             actions, uniform in (0, 1) for discrete ones (the metadata says which).
         flat_input: one input `obs` [N, total] whatever the space, Dict keys in the order of the space, as the
             Unreal plugin needs it.
-        action_masks: MaskablePPO only: a further input `action_masks` [N, choices], 1 = allowed, which need not be
-            given: then every choice is. None: for MaskablePPO, not for the others.
+        action_masks: MaskablePPO only: a further input `action_masks` [N, choices], 1 = allowed. None: for MaskablePPO,
+            not for the others.
+        optional_masks: `action_masks` need not be given: without it every choice is allowed. Only onnxruntime in
+            Python, C++ and C# knows optional inputs; others ignore the masks that they are given, or refuse them.
         spec: the engine's handshake, for the names of its numbers and the order of its parts; None: that of the env
             which the model holds, if that is an engine's.
         image_layout: how the engine sends images: "channels_last", "channels_first", or "auto" (as the model's
@@ -94,6 +98,7 @@ def export_onnx(
         stochastic=stochastic,
         flat_input=flat_input,
         action_masks=action_masks,
+        optional_masks=optional_masks,
         spec=spec,
         image_layout=image_layout,
         allow_custom=allow_custom,
@@ -136,7 +141,8 @@ def check_exportable(model: Any, vec_normalize: Any = None, **options: Any) -> N
     Args:
         model: the model to be trained; or an algorithm's name or class: then only that and the libraries are checked.
         vec_normalize: as export_onnx.
-        options: stochastic, flat_input, action_masks, spec, image_layout, allow_custom, opset, exporter.
+        options: stochastic, flat_input, action_masks, optional_masks, spec, image_layout, allow_custom, opset,
+            exporter.
 
     Raises:
         ExportError: naming what is not supported and the reason.
@@ -176,6 +182,14 @@ def _export(
     with evaluation_mode(twin.policy):
         of_graph = {name: options.pop(name) for name in _OF_GRAPH if name in options}
         plan = plan_graph(twin, stats, model.get_env(), order=order, **of_graph)
+        if options.get("optional_masks") and all(port.role != ACTION_MASKS for port in plan.inputs):
+            raise ExportError(
+                "this file takes no action masks, so that they cannot be optional",
+                field="optional_masks",
+                expected="a model of MaskablePPO, and action_masks not False",
+                got=plan.algorithm,
+                cure="leave optional_masks out",
+            )
         metadata = describe(
             plan,
             told,

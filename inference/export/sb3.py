@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ExportError, ModelLoadError, ModelMismatch
-from ue_rl.inference.interface import ModelPath, Observations, State, StatefulInference
+from ue_rl.inference.interface import ModelPath, Observations, State, StatefulInference, missing_masks
 from ue_rl.inference.metadata import space_size, space_to_json, tree_from_json
-from ue_rl.spaces.tree import Space
+from ue_rl.spaces.tree import Space, choices
 
 _STATE_NAMES = ("state_h", "state_c")
 
@@ -30,10 +30,18 @@ class Sb3Inference(StatefulInference):
         vec_normalize: a VecNormalize, the path of a saved one, or None.
         deterministic: as in predict().
         algorithm: the algorithm of a zip file, such as "PPO"; None: found out from the file.
+        optional_masks: a policy of MaskablePPO may be asked without masks, as predict() may: then every choice is
+            legal. False: that is refused, as it is by an exported file.
     """
 
     def __init__(
-        self, model: Any = None, vec_normalize: Any = None, *, deterministic: bool = True, algorithm: str | None = None
+        self,
+        model: Any = None,
+        vec_normalize: Any = None,
+        *,
+        deterministic: bool = True,
+        algorithm: str | None = None,
+        optional_masks: bool = False,
     ) -> None:
         from ue_rl.inference.export.models import load_vec_normalize
 
@@ -41,6 +49,7 @@ class Sb3Inference(StatefulInference):
         self._stats = load_vec_normalize(vec_normalize)
         self._deterministic = deterministic
         self._algorithm = algorithm
+        self._optional_masks = optional_masks
         self._model: Any = None
         self._keys: dict[str, str] = {}
         if isinstance(model, (str, Path)):
@@ -95,6 +104,11 @@ class Sb3Inference(StatefulInference):
         return any(cls.__name__ == "MaskablePPO" for cls in type(self._model).__mro__)
 
     @property
+    def needs_masks(self) -> bool:
+        """Whether a call without action masks is refused."""
+        return self.takes_masks and not self._optional_masks
+
+    @property
     def is_recurrent(self) -> bool:
         """Whether the policy carries a state from step to step: RecurrentPPO's does."""
         return hasattr(getattr(self._model, "policy", None), "lstm_actor")
@@ -102,7 +116,11 @@ class Sb3Inference(StatefulInference):
     def run_inference(
         self, observations: Observations, *, action_masks: NDArray[Any] | None = None
     ) -> NDArray[np.float32]:
-        """Actions for a batch of observations in the shape of the model's space; see InferenceInterface."""
+        """Actions for a batch of observations in the shape of the model's space; see InferenceInterface.
+
+        Raises:
+            ModelMismatch: other observations than the model's, or no masks for a policy that needs them.
+        """
         if self.takes_masks:  # no recurrent policy does
             return self._step(observations, None, np.ones(_rows(observations), np.bool_), action_masks)[0]
         return self._step_rows(observations, _rows(observations))
@@ -112,6 +130,8 @@ class Sb3Inference(StatefulInference):
     ) -> tuple[NDArray[np.float32], State]:
         if self._model is None:
             raise ModelLoadError("no model is loaded", cure="call load_model first")
+        if masks is None and self.needs_masks:
+            raise missing_masks("action_masks", (_rows(observations), _mask_size(self._model.action_space)))
         obs: Any = observations
         if isinstance(observations, Mapping):  # by the engine's names, or by those that UnrealVecEnv gives them
             obs = {self._keys.get(name, name): part for name, part in observations.items()}
@@ -153,6 +173,12 @@ def predict(
     if first := starts_of(space):
         actions = actions + np.array(first)
     return actions, [array.swapaxes(0, 1) for array in after or ()]
+
+
+def _mask_size(space: Any) -> int:
+    """How many flags a row of action masks has for this action space of Gymnasium's: one for each choice."""
+    counts = choices(tree_from_json(space_to_json(space)))
+    return int(counts.sum())
 
 
 def _rows(observations: Observations) -> int:

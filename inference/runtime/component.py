@@ -43,7 +43,10 @@ class InferenceComponent:
         )
 
     def create_mask(self) -> Any:
-        """Flags of the legal choices, [choices]; None: all are. Asked after create_state, if the policy heeds it."""
+        """Flags of the legal choices, [choices]. Asked after create_state, if the policy heeds it.
+
+        None: all are, which a policy that needs masks does not take for an answer.
+        """
         return None
 
     def handle_actions(self, action: Vector) -> None:
@@ -120,6 +123,12 @@ class InferenceComponent:
             batch = np.asarray(state, np.float32)[None]
         mask = self.create_mask() if self._interface.takes_masks else None
         action: Vector
+        if mask is None and self._interface.needs_masks:
+            raise ConfigurationError(
+                "the policy must be told which choices are legal, and the component has no mask",
+                field="action_masks",
+                cure="override create_mask, or export the model with optional_masks=True",
+            )
         if mask is None:
             action = self._interface.run_inference(batch)[0]
         else:

@@ -37,6 +37,7 @@ class LoadedModel:
     Args:
         observed: (name, shape) of each observation input by its key (where it has none, by its name).
         fixed_batch: the only number of rows that the file takes; None: any.
+        optional: the names of the inputs that have a default in the file.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class LoadedModel:
         output_name: str,
         act_size: int | None,
         fixed_batch: int | None,
+        optional: frozenset[str] = frozenset(),
     ) -> None:
         self.session = session
+        self.optional = optional
         self.metadata = metadata
         self.output_name = output_name
         self.act_size = act_size
@@ -382,4 +385,5 @@ def _fit(session: Any, metadata: PolicyMetadata | None, name: str) -> LoadedMode
         if act_size not in (None, out_shape[1]):
             raise _mismatch(disagree, act_size, out_shape[1], field=output_name)
         act_size = out_shape[1]
-    return LoadedModel(session, metadata, observed, output_name, act_size, next(iter(batches), None))
+    fixed = next(iter(batches), None)
+    return LoadedModel(session, metadata, observed, output_name, act_size, fixed, frozenset(optional))

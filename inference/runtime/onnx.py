@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch
-from ue_rl.inference.interface import Floats, ModelPath, Observations, State, StatefulInference
+from ue_rl.inference.interface import Floats, ModelPath, Observations, State, StatefulInference, missing_masks
 from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, NOISE, STATE, PolicyMetadata, Port
 from ue_rl.inference.runtime.loading import LoadedModel, load_session, unreadable
 from ue_rl.spaces.names import Names
@@ -104,7 +104,10 @@ class OnnxInference(StatefulInference):
         # Two rows as well as one: a graph that adds up over the batch looks right with one.
         for n in [model.fixed_batch] if model.fixed_batch else sorted({1, 2, *self._warm_up}):
             shapes = {name: (n, *(dim or 1 for dim in shape)) for name, shape in model.observed.values()}
-            actions, _ = self._feed(model, {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, n)
+            zeros = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+            masked = next((port for port in model.side_inputs if port.role == ACTION_MASKS), None)
+            allowed = None if masked is None else np.ones((n, *masked.shape), np.float32)
+            actions, _ = self._feed(model, zeros, n, masks=allowed)
             if model.act_size is None:
                 model.act_size = actions.shape[1]
 
@@ -151,8 +154,14 @@ class OnnxInference(StatefulInference):
 
     @property
     def takes_masks(self) -> bool:
-        """Whether the policy heeds action masks; without any, every choice is legal."""
+        """Whether the policy heeds action masks."""
         return any(port.role == ACTION_MASKS for port in self._loaded().side_inputs)
+
+    @property
+    def needs_masks(self) -> bool:
+        """Whether it must be given them; False also where the file says that without any every choice is legal."""
+        model = self._loaded()
+        return any(port.role == ACTION_MASKS and port.name not in model.optional for port in model.side_inputs)
 
     def _loaded(self) -> LoadedModel:
         if self._model is None:
@@ -170,13 +179,14 @@ class OnnxInference(StatefulInference):
         Args:
             observations: [N, obs_size], numbers of any real dtype (float32 is not copied); or in the shape of the
                 space, [N, *shape]; or for a Dict observation a mapping from key to such an array.
-            action_masks: [N, choices], 1 = allowed; only for a policy that takes them, as MaskablePPO's files do.
+            action_masks: [N, choices], 1 = allowed; for a policy that takes them, as MaskablePPO's files do. None:
+                refused where `needs_masks`.
 
         Returns:
             float32 [N, act_size].
 
         Raises:
-            ModelMismatch: a wrong shape, dtype or key.
+            ModelMismatch: a wrong shape, dtype or key; masks that are missing, or that the policy does not take.
             ConfigurationError: NaN or infinity in the observations.
             ModelOutputError: NaN or infinity, or a wrong shape or dtype, in what the model gave.
         """
@@ -239,13 +249,15 @@ class OnnxInference(StatefulInference):
         masks: NDArray[Any] | None = None,
         starts: NDArray[Any] | None = None,
     ) -> tuple[Floats, State]:
-        """Run `model` on observations in `feeds`; other inputs that are not given have their defaults."""
+        """Run `model` on observations in `feeds`; other inputs that are not given have their defaults, if any."""
         given = {NOISE: noise, ACTION_MASKS: masks, EPISODE_START: starts} if model.side_inputs else {}
         if masks is not None and all(port.role != ACTION_MASKS for port in model.side_inputs):
             what, cure = "this policy takes no action masks", "only policies of MaskablePPO do; leave them out"
             raise ModelMismatch(what, field="action_masks", cure=cure)
         for port in model.side_inputs:
             shape = (n, *port.shape)
+            if port.role == ACTION_MASKS and masks is None and port.name not in model.optional:
+                raise missing_masks(port.name, shape)
             if port.role == STATE and state is not None:
                 value = state.get(port.name)
             elif (told := given.get(port.role)) is not None:

@@ -101,6 +101,13 @@ class ReloadingInference(InferenceInterface):
                 if obs_size is not None and act_size is not None:
                     fresh.require(obs_size, act_size)
                 _require_as_before(self._current.metadata, fresh.metadata)
+                if fresh.needs_masks and not self._current.needs_masks:
+                    raise ModelMismatch(
+                        "it must be told which choices are legal, and the one in use need not",
+                        fault="model",
+                        field="action_masks",
+                        cure="export it with `ue-rl export --masks optional`, or restart with this file",
+                    )
             except InferenceError as error:
                 self._report(digest, error)
                 return False
@@ -177,6 +184,11 @@ class ReloadingInference(InferenceInterface):
     def takes_masks(self) -> bool:
         """As OnnxInference.takes_masks, of the newest usable model."""
         return self.current.takes_masks
+
+    @property
+    def needs_masks(self) -> bool:
+        """As OnnxInference.needs_masks, of the newest usable model."""
+        return self.current.needs_masks
 
     def reset(self, rows: Sequence[Any] | None = None) -> None:
         """As OnnxInference.reset."""

@@ -20,7 +20,8 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
 
     Raises:
         HandshakeError: not a CONFIG line; other sizes than the model's; an ACT_SPACE or OBS_SPACE of other
-            numbers; the same ones in another order, as far as they have names; more than `max_rows` envs.
+            numbers; the same ones in another order, as far as they have names; no masks for a model that needs them;
+        more than `max_rows` envs.
     """
     sizes = handshake_sizes(line)  # before the rest is decoded, which takes memory and time in proportion to them
     if any(own not in (None, size) for own, size in zip((model.obs_size, model.act_size), sizes, strict=True)):
@@ -44,6 +45,14 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
     if found is not None:  # what the model has is expected of the engine
         what, cure = "the engine's spaces are not the model's", "serve the model that was trained for this game"
         raise HandshakeError(what, field=found.field, expected=found.got, got=found.expected, cure=cure)
+    if model.takes_masks and model.needs_masks and not spec.mask_size:
+        raise HandshakeError(
+            "the model must be told which choices are legal, and the engine does not say it",
+            field="FEATURES",
+            expected="ACT_SPACE and FEATURES=MASK, and MASK in each row with a choice that is not legal",
+            got=line,
+            cure="send the masks of the training, or serve a file exported with `ue-rl export --masks optional`",
+        )
     kept = spec.features & {"MASK"} if model.takes_masks else frozenset[str]()
     return replace(spec, env_type=EnvType.MULTI if spec.num_envs > 1 else EnvType.SINGLE, features=kept)
 

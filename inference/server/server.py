@@ -257,7 +257,10 @@ class PolicyServer:
     @staticmethod
     def _masks(batch: list[Ask], model: OnnxInference) -> NDArray[np.uint8] | None:
         """The action masks of all rows, ones where an engine sends none; None where nobody does."""
-        if not model.takes_masks or all(ask.engine.masks is None for ask in batch):
+        # Engines without masks are refused where the model needs them, but a newer file may need what the one before
+        # did not: such a batch fails as a whole, and then line by line.
+        silent = [ask.engine.masks is None for ask in batch]
+        if not model.takes_masks or all(silent) or (model.needs_masks and any(silent)):
             return None
         size = next(ask.engine.masks.shape[1] for ask in batch if ask.engine.masks is not None)
         return np.concatenate(

@@ -18,6 +18,7 @@ def do_nothing_model(obs_size: int = OBS, act_size: int = ACT) -> Any:
         metadata=None,
         spaces=(None, None),
         takes_masks=False,
+        needs_masks=False,
         is_recurrent=False,
         run_inference=lambda observations, **_: np.zeros((len(observations), act_size), np.float32),
     )

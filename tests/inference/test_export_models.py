@@ -87,11 +87,12 @@ def test_from_a_zip_file(algorithm, tmp_path):
     assert report.path == tmp_path / "model.onnx"
     assert report.algorithm == algorithm.__name__, "found out from the file"
     want, _ = model.predict(rows(), deterministic=True, episode_start=np.ones(64, bool))
-    got = OnnxInference(report.path).run_inference(rows())
+    masks = {"action_masks": np.ones((64, 3))} if algorithm is MaskablePPO else {}
+    got = OnnxInference(report.path).run_inference(rows(), **masks)
     np.testing.assert_allclose(got, want.reshape(64, -1), atol=4e-5)
     assert Sb3Inference(tmp_path / "model.zip", algorithm=algorithm.__name__.lower()).is_model_loaded()
     inference = Sb3Inference(tmp_path / "model.zip")
-    np.testing.assert_allclose(inference.run_inference(rows()), got, atol=4e-5)
+    np.testing.assert_allclose(inference.run_inference(rows(), **masks), got, atol=4e-5)
     assert (inference.obs_size, inference.act_size) == (4, got.shape[1])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -15,10 +16,11 @@ from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 
 from tests.support.models import BOX, SMALL, make, rows, vector
 from ue_rl.errors import ConfigurationError, ExportError, ModelMismatch
-from ue_rl.inference import OnnxInference, export_onnx
+from ue_rl.inference import InferenceComponent, OnnxInference, ReloadingInference, Sb3Inference, export_onnx
 from ue_rl.inference.export import graph
 from ue_rl.inference.export.models import load_sb3_model
 from ue_rl.inference.metadata import METADATA_KEY
+from ue_rl.wire.handshake import decode_handshake
 
 # -- what is in the file -------------------------------------------------------------------------------------------
 
@@ -224,11 +226,89 @@ def test_action_masks(path):
     runtime = OnnxInference(path)
     got = runtime.run_inference(rows(), action_masks=masks)
     np.testing.assert_array_equal(got, want)
-    assert (got != runtime.run_inference(rows())).any(), "the masks matter"
+    every = np.ones((64, 7), np.float32)
+    assert (got != runtime.run_inference(rows(), action_masks=every)).any(), "the masks matter"
     with pytest.raises(ModelMismatch, match="wrong shape of action masks"):
         runtime.run_inference(rows(), action_masks=masks[:, :3])
     with pytest.raises(ExportError, match="PPO takes no action masks"):
         export_onnx(make(), path, action_masks=True)
+
+
+def without_initializer(path):
+    """The names of the inputs that each runtime must be given, and of those with a default."""
+    graph = onnx.load(path).graph
+    held = {tensor.name for tensor in graph.initializer}
+    return [port.name for port in graph.input if port.name not in held], [
+        port.name for port in graph.input if port.name in held
+    ]
+
+
+def test_masks_are_a_required_input(path):
+    """Of an optional one other runtimes know nothing: they ignore the masks that they are given."""
+    model = make(MaskablePPO, spaces.MultiDiscrete([3, 4]))
+    export_onnx(model, path)
+    assert without_initializer(path) == (["obs", "action_masks"], [])
+    runtime = OnnxInference(path)
+    assert (runtime.takes_masks, runtime.needs_masks) == (True, True)
+    for call in (runtime.run_inference, runtime.run, lambda obs: runtime.run_inference_for(range(len(obs)), obs)):
+        with pytest.raises(ModelMismatch, match=r"must be told which choices are legal.*\[64, 7\]"):
+            call(rows())
+    session = runtime._loaded().session
+    with pytest.raises(ValueError, match="action_masks"):
+        session.run(None, {"obs": rows()})
+
+
+def test_masks_are_optional_where_asked(path):
+    model = make(MaskablePPO, spaces.MultiDiscrete([3, 4]))
+    export_onnx(model, path, optional_masks=True)
+    assert without_initializer(path) == (["obs"], ["action_masks"])
+    runtime = OnnxInference(path)
+    assert (runtime.takes_masks, runtime.needs_masks) == (True, False)
+    free = runtime.run_inference(rows())
+    np.testing.assert_array_equal(free, runtime.run_inference(rows(), action_masks=np.ones((64, 7))))
+    masks = np.ones((64, 7))
+    masks[:, 0] = 0
+    assert (free != runtime.run_inference(rows(), action_masks=masks)).any()
+    export_onnx(model, path, action_masks=False)
+    runtime = OnnxInference(path)
+    assert without_initializer(path) == (["obs"], [])
+    assert (runtime.takes_masks, runtime.needs_masks) == (False, False)
+
+
+@pytest.mark.parametrize(("algorithm", "more"), [(PPO, {}), (MaskablePPO, {"action_masks": False})])
+def test_masks_that_a_file_does_not_take_cannot_be_optional(algorithm, more, path):
+    with pytest.raises(ExportError, match="takes no action masks, so that they cannot be optional"):
+        export_onnx(make(algorithm, spaces.Discrete(3)), path, optional_masks=True, **more)
+
+
+def test_a_model_of_sb3_is_not_asked_without_masks_either():
+    model = make(MaskablePPO, spaces.MultiDiscrete([3, 4]))
+    with pytest.raises(ModelMismatch, match=r"must be told which choices are legal.*\[64, 7\]"):
+        Sb3Inference(model).run_inference(rows())
+    every = Sb3Inference(model).run_inference(rows(), action_masks=np.ones((64, 7)))
+    np.testing.assert_array_equal(Sb3Inference(model, optional_masks=True).run_inference(rows()), every)
+
+
+def test_an_engine_without_masks_is_refused_for_a_policy_that_needs_them(path):
+    export_onnx(make(MaskablePPO, spaces.Discrete(3)), path)
+    silent = decode_handshake(b"CONFIG:OBS=4;ACT=1;VERSION=1;ACT_SPACE=DISCRETE(3)")
+    for policy in (OnnxInference(path), ReloadingInference(path, interval=None)):
+        assert policy.needs_masks
+        with pytest.raises(ModelMismatch, match="the engine does not say it"):
+            policy.require_spaces(silent)
+        policy.require_spaces(replace(silent, features=frozenset({"MASK"})))
+    export_onnx(make(MaskablePPO, spaces.Discrete(3)), path, optional_masks=True)
+    OnnxInference(path).require_spaces(silent)
+    with pytest.raises(ConfigurationError, match="Override create_mask"):
+        ticked(path, make(MaskablePPO, spaces.Discrete(3)))
+
+
+def ticked(path, model):
+    """A component that has no mask, for a policy that needs one."""
+    export_onnx(model, path)
+    component = InferenceComponent(OnnxInference(path))
+    component.start_inference()
+    return component.tick(rows()[0])
 
 
 # -- the stochastic form ---------------------------------------------------------------------------------------------

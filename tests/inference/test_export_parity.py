@@ -167,8 +167,10 @@ def test_the_file_acts_as_predict_does(algorithm, action, observation, normalize
     runtime.require(space_size(report.metadata.observation_space), space_size(report.metadata.action_space))
     stats = model.get_vec_normalize_env()
     obs = sample(space_of_env(model), stats, 128, np.random.default_rng(1))
+    ports = report.metadata.ports("action_masks")
+    masks = {"action_masks": np.ones((128, ports[0].size))} if ports else {}
     got = runtime.run_inference(
-        {key: value.reshape(128, -1) for key, value in obs.items()} if isinstance(obs, dict) else obs
+        {key: value.reshape(128, -1) for key, value in obs.items()} if isinstance(obs, dict) else obs, **masks
     )
     want, _ = model.predict(stats.normalize_obs(obs) if stats else obs, deterministic=True)
     assert got.dtype == np.float32
@@ -182,6 +184,7 @@ def test_the_file_acts_as_predict_does(algorithm, action, observation, normalize
         np.testing.assert_array_equal(got, want)
         assert len(np.unique(got, axis=0)) > 1, "the policy always does the same: the test is empty"
     one = runtime.run(
-        {key: value[:1].reshape(1, -1) for key, value in obs.items()} if isinstance(obs, dict) else obs[:1]
+        {key: value[:1].reshape(1, -1) for key, value in obs.items()} if isinstance(obs, dict) else obs[:1],
+        **{name: array[:1] for name, array in masks.items()},
     )[0]
     np.testing.assert_allclose(one, got[:1], atol=1e-5 * 6)

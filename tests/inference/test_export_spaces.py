@@ -206,11 +206,11 @@ def test_nested_observations_are_refused_by_name(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("action", ["discrete from 3", "multi_discrete", "multi_binary"])
-def test_the_masks_of_a_maskable_policy_need_not_be_given(tmp_path, action: str) -> None:
+def test_the_masks_of_a_maskable_policy_may_be_optional(tmp_path, action: str) -> None:
     spec = spec_of("row", action)
     model = make(spec, "MaskablePPO")
     path = tmp_path / "p.onnx"
-    export_onnx(model, path, flat_input=True)
+    export_onnx(model, path, flat_input=True, optional_masks=True)
     policy, rows = OnnxInference(path), wire_rows(spec)
     size = spec.action_spec.mask_size
     masks = np.random.default_rng(0).random((N, size)) < 0.4

@@ -23,6 +23,7 @@ def model(obs: int | None = 3, act: int | None = 2, space: dict[str, Any] | None
         spaces=(None, None if space is None else tree_from_json(space)),
         number_names=(("x", "y", "fuel"), ("turn", "run")),
         takes_masks=False,
+        needs_masks=False,
     )
 
 
@@ -134,6 +135,12 @@ def test_masks_are_read_where_the_engine_sends_and_the_model_takes_them() -> Non
     assert read_hello(line, masked(4), 8).mask_size == 4
     assert read_hello(line, model(3, 1, {"type": "Discrete", "n": 4, "start": 0}), 8).mask_size == 0
     assert read_hello(line.replace(b"MASK,", b""), masked(4), 8).mask_size == 0
+    needy = masked(4)
+    needy.needs_masks = True
+    assert read_hello(line, needy, 8).mask_size == 4
+    with pytest.raises(errors.HandshakeError, match="must be told which choices are legal") as caught:
+        read_hello(line.replace(b"MASK,", b""), needy, 8)
+    assert caught.value.field == "FEATURES"
 
 
 def test_choices_that_begin_elsewhere_are_others() -> None:

@@ -76,13 +76,32 @@ def test_an_image_as_the_engine_has_it(onnx_demo: list[str], tmp_path: Path) -> 
     assert same_bits(floats(done.stdout), OnnxInference(file).run_inference(rows.reshape(4, 8, 6, 3)))
 
 
-def test_a_model_that_could_take_masks_has_every_choice(onnx_demo: list[str], tmp_path: Path) -> None:
-    file = exported(tmp_path / "masked.onnx", Game(spaces.MultiDiscrete([3, 4])), algorithm=MaskablePPO)
+@pytest.mark.parametrize("optional", [False, True])
+def test_masks_are_heeded_and_forgotten_ones_refused(onnx_demo: list[str], tmp_path: Path, optional: bool) -> None:
+    file = tmp_path / "masked.onnx"
+    exported(file, Game(spaces.MultiDiscrete([3, 4])), algorithm=MaskablePPO, optional_masks=optional)
     policy = OnnxInference(file)
-    assert policy.takes_masks
     rows = observations(8)
-    done = run([*onnx_demo, file, str(OBS), "2"], text(rows))
-    assert same_bits(floats(done.stdout), policy.run_inference(rows))
+    masks = np.random.default_rng(0).random((8, 7)) < 0.4
+    masks[:, [1, 5]] = True
+    masked = policy.run_inference(rows, action_masks=masks)
+    done = run([*onnx_demo, file, str(OBS), "2", "1", "7"], text(np.hstack([rows, masks])))
+    assert same_bits(floats(done.stdout), masked)
+    without = [*onnx_demo, file, str(OBS), "2"]
+    if not optional:
+        assert "give masks of 7 flags a row, 1 = legal" in run(without, text(rows), 1).stderr
+        return
+    free = policy.run_inference(rows)
+    assert (free != masked).any()
+    assert same_bits(floats(run(without, text(rows)).stdout), free)
+
+
+def test_masks_for_a_model_that_takes_none_are_refused(
+    onnx_demo: list[str], models: dict[tuple[str, bool], Path]
+) -> None:
+    command = [*onnx_demo, models["discrete", False], str(OBS), "1", "1", "7"]
+    said = run(command, text(np.hstack([observations(2), np.ones((2, 7), np.float32)])), 1).stderr
+    assert "the model takes no action masks: leave them out" in said
 
 
 def test_files_that_do_not_fit_are_refused_in_a_sentence(

@@ -65,7 +65,7 @@ class InferencePlayer:
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
         """See Player."""
-        masks = {}
+        masks = {}  # a policy that needs some refuses to act without
         if getattr(self._interface, "takes_masks", False) and buffers.masks.shape[1]:
             masks = {"action_masks": buffers.masks}
         given = self._interface.run_inference_for(self._rows, self._observations.read(buffers), **masks)
@@ -101,9 +101,13 @@ class NormalizedPolicy:
     def __init__(self, model: Any, statistics: Any) -> None:
         self._model, self._statistics = model, statistics
 
-    def predict(self, observation: Any, deterministic: bool = False) -> tuple[Any, Any]:
-        """As the model's, for observations as the engine sends them."""
-        return self._model.predict(self._statistics.normalize_obs(observation), deterministic=deterministic)  # type: ignore[no-any-return]
+    def predict(self, observation: Any, deterministic: bool = False, action_masks: Any = None) -> tuple[Any, Any]:
+        """As the model's, for observations as the engine sends them; the masks go to a model that takes some."""
+        masks = {}
+        if action_masks is not None and _takes(self._model.predict, "action_masks"):
+            masks = {"action_masks": action_masks}
+        seen = self._statistics.normalize_obs(observation)
+        return self._model.predict(seen, deterministic=deterministic, **masks)  # type: ignore[no-any-return]
 
 
 def as_player(policy: Any, spec: EnvSpec, deterministic: bool = False) -> Player:

@@ -32,6 +32,12 @@ from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, stati
 @click.option("--algo", metavar="NAME", help="The algorithm of the zip file.  [default: read from the file]")
 @click.option("--policy", metavar="NAME", help="Which policy to export, where an RLlib checkpoint has several.")
 @click.option("--stochastic", is_flag=True, help="The file samples its actions; a second input takes the noise.")
+@click.option(
+    "--masks",
+    type=click.Choice(["required", "optional", "none"]),
+    help="Of MaskablePPO: the input of action masks; only onnxruntime in Python, C++ and C# knows optional inputs."
+    "  [default: required]",
+)
 @click.option("--flat", is_flag=True, help="One flat input for Dict observations. The Unreal plugin needs it.")
 @click.option(
     "--tolerance",
@@ -53,6 +59,7 @@ def export(
     output: Path | None,
     algo: str | None,
     stochastic: bool,
+    masks: str | None,
     flat: bool,
     tolerance: float | None,
     url: str | None,
@@ -65,7 +72,9 @@ def export(
     would run code is refused, unless it was made here: see --trust.
     """
     if written == "safetensors":
-        others = {"url": url, "policy": policy, "stochastic": stochastic, "flat": flat, "tolerance": tolerance}
+        others = {
+            "url": url, "policy": policy, "stochastic": stochastic, "masks": masks, "flat": flat, "tolerance": tolerance
+        }  # fmt: skip
         if name := next((name for name, value in others.items() if value), None):
             raise WrongCommandLine("not for safetensors, which hold weights alone", field=name, cure="leave it out")
         _weights(model_in(model), vecnormalize, output, algo)
@@ -74,7 +83,8 @@ def export(
     options |= {"flat_input": flat}
     stats = vecnormalize
     if is_of_rllib(model):
-        for name, given in (("vecnormalize", vecnormalize), ("algo", algo), ("stochastic", stochastic)):
+        others = {"vecnormalize": vecnormalize, "algo": algo, "stochastic": stochastic, "masks": masks}
+        for name, given in others.items():
             if given:
                 raise WrongCommandLine("not for a checkpoint of RLlib's", field=name, cure="leave it out")
         report = _of_rllib()(model, output, policy=policy, spec=_handshake(model / "x", url), **options)
@@ -86,6 +96,8 @@ def export(
         found = model_in(model)
         stats = vecnormalize or statistics_of(found.path)
         options |= {"algorithm": algo, "stochastic": stochastic, "spec": _handshake(found.path, url)}
+        if masks is not None:
+            options |= {"action_masks": masks != "none", "optional_masks": masks == "optional"}
         report = load_and_export(found.path, output or found.onnx, stats, **options)
     table = two_columns()
     table.add_row("file", f"{report.path} ({report.num_bytes / 1024:.0f} KiB)")

@@ -139,6 +139,8 @@ def play(
                     policy.require_spaces(spec, as_trainer=True)
                     if saved is not None and not any(policy.number_names):
                         check_order(saved, spec)
+                else:
+                    policy.require_masks(spec)
                 player = Player(policy, vec_env)
             if seed is not None:
                 vec_env.seed(seed)

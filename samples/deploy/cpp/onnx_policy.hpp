@@ -26,12 +26,20 @@ public:
         description_ = text.get();
         if (description_.find("\"format\": 1") == std::string::npos)
             throw std::runtime_error("the model's description has another format than 1: it is of a later ue_rl");
-        std::string inputs;
+        std::string inputs, optional;
         for (std::size_t i = 0; i < session_.GetInputCount(); i++)
             inputs += (i ? ", " : "") + std::string(session_.GetInputNameAllocated(i, allocator).get());
-        if (inputs != "obs")
+        for (std::size_t i = 0; i < session_.GetOverridableInitializerCount(); i++)
+            optional += session_.GetOverridableInitializerNameAllocated(i, allocator).get();
+        needs_masks_ = inputs == "obs, action_masks";
+        if (inputs != "obs" && !needs_masks_)
             throw std::runtime_error("the model's inputs are " + inputs + ", not obs alone: export a Dict " +
                                      "observation with flat_input=True; a recurrent model needs the policy server");
+        if (needs_masks_)
+            mask_size_ = size(session_.GetInputTypeInfo(1).GetTensorTypeAndShapeInfo().GetShape());
+        else if (optional == "action_masks")
+            mask_size_ =
+                size(session_.GetOverridableInitializerTypeInfo(0).GetTensorTypeAndShapeInfo().GetShape());
         const Ort::TypeInfo in = session_.GetInputTypeInfo(0), out = session_.GetOutputTypeInfo(0);
         obs_shape_ = in.GetTensorTypeAndShapeInfo().GetShape();  // [-1, obs_size]; images [-1, height, width, channels]
         const auto has = size(obs_shape_), gives = size(out.GetTensorTypeAndShapeInfo().GetShape());
@@ -42,18 +50,29 @@ public:
     }
 
     // The actions [n, act_size] for `observations` [n, obs_size]: one row per agent.
-    void act(const float* observations, std::int64_t n, float* actions) {
+    // masks: [n, mask_size()], 1 = legal, of a model that was trained with masks; null: it takes none, or was exported
+    // with `--masks optional` and every choice is legal.
+    void act(const float* observations, std::int64_t n, float* actions, const float* masks = nullptr) {
+        if (!masks && needs_masks_)
+            throw std::runtime_error("the model must be told which choices are legal: give masks of " +
+                                     std::to_string(mask_size_) + " flags a row, 1 = legal");
+        if (masks && !mask_size_) throw std::runtime_error("the model takes no action masks: leave them out");
         for (std::int64_t i = 0; i < n * obs_size_; i++)  // an argmax would make an action of a NaN
             if (!std::isfinite(observations[i]))
                 throw std::runtime_error("the observation of row " + std::to_string(i / obs_size_) +
                                          " holds NaN or infinity");
         std::vector<std::int64_t> in_shape = obs_shape_, out_shape = {n, act_size_};
         in_shape[0] = n;
-        const Ort::Value in = tensor(const_cast<float*>(observations), in_shape);
+        std::vector<Ort::Value> in;
+        in.push_back(tensor(const_cast<float*>(observations), in_shape));
+        if (masks) in.push_back(tensor(const_cast<float*>(masks), {n, mask_size_}));
         Ort::Value out = tensor(actions, out_shape);
-        const char *const inputs[] = {"obs"}, *const outputs[] = {"actions"};
-        session_.Run(Ort::RunOptions{nullptr}, inputs, &in, 1, outputs, &out, 1);
+        const char *const inputs[] = {"obs", "action_masks"}, *const outputs[] = {"actions"};
+        session_.Run(Ort::RunOptions{nullptr}, inputs, in.data(), in.size(), outputs, &out, 1);
     }
+
+    // Flags of one row of masks, one for each choice; 0: the model takes none.
+    std::int64_t mask_size() const { return mask_size_; }
 
     // JSON: the spaces, names of the numbers, algorithm, normalisation, env steps of training, versions.
     const std::string& description() const { return description_; }
@@ -78,6 +97,8 @@ private:
     Ort::MemoryInfo memory_ = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
     Ort::Session session_;
     std::vector<std::int64_t> obs_shape_;
+    std::int64_t mask_size_ = 0;
+    bool needs_masks_ = false;
     std::string description_;
 };
 

@@ -1,8 +1,9 @@
 // The actions of a model for the observations on stdin, one row a line, all rows in one batch.
 //
-//   OnnxDemo MODEL.onnx OBS_SIZE ACT_SIZE [CALLS] < observations.txt
+//   OnnxDemo MODEL.onnx OBS_SIZE ACT_SIZE [CALLS [FLAGS]] < observations.txt
 //
-// CALLS: asks so many times and says the median of a call in microseconds on stderr.
+// CALLS: asks so many times and says the median of a call in microseconds on stderr. FLAGS: behind the numbers of each
+// row stand so many flags of its legal choices, 1 = legal.
 using System;
 using System.Collections.Generic;
 using System.Diagnostics;
@@ -18,7 +19,7 @@ namespace UeRl
             CultureInfo plain = CultureInfo.InvariantCulture; // a point is a point on every machine
             if (words.Length < 3)
             {
-                Console.Error.WriteLine("usage: OnnxDemo MODEL.onnx OBS_SIZE ACT_SIZE [CALLS]");
+                Console.Error.WriteLine("usage: OnnxDemo MODEL.onnx OBS_SIZE ACT_SIZE [CALLS [FLAGS]]");
                 return 2;
             }
             try
@@ -27,13 +28,16 @@ namespace UeRl
                 using (var policy = new OnnxPolicy(words[0], obs, act))
                 {
                     string[] said = Console.In.ReadToEnd().Split((char[])null, StringSplitOptions.RemoveEmptyEntries);
-                    float[] observations = said.Select(text => float.Parse(text, plain)).ToArray();
+                    float[] numbers = said.Select(text => float.Parse(text, plain)).ToArray();
+                    int flags = words.Length > 4 ? int.Parse(words[4]) : 0, width = obs + flags;
+                    float[] observations = numbers.Where((_, at) => at % width < obs).ToArray();
+                    float[] masks = flags == 0 ? null : numbers.Where((_, at) => at % width >= obs).ToArray();
                     var actions = new float[observations.Length / obs * act];
                     var times = new List<double>();
                     for (int calls = words.Length > 3 ? int.Parse(words[3]) : 1; calls > 0; calls--)
                     {
                         var watch = Stopwatch.StartNew();
-                        policy.Act(observations, actions);
+                        policy.Act(observations, actions, masks);
                         times.Add(watch.Elapsed.TotalMilliseconds * 1000);
                     }
                     for (int i = 0; i < actions.Length; i++) // nine digits are a float32, exactly

@@ -10,11 +10,15 @@ namespace UeRl
     /// <summary>What is wrong comes as an exception that says it. One object may be used by several threads.</summary>
     public sealed class OnnxPolicy : IDisposable
     {
-        private static readonly string[] Inputs = { "obs" }, Outputs = { "actions" };
+        private static readonly string[] Inputs = { "obs" }, Masked = { "obs", "action_masks" }, Outputs = { "actions" };
         private readonly InferenceSession _session;
         private readonly RunOptions _run = new RunOptions();
         private readonly long[] _shape; // [-1, obs]; images [-1, height, width, channels]
         private readonly int _obs, _act;
+        private readonly bool _needsMasks;
+
+        /// <summary>Flags of one row of masks, one for each choice; 0: the model takes none.</summary>
+        public int MaskSize { get; }
 
         /// <summary>JSON: spaces, names of the numbers, algorithm, normalisation, env steps of training.</summary>
         public string Description { get; }
@@ -35,9 +39,14 @@ namespace UeRl
                         + "later ue_rl");
                 Description = text;
                 var inputs = string.Join(", ", _session.InputMetadata.Keys);
-                if (inputs != "obs")
+                _needsMasks = inputs == "obs, action_masks";
+                if (inputs != "obs" && !_needsMasks)
                     throw new InvalidDataException("the model's inputs are " + inputs + ", not obs alone: export a "
                         + "Dict observation with flat_input=True; a recurrent model needs the policy server");
+                if (_needsMasks)
+                    MaskSize = _session.InputMetadata["action_masks"].Dimensions.Last();
+                else if (_session.OverridableInitializerMetadata.TryGetValue("action_masks", out NodeMetadata flags))
+                    MaskSize = flags.Dimensions.Last();
                 _shape = _session.InputMetadata["obs"].Dimensions.Select(n => (long)n).ToArray();
                 long has = _shape.Skip(1).Aggregate(1L, (a, b) => a * b);
                 long gives = _session.OutputMetadata["actions"].Dimensions.Last();
@@ -53,7 +62,9 @@ namespace UeRl
         }
 
         /// <summary>The actions [n * act] for observations [n * obs]: one row per agent.</summary>
-        public void Act(float[] observations, float[] actions)
+        /// <param name="masks">[n * MaskSize], 1 = legal, of a model that was trained with masks; null: it takes none,
+        /// or was exported with `--masks optional` and every choice is legal.</param>
+        public void Act(float[] observations, float[] actions, float[] masks = null)
         {
             long n = observations.Length / _obs;
             int bad = Array.FindIndex(observations, x => float.IsNaN(x) || float.IsInfinity(x));
@@ -62,11 +73,26 @@ namespace UeRl
             if (observations.Length != n * _obs || actions.Length != n * _act)
                 throw new ArgumentException(observations.Length + " observation and " + actions.Length
                     + " action numbers are not rows of " + _obs + " and " + _act);
+            if (masks == null && _needsMasks)
+                throw new ArgumentException("the model must be told which choices are legal: give masks of " + MaskSize
+                    + " flags a row, 1 = legal");
+            if (masks != null && MaskSize == 0)
+                throw new ArgumentException("the model takes no action masks: leave them out");
+            if (masks != null && masks.Length != n * MaskSize)
+                throw new ArgumentException(masks.Length + " flags are not " + n + " rows of " + MaskSize);
             var shape = (long[])_shape.Clone();
             shape[0] = n;
             using (var input = OrtValue.CreateTensorValueFromMemory(observations, shape))
             using (var output = OrtValue.CreateTensorValueFromMemory(actions, new[] { n, _act }))
-                _session.Run(_run, Inputs, new[] { input }, Outputs, new[] { output });
+            {
+                if (masks == null)
+                {
+                    _session.Run(_run, Inputs, new[] { input }, Outputs, new[] { output });
+                    return;
+                }
+                using (var flags = OrtValue.CreateTensorValueFromMemory(masks, new[] { n, (long)MaskSize }))
+                    _session.Run(_run, Masked, new[] { input, flags }, Outputs, new[] { output });
+            }
         }
 
         public void Dispose()

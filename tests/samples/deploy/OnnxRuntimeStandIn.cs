@@ -154,6 +154,7 @@ namespace Microsoft.ML.OnnxRuntime
         {
             InputMetadata = Nodes(30, 36, 33);
             OutputMetadata = Nodes(31, 37, 34);
+            OverridableInitializerMetadata = Nodes(32, 38, 35);
             IntPtr model = Api.Made((out IntPtr made) => Api.Of<Api.Make1>(111)(Handle, out made));
             Api.Check(Api.Of<Api.Keys>(123)(model, Api.Allocator, out IntPtr keys, out long count));
             for (int i = 0; i < count; i++)
@@ -168,6 +169,7 @@ namespace Microsoft.ML.OnnxRuntime
 
         public IReadOnlyDictionary<string, NodeMetadata> InputMetadata { get; }
         public IReadOnlyDictionary<string, NodeMetadata> OutputMetadata { get; }
+        public IReadOnlyDictionary<string, NodeMetadata> OverridableInitializerMetadata { get; }
         public ModelMetadata ModelMetadata { get; } = new ModelMetadata();
 
         private Dictionary<string, NodeMetadata> Nodes(int count, int name, int type)

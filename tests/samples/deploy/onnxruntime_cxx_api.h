@@ -156,6 +156,14 @@ struct Session : detail::Owned<95> {
     AllocatedStringPtr GetInputNameAllocated(std::size_t i, const AllocatorWithDefaultOptions& allocator) const {
         return {detail::get<char*>(36, handle, i, allocator.handle), {allocator.handle}};
     }
+    std::size_t GetOverridableInitializerCount() const { return detail::get<std::size_t>(32, handle); }
+    TypeInfo GetOverridableInitializerTypeInfo(std::size_t i) const {
+        return TypeInfo(detail::get<detail::Handle>(35, handle, i));
+    }
+    AllocatedStringPtr GetOverridableInitializerNameAllocated(std::size_t i,
+                                                              const AllocatorWithDefaultOptions& allocator) const {
+        return {detail::get<char*>(38, handle, i, allocator.handle), {allocator.handle}};
+    }
     ModelMetadata GetModelMetadata() const { return ModelMetadata(detail::get<detail::Handle>(111, handle)); }
     void Run(const RunOptions&, const char* const* input_names, const Value* inputs, std::size_t input_count,
              const char* const* output_names, Value* outputs, std::size_t output_count) {
