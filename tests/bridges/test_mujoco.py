@@ -17,11 +17,13 @@ pytest.importorskip("mujoco", reason="the extra `mujoco` is not installed")
 pytest.importorskip("mujoco.batch", reason="MujocoBridge needs mujoco 4.0")
 
 import gymnasium as gym
+import mujoco
 from click.testing import CliRunner
 
 import ue_rl
 from tests.support.steps import begin
 from ue_rl.bridges import MujocoBridge, MujocoTask, run_shm_in_thread
+from ue_rl.bridges.mujoco_physics import Physics
 from ue_rl.cli import cli
 from ue_rl.connecting import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -389,3 +391,60 @@ def test_the_example_of_the_page_runs() -> None:
     names: dict[str, Any] = {}
     exec(compile(example.replace("learn(1024)", "learn(64)"), "docs/mujoco.md", "exec"), names)
     assert names["bridge"].physics.now.time.any()
+
+
+PENDULUM = """
+<mujoco>
+  <option timestep="0.01"><flag sleep="SLEEP"/></option>
+  <worldbody>
+    <body name="upper">
+      <joint name="shoulder" type="hinge" axis="0 1 0"/>
+      <geom size=".1" pos=".3 0 0" mass="1"/>
+      <site name="middle"/>
+      <body pos=".5 0 0">
+        <joint type="hinge" axis="0 1 0"/>
+        <geom size=".1" pos=".3 0 0" mass="1"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator><motor joint="shoulder"/></actuator>
+  <sensor>SENSOR</sensor>
+</mujoco>
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "sensor", "sleep"),
+    [
+        ("subtree_linvel", '<subtreelinvel body="upper" nsample="2" interval="0.05"/>', False),
+        ("subtree_angmom", '<subtreeangmom body="upper" nsample="2" interval="0.05"/>', False),
+        ("cacc", '<accelerometer site="middle" nsample="2" interval="0.05"/>', False),
+        ("cfrc_int", '<force site="middle" nsample="2" interval="0.05"/>', False),
+        ("sensordata", '<force site="middle" nsample="2" interval="0.05"/>', False),
+        ("xpos", "", True),
+    ],
+)
+def test_what_a_step_does_not_compute_is_never_another_env_s(field: str, sensor: str, sleep: bool) -> None:
+    """As a loop over MjData has it, also where some envs are stepped more often than others."""
+    text = PENDULUM.replace("SENSOR", sensor).replace("SLEEP", "enable" if sleep else "disable")
+    model = mujoco.MjModel.from_xml_string(text)
+    physics = Physics(model, MujocoTask(frame_skip=1, fields=(field,)), 4, 1)
+    loop = [mujoco.MjData(model) for _ in range(4)]
+    for env, data in enumerate(loop):
+        data.qvel[:] = env
+        physics.now.qvel[env] = env
+    for step in range(20):
+        stepped = [env for env in range(4) if (step + env) % 3]
+        physics.step(np.array(stepped))
+        for env in stepped:
+            mujoco.mj_step(model, loop[env])
+            np.testing.assert_array_equal(getattr(physics.now, field)[env], getattr(loop[env], field))
+
+
+def test_a_model_with_sleep_trains() -> None:
+    text = PENDULUM.replace("SENSOR", "").replace("SLEEP", "enable")
+    env = UnrealVecEnv(MemoryTransport(MujocoBridge(text, num_envs=2)))
+    env.seed(1)
+    assert np.isfinite(env.reset()).all()
+    assert np.isfinite(env.step(np.ones((2, 1), np.float32))[0]).all()
+    env.close()

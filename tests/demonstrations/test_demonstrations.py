@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import os
 import pickle
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,13 @@ import ue_rl
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.demonstrations.dataset import EPISODES, Episode, Recorder, read
+from ue_rl.demonstrations.trees import leaves, stacked
 from ue_rl.errors import ConfigurationError, UntrustedFile
 from ue_rl.training import RunDirectory, TrainOptions, train
 
 minari = pytest.importorskip("minari", reason="minari is not installed")
+minari_storage = pytest.importorskip("minari.dataset.minari_storage", reason="minari is not installed")
+hdf5_storage = pytest.importorskip("minari.dataset._storages.hdf5_storage", reason="minari[hdf5] is not installed")
 
 SEEN = spaces.Dict({"where": spaces.Box(-1, 1, (2,), np.float32), "camera": spaces.Box(0, 255, (3, 40, 40), np.uint8)})
 DONE = spaces.Discrete(3)
@@ -87,6 +92,60 @@ def test_minari_reads_what_was_recorded_and_read_gives_it_back_bit_by_bit(tmp_pa
         np.testing.assert_array_equal(mine.rewards, again.rewards)
         assert mine.terminated == again.terminated
     assert sorted(path.name for path in folder.iterdir()) == ["data"]
+
+
+PIXELS = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+ODD_KEYS = ["arm", "arm/left", "a%2Fb", "a/b", "%", "100%", ".", "..", "ä ü", "_index_0"]
+
+
+def test_keys_of_any_name_are_read_back(tmp_path: Path) -> None:
+    """In HDF5 a name with a slash is a path, and a single point the group itself."""
+    inner = spaces.Dict({"x/y": spaces.Box(-1, 1, (2,), np.float32), "/": spaces.Discrete(3)})
+    parts: dict[str, Any] = {key: spaces.Box(-1, 1, (1,), np.float32) for key in ODD_KEYS}
+    seen = spaces.Dict({**parts, "in/side": spaces.Tuple([inner, spaces.MultiBinary(2)])})
+    done = spaces.Dict({"left/right": spaces.Discrete(2), "left": spaces.Box(-1, 1, (1,), np.float32)})
+    seen.seed(0)
+    done.seed(0)
+    observations = stacked([seen.sample() for _ in range(4)])
+    actions = stacked([done.sample() for _ in range(3)])
+    folder = written(tmp_path / "d", Episode(observations, actions, np.zeros(3), True), seen=seen, done=done)
+    found = read(folder)
+    assert (found.observation_space, found.action_space) == (seen, done)
+    for space, tree, wanted in (
+        (seen, found.episodes[0].observations, observations),
+        (done, found.episodes[0].actions, actions),
+    ):
+        for (_, leaf), (_, expected) in zip(leaves(space, tree), leaves(space, wanted), strict=True):
+            np.testing.assert_array_equal(leaf, expected)
+    assert minari.MinariDataset(folder / "data").total_steps == 3
+
+
+def test_pictures_stay_what_they_were(tmp_path: Path) -> None:
+    """Minari takes height x width x channels of 32 and more for a picture; JPEG would change it."""
+    pictures = np.random.default_rng(0).integers(0, 256, (4, 36, 36, 1), np.uint8)
+    one = Episode(pictures, np.zeros((3,), np.int64), np.zeros(3), True)
+    exact = "jpeg_encoding" in inspect.signature(minari_storage.MinariStorage.new).parameters
+    if not exact:
+        with pytest.raises(ConfigurationError, match=r"stores pictures as JPEG.*minari\[hdf5\]>=0.5.4"):
+            written(tmp_path / "d", one, seen=PIXELS, done=spaces.Discrete(2))
+        return
+    folder = written(tmp_path / "d", one, seen=PIXELS, done=spaces.Discrete(2))
+    np.testing.assert_array_equal(read(folder).episodes[0].observations, pictures)
+
+
+def test_the_parts_stay_until_the_dataset_was_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a version of Minari does to the numbers, what was recorded is not lost."""
+    write = hdf5_storage.HDF5Storage.update_episodes
+
+    def rounded(self: Any, episodes: Any) -> None:
+        write(self, [replace(each, rewards=np.round(each.rewards)) for each in episodes])
+
+    monkeypatch.setattr(hdf5_storage.HDF5Storage, "update_episodes", rounded)
+    with pytest.raises(ConfigurationError, match="Minari does not read back what was recorded"):
+        written(tmp_path / "d", episode(3))
+    assert [path.name for path in (tmp_path / "d" / "episodes").iterdir()] == ["0.npz"]
+    monkeypatch.undo()
+    assert len(read(tmp_path / "d").episodes) == 1
 
 
 def test_a_recorder_that_is_killed_leaves_its_whole_episodes(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import inspect
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +27,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ue_rl.demonstrations.names import ENCODING, PERCENT, original_key, stored_key, tree_with_keys, with_keys
 from ue_rl.demonstrations.trees import each, fits, joined, leaves, moved, rebuilt
 from ue_rl.errors import ConfigurationError, UeRlError, UntrustedFile
 from ue_rl.saving.lock import LOCK, RunLock
@@ -121,7 +123,8 @@ class Recorder:
         count: episodes so far.
 
     Raises:
-        ConfigurationError: there is something at `folder` already. MissingPackage: minari is not installed.
+        ConfigurationError: there is something at `folder` already; this version of Minari would change pictures.
+        MissingPackage: minari is not installed.
     """
 
     def __init__(
@@ -134,6 +137,7 @@ class Recorder:
         self.folder, self.count = Path(folder), 0
         self._spaces = observation_space, action_space
         serialize = _minari("serialization").serialize_space
+        _refuse_jpeg(observation_space)
         if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             cure = "name another one, or delete it"
             raise ConfigurationError("something is there already", field="demos", got=str(self.folder), cure=cure)
@@ -181,29 +185,121 @@ class Recorder:
 
 
 def finish(folder: Path) -> int:
-    """Makes the dataset of the episodes that lie in a recorded folder, whose lock is held; how many they are."""
+    """Makes the dataset of the episodes that lie in a recorded folder, whose lock is held; how many they are.
+
+    The episodes' own files go only after the dataset was read back and equals them bit by bit.
+
+    Raises:
+        ConfigurationError: it does not; the files are kept.
+    """
     about = json.loads((folder / ABOUT).read_text("utf-8"))
-    serialization, storages = _minari("serialization"), _minari("dataset.minari_storage")
-    seen_in, acted_in = (serialization.deserialize_space(about[f"{name}_space"]) for name in ("observation", "action"))
+    deserialize = _minari("serialization").deserialize_space
+    seen_in = deserialize(about["observation_space"])
+    acted_in = deserialize(about["action_space"])
     files = sorted((folder / EPISODES).glob("[0-9]*.npz"), key=lambda path: int(path.stem))
     if not (folder / DATA).exists():
         half = folder.resolve() / f"{HALF}{DATA}"  # Minari adds up sizes wrongly under a relative path
         shutil.rmtree(half, ignore_errors=True)
-        new = storages.MinariStorage.new
-        exact = {"jpeg_encoding": False} if "jpeg_encoding" in inspect.signature(new).parameters else {}
-        storage = new(half, seen_in, acted_in, **exact)
-        buffer = _minari("data_collector.episode_buffer").EpisodeBuffer
-        for number, path in enumerate(files):
-            storage.update_episodes([buffer(id=number, **_columns(path, seen_in, acted_in))])
         name = re.sub(r"[^-\w]+", "-", folder.resolve().name).strip("-") or "demonstrations"
         more = {key: set(value) if isinstance(value, list) else value for key, value in about["about"].items()}
-        identity = name if re.search(r"-v\d+$", name) else f"{name}-v0"
-        storage.update_metadata({"dataset_id": identity, "minari_version": _minari().__version__, **more})
+        more["dataset_id"] = name if re.search(r"-v\d+$", name) else f"{name}-v0"
+        _write(half, files, seen_in, acted_in, more)
+        _compare(half, files, seen_in, acted_in)
         half.rename(folder / DATA)
         sync_folder(folder)
     (folder / ABOUT).unlink()
     shutil.rmtree(folder / EPISODES)
     return len(files)
+
+
+def _write(half: Path, files: list[Path], seen_in: Any, acted_in: Any, about: dict[str, Any]) -> None:
+    """A dataset of recorded episodes."""
+    stored_seen_in = with_keys(seen_in, stored_key)
+    stored_acted_in = with_keys(acted_in, stored_key)
+    new = _minari("dataset.minari_storage").MinariStorage.new
+    # Minari 0.5.3 has no such argument, and compresses what it takes for pictures: see _refuse_jpeg
+    exact = {"jpeg_encoding": False} if "jpeg_encoding" in inspect.signature(new).parameters else {}
+    storage = new(half, stored_seen_in, stored_acted_in, **exact)
+    buffer = _minari("data_collector.episode_buffer").EpisodeBuffer
+    for number, path in enumerate(files):
+        columns = _columns(path, seen_in, acted_in)
+        for name in ("observations", "actions"):
+            columns[name] = tree_with_keys(columns[name], stored_key)
+        storage.update_episodes([buffer(id=number, **columns)])
+    if (stored_seen_in, stored_acted_in) != (seen_in, acted_in):
+        about[ENCODING] = PERCENT
+    storage.update_metadata({"minari_version": _minari().__version__, **about})
+
+
+def _compare(half: Path, files: list[Path], seen_in: Any, acted_in: Any) -> None:
+    """Reads a dataset back.
+
+    Raises:
+        ConfigurationError: it has not what the files have.
+    """
+    about = json.loads((half / "metadata.json").read_text("utf-8"))
+    try:
+        _, _, found = _opened(half, about)
+        for number, (path, episode) in enumerate(zip(files, found, strict=True)):
+            columns = _columns(path, seen_in, acted_in)
+            expected = Episode(
+                columns["observations"], columns["actions"], columns["rewards"], bool(columns["terminations"][-1])
+            )
+            if not _equal(episode, expected, seen_in, acted_in):
+                raise ValueError(f"episode {number} is another one")
+    except Exception as error:  # what a broken HDF5 file raises is anything
+        kept = half.parent / EPISODES
+        raise ConfigurationError(
+            "Minari does not read back what was recorded",
+            fault="trainer",
+            field="demos",
+            expected="the recorded episodes, bit by bit",
+            got=f"{type(error).__name__}: {error}",
+            cure=f"every recorded episode is kept in {kept}: tell us, with these spaces: {seen_in}, {acted_in}",
+        ) from error
+
+
+def _equal(episode: Episode, expected: Episode, seen_in: Any, acted_in: Any) -> bool:
+    """Have both the same numbers, bit by bit?"""
+    if episode.terminated != expected.terminated:
+        return False
+    pairs = [(episode.rewards, expected.rewards)]
+    for space, found, wanted in (
+        (seen_in, episode.observations, expected.observations),
+        (acted_in, episode.actions, expected.actions),
+    ):
+        found_leaves = [leaf for _, leaf in leaves(space, found)]
+        wanted_leaves = [leaf for _, leaf in leaves(space, wanted)]
+        pairs += zip(found_leaves, wanted_leaves, strict=True)
+    for found_leaf, wanted_leaf in pairs:
+        one = np.asarray(found_leaf)
+        other = np.asarray(wanted_leaf)
+        if one.shape != other.shape or one.dtype != other.dtype or one.tobytes() != other.tobytes():
+            return False
+    return True
+
+
+def _opened(data: Path, about: dict[str, Any]) -> tuple[Any, Any, Iterator[Episode]]:
+    """(observation space, action space, episodes) of a dataset, under the keys that were recorded."""
+    with named_if_missing(f"a dataset in the format {about.get('data_format')}"):
+        storage = _minari("dataset.minari_storage").MinariStorage.read(data)
+    encoded = about.get(ENCODING) == PERCENT
+
+    def original(tree: Any) -> Any:
+        return tree_with_keys(tree, original_key) if encoded else tree
+
+    def episodes() -> Iterator[Episode]:
+        for one in storage.get_episodes(range(int(about["total_episodes"]))):
+            terminated = bool(len(one["terminations"]) and one["terminations"][-1])
+            rewards = np.asarray(one["rewards"])
+            yield Episode(original(one["observations"]), original(one["actions"]), rewards, terminated)
+
+    seen_in = storage.observation_space
+    acted_in = storage.action_space
+    if encoded:
+        seen_in = with_keys(seen_in, original_key)
+        acted_in = with_keys(acted_in, original_key)
+    return seen_in, acted_in, episodes()
 
 
 def read(folder: Path | str, field: str = "demos") -> Demonstrations:
@@ -241,13 +337,9 @@ def read(folder: Path | str, field: str = "demos") -> Demonstrations:
                 raise ValueError(f"its metadata names no {name}")
         for part in data.glob("*.hdf5"):
             _check_hdf5(part)
-        with named_if_missing(f"a dataset in the format {about.get('data_format')}"):
-            storage = _minari("dataset.minari_storage").MinariStorage.read(data)
-        seen_in, acted_in = storage.observation_space, storage.action_space
+        seen_in, acted_in, found = _opened(data, about)
         episodes = []
-        for number, one in enumerate(storage.get_episodes(range(int(about["total_episodes"])))):
-            ends = bool(len(one["terminations"]) and one["terminations"][-1])
-            episode = Episode(one["observations"], one["actions"], np.asarray(one["rewards"]), ends)
+        for number, episode in enumerate(found):
             _check(episode, (seen_in, acted_in), path, number)
             episodes.append(episode)
     except UeRlError:
@@ -294,6 +386,23 @@ def _check_hdf5(path: Path) -> None:
     size = path.stat().st_size
     if unpacked > max(MOST_TIMES * size, SMALL):
         raise refuse("it would unpack into far more than it is", f"{amount(unpacked)} from {amount(size)}")
+
+
+def _refuse_jpeg(space: spaces.Space[Any]) -> None:
+    """Refuses pictures where Minari would store them as JPEG, which changes them: up to 0.5.3 it always does."""
+    storages = _minari("dataset.minari_storage")
+    if "jpeg_encoding" in inspect.signature(storages.MinariStorage.new).parameters:
+        return
+    for part, _ in leaves(space, space.sample()):
+        if storages.is_image_space(part):
+            version = _minari().__version__
+            raise ConfigurationError(
+                f"Minari {version} stores pictures as JPEG, so they would not be those that were seen",
+                fault="trainer",
+                field="demos",
+                got=part,
+                cure='pip install "minari[hdf5]>=0.5.4" (which needs Python 3.11 and NumPy 2)',
+            )
 
 
 def _unreadable(path: Path, field: str, got: str) -> ConfigurationError:
