@@ -113,18 +113,12 @@ def test_runs_are_compared_by_what_differs(tmp_path: Path) -> None:
     assert said("runs", "compare", "a", "--log-dir", str(tmp_path)).exit_code == 2
 
 
-def test_a_run_is_deleted_after_a_yes_and_never_while_it_is_written(tmp_path: Path, running: RunDirectory) -> None:
-    run = made(tmp_path, "x")
-    said("runs", "--log-dir", str(tmp_path), "rm", "x", answer="n\n")
-    assert run.config.exists()
-    assert "deleted" in said("runs", "--log-dir", str(tmp_path), "rm", "x", answer="y\n").output
-    assert not run.path.exists()
-    result = said("runs", "rm", "going", "--yes", "--log-dir", str(tmp_path))
-    assert "being written by pid" in str(result.exception)
-    assert running.config.exists()
-    (tmp_path / "mine").mkdir()
-    assert "not a run" in str(said("runs", "rm", "mine", "--yes", "--log-dir", str(tmp_path)).exception)
-    assert (tmp_path / "mine").exists()
+def test_runs_are_listed_and_never_deleted(tmp_path: Path) -> None:
+    """Where a link stands for a run, no command removes the link and leaves the run, or the other way round."""
+    made(tmp_path, "x")
+    result = said("runs", "rm", "x", "--log-dir", str(tmp_path))
+    assert result.exit_code == 2
+    assert (tmp_path / "x" / "config.yaml").exists()
 
 
 class Told(Report):

@@ -253,3 +253,45 @@ def test_what_cannot_be_overlapped_is_refused_by_name() -> None:
         refused(lambda kind=kind, options=options: ue_rl.overlap(kind)("MlpPolicy", own, **options), "UnrealVecEnv")
     with pytest.raises(ConfigurationError, match="no rollouts"):
         ue_rl.overlap(BaseAlgorithm)
+
+
+class AsksThePolicy(BaseCallback):
+    """Asks the policy itself, for two observations, wherever a callback is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def _ask(self, where: str) -> bool:
+        policy: Any = self.model.policy
+        with torch.no_grad():
+            actions = policy(torch.zeros(2, 4))[0]
+        assert len(actions) == 2
+        assert "forward" not in vars(policy), "the policy is itself, and may be saved"
+        self.asked.append(where)
+        return True
+
+    def _on_training_start(self) -> None:
+        self._ask("training start")
+
+    def _on_rollout_start(self) -> None:
+        self._ask("rollout start")
+
+    def _on_step(self) -> bool:
+        return self._ask("step")
+
+    def _on_rollout_end(self) -> None:
+        self._ask("rollout end")
+
+    def _on_training_end(self) -> None:
+        self._ask("training end")
+
+
+@pytest.mark.parametrize("kind", [PPO, A2C])
+def test_a_callback_may_ask_the_policy_wherever_it_is_called(kind: Any) -> None:
+    env = cartpole()
+    asks = AsksThePolicy()
+    ue_rl.overlap(kind)("MlpPolicy", env, n_steps=8, **SMALL).learn(16 * N, asks)
+    env.close()
+    steps = ["rollout start", *["step"] * 8, "rollout end"]
+    assert asks.asked == ["training start", *steps, *steps, "training end"]

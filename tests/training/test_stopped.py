@@ -19,7 +19,7 @@ from stable_baselines3 import PPO
 from ue_rl.engines.lifecycle import Change, LifeState
 from ue_rl.errors import ConfigurationError
 from ue_rl.saving.stopping import Stopped
-from ue_rl.training import Report, TrainOptions, train
+from ue_rl.training import Report, TrainOptions, symptoms, train
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.watching import Watching
 
@@ -196,3 +196,45 @@ def test_an_engine_that_hangs_does_not_hold_up_a_stop(tmp_path: Path, monkeypatc
     assert outcome.saved == outcome.env_steps >= 200
     assert not [pid for pid in report.processes() if psutil.pid_exists(pid)]
     assert train(options(tmp_path), resume=RunDirectory(tmp_path / "r")).env_steps == 512
+
+
+def test_the_figures_after_a_resume_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of the rollout that was under way are the run's already: they are no work of the resumed one."""
+    small = {**SMALL, "n_steps": 128}
+    at_step(monkeypatch, 400, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    first = train(options(tmp_path, hyperparameters=small, timesteps=768))
+    assert first.env_steps % 256, "it is stopped in the middle of a rollout"
+    shown: list[int] = []
+
+    class Shown(Watched):
+        def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
+            shown.append(env_steps)
+
+    again = train(options(tmp_path, hyperparameters=small, timesteps=768), resume=first.run, report=Shown())
+    assert (again.before, again.env_steps) == (first.env_steps, 768)
+    assert shown[0] > first.env_steps, "the bar begins where the run was"
+
+
+def test_a_run_that_is_stopped_among_recorded_steps_is_as_far_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {**SMALL, "n_steps": 128}
+    with monkeypatch.context() as patch:
+        at_step(patch, 400, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        first = train(options(tmp_path, hyperparameters=small, timesteps=768))
+    at_step(monkeypatch, 300, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    again = train(options(tmp_path, hyperparameters=small, timesteps=768), resume=first.run)
+    assert isinstance(again.stopped_by, Stopped)
+    assert (again.before, again.env_steps, again.saved) == (first.env_steps,) * 3
+
+
+def test_a_resumed_game_is_judged_by_what_the_engine_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run goes on with recorded steps; meanwhile nothing comes from the engine, and nothing of it is constant."""
+    monkeypatch.setattr(symptoms.Symptoms.__init__, "__kwdefaults__", {"long": 200, "enough": 100})
+    small = {**SMALL, "n_steps": 512}
+    at_step(monkeypatch, 800, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    first = train(options(tmp_path, hyperparameters=small, timesteps=1024))
+    report = Watched()
+    again = train(options(tmp_path, hyperparameters=small, timesteps=1024), resume=first.run, report=report)
+    assert again.env_steps == 1024
+    assert not [text for text in report.told if "never changed" in text or "no episode" in text]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from pathlib import Path
@@ -111,3 +112,85 @@ def _logged(tmp_path: Path, name: str) -> str:
     logger.dump(64)
     logger.close()
     return str(tables[0].id)
+
+
+class FakeMlflow:
+    """Refuses a whole request for one name, as MLflow does."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, list[tuple[int, float]]] = {}
+        self.requests = 0
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        return types.SimpleNamespace(experiment_id="1")
+
+    def create_run(self, experiment: str, run_name: str) -> Any:
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id="r"))
+
+    def log_batch(self, run_id: str, metrics: Any = (), params: Any = ()) -> None:
+        self.requests += 1
+        for metric in metrics:
+            if not re.fullmatch(r"[\w. /-]+", metric.key, re.ASCII) or metric.key == "refused":
+                error = RuntimeError(f"Invalid value {metric.key}")
+                error.error_code = "INVALID_PARAMETER_VALUE"  # type: ignore[attr-defined]
+                raise error
+        for metric in metrics:
+            self.kept.setdefault(metric.key, []).append((metric.step, metric.value))
+
+    def set_terminated(self, run_id: str) -> None:
+        pass
+
+
+@pytest.fixture
+def fake_mlflow(monkeypatch: pytest.MonkeyPatch) -> FakeMlflow:
+    client = FakeMlflow()
+    entities, tracking = types.ModuleType("mlflow.entities"), types.ModuleType("mlflow.tracking")
+    entities.__dict__.update(
+        Metric=lambda key, value, timestamp, step: types.SimpleNamespace(key=key, value=value, step=step),
+        Param=lambda key, value: (key, value),
+    )
+    tracking.__dict__.update(MlflowClient=lambda: client)
+    for module in (types.ModuleType("mlflow"), entities, tracking):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return client
+
+
+NAMES = ("engine/speed (m/s)", "engine/hit@1", "engine/hit#1", "engine/Höhe", "a//b", "../up", "x" * 300, "train/loss")
+
+
+def test_a_name_that_mlflow_refuses_costs_no_other_metric(tmp_path: Path, fake_mlflow: FakeMlflow) -> None:
+    tables: list[Any] = targets_of(resolve({"log_to": "mlflow"}, None), tmp_path)
+    warned: list[str] = []
+    logger = open_tables(tmp_path, warned.append, tensorboard=False, others=tables)
+    for step in (64, 128):
+        for number, name in enumerate(NAMES):
+            logger.record(name, number)
+        logger.dump(step)
+    assert not warned
+    assert len(fake_mlflow.kept) == len(NAMES), "no two are called the same"
+    assert sorted(values[0][1] for values in fake_mlflow.kept.values()) == list(range(len(NAMES)))
+    assert all([step for step, _ in values] == [64, 128] for values in fake_mlflow.kept.values())
+    assert {"engine/speed _m/s_", "engine/hit_1", "train/loss", "a/b"} <= set(fake_mlflow.kept)
+    logger.record("refused", 1)
+    logger.record("train/loss", 2)
+    logger.dump(192)
+    logger.close()
+    assert fake_mlflow.kept["train/loss"][-1] == (192, 2.0)
+    assert len(warned) == 1
+    assert "refused" in warned[0]
+
+
+def test_names_that_mlflow_refuses_are_sent_to_itself_as_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracking = pytest.importorskip("mlflow.tracking", reason="the extra mlflow is not installed: it is large")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    tables: list[Any] = targets_of(resolve({"log_to": "mlflow"}, None), tmp_path)
+    logger = open_tables(tmp_path, pytest.fail, tensorboard=False, others=tables)
+    for number, name in enumerate(NAMES):
+        logger.record(name, number)
+    logger.dump(64)
+    logger.close()
+    found = tracking.MlflowClient().get_run(tables[0].id).data.metrics
+    assert sorted(found.values()) == list(range(len(NAMES)))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "train": "Train a policy in engines that run, or that it starts.",
     "tune": "Search for hyperparameters.",
-    "runs": "List, compare and delete runs.",
+    "runs": "List and compare runs.",
     "top": "Watch a run from another terminal.",
     "serve": "Host an env, a MuJoCo model or a bridge class as an engine.",
     "sessions": "Serve many sessions of a game that does not wait.",

@@ -1,4 +1,4 @@
-"""`ue-rl runs`: a table of runs, one of them, some beside each other, and deleting."""
+"""`ue-rl runs`: a table of runs, one of them, some beside each other. It only reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from ue_rl.cli import completion
 from ue_rl.cli.common import console, number, table_of, two_columns
-from ue_rl.errors import ConfigurationError, printable
+from ue_rl.errors import printable
 
 log_dir_option = click.option(
     "--log-dir",
@@ -38,11 +38,11 @@ def _when(at: float) -> str:
     return f"{seconds / size:.0f} {unit} ago"
 
 
-@click.group(invoke_without_command=True, short_help="List, compare and delete runs.")
+@click.group(invoke_without_command=True, short_help="List and compare runs.")
 @log_dir_option
 @click.pass_context
 def runs(context: click.Context, log_dir: Path) -> None:
-    """List the runs in a folder, the newest last; show, compare and delete them.
+    """List the runs in a folder, the newest last; show and compare them.
 
     A folder of runs, that of a search or of several seeds, is one row: --log-dir runs/NAME lists what is in it.
     """
@@ -113,25 +113,3 @@ def compare(run: tuple[str, ...], log_dir: Path, chart: Path | None) -> None:
     target = chart or log_dir / "compare.png"
     draw(found, target)
     console().print(printable(f"curves: {target}"), soft_wrap=True)
-
-
-@runs.command(short_help="Delete runs.")
-@run_argument(-1)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@log_dir_option
-def rm(run: tuple[str, ...], log_dir: Path, yes: bool) -> None:
-    """Delete runs with everything in their folders, after asking. One that a process writes is refused."""
-    from ue_rl.runs.listing import listed_run, run_named
-
-    for name in run:
-        found = run_named(name, log_dir)
-        with found.lock:  # refused while a process has it, before anybody is asked
-            row = listed_run(found)
-            shown = printable(str(found.path))
-            said = f"delete {shown}: {row.env_steps:,} env-steps, return {number(row.mean_return)}?"
-            if not yes and not click.confirm(said):
-                continue
-            found.discard()
-        if found.path.exists():
-            raise ConfigurationError(f"{found.path} could not be deleted", field="run", cure="check who owns its files")
-        console().print(f"deleted {found.path}", soft_wrap=True)

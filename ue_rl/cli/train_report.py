@@ -176,17 +176,25 @@ def seeds_summary(folder: Path, runs: Sequence[SeedRun], stopped: BaseException 
         "mean",
         f"of {len(done)}",
         "",
-        *("-" if not each else "{:.1f} +/- {:.1f}".format(*interval(each)) for each in both),
+        *(_mean_of(each) for each in both),
     )
     screen = console()
     screen.print(table)
-    screen.print("+/-: 95 % confidence interval of the mean over seeds", soft_wrap=True)
+    if len(done) > 1:
+        screen.print("+/-: 95 % confidence interval of the mean over seeds", soft_wrap=True)
     screen.print(f"table: {folder / 'seeds.csv'}, plot: {folder / 'seeds.png'}", soft_wrap=True)
     if stopped is not None or len(done) < len(runs):
         if stopped is not None:
             screen.print(str(stopped), style="bold red", soft_wrap=True)
         again = ["ue-rl", "train", "--resume", "--log-dir", str(folder.parent), "--run-id", folder.name]
         screen.print(f"continue with: {shlex.join(again)}", soft_wrap=True)
+
+
+def _mean_of(values: Sequence[float]) -> str:
+    """With its confidence interval, which one value has not."""
+    if len(values) < 2:
+        return number(values[0] if values else None)
+    return "{:.1f} +/- {:.1f}".format(*interval(values))
 
 
 def live_view(returns: Sequence[float] = (), gone: float = 0.0) -> _LiveView:

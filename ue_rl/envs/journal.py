@@ -53,6 +53,7 @@ class Journal:
         obs, masks: what the last recorded step or reset gave out.
         lost: env id -> why its episode cannot be continued: it ends as truncated at the next live step.
         replayable: the engine takes seeds.
+        from_record: the step that was given out last was a recorded one, for which the engine was not asked.
     """
 
     def __init__(self, spec: EnvSpec, seed: int) -> None:
@@ -62,6 +63,7 @@ class Journal:
         self.obs: Observation = None
         self.masks: NDArray[np.int8] | None = None
         self.lost: dict[int, str] = {}
+        self.from_record = False
         self._limit = max(1, min(MOST_STEPS, MOST_BYTES // (4 * n * spec.act_size)))
         # Of each env's present episode. `begun` counts the vec-steps of this journal.
         self.numbers, self.begun = [0] * n, [0] * n
@@ -174,7 +176,7 @@ class Journal:
         """A step is about to be given out; infos: None where all are empty."""
         rows = self.rows
         rows.append(self._asked)
-        self._untouched = False
+        self.from_record = self._untouched = False
         if self.lost:  # they have ended with this step
             self.lost.clear()
         self.obs, self.masks = obs, masks
@@ -221,6 +223,7 @@ class Journal:
         assert self._next is not None
         outcome = self._outcomes[self._next]
         self._next += 1
+        self.from_record = True
         self._untouched = False
         if self._next == len(self._outcomes):
             self._next = None

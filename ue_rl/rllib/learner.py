@@ -42,10 +42,11 @@ from ue_rl.spec import EnvSpec
 from ue_rl.training.comparison import check_spaces, check_unfinished
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.engine import NO_TIME_SCALE
-from ue_rl.training.learning import Learner, sentence
+from ue_rl.training.learning import Learner
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.watching import diverged
+from ue_rl.training.writing import sentence
 
 _log = logging.getLogger(__name__)
 _SEED = 2**31  # seeds are below: NumPy's and engines'

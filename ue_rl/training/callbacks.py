@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -16,7 +16,8 @@ from ue_rl.envs.infos import is_number
 from ue_rl.errors import printable
 from ue_rl.metrics.names import Histogram, Sample, exchanged, flat
 from ue_rl.training.fleet import Fleet
-from ue_rl.training.writing import Episodes
+from ue_rl.training.watching import from_record
+from ue_rl.training.writing import Episodes, Guard
 
 _MAX_KEYS = 200  # numbers of the game that are followed: what an engine sends must not fill the disk
 _PREFIX = "engine/"
@@ -30,6 +31,48 @@ _LOGGED_EVERY = 60.0  # seconds
 _log = logging.getLogger(__name__)
 
 
+class LookingOn(BaseCallback):
+    """A callback that only looks on: the first Exception that it raises is a warning, and none of them ends the run.
+
+    Args:
+        callback: what it returns from a step is not asked for. warn: shows the warning.
+    """
+
+    def __init__(self, callback: BaseCallback, warn: Callable[[str], object]) -> None:
+        super().__init__()
+        self._callback = callback
+        self._guard = Guard(type(callback).__name__, warn, Exception)
+
+    def _init_callback(self) -> None:
+        with self._guard:
+            self._callback.init_callback(self.model)
+
+    def update_child_locals(self, locals_: dict[str, Any]) -> None:
+        """See BaseCallback."""
+        self._callback.update_locals(locals_)
+
+    def _on_training_start(self) -> None:
+        with self._guard:
+            self._callback.on_training_start(self.locals, self.globals)
+
+    def _on_rollout_start(self) -> None:
+        with self._guard:
+            self._callback.on_rollout_start()
+
+    def _on_step(self) -> bool:
+        with self._guard:
+            self._callback.on_step()
+        return True
+
+    def _on_rollout_end(self) -> None:
+        with self._guard:
+            self._callback.on_rollout_end()
+
+    def _on_training_end(self) -> None:
+        with self._guard:
+            self._callback.on_training_end()
+
+
 class EpisodeLog(BaseCallback):
     """Fills `episodes` with what ends, and with how far the run is."""
 
@@ -38,14 +81,18 @@ class EpisodeLog(BaseCallback):
         self._episodes = episodes
 
     def _on_training_start(self) -> None:
-        self._episodes.at(self.num_timesteps)
+        self._engine: Any = self.training_env.unwrapped
+        journal = getattr(self._engine, "journal", None)
+        if journal is None or not journal.replaying:
+            self._episodes.at(self.num_timesteps)
 
     def _on_step(self) -> bool:
         for info in self.locals["infos"]:
             episode = info.get("episode")
             if episode is not None:
                 self._episodes.add(self.num_timesteps, episode["r"], episode["l"], episode["t"])
-        self._episodes.at(self.num_timesteps)
+        if not from_record(self._engine):  # these were counted before the run was stopped, and cost no time now
+            self._episodes.at(self.num_timesteps)
         return True
 
 
@@ -54,17 +101,21 @@ class RunNumbers(BaseCallback):
 
     Args:
         episodes: of the run. fleet: its engines.
+
+    Attributes:
+        first: env-steps of the run before the first one that an engine was asked for here.
     """
 
     def __init__(self, episodes: Episodes, fleet: Fleet) -> None:
         super().__init__()
         self._episodes, self._fleet = episodes, fleet
         self._times = Histogram()
-        self._first, self._logged = 0, perf_counter()
+        self.first = 0
+        self._logged = perf_counter()
 
     def _on_training_start(self) -> None:
-        engine: Any = self.training_env.unwrapped
-        self._engine, self._first = engine, self.num_timesteps
+        self._engine: Any = self.training_env.unwrapped
+        self.first = self.num_timesteps
 
     def _on_rollout_start(self) -> None:
         self._at = now = perf_counter()  # what an update takes is no part of a step
@@ -73,7 +124,10 @@ class RunNumbers(BaseCallback):
 
     def _on_step(self) -> bool:
         now = perf_counter()
-        self._times.add(now - self._at)
+        if from_record(self._engine):
+            self.first = self.num_timesteps
+        else:
+            self._times.add(now - self._at)
         self._at = now
         return True
 
@@ -97,7 +151,7 @@ class RunNumbers(BaseCallback):
                 yield Sample("ue_rl_engine_state", int(state is status.state), labels)
         yield Sample("ue_rl_restarts_total", self._fleet.restarts)
         if engine is not None:
-            yield from exchanged(engine.engine_spec, self.num_timesteps - self._first)
+            yield from exchanged(engine.engine_spec, self.num_timesteps - self.first)
             yield Sample("ue_rl_queue", int(np.count_nonzero(engine.transport.buffers.pending)))
 
 

@@ -34,7 +34,7 @@ from ue_rl.training.models import evaluated
 from ue_rl.training.named import wrapped
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
-from ue_rl.training.writing import EVALUATIONS, Episodes, Evaluated, Guard, evaluations
+from ue_rl.training.writing import EVALUATIONS, Episodes, Evaluated, Guard, evaluations, sentence
 
 HELD_OUT = 1_000_000  # above the run's seed: the first episodes of each evaluation
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Evaluation(BaseCallback):
         self.best: tuple[int, float] | None = None
         self._env: VecEnv | None = None
         self._seed = HELD_OUT + (options.seed or 0)
-        self._guard = Guard(run.path / EVALUATIONS, report.warned)
+        self._guard = Guard(run.path / EVALUATIONS, report.warned, Exception)
         self._reached = False
 
     # -- its engine
@@ -140,10 +140,11 @@ class Evaluation(BaseCallback):
                 if is_best:
                     with self._guard:
                         self._write_best(row)
-        except (UeRlError, OSError) as error:  # the next evaluation tries again
+        except Exception as error:  # noqa: BLE001 - whatever it was, learning goes on; the next one tries again
             self.close()
-            text = f"not evaluated at {self.model.num_timesteps:,} env-steps: {error}"
-            _log.warning("%s", text)
+            expected = isinstance(error, (UeRlError, OSError))
+            text = f"not evaluated at {self.model.num_timesteps:,} env-steps: {error if expected else sentence(error)}"
+            _log.warning("%s", text, exc_info=None if expected else error)
             self.report.warned(text)
             return
         self.last = row

@@ -21,7 +21,7 @@ from ue_rl.saving.callbacks import StopCallback
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stopping import Stopping
 from ue_rl.training import agents
-from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, RunNumbers
+from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, LookingOn, RunNumbers
 from ue_rl.training.comparison import check_engine, check_unfinished
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.directory import RunDirectory
@@ -161,6 +161,10 @@ class Sb3Learner(Learner):
         """See Learner."""
         return self._fleet.restarts
 
+    def _before(self, first: int) -> int:
+        """See Learner; a rollout that was under way is collected again from what was recorded."""
+        return max(first, self.numbers.first)
+
     def _learn(self, stopping: Stopping) -> None:
         o, run, model = self.options, self.run, self.model
         of_agents = agents.callbacks(o, run.path, self.env)
@@ -168,14 +172,10 @@ class Sb3Learner(Learner):
         callbacks: list[BaseCallback] = [
             self.autosave,
             StopCallback(stopping),
-            EpisodeLog(self.episodes),
-            self.numbers,
-            EngineNumbers(columns(run.path / "progress.csv")),
-            Watching(self.report.warned),
+            *(LookingOn(each, self.report.warned) for each in self._onlookers()),
             *([] if self.curriculum is None else [self.curriculum]),
             *of_agents,
             *self._rewards.values(),
-            *([Films(run.path / "videos", o.video_freq, self.report.warned)] if o.video_freq else []),
             *self._callbacks,
         ]
         if self._evaluation is not None:
@@ -196,6 +196,19 @@ class Sb3Learner(Learner):
             raise ConfigurationError(
                 what, field="hyperparameters.learning_starts", got=f"{model.num_timesteps} env-steps", cure=cure
             ) from error
+
+    def _onlookers(self) -> list[BaseCallback]:
+        """Callbacks that change nothing."""
+        o, run = self.options, self.run
+        found: list[BaseCallback] = [
+            EpisodeLog(self.episodes),
+            self.numbers,
+            EngineNumbers(columns(run.path / "progress.csv")),
+            Watching(self.report.warned),
+        ]
+        if o.video_freq:
+            found.append(Films(run.path / "videos", o.video_freq, self.report.warned))
+        return found
 
     def _save_rest(self, stopped: BaseException | None) -> Checkpoint | None:
         self.autosave.rescue(stopped)

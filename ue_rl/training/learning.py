@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from stable_baselines3.common.logger import Logger
 
-from ue_rl.errors import ConfigurationError, ExportError, SaveFailed, UeRlError, printable
+from ue_rl.errors import ConfigurationError, ExportError, SaveFailed, UeRlError
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stopping import Stopping
 from ue_rl.spec import EnvSpec
@@ -30,7 +30,7 @@ from ue_rl.training.pictures import draw_curves
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.tables import open_tables, quiet_tensorboard
 from ue_rl.training.targets import targets_of
-from ue_rl.training.writing import Episodes, Guard
+from ue_rl.training.writing import Episodes, Guard, sentence
 from ue_rl.wire.handshake import encode_handshake
 
 if TYPE_CHECKING:
@@ -91,16 +91,19 @@ class Learner(ABC):
             )
         if saved is None and run.replaced:
             raise stopped or SaveFailed("nothing could be saved")  # the run that was to be overwritten is kept
-        with Guard(run.curves, self.report.warned):
+        with Guard(run.curves, self.report.warned, Exception):
             draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
         newest = saved or run.store().last
+        total, before = self.env_steps, self._before(first)
+        if newest is not None and newest.env_steps > total:  # stopped among the steps that the run had already
+            total = before = newest.env_steps
         return Outcome(
             run,
-            self.env_steps,
+            total,
             self.episodes.count,
             seconds,
             self.episodes.mean_return,
-            before=first,
+            before=before,
             stopped_by=stopped,
             crash=crash,
             evaluation=self._evaluate(stopping) if stopped is None else None,
@@ -127,6 +130,10 @@ class Learner(ABC):
     def best(self) -> tuple[int, float] | None:
         """(env-steps, mean return) of the best evaluation while it learnt; None where there was none."""
         return None
+
+    def _before(self, first: int) -> int:
+        """Of the run's env-steps those that no engine was asked for here; learning began after `first`."""
+        return first
 
     @abstractmethod
     def _learn(self, stopping: Stopping) -> None:
@@ -191,14 +198,6 @@ class Learner(ABC):
             self.report.said(text)
             return None
         return (float(np.mean(returns)), float(np.std(returns))) if returns else None
-
-
-def sentence(error: BaseException) -> str:
-    """`error` in one sentence."""
-    if isinstance(error, KeyboardInterrupt):
-        return str(error) or "stopped by Ctrl-C"
-    text = str(error) if isinstance(error, UeRlError) else str(error).partition("\n")[0]  # torch prints whole tensors
-    return f"{type(error).__name__}: {printable(text, lines=True)}"
 
 
 def _said_of(report: ExportReport) -> str:

@@ -101,7 +101,7 @@ class _OnPolicy(OnPolicyAlgorithm):
         acting = _HalfActing(self, env, n_rollout_steps)
         acting.env.acting = acting
         try:
-            around = _Around(callback, acting.stand_in)
+            around = _Around(callback, acting.stand_in, acting.step_aside)
             return super().collect_rollouts(env, cast(Any, around), rollout_buffer, n_rollout_steps, *args, **kwargs)
         except BaseException:
             _begin_anew(self, acting.env)
@@ -112,10 +112,15 @@ class _OnPolicy(OnPolicyAlgorithm):
 
 
 class _Around:
-    """The callbacks of a rollout; `ready` is called whenever the loop goes on to the next action."""
+    """The callbacks of a rollout.
 
-    def __init__(self, callback: Any, ready: Callable[[], None]) -> None:
-        self._callback, self._ready = callback, ready
+    Args:
+        ready: called whenever the loop goes on to the next action. over: called when it has taken its last one, so that
+            a callback that asks the policy is answered by the policy.
+    """
+
+    def __init__(self, callback: Any, ready: Callable[[], None], over: Callable[[], None]) -> None:
+        self._callback, self._ready, self._over = callback, ready, over
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._callback, name)
@@ -128,6 +133,10 @@ class _Around:
         goes_on: bool = self._callback.on_step()
         self._ready()
         return goes_on
+
+    def on_rollout_end(self) -> None:
+        self._over()
+        self._callback.on_rollout_end()
 
 
 class _HalfActing:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +25,8 @@ def new_figure(title: str = "", *, rows: Sequence[int] = (1,), **margins: float)
         rows: the heights of the axes, relative to each other. margins: left, right, top .., as shares of the figure: a
             layout that finds them by itself draws all twice, half of the time of a short run's end.
     """
-    from matplotlib.figure import Figure
+    with without_windows():
+        from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5 if len(rows) == 1 else 6))
     places = {"left": 0.1, "right": 0.98, "bottom": 0.11, "top": 0.93, **margins}
@@ -33,6 +37,23 @@ def new_figure(title: str = "", *, rows: Sequence[int] = (1,), **margins: float)
     for each in np.atleast_1d(axes):
         each.grid(alpha=0.3)
     return figure, axes
+
+
+@contextmanager
+def without_windows() -> Iterator[None]:
+    """Around the first import of matplotlib: MPLBACKEND says where windows are drawn, and nothing here opens one.
+
+    A notebook hands its own on to what it starts. Where that one's package is missing, matplotlib cannot be imported.
+    """
+    before = os.environ.get("MPLBACKEND")
+    if before is None or "matplotlib" in sys.modules:
+        yield
+        return
+    os.environ["MPLBACKEND"] = "agg"
+    try:
+        yield
+    finally:
+        os.environ["MPLBACKEND"] = before
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +14,14 @@ from ue_rl.saving.stopping import write_to_stderr
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 
+_log = logging.getLogger(__name__)
+
 
 class Report:
-    """Called by `train`, in its thread. Does nothing: a subclass overrides what it wants to show."""
+    """Called by `train`, in its thread. Does nothing: a subclass overrides what it wants to show.
+
+    An Exception that it raises is logged, and ends neither the run nor what comes after it.
+    """
 
     def started(self, run: RunDirectory) -> None:
         """The directory exists; nothing is connected yet."""
@@ -58,6 +64,56 @@ class Report:
 
     def closed(self) -> None:
         """The run is over, and nothing of it is told any more; called once, if `started` was."""
+
+
+class CarefulReport(Report):
+    """Tells another Report; the first Exception that it raises is logged, and none of them goes any further."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._told = False
+
+    def _tell(self, name: str, *given: object) -> None:
+        try:
+            getattr(self._report, name)(*given)
+        except Exception as error:  # noqa: BLE001 - anybody's code
+            if not self._told:
+                self._told = True
+                kind = type(self._report).__name__
+                _log.warning("%s.%s failed: %s: %s", kind, name, type(error).__name__, error, exc_info=error)
+
+    def started(self, run: RunDirectory) -> None:  # noqa: D102 - see Report, here and below
+        self._tell("started", run)
+
+    def discarded(self, run: RunDirectory) -> None:  # noqa: D102
+        self._tell("discarded", run)
+
+    def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:  # noqa: D102
+        self._tell("connected", num_envs, facts)
+
+    def engines(self, fleet: Fleet) -> None:  # noqa: D102
+        self._tell("engines", fleet)
+
+    def changed(self, change: Change) -> None:  # noqa: D102
+        self._tell("changed", change)
+
+    def said(self, text: str) -> None:  # noqa: D102
+        self._tell("said", text)
+
+    def warned(self, text: str) -> None:  # noqa: D102
+        self._tell("warned", text)
+
+    def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:  # noqa: D102
+        self._tell("progress", env_steps, total, mean_return)
+
+    def ended(self) -> None:  # noqa: D102
+        self._tell("ended")
+
+    def signalled(self, text: str) -> None:  # noqa: D102
+        self._tell("signalled", text)
+
+    def closed(self) -> None:  # noqa: D102
+        self._tell("closed")
 
 
 @dataclass

@@ -21,7 +21,7 @@ from ue_rl.training.fleet import Fleet
 from ue_rl.training.hyperparameters import known_algorithm, tuned_for
 from ue_rl.training.kinds import log_targets
 from ue_rl.training.options import TrainOptions
-from ue_rl.training.report import Outcome, Report
+from ue_rl.training.report import CarefulReport, Outcome, Report
 from ue_rl.training.writing import Guard, LogFile
 from ue_rl.transport import Transport
 
@@ -49,7 +49,7 @@ def train(
             outcome instead, and the model is saved.
         KeyboardInterrupt: as well before the first step; of SIGINT, SIGTERM and SIGHUP it is a Stopped.
     """
-    report = report or Report()
+    report = CarefulReport(report or Report())
     if options.backend == "rllib" and find_spec("ray") is None:
         cure = "pip install 'ue_rl[train,rllib]' -c constraints.txt"
         raise ConfigurationError("the backend rllib needs Ray, which is not installed", field="backend", cure=cure)
@@ -87,7 +87,7 @@ def _in_directory(
                 learner = begin(options, run, load, report, stack)
             run.outcome.unlink(missing_ok=True)  # not before: what is refused, or finds no engine, changes nothing
             outcome = learner.learn(stopping)
-            with Guard(run.outcome, report.warned):
+            with Guard(run.outcome, report.warned, Exception):
                 write_whole(run.outcome, lambda path: path.write_text(outcome.as_json(), "utf-8"))
             return outcome
     except BaseException as error:

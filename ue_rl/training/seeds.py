@@ -34,7 +34,7 @@ from ue_rl.training.directory import RunDirectory, checked_id
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.pictures import new_figure, save
 from ue_rl.training.reading import EpisodeTable
-from ue_rl.training.writing import evaluations
+from ue_rl.training.writing import Guard, evaluations
 
 FILE, CONFIG = "seeds.yaml", "run.yaml"
 _SAVING = 60.0  # seconds that runs have to save themselves when this is stopped
@@ -103,8 +103,11 @@ def train_seeds(
         finally:
             processes.end()
     runs = [_read(folder, seed, o, processes.failed) for seed in seeds]
-    _write(folder / "seeds.csv", runs)
-    draw(folder, runs, f"{o.algo.upper()} on {o.task}")
+    # The runs are done: neither a full disk nor what matplotlib says of it may end this without the summary.
+    with Guard(folder / "seeds.csv", tell, Exception):
+        _write(folder / "seeds.csv", runs)
+    with Guard(folder / "seeds.png", tell, Exception):
+        draw(folder, runs, f"{o.algo.upper()} on {o.task}")
     return folder, runs, stopped
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,13 +19,13 @@ from stable_baselines3.common.logger import (
     Figure,
     FormatUnsupportedError,
     HParam,
+    HumanOutputFormat,
     Image,
     KVWriter,
     Logger,
     TensorBoardOutputFormat,
     Video,
     filter_excluded_keys,
-    make_output_format,
 )
 from torch.utils.tensorboard import SummaryWriter
 
@@ -36,6 +37,8 @@ STEPS = {
     "progress.csv": PROGRESS_STEPS,
     **dict.fromkeys(("episodes.csv", "evaluations.csv", "self_play.csv"), "env_steps"),
 }
+
+_NAME = 200  # characters: more than the names of ue_rl.training.callbacks.EngineNumbers have
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +82,8 @@ def open_tables(
     if tensorboard:
         formats.append(_TensorBoard(folder, env_steps))
     if verbose:
-        formats.append(make_output_format("stdout", str(folder)))
+        # As SB3's own for the screen, but names are not cut: it refuses two that are the same then.
+        formats.append(HumanOutputFormat(sys.stdout, max_length=_NAME))
     return Logger(str(folder), [GuardedTable(table, warn) for table in formats])
 
 
@@ -139,7 +143,7 @@ class _TensorBoard(TensorBoardOutputFormat):
 
 
 class GuardedTable(KVWriter):
-    """A table of SB3's logger that goes on without the rows that a full disk does not take.
+    """A table of SB3's logger that goes on without the rows that a full disk, a service or a writer does not take.
 
     Args:
         table: the table. warn: shows the one warning.
@@ -147,7 +151,7 @@ class GuardedTable(KVWriter):
 
     def __init__(self, table: KVWriter, warn: Callable[[str], object]) -> None:
         self._table = table
-        self._guard = Guard(type(table).__name__.lstrip("_"), warn)
+        self._guard = Guard(type(table).__name__.lstrip("_"), warn, Exception)
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """See KVWriter."""

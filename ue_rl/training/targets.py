@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import numbers
 import os
+import re
 import secrets
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,9 @@ from ue_rl.training.options import TrainOptions
 IDS = "log-targets.json"
 _PROJECT = "ue_rl"  # where the environment names none: WANDB_PROJECT, MLFLOW_EXPERIMENT_NAME
 _MOST = 1000  # metrics in a request, which MLflow allows
+# A colon is taken too, but neither on Windows nor by its older versions.
+_NOT_MLFLOWS = re.compile(r"[^\w. \-]", re.ASCII)
+_LONGEST = 240  # characters of a name; MLflow takes 250, and a second one of the same name has 9 more
 
 
 def targets_of(options: TrainOptions, folder: Path) -> list[KVWriter]:
@@ -51,8 +56,19 @@ def targets_of(options: TrainOptions, folder: Path) -> list[KVWriter]:
     return tables
 
 
+def mlflow_name(key: str) -> str:
+    """`key` as MLflow takes it: ASCII letters, digits, spaces and `_-./`, and not too long."""
+    # MLflow keeps some metrics as files: their names must be what os.path.normpath makes of them.
+    parts = [_NOT_MLFLOWS.sub("_", part).strip(" .") for part in key.split("/")]
+    return "/".join(filter(None, parts))[:_LONGEST].rstrip("/ .") or "_"
+
+
 class _Service(KVWriter):
-    """A table that is somewhere else: what fails there is an OSError, which costs rows and not the run."""
+    """A table that is somewhere else: what fails there is an OSError, which costs rows and not the run.
+
+    Attributes:
+        id: of the run there.
+    """
 
     id: str
 
@@ -111,13 +127,18 @@ class _Wandb(_Service):
 
 
 class _Mlflow(_Service):
-    """By its own rules: MLFLOW_TRACKING_URI says where, a file without it."""
+    """By its own rules: MLFLOW_TRACKING_URI says where, a file without it.
+
+    One name that MLflow does not take costs it the whole request, so each is sent as `mlflow_name` has it. What it
+    refuses all the same goes one by one.
+    """
 
     def __init__(self, options: TrainOptions, folder: Path, known: str | None) -> None:
         from mlflow.entities import Metric, Param
         from mlflow.tracking import MlflowClient
 
         self._metric, self._client = Metric, MlflowClient()
+        self._names: dict[str, str] = {}  # key -> what it is called there
         if known is None:
             name = os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT)
             found = self._client.get_experiment_by_name(name)
@@ -131,9 +152,34 @@ class _Mlflow(_Service):
 
     def _send(self, values: dict[str, float], step: int) -> None:
         now = int(time.time() * 1000)
-        metrics = [self._metric(key, value, now, step) for key, value in values.items()]
+        metrics = [self._metric(self._name(key), value, now, step) for key, value in values.items()]
         for begin in range(0, len(metrics), _MOST):
-            self._client.log_batch(self.id, metrics=metrics[begin : begin + _MOST])
+            self._log(metrics[begin : begin + _MOST])
+
+    def _log(self, metrics: list[Any]) -> None:
+        """Raises what the service raises; of several metrics one that is refused costs none of the others."""
+        try:
+            self._client.log_batch(self.id, metrics=metrics)
+        except Exception as error:
+            if len(metrics) == 1 or getattr(error, "error_code", "") != "INVALID_PARAMETER_VALUE":
+                raise
+            refused: Exception | None = None
+            for metric in metrics:
+                try:
+                    self._log([metric])
+                except Exception as each:  # noqa: BLE001 - it is raised below
+                    refused = refused or each
+            if refused is not None:
+                raise refused from error
+
+    def _name(self, key: str) -> str:
+        """What a key is called there: never as another one."""
+        if key not in self._names:
+            name = mlflow_name(key)
+            if name in self._names.values():
+                name = f"{name}_{zlib.crc32(key.encode()):08x}"
+            self._names[key] = name
+        return self._names[key]
 
     def _finish(self) -> None:
         self._client.set_terminated(self.id)

@@ -12,6 +12,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
 from ue_rl.training.gif import GifFile
+from ue_rl.training.watching import from_record
 from ue_rl.training.writing import Guard
 
 LENGTH = 200  # pictures of a film
@@ -20,6 +21,8 @@ _log = logging.getLogger(__name__)
 
 class Films(BaseCallback):
     """FOLDER/step-0000020000.gif begins at that env-step: the next pictures of env 0, whatever episode it is in.
+
+    What a film raises is for who calls: see ue_rl.training.callbacks.LookingOn.
 
     Args:
         folder: made with the first film. freq: env-steps between the beginnings of two films.
@@ -41,7 +44,7 @@ class Films(BaseCallback):
 
     def _on_step(self) -> bool:
         engine: Any = self.training_env.unwrapped
-        if engine.journal is not None and engine.journal.replaying:  # of a resumed run: the engine is not asked
+        if from_record(engine):
             return True
         if self.num_timesteps // self._freq > self._films:
             self._write()
@@ -49,7 +52,11 @@ class Films(BaseCallback):
             self._path = self._folder / f"step-{self.num_timesteps:010d}.gif"
         if self._left:
             self._left -= 1
-            picture = engine.env_method("render", indices=[0])[0]
+            try:
+                picture = engine.env_method("render", indices=[0])[0]
+            except Exception:
+                self._left = 0  # nor is the engine asked for the rest of this film
+                raise
             if picture is not None and (self._film is None or picture.shape == self._shape):  # a window may be resized
                 self._film = self._film or GifFile(self._path)
                 self._shape = picture.shape

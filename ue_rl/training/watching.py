@@ -10,6 +10,7 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 
+from ue_rl.envs.journal import Journal
 from ue_rl.training.symptoms import Symptoms
 
 _log = logging.getLogger(__name__)
@@ -48,7 +49,9 @@ class Watching(BaseCallback):
         self._at = time.perf_counter()  # what an update takes is no part of a step
 
     def _on_step(self) -> bool:
-        if self._symptoms is not None:
+        if from_record(self._engine):  # what came from the engine last is not of this step
+            self._at = time.perf_counter()
+        elif self._symptoms is not None:
             now = time.perf_counter()
             buffers, dones = self._transport.buffers, self.locals["dones"]
             inactive = getattr(self._engine, "inactive", None)
@@ -74,6 +77,12 @@ class Watching(BaseCallback):
         _log.warning("%s", text)
         if self._tell is not None:
             self._tell(text)
+
+
+def from_record(engine: Any) -> bool:
+    """Was the last step of this env one of a resumed run's rollout, for which no engine was asked?"""
+    journal: Journal | None = getattr(engine, "journal", None)
+    return journal is not None and journal.from_record
 
 
 def diverged(values: Mapping[str, Any], env_steps: int) -> str | None:

@@ -1,6 +1,7 @@
 """run.log, episodes.csv and the rows of evaluations.csv.
 
-Writing them must not end a run: a full disk costs rows of a table, and one warning.
+Writing them must not end a run: a full disk costs rows of a table, and one warning. Likewise whatever is drawn, filmed
+or sent elsewhere: what fails there is missing there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ue_rl.errors import UeRlError, printable
 from ue_rl.training.reading import WINDOW, EpisodeTable
 from ue_rl.training.report import Report
 
@@ -23,28 +25,44 @@ _EVERY = 0.2  # seconds between two reports of progress
 
 
 class Guard:
-    """A block that may fail with an OSError: the first one is a warning, the others are nothing.
+    """A block that may fail: the first error is a warning, the others are nothing.
 
     Args:
-        what: is written, for the warning. tell: shows it.
+        what: is written or drawn, for the warning. tell: shows it.
+        errors: of this kind; what else is raised passes. Exception: whatever it is, but for a MemoryError, of which
+            nobody knows whose it is.
     """
 
-    def __init__(self, what: str | Path, tell: Callable[[str], object]) -> None:
+    def __init__(self, what: str | Path, tell: Callable[[str], object], errors: type[Exception] = OSError) -> None:
         self._what, self._tell, self._told = what, tell, False
+        self._errors = errors
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, OSError):
+        if not isinstance(error, self._errors) or isinstance(error, MemoryError):
             return False
         if not self._told:
             self._told = True
-            text = f"{self._what} cannot be written: {error}; learning goes on without what does not fit"
+            if isinstance(error, OSError):
+                text = f"{self._what} cannot be written: {error}; learning goes on without what does not fit"
+                shown = None
+            else:
+                text = f"{self._what} failed: {sentence(error)}; learning goes on without it"
+                shown = None if isinstance(error, UeRlError) else error
             with suppress(OSError):
-                _log.warning("%s", text)
+                _log.warning("%s", text, exc_info=shown)
             self._tell(text)
         return True
+
+
+def sentence(error: BaseException) -> str:
+    """`error` in one sentence."""
+    if isinstance(error, KeyboardInterrupt):
+        return str(error) or "stopped by Ctrl-C"
+    text = str(error) if isinstance(error, UeRlError) else str(error).partition("\n")[0]  # torch prints whole tensors
+    return f"{type(error).__name__}: {printable(text, lines=True)}"
 
 
 class LogFile(logging.FileHandler):

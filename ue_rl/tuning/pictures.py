@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import optuna
-from matplotlib.ticker import MaxNLocator
 from optuna.trial import TrialState
 
-from ue_rl.training.pictures import new_figure, save
+from ue_rl.training.pictures import new_figure, save, without_windows
 
 _FEWEST = 4  # trials with a value of which importance says something
 
@@ -29,6 +28,9 @@ def draw(study: optuna.Study, folder: Path, title: str, unchanged: float | None)
     ]
     if not done:
         return
+    with without_windows():
+        from matplotlib.ticker import MaxNLocator
+
     figure, axes = new_figure(title)
     numbers, values = np.array(done, np.float64).T
     axes.plot(numbers, values, "o", label="trial")

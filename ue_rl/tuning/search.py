@@ -35,6 +35,7 @@ from ue_rl.training.directory import RunDirectory, checked_id
 from ue_rl.training.options import ROWS, TrainOptions, plain
 from ue_rl.training.reading import EpisodeTable
 from ue_rl.training.rows import CONNECTION, SHOWN, STARTED
+from ue_rl.training.writing import Guard
 from ue_rl.tuning.pictures import draw
 from ue_rl.tuning.spaces import SPACES, suggest
 
@@ -122,7 +123,8 @@ class Search:
                 self.stopped = error
             finally:
                 self._end()
-            draw(self.study, self.folder, f"{self.options.algo.upper()} on {self.options.task}", self.unchanged)
+            with Guard("the pictures of the search", self._tell, Exception):
+                draw(self.study, self.folder, f"{self.options.algo.upper()} on {self.options.task}", self.unchanged)
 
     @property
     def done(self) -> int:

@@ -1,0 +1,202 @@
+"""Nothing that is drawn, filmed, counted, logged, sent or told ends a run, or undoes what it has learnt."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stable_baselines3.common.logger import Figure, KVWriter
+
+from tests.training.test_evaluation import Near, Said, run
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.training import Report, evaluation, learning, seeds
+from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, RunNumbers
+from ue_rl.training.options import TrainOptions
+from ue_rl.training.report import Outcome
+from ue_rl.training.seeds import SeedRun, train_seeds
+from ue_rl.training.tables import ProgressTable, open_tables
+from ue_rl.training.videos import Films
+from ue_rl.training.watching import Watching
+from ue_rl.tuning import search
+
+METHODS = [name for name in vars(Report) if not name.startswith("_")]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Of an engine that sends pictures."""
+    with run_in_thread(GymnasiumBridge(lambda: Near("rgb_array"), 2)) as server:
+        yield server.url
+
+
+def breaks(*_: Any, **__: Any) -> Any:
+    raise ValueError("it is broken")
+
+
+def done(outcome: Outcome) -> None:
+    """It has learnt all, and saved it."""
+    assert outcome.stopped_by is None
+    assert (outcome.env_steps, outcome.saved) == (64, 64)
+    assert json.loads(outcome.run.outcome.read_text())["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (learning, "draw_curves"),
+        *((kind, "_on_step") for kind in (EpisodeLog, RunNumbers, EngineNumbers, Watching, Films)),
+        (EpisodeLog, "_on_training_start"),
+        (RunNumbers, "_on_rollout_start"),
+        (EngineNumbers, "_on_rollout_end"),
+        (Films, "_on_training_end"),
+        (ProgressTable, "write"),
+        (ProgressTable, "close"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_what_only_looks_on_ends_nothing(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    monkeypatch.setattr(owner, name, breaks)
+    said = Said()
+    freq = 16 if owner is Films else 0
+    done(run(tmp_path, "r", said, timesteps=64, url=url, video_freq=freq, eval_episodes=0))
+    assert sum("it is broken" in text for text in said.texts) == 1
+
+
+@pytest.mark.parametrize(("owner", "name"), [(evaluation, "evaluated"), (evaluation.Evaluation, "_write_best")])
+def test_an_evaluation_that_fails_ends_nothing(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    monkeypatch.setattr(owner, name, breaks)
+    said = Said()
+    with run_in_thread(GymnasiumBridge(Near, 2)) as server:
+        done(run(tmp_path, "r", said, timesteps=64, url=url, eval_freq=32, eval_url=server.url))
+    assert [text for text in said.texts if "it is broken" in text]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_report_that_fails_ends_nothing(tmp_path: Path, url: str, name: str) -> None:
+    class Fails(Report):
+        pass
+
+    setattr(Fails, name, breaks)
+    done(run(tmp_path, "r", Fails(), timesteps=64, url=url, eval_episodes=1))
+
+
+def test_an_outcome_that_cannot_be_written_is_returned(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Outcome, "as_json", breaks)
+    outcome = run(tmp_path, "r", timesteps=64, url=url, eval_episodes=0)
+    assert (outcome.stopped_by, outcome.saved) == (None, 64)
+
+
+def test_an_engine_that_cannot_draw_is_asked_once_a_film(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def render(*_: Any, **__: Any) -> Any:
+        asked.append(1)
+        breaks()
+
+    monkeypatch.setattr("ue_rl.envs.vec_env.UnrealVecEnv.env_method", render)
+    done(run(tmp_path, "r", timesteps=64, url=url, video_freq=32, eval_episodes=0))
+    assert len(asked) == 2
+
+
+def test_pictures_need_no_backend_for_windows(tmp_path: Path) -> None:
+    """As where a notebook's setting reaches a process that lacks the notebook's packages."""
+    script = (
+        "import os, sys; from pathlib import Path; from ue_rl.training.pictures import new_figure, save\n"
+        "figure, axes = new_figure(); axes.plot([1, 2]); save(figure, Path(sys.argv[1]))\n"
+        "print(os.environ['MPLBACKEND'])"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path / "a.png")]
+    environment = {**os.environ, "MPLBACKEND": "nonsense"}
+    shown = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert shown.stdout == "nonsense\n", shown.stderr
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["draw", "_write"])
+def test_seeds_that_are_done_are_told_whatever_is_drawn_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(seeds, name, breaks)
+    monkeypatch.setattr(seeds, "_Processes", Nothing)
+    told: list[str] = []
+    _, runs, stopped = train_seeds(TrainOptions(log_dir=str(tmp_path), run_id="g", seeds=2), tell=told.append)
+    assert runs == [SeedRun(seed, "stopped", 0, None, None) for seed in range(2)]
+    assert stopped is None
+    assert "it is broken" in told[-1]
+
+
+class Nothing:
+    """Stands for the processes of runs."""
+
+    def __init__(self, *_: Any) -> None:
+        self.failed: set[int] = set()
+
+    def run(self, seeds: Any) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+def test_a_search_ends_as_one_whose_pictures_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "draw", breaks)
+    told: list[str] = []
+    found = search.Search(TrainOptions(log_dir=str(tmp_path), num_envs=2), tmp_path, tell=told.append)
+    found.run(0)
+    assert found.stopped is None
+    assert "it is broken" in told[-1]
+
+
+class Picky(KVWriter):
+    """A table that takes no figures, as SB3's own for CSV files."""
+
+    def write(self, key_values: Any, key_excluded: Any, step: int = 0) -> None:
+        if any(isinstance(value, Figure) for value in key_values.values()):
+            breaks()
+
+
+def test_a_value_that_a_table_cannot_hold_costs_its_row(tmp_path: Path) -> None:
+    warned: list[str] = []
+    logger = open_tables(tmp_path, warned.append, tensorboard=False, others=[Picky()])
+    logger.record("figure", Figure(None, True))  # type: ignore[arg-type]
+    logger.dump(1)
+    logger.record("x", 1)
+    logger.dump(2)
+    logger.close()
+    assert (tmp_path / "progress.csv").read_text() == "x\n1\n"
+    assert len(warned) == 2
+
+
+def test_the_screen_shows_numbers_whose_names_begin_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warned: list[str] = []
+    logger = open_tables(tmp_path, warned.append, verbose=1, tensorboard=False)
+    names = [f"engine/{'distance_to_the_nearest_enemy_' * 3}{suffix}" for suffix in ("mean", "mean_max")]
+    for name in names:
+        logger.record(name, 1)
+    logger.dump(1)
+    logger.close()
+    assert warned == []
+    assert capsys.readouterr().out.count("distance_to_the_nearest_enemy") == 6
+
+
+def test_a_stop_passes_whoever_looks_on(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EngineNumbers, "_on_rollout_end", stopped)
+    outcome = run(tmp_path, "r", timesteps=64, url=url, eval_episodes=0)
+    assert isinstance(outcome.stopped_by, KeyboardInterrupt)
