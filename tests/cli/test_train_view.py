@@ -29,6 +29,7 @@ from ue_rl.saving.stopping import Stopped
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Outcome
+from ue_rl.training.seeds import SeedRun
 
 LIGHT = ["train", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "0", "--no-export"]
 
@@ -112,6 +113,30 @@ def test_the_live_view_shows_engines_returns_time_and_log(tmp_path: Path, monkey
     assert not [h for h in logging.getLogger("ue_rl").handlers if type(h).__module__ == train_report.__name__]
 
 
+def test_the_live_view_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch takes seconds to be imported, and an engine to start: nothing is counted before there is a step."""
+    monkeypatch.setattr(train_report, "console", lambda: Console(file=io.StringIO(), width=100, force_terminal=True))
+    view: Any = train_report.live_view()
+
+    def shown() -> str:
+        screen = Console(file=io.StringIO(), width=100, record=True)
+        screen.print(view.draw())
+        text = screen.export_text()
+        assert "0 of 0" not in text
+        assert " 0 fps" not in text
+        return text
+
+    view.started(RunDirectory(tmp_path / "r"))
+    try:
+        assert "starting" in shown()
+        view.connected(12, {"transport": "tcp"})
+        assert "preparing to learn" in shown()
+        view.progress(0, 500, None)
+        assert "0 of 500 env-steps" in shown()
+    finally:
+        view.closed()
+
+
 def test_a_curve_of_nothing_and_of_one_value() -> None:
     assert "no episode has ended yet" in str(train_report.curve([], 20, 3))
     assert str(train_report.curve([3.0], 20, 3)) == "3.0"
@@ -144,6 +169,20 @@ def test_the_summary_does_not_say_that_a_lost_engine_came_back(tmp_path: Path, m
     spent = RestartsSpent("engine 1 did not come back within 3 s", fault="engine")
     text = summary(outcome(tmp_path, stopped_by=spent, saved=500, restarts=1), monkeypatch)
     assert "lost once; the episodes" in text
+
+
+@pytest.mark.parametrize(("done", "row"), [(0, "- -"), (1, "5.0 7.0"), (2, "6.0 +/- 12.7 8.0 +/- 12.7")])
+def test_the_mean_over_seeds_has_an_interval_where_there_are_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int, row: str
+) -> None:
+    screen = Console(file=io.StringIO(), width=100, markup=False, record=True)
+    monkeypatch.setattr(train_report, "console", lambda: screen)
+    runs = [SeedRun(n, "done" if n < done else "stopped", 64, 5.0 + 2 * n, 7.0 + 2 * n) for n in range(3)]
+    train_report.seeds_summary(tmp_path / "g", runs, None)
+    text = screen.export_text()
+    assert "nan" not in text
+    assert " ".join(re.findall(r"(?:\d|\+|-|\.|/)+", text.partition(f"of {done}")[2].partition("\n")[0])) == row
+    assert ("confidence interval" in text) == (done > 1)
 
 
 def test_a_log_line_goes_where_stderr_goes_now(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,10 +231,10 @@ def test_a_run_that_is_stopped_among_recorded_steps_is_as_far_as_it_was(
 def test_a_resumed_game_is_judged_by_what_the_engine_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run goes on with recorded steps; meanwhile nothing comes from the engine, and nothing of it is constant."""
     monkeypatch.setattr(symptoms.Symptoms.__init__, "__kwdefaults__", {"long": 200, "enough": 100})
-    small = {**SMALL, "n_steps": 512}
-    at_step(monkeypatch, 800, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    first = train(options(tmp_path, hyperparameters=small, timesteps=1024))
+    given = options(tmp_path, hyperparameters={**SMALL, "n_steps": 512}, num_envs=1)
+    at_step(monkeypatch, 400, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    first = train(given)
     report = Watched()
-    again = train(options(tmp_path, hyperparameters=small, timesteps=1024), resume=first.run, report=report)
-    assert again.env_steps == 1024
+    again = train(given, resume=first.run, report=report)
+    assert again.env_steps == 512
     assert not [text for text in report.told if "never changed" in text or "no episode" in text]

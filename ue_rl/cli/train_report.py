@@ -218,6 +218,7 @@ class _LiveView(Report):
         self._curve = list(returns)
         self._stride = self._seen = 1
         self._env_steps = self._total = 0
+        self._doing = "starting"  # until there is progress to show
         self._begun = time.monotonic() - gone
         self._lines: deque[Text] = deque(maxlen=_LINES)
         self._handler = _Kept(self._lines)
@@ -244,6 +245,7 @@ class _LiveView(Report):
 
     def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
         self._facts = engine_line(num_envs, facts)
+        self._doing = "preparing to learn"
 
     def engines(self, fleet: Fleet | Following) -> None:
         self._fleet = fleet
@@ -309,10 +311,11 @@ class _LiveView(Report):
         row.add_column(ratio=1)
         for _ in range(4):
             row.add_column(no_wrap=True, justify="right")
+        steps = f"{self._env_steps:,} of {self._total:,} env-steps" if self._total else self._doing
         row.add_row(
             ProgressBar(total=max(self._total, 1), completed=min(self._env_steps, self._total)),
-            f"{self._env_steps:,} of {self._total:,} env-steps",
-            f"{fps:,.0f} fps",
+            steps,
+            f"{fps:,.0f} fps" if fps else "- fps",
             f"{duration(time.monotonic() - self._begun)} gone",
             f"{left} left",
         )

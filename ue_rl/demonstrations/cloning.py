@@ -6,6 +6,7 @@ import copy
 import csv
 import logging
 import operator
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ from torch.nn import functional
 from ue_rl.demonstrations.dataset import Demonstrations, Episode
 from ue_rl.demonstrations.trees import each, joined
 from ue_rl.errors import ConfigurationError
+
+_TOLD = 10.0  # seconds between two sentences about how far it is
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ def clone(
     batch_size: int = 256,
     learning_rate: float = 1e-3,
     seed: int | None = None,
+    tell: Callable[[str], object] | None = None,
 ) -> Cloned:
     """Clones until the loss on the held-out episodes has not fallen for `patience` epochs; keeps the best weights.
 
@@ -63,6 +67,7 @@ def clone(
     Args:
         demonstrations: of the model's spaces (Demonstrations.of).
         table: a CSV file of the losses of each epoch. held_out: this share of the episodes, at least one.
+        tell: shows a sentence: at the beginning, and every ten seconds how far it is. None: nothing is shown.
 
     Raises:
         ConfigurationError: fewer than two episodes, or a policy that cannot be cloned.
@@ -83,6 +88,9 @@ def clone(
     best, state = _mean(loss, judged, batch_size), [copy.deepcopy(network.state_dict()) for network in networks]
     first, at, rows = best, 0, []
     model.policy.set_training_mode(True)
+    if tell is not None:
+        tell(f"cloning {len(learnt[1]):,} steps of {len(train)} episodes, until it gets no better on {kept} others")
+    told = time.monotonic()
     for epoch in range(1, epochs + 1):
         total = 0.0
         for batch in _batches(learnt, batch_size, random):
@@ -94,6 +102,9 @@ def clone(
         now = _mean(loss, judged, batch_size)
         rows.append((epoch, total / len(learnt[1]), now))
         _log.info("cloning, epoch %d: loss %.5g, held out %.5g", *rows[-1])
+        if tell is not None and time.monotonic() - told >= _TOLD:
+            told = time.monotonic()
+            tell(f"cloning, epoch {epoch}: loss {rows[-1][1]:.4g}, of held-out episodes {now:.4g}")
         if now < best:
             best, at = now, epoch
             state = [copy.deepcopy(network.state_dict()) for network in networks]

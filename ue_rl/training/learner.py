@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -187,6 +188,7 @@ class Sb3Learner(Learner):
             with stopping.interruptible():
                 if self._teaching is not None and not self._is_resumed:
                     self._teaching.teach(model, run.path, self.report.said)
+                self.begun_at = time.monotonic()
                 model.learn(left, callback=CallbackList(callbacks), reset_num_timesteps=not self._is_resumed)
         except RuntimeError as error:
             if o.her is None or "end of the first episode" not in str(error):

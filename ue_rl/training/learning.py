@@ -44,6 +44,7 @@ class Learner(ABC):
 
     Attributes:
         begun: True as soon as a step was learnt from.
+        begun_at: when the first step was asked for, by time.monotonic(); what comes before it is no learning.
         copied, linked: what of a checkpoint lies in the run's folder itself, too; what may be large is linked.
         closing: the tables and whatever else is closed when learning is over.
     """
@@ -54,6 +55,7 @@ class Learner(ABC):
     def __init__(self, options: TrainOptions, run: RunDirectory, report: Report) -> None:
         self.options, self.run, self.report = options, run, report
         self.begun = False
+        self.begun_at = 0.0
         self.closing: list[Any] = []
         self._exported: str | None = None
         # Small networks learn no faster on several threads, and the engine needs a core too.
@@ -69,7 +71,8 @@ class Learner(ABC):
             BaseException: whatever it is, before the first step. What ends learning later is in the outcome.
         """
         o, run = self.options, self.run
-        first, begun_at = self.env_steps, time.monotonic()
+        first = self.env_steps
+        self.begun_at = time.monotonic()
         stopped: BaseException | None = None
         try:
             with quiet_tensorboard():
@@ -82,7 +85,7 @@ class Learner(ABC):
             self.begun = self.env_steps > first
             for each in self.closing:
                 _close(each)
-        seconds = time.monotonic() - begun_at
+        seconds = time.monotonic() - self.begun_at
         crash = None if stopped is None else _note(stopped, run, self.env_steps)
         saved = self._save_rest(stopped)
         if stopped is None and (saved is None or saved.env_steps < self.env_steps):

@@ -67,7 +67,7 @@ class Teaching:
             taken: Any = model
             tell(f"{prefill(taken, self.files['prefill']):,} steps of demonstrations are in the replay buffer")
         if "bc" in self.files:
-            found = clone(model, self.files["bc"], folder / "cloning.csv", seed=self._options.seed)
+            found = clone(model, self.files["bc"], folder / "cloning.csv", seed=self._options.seed, tell=tell)
             tell(
                 f"cloned {found.steps:,} steps in {found.epochs} epochs; loss of {found.held_out} held-out episodes "
                 f"{found.first:.4g} before, {found.last:.4g} after epoch {found.best}"
