@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from ue_rl.arena.answers import without_thoughts
 from ue_rl.arena.backends import Backend, LlamaBackend, OpenAIBackend, ScriptedBackend
 from ue_rl.arena.behaviors import AgentBehavior, PolicyBehavior, RandomBehavior
 from ue_rl.arena.llm import LLMAgentBehavior
@@ -171,7 +172,7 @@ def _memory(given: Any, backend: Backend, path: Path | None) -> Memory:
     if "embedder" in options:
         options["embedder"] = _chosen("memory.embedder", options["embedder"], EMBEDDERS)
     if options.get("summarise") == "model":
-        options["summarise"] = lambda text: backend.generate(f"{text}\n\nIn short, a few lines:").text
+        options["summarise"] = lambda text: without_thoughts(backend.generate(f"{text}\n\nIn short, a few lines:").text)
     memory: Memory = _chosen("memory", {"path": path, **options}, MEMORIES)
     return memory
 

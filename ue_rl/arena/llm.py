@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ue_rl.arena.answers import without_thoughts
 from ue_rl.arena.backends.base import Backend
 from ue_rl.arena.behaviors import AgentBehavior
 from ue_rl.arena.memory.base import Entry, Memory
@@ -101,7 +102,7 @@ class LLMAgentBehavior(AgentBehavior):
     def _asks(self, prompt: str) -> str:
         answer = self.backend.generate(prompt, self.max_tokens)
         self._spent += answer.spent
-        return answer.text
+        return without_thoughts(answer.text)
 
     def plan(self, observation: Observation) -> dict[str, Any]:
         """Asks for a goal and its steps; they are in the prompts from now on."""

@@ -14,11 +14,11 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from ue_rl.arena.answers import SPELLINGS, call_in
 from ue_rl.errors import ConfigurationError, printable, shorten
 
 IDLE = "idle"
 MAX_REASONING = 2000  # characters that are kept; a model may write without end
-MAX_ANSWER = 100_000  # characters of a model's answer that are read
 
 
 def _vector(value: Any) -> Any:
@@ -173,7 +173,7 @@ class AgentDecision:
         elif value is None or isinstance(value, str):
             tool, params, reasoning = value or IDLE, {}, ""
         elif isinstance(value, Mapping):
-            given = {name: value[spelt] for name, words in _SPELLINGS.items() for spelt in words if spelt in value}
+            given = {name: value[spelt] for name, words in SPELLINGS.items() for spelt in words if spelt in value}
             tool, params = given.get("tool") or IDLE, given.get("params") or {}
             reasoning = given.get("reasoning") or ""
         else:
@@ -188,48 +188,28 @@ class AgentDecision:
     def from_llm_response(cls, text: str) -> AgentDecision:
         """The decision in a model's answer.
 
-        Taken are: pure JSON; a ```json block; JSON within prose; "THINKING: .. ACTION: {..}"; `action`, `tool_name` or
-        `name` for tool; `parameters` or `arguments` for params; `thought` or `explanation` for reasoning. An answer
-        whose first object has no tool is idle. What stands before the object is the reasoning, where it gives none.
+        Thoughts are no decision: blocks of <think> and the like, what stands before an end tag alone, and before
+        ACTION:. Taken are: pure JSON; a ```json block; JSON within prose; "THINKING: .. ACTION: {..}"; `action`,
+        `tool_name` or `name` for tool; `parameters` or `arguments` for params; `thought` or `explanation` for
+        reasoning; a call within `action`, `function`, `tool_calls` and the like. Of several calls see
+        `ue_rl.arena.answers.call_in`. Where no object has a tool, it is idle. What stands before the object is the
+        reasoning, where it gives none.
 
         Raises:
-            ValueError: no JSON object of that kind is in it, or it breaks off in the middle.
+            ValueError: no JSON object is in it, or it breaks off in the middle, or within the thoughts.
         """
-        text = text[:MAX_ANSWER]
-        first, at = text.find("{"), text.find("{")
-        for _ in range(100):  # there may be braces in prose
-            if at < 0:
-                break
-            try:
-                found, _ = _DECODER.raw_decode(text, at)
-            except (ValueError, RecursionError):
-                found = None
-            if isinstance(found, dict) and (at == first or set(found) & set(_SPELLINGS["tool"])):
-                return cls._of_object(found, text[:at])
-            at = text.find("{", at + 1)
-        raise ValueError(f"no JSON object with a tool in the model's answer {shorten(text)!r}")
-
-    @classmethod
-    def _of_object(cls, found: dict[str, Any], before: str) -> AgentDecision:
-        action = found.get("action")
-        if isinstance(action, dict):  # {"thought": .., "action": {"tool": ..}}
-            found = {**{key: value for key, value in found.items() if key != "action"}, **action}
-        for spelt in _SPELLINGS["params"]:
+        found, before = call_in(text)
+        for spelt in SPELLINGS["params"]:
             if isinstance(found.get(spelt), str):  # OpenAI's arguments are JSON in a string
-                found = {**found, spelt: json.loads(found[spelt] or "{}")}
+                found = {**found, spelt: json.loads(found[spelt] or "{}", strict=False)}
         decision = cls.of(found)
         if decision.reasoning:
             return decision
-        thought = re.sub(r"```(json)?|\bTHINKING:|\bACTION:\s*$", "", before.strip().removesuffix("```json")).strip()
+        thought = _NOT_REASONING.sub("", before).strip()
         return replace(decision, reasoning=thought[:MAX_REASONING])
 
 
-_DECODER = json.JSONDecoder()
-_SPELLINGS = {  # the last one that is there wins: the proper name
-    "tool": ("name", "tool_name", "action", "tool"),
-    "params": ("arguments", "parameters", "params"),
-    "reasoning": ("explanation", "thought", "reasoning"),
-}
+_NOT_REASONING = re.compile(r"```(json)?|\bTHINKING:|<tool_calls?>|\[\s*$")
 
 
 class SimpleContext(NamedTuple):

@@ -1,0 +1,234 @@
+"""What a model says: its thoughts are taken off, and the call is found in what is left. Nothing it thinks is done.
+
+A model that reasons writes its thoughts first, in a block of tags; some services keep the tag that begins it, so that
+an answer has the end tag alone. Where the tokens are used up within the thoughts, there is no answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ue_rl.errors import shorten
+
+MAX_ANSWER = 100_000  # characters of an answer, without its thoughts, that are read
+MAX_TRIES = 1000  # braces at which an object may begin; prose, and what a game wrote, may be full of them
+SPELLINGS = {  # of an object's keys: the last one that is there wins: the proper name
+    "tool": ("name", "tool_name", "action", "tool"),
+    "params": ("arguments", "parameters", "params"),
+    "reasoning": ("explanation", "thought", "reasoning"),
+}
+_HOLDERS = (  # keys of an object, or of a list of objects, that holds the call
+    "action", "tool", "tool_call", "function_call", "function", "decision", "tool_calls", "actions", "calls",
+)  # fmt: skip
+_WORD = r"(?:think|thinking|thoughts?|reasoning|reflection|scratchpad|analysis)"
+_LOUD = r"(?-i:THINK|THINKING|REASONING)"  # in brackets words of other letters are prose
+_MARKS = re.compile(
+    rf"(?P<open><(?:\w+:)?{_WORD}(?:\s[^<>]*)?>|\[{_LOUD}\]|◁think▷|<\|begin_of_thought\|>|<\|channel\|>\s*analysis\b)"
+    rf"|(?P<close></(?:\w+:)?{_WORD}\s*>|\[/{_LOUD}\]|◁/think▷|<\|end_of_thought\|>"
+    r"|<\|channel\|>\s*(?:final|commentary)\b)"
+    r"|(?P<line>^[ \t*_#>-]*\bACTION\b[ \t*_]*:)"  # at the begin of a line, however it is written
+    r"|(?P<within>\b(?-i:ACTION)\b[ \t*_]*:)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NEXT_TURN = re.compile(r"\b(?:THINKING|THOUGHT|OBSERVATION)[ \t*_]*:", re.IGNORECASE)
+_BETWEEN_CALLS = re.compile(r"(?:[\s,;\[\]`]|json\b|</?tool_calls?>|<\|[^|<>]*\|>)*", re.IGNORECASE)
+_NO_PROSE = re.compile(r"(?:[\s\[`]|json\b|<tool_calls?>|<\|[^|<>]*\|>|(?:assistant|final)\b|\bJSON:)*", re.IGNORECASE)
+_FENCE = re.compile(r"```")
+_DECODER = json.JSONDecoder(strict=False)  # models write line ends within texts
+
+
+class Said(NamedTuple):
+    """What a model decided.
+
+    Attributes:
+        call: an object; of its keys those of SPELLINGS count. before: what it thought, and wrote before the object.
+    """
+
+    call: dict[str, Any]
+    before: str
+
+
+class _Found(NamedTuple):
+    """An object and where it stands."""
+
+    value: dict[str, Any]
+    begin: int
+    end: int
+
+
+def call_in(text: str) -> Said:
+    """The call in a model's answer, an object without a tool where it says nothing to do.
+
+    Thoughts are left out: blocks of <think> and the like, all that stands before an end tag alone, and before ACTION:.
+    Of what is left an object that holds a tool counts, alone, in a code block or within prose. Of several, without
+    prose between them, the first counts: calls one after the other. With prose between them it is the first where the
+    answer begins with it, else the last in a code block, else the last of all: what came before were drafts.
+
+    Raises:
+        ValueError: no such object is in it, it breaks off in the middle, or the thoughts do.
+    """
+    parts = _apart(text)
+    answer = parts.answer[:MAX_ANSWER]
+    found, broken = _objects(answer)
+    calls = [each for each in found if _is_call(each.value)]
+    if not calls and not broken:
+        calls = [each for each in found if "name" in each.value] or found[:1]
+    if not calls:
+        if parts.unfinished:
+            raise ValueError(_UNFINISHED)
+        what = "the JSON object breaks off" if broken else "no JSON object with a tool is"
+        raise ValueError(f"{what} in the model's answer {shorten(answer)!r}")
+    chosen = _chosen(calls, answer)
+    return Said(_flat(chosen.value), f"{parts.thoughts}\n{answer[: chosen.begin]}")
+
+
+def without_thoughts(text: str) -> str:
+    """What a model says after its thoughts: a plan, a summary.
+
+    Raises:
+        ValueError: it says nothing, because it was cut off within its thoughts.
+    """
+    parts = _apart(text, actions=False)
+    said = parts.answer.strip()
+    if parts.unfinished and not said:
+        raise ValueError(_UNFINISHED)
+    return said
+
+
+_UNFINISHED = "the model's answer ends within its thoughts: let it write more (max_tokens)"
+
+
+class _Parts(NamedTuple):
+    """Of what a model says; `unfinished`: it ends within the thoughts."""
+
+    thoughts: str
+    answer: str
+    unfinished: bool
+
+
+def _apart(text: str, actions: bool = True) -> _Parts:
+    """Thoughts and answer.
+
+    Args:
+        actions: what stands before ACTION: are thoughts, too.
+    """
+    thoughts: list[str] = []
+    answer: list[str] = []
+    begin, tries = 0, MAX_TRIES
+    thinks, acted = False, ""  # acted: how the last ACTION: was written
+    for mark in _MARKS.finditer(text):
+        kind = str(mark.lastgroup)
+        acts = kind in ("line", "within")
+        if mark.start() < begin or (acts and (thinks or not actions or acted == "line")):
+            continue  # it stands within a text of an object, or within the thoughts, or in a turn that did not happen
+        if not thinks:
+            over, tries = _reaches_over(text, begin, mark.start(), tries)
+            if over:  # a text of an object holds it
+                answer.append(text[begin:over])
+                begin = over
+                continue
+        piece = text[begin : mark.start()]
+        if acts and acted and _NEXT_TURN.search(piece):  # a model that goes on to talk with itself
+            acted = "line"
+            continue
+        if kind == "open":
+            (thoughts if thinks else answer).append(piece)
+            thinks = True
+        elif thinks and not acts:
+            thoughts.append(piece)
+            thinks = False
+        else:  # an end tag alone, or ACTION:
+            thoughts += [*answer, piece]
+            answer.clear()
+            acted = kind if acts else ""
+        begin = mark.end()
+    (thoughts if thinks else answer).append(text[begin:])
+    return _Parts("".join(thoughts), "".join(answer), thinks)
+
+
+def _reaches_over(text: str, begin: int, place: int, tries: int) -> tuple[int, int]:
+    """(end of the object that begins in text[begin:place] and reaches over `place`, or 0; tries that are left)."""
+    at = text.find("{", begin, place)
+    while at >= 0 and tries:
+        tries -= 1
+        end = _decoded(text, at)[1]
+        if end > place:
+            return end, tries
+        at = text.find("{", max(end, at + 1), place)
+    return 0, tries
+
+
+def _decoded(text: str, at: int) -> tuple[Any, int]:
+    """(what begins at `at`, its end); (None, 0): it is no JSON; (None, -1): it is, and is cut off."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        cut_off = error.msg.startswith("Unterminated string") or not text[error.pos :].strip()
+        return None, -1 if cut_off else 0
+    except RecursionError:
+        return None, 0
+
+
+def _objects(text: str) -> tuple[list[_Found], bool]:
+    """The objects in a text, none within another; does one break off at its end?"""
+    found: list[_Found] = []
+    at = text.find("{")
+    for _ in range(MAX_TRIES):
+        if at < 0:
+            break
+        value, end = _decoded(text, at)
+        if isinstance(value, dict):
+            found.append(_Found(value, at, end))
+        elif end < 0:
+            return found, True
+        at = text.find("{", max(end, at + 1))
+    return found, False
+
+
+def _is_call(value: Mapping[str, Any]) -> bool:
+    """Does it name a tool beyond doubt? What has a name alone may be a thing that the model sees."""
+    flat = _flat(value)
+    if any(key in flat for key in ("tool", "tool_name", "action")):
+        return True
+    return "name" in flat and any(key in flat for key in SPELLINGS["params"])
+
+
+def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The object with its call at the top: {"thought": .., "action": {"tool": ..}}, {"tool_calls": [{..}]}."""
+    flat = dict(value)
+    for _ in range(3):  # {"tool_calls": [{"function": {"name": ..}}]}
+        inner = next((key for key in _HOLDERS if _held(flat.get(key)) is not None), None)
+        if inner is None:
+            break
+        flat |= _held(flat.pop(inner)) or {}
+    return flat
+
+
+def _held(value: Any) -> dict[str, Any] | None:
+    """The object that holds the call, or the first of a list of such objects; None: it holds none."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    if isinstance(value, dict) and not value.keys().isdisjoint((*SPELLINGS["tool"], *_HOLDERS)):
+        return value
+    return None
+
+
+def _chosen(calls: list[_Found], text: str) -> _Found:
+    """See `call_in`."""
+    if len(calls) == 1 or _NO_PROSE.fullmatch(text, 0, calls[0].begin):
+        return calls[0]
+    fences = [mark.start() for mark in _FENCE.finditer(text)]
+    fenced = [call for call in calls if sum(at < call.begin for at in fences) % 2]
+    return [*_heads(fenced or calls, text)][-1]
+
+
+def _heads(calls: Iterable[_Found], text: str) -> Iterator[_Found]:
+    """The first of each run of calls that have no prose between them."""
+    end = None
+    for call in calls:
+        if end is None or not _BETWEEN_CALLS.fullmatch(text, end, call.begin):
+            yield call
+        end = call.end
