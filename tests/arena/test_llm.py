@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 import json
+import logging
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,13 +12,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from ue_rl.arena import AgentArena, LLMAgentBehavior
-from ue_rl.arena.backends import Answer, Backend, OpenAIBackend, ScriptedBackend, decision_schema
+from ue_rl.arena import AgentArena, AgentDecision, LLMAgentBehavior
+from ue_rl.arena.backends import Answer, Backend, BackendRefused, OpenAIBackend, ScriptedBackend, decision_schema
+from ue_rl.arena.datasets import preference_pairs
 from ue_rl.arena.log import RunLog
 from ue_rl.arena.memory import ApiEmbedder, SlidingWindow
 from ue_rl.arena.scenes import Foraging
 from ue_rl.arena.types import Item, Observation, Seen, ToolResult
+from ue_rl.errors import ConfigurationError
+from ue_rl.tools import ToolRegistry
 
 SEEN = Observation(agent_id="a", tick=3, health=70)
 MOVE = {"tool": "move_to", "params": {"target_position": [1, 0, 1]}, "reasoning": "why not"}
@@ -95,13 +101,53 @@ def test_the_same_model_twice_gives_the_same_episode() -> None:
 
 
 def test_the_schema_of_a_decision_allows_the_tools_and_nothing_else() -> None:
-    (move, *_) = decision_schema(Foraging().tools.schemas())["anyOf"]
+    whole = decision_schema(Foraging().tools.schemas())
+    assert (whole["type"], whole["required"], whole["additionalProperties"]) == ("object", ["decision"], False)
+    (move, *_) = whole["properties"]["decision"]["anyOf"]
     assert move["properties"]["tool"] == {"const": "move_to"}
     assert move["properties"]["params"]["required"] == ["target_position", "speed"]
     assert move["properties"]["params"]["additionalProperties"] is False
     schema = json.dumps(decision_schema(Foraging().tools.schemas()))
     assert '"maxLength": 80' in schema
     assert "default" not in schema
+
+
+class Kind(enum.Enum):
+    HARD = "hard"
+    SOFT = "soft"
+
+
+class Cell(BaseModel):
+    """A parameter with names of its own."""
+
+    title: str
+    row: int = 0
+
+
+def craft(cell: Cell, kind: Kind, near: list[Cell] = []) -> None:  # noqa: B006
+    """Make something."""
+
+
+def mine(cell: Cell) -> None:
+    """Dig."""
+
+
+def test_the_schema_of_a_decision_holds_for_tools_with_definitions_of_their_own() -> None:
+    jsonschema: Any = pytest.importorskip("jsonschema", reason="comes with the package mcp")
+    registry = ToolRegistry()
+    registry.add(craft)
+    registry.add(mine)
+    schema = decision_schema(registry.schemas())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    cell = {"title": "a", "row": 1}
+    call = {"tool": "craft", "params": {"cell": cell, "kind": "soft", "near": [cell]}}
+    validator.validate({"decision": call})
+    validator.validate({"decision": {"tool": "mine", "params": {"cell": cell}}})
+    for wrong in ({**call, "tool": "mine"}, {**call, "params": {**call["params"], "kind": "wet"}}, {"tool": "craft"},
+                  {**call, "params": {**call["params"], "near": [{"row": 1}]}}):  # fmt: skip
+        assert not validator.is_valid({"decision": wrong})
+    assert AgentDecision.from_llm_response(json.dumps({"decision": call})).params == call["params"]
 
 
 class _Service(BaseHTTPRequestHandler):
@@ -160,6 +206,115 @@ def test_an_openai_compatible_service(service: Any) -> None:
     service.answers = [(500, {"message": "oops"}), (200, {"content": "hello"})]
     patient = OpenAIBackend("m", service.url, timeout=20, retries=1)
     assert patient.generate("hi").text == "hello"
+
+
+def test_what_was_not_set_is_not_sent(service: Any) -> None:
+    tools = Foraging().tools.schemas()
+    service.answers = [(200, {"content": json.dumps(MOVE)})] * 5
+    backend = OpenAIBackend("m", service.url, timeout=20, retries=0)
+    backend.generate("go")
+    backend.generate_with_tools("go", tools)
+    backend.generate("on", 99)
+    assert set(service.asked[0]) == {"model", "messages"}
+    assert set(service.asked[1]) == {"model", "messages", "response_format"}
+    assert service.asked[2]["max_tokens"] == 99
+    newer = OpenAIBackend("m", service.url, timeout=20, retries=0, max_completion_tokens=500, temperature=1)
+    newer.generate("go")
+    newer.generate("go", 99)
+    assert set(service.asked[3]) == {"model", "messages", "temperature", "max_completion_tokens"}
+    assert [asked["max_completion_tokens"] for asked in service.asked[3:]] == [500, 99]
+    assert "max_tokens" not in service.asked[4]
+
+
+UNSUPPORTED = {"message": "Unsupported parameter: 'max_tokens' is not supported with this model.", "code": "x"}
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "cure"),
+    [
+        (400, UNSUPPORTED, "change what the message names"), (401, {"message": "Incorrect API key"}, "check the key"),
+        (403, {"message": "no access"}, "check the key"), (404, {"message": "no model m"}, "check model and base_url"),
+        (422, {"message": "extra fields"}, "change what the message names"),
+        (429, {"message": "You exceeded your quota", "code": "insufficient_quota"}, "no more to spend"),
+    ],
+)  # fmt: skip
+def test_a_refusal_that_can_never_succeed_ends_at_once_with_its_reason(
+    service: Any, status: int, error: dict[str, str], cure: str, caplog: Any
+) -> None:
+    service.answers = [(status, error)] * 9
+
+    def mind(**options: Any) -> LLMAgentBehavior:
+        return LLMAgentBehavior(OpenAIBackend("m", service.url, timeout=20, retries=0), **options)
+
+    with pytest.raises(BackendRefused, match=f"(?s)HTTP {status}.*{error['message']}.*(?i:{cure})"):
+        AgentArena.play(Foraging(), mind())
+    with pytest.raises(BackendRefused):
+        AgentArena.play(Foraging(), mind(plan_every=1))
+    with pytest.raises(BackendRefused):
+        preference_pairs(Foraging, {}, {"forager": mind()}, "never.jsonl", 1)
+    assert len(service.asked) == 3
+    with caplog.at_level(logging.WARNING, "ue_rl.arena"):
+        arena = arena_of(mind())
+        outcomes = [arena.tick([SEEN])[0] for _ in range(3)]
+    assert [outcome.code for outcome in outcomes] == ["DECISION_FAILED"] * 3
+    assert error["message"] in outcomes[0].decision.reasoning
+    assert len([line for line in caplog.messages if line.startswith("agent a:") and error["message"] in line]) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "code"),
+    [
+        (400, {"message": "not this", "code": "content_filter"}, "PARSING_ERROR"), (408, {}, "LLM_TIMEOUT"),
+        (409, {}, "LLM_TIMEOUT"), (429, {"code": "rate_limit_exceeded"}, "LLM_TIMEOUT"), (503, {}, "LLM_TIMEOUT"),
+    ],
+)  # fmt: skip
+def test_what_may_succeed_later_ends_nothing_and_is_said_once(
+    service: Any, status: int, error: dict[str, str], code: str, caplog: Any
+) -> None:
+    service.answers = [(status, error)] * 2 + [(200, {"content": json.dumps(MOVE)})]
+    arena = arena_of(LLMAgentBehavior(OpenAIBackend("m", service.url, timeout=20, retries=0)))
+    assert [arena.tick([SEEN])[0].code for _ in range(3)] == [code, code, None]
+    assert len([line for line in caplog.messages if f"agent a: {code}" in line]) == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "finish", "said"),
+    [
+        ({"content": None, "refusal": "I cannot do that"}, "stop", "the model refuses: I cannot do that"),
+        ({"content": "", "reasoning_content": '{"tool": "attack"}'}, "length", "cut off before it said anything"),
+        ({"content": '<think>{"tool": "attack", "params": {}}'}, "length", "ends within its thoughts"),
+        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": '{"tool": "attack"}'}]},
+                      {"type": "text", "text": json.dumps(MOVE)}]}, "stop", None),
+    ],
+)  # fmt: skip
+def test_a_model_that_only_thinks_or_refuses(service: Any, message: Any, finish: str, said: str | None) -> None:
+    body = {"choices": [{"index": 0, "finish_reason": finish, "message": {"role": "assistant", **message}}]}
+    service.answers = [(200, json.dumps(body).encode())]
+    (outcome,) = arena_of(LLMAgentBehavior(OpenAIBackend("m", service.url, timeout=20, retries=0))).tick([SEEN])
+    if said is None:
+        assert outcome.decision.tool == "move_to"
+        return
+    assert outcome.code == "PARSING_ERROR"
+    assert said in str(outcome.message)
+
+
+def test_a_backend_without_a_key_or_with_a_wrong_constraint(monkeypatch: Any) -> None:
+    pytest.importorskip("openai", reason="the package openai is not installed")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
+        OpenAIBackend("m")
+    with pytest.raises(ConfigurationError, match="json_schema, json_object, tools, none"):
+        OpenAIBackend("m", "http://127.0.0.1:9/v1", constrain="json")  # type: ignore[arg-type]
+
+
+def test_plans_and_reflections_have_no_thoughts() -> None:
+    lines = ["<think>Lose?</think>\nWin\n1. eat", MOVE, "<think>hm</think>Go faster.", MOVE]
+    behavior = LLMAgentBehavior(ScriptedBackend(lines), plan_every=9, reflect_every=1)
+    arena = arena_of(behavior)
+    for _ in range(2):
+        arena.tick([SEEN])
+    assert behavior.current_plan == {"goal": "Win", "steps": ["eat"]}
+    assert [step["text"] for step in behavior.reasoning_trace if step["kind"] == "reflection"] == ["Go faster."]
 
 
 def test_a_service_that_is_down() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ from ue_rl.arena.memory.base import Entry
 from ue_rl.arena.seats import DECISION_FAILED, INVALID_PARAMETERS, Outcome, Seat
 from ue_rl.arena.standard import standard_tools
 from ue_rl.arena.types import IDLE, Observation, ToolResult
-from ue_rl.errors import ConfigurationError, ToolError
+from ue_rl.errors import ConfigurationError, ToolError, shorten
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.tools import ToolRegistry
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 MAX_STRANGERS = 100  # agents that nobody registered, whose last observation is kept
 MAX_CONNECTIONS = 2000
+MAX_SAID = 1000  # warnings
+_log = logging.getLogger("ue_rl.arena")
 
 
 class AgentArena:
@@ -72,6 +75,7 @@ class AgentArena:
         self._results: dict[str, ToolResult] = {}
         self._lock = threading.Lock()
         self._strangers: dict[str, None] = {}
+        self._said: set[tuple[str, str]] = set()
         self._server: LoopServer | None = None
         self._stopped = threading.Event()
 
@@ -182,6 +186,7 @@ class AgentArena:
             self.counts["decisions"] += 1
             if outcome.code is not None:
                 self.counts[outcome.code] += 1
+                self._say(outcome.agent_id, outcome.code, outcome.refusal or outcome.message)
             if outcome.code in ("TOOL_NOT_FOUND", INVALID_PARAMETERS):  # what it called, in place of the idle that is
                 refused = outcome.trace["refused"]["tool"]
                 self._keep(outcome.agent_id, ToolResult(tool=refused, success=False, error=outcome.message))
@@ -189,6 +194,13 @@ class AgentArena:
             outcomes.append(outcome)
         self.counts["ticks"] += 1
         return outcomes
+
+    def _say(self, agent_id: str, code: str, why: object) -> None:
+        """In the log, of each kind once for each agent: else an agent could be idle for ever without a word."""
+        if (agent_id, code) in self._said or len(self._said) >= MAX_SAID:
+            return
+        self._said.add((agent_id, code))
+        _log.warning("agent %s: %s: %s (said once)", shorten(agent_id, 80), code, why)
 
     def end_episode(self, agent_id: str, success: bool, metrics: Mapping[str, Any], inline: bool = False) -> None:
         """Tells the agent's behaviour that its episode is over; what that raises is in the counts."""
@@ -198,9 +210,11 @@ class AgentArena:
             ended.add_done_callback(lambda future: self._ended(agent_id, success, metrics, future))
 
     def _ended(self, agent_id: str, success: bool, metrics: Mapping[str, Any], future: Future[str]) -> None:
-        failed = future.exception() is not None
-        self.counts[DECISION_FAILED] += failed
-        self.log.add_episode(agent_id, success, metrics, "" if failed else future.result())
+        error = future.exception()
+        if error is not None:
+            self.counts[DECISION_FAILED] += 1
+            self._say(agent_id, DECISION_FAILED, f"the end of an episode: {shorten(error, 500)}")
+        self.log.add_episode(agent_id, success, metrics, "" if error is not None else future.result())
 
     def remember(self, agent_id: str, entry: Entry) -> Future[bool]:
         """Stores something in the memory of an agent's behaviour; the future says whether it has one.

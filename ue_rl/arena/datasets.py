@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ue_rl.arena.arena import AgentArena
 from ue_rl.arena.behaviors import AgentBehavior
+from ue_rl.arena.player import require_willing
 from ue_rl.arena.scenes.world import World
 from ue_rl.arena.seats import Outcome
 from ue_rl.arena.types import AgentDecision, Observation
@@ -138,6 +139,7 @@ def preference_pairs(
 
     def on_tick(_: Any, outcomes: list[Outcome]) -> None:
         instead = other.tick([outcome.observation for outcome in outcomes])
+        require_willing(instead)
         for mine, others in zip(outcomes, instead, strict=True):
             chosen, rejected = (
                 json.dumps({"tool": each.decision.tool, "params": each.decision.params}) for each in (mine, others)

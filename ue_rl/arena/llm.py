@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ue_rl.arena.answers import without_thoughts
-from ue_rl.arena.backends.base import Backend
+from ue_rl.arena.backends.base import Backend, BackendRefused
 from ue_rl.arena.behaviors import AgentBehavior
 from ue_rl.arena.memory.base import Entry, Memory
 from ue_rl.arena.memory.windows import SlidingWindow
@@ -41,7 +41,8 @@ class LLMAgentBehavior(AgentBehavior):
         backend: see ue_rl.arena.backends.
         memory: None: the last ten. system_prompt: who the agent is.
         remembered: how many entries of the memory a prompt has: those that fit what is seen.
-        max_tokens: of an answer. plan_every: ticks after which a plan is made; 0: never.
+        max_tokens: of an answer, a model's thoughts included; None: what the backend does by itself.
+        plan_every: ticks after which a plan is made; 0: never.
         reflect_every: ticks after which the model says what to do better; 0: only where `reflect` is called.
         template: with {system}, {tools}, {plan}, {memory}, {observation}.
 
@@ -54,7 +55,7 @@ class LLMAgentBehavior(AgentBehavior):
 
     def __init__(
         self, backend: Backend, memory: Memory | None = None, *, system_prompt: str | None = None, remembered: int = 5,
-        max_tokens: int = 256, plan_every: int = 0, reflect_every: int = 0, template: str = DECIDE,
+        max_tokens: int | None = None, plan_every: int = 0, reflect_every: int = 0, template: str = DECIDE,
     ) -> None:  # fmt: skip
         self.backend, self.remembered, self.max_tokens, self.template = backend, remembered, max_tokens, template
         self._memory: Memory = memory if memory is not None else SlidingWindow()
@@ -92,6 +93,8 @@ class LLMAgentBehavior(AgentBehavior):
             self.trace = {**self.trace, "answer": answer.text[:4000], "cached": answer.cached,
                           "tokens": self._spent + answer.spent}  # fmt: skip
             decision = AgentDecision.from_llm_response(answer.text)
+        except BackendRefused:
+            raise
         except (TimeoutError, ConnectionError) as error:
             raise DecisionFailed(LLM_TIMEOUT, str(error)) from error
         except ValueError as error:

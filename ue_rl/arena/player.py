@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +81,8 @@ def play(
         on_tick: called after each tick with the game and what was decided.
 
     Raises:
-        ConfigurationError: a behaviour for an agent that the game does not have.
+        ConfigurationError: a behaviour for an agent that the game does not have. BackendRefused: a model refuses for
+            good what it is asked: at the first decision, and not after an episode of doing nothing.
     """
     if isinstance(game, (SceneBridge, TeamBridge)):
         game = game.worlds[0]
@@ -105,6 +106,13 @@ def play(
             writer.close()
 
 
+def require_willing(outcomes: Sequence[Outcome]) -> None:
+    """Raises the first refusal of a model that can never succeed."""
+    for outcome in outcomes:
+        if outcome.refusal is not None:
+            raise outcome.refusal
+
+
 def _episode(
     arena: AgentArena, game: Playable, seed: int | None, writer: ReplayWriter | None, on_tick: OnTick | None
 ) -> Episode:
@@ -114,6 +122,7 @@ def _episode(
         writer.event(0, "reset", {"seed": seed, "hash": game.digest()})
     while not game.over:
         outcomes = arena.tick([game.observe(agent) for agent in game.agents])
+        require_willing(outcomes)
         game.step({outcome.agent_id: outcome.decision for outcome in outcomes})
         for outcome in outcomes:
             episode.add(outcome)

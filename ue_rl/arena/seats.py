@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
 
+from ue_rl.arena.backends.base import BackendRefused
 from ue_rl.arena.behaviors import AgentBehavior, SimpleAgentBehavior
 from ue_rl.arena.types import AgentDecision, Observation
 from ue_rl.errors import ResourceExhausted, ToolError, UeRlError, shorten
@@ -89,6 +90,7 @@ class Outcome:
     Attributes:
         decision: idle where there is none. code, message: why there is none; None where there is one.
         seconds: that it took. trace: what led to it, as the behaviour says; of JSON's types.
+        refusal: why no later decision can succeed either: the model refuses for good; None where that is not so.
     """
 
     observation: Observation
@@ -97,6 +99,7 @@ class Outcome:
     message: str | None = None
     seconds: float = 0.0
     trace: Mapping[str, Any] = field(default_factory=dict)
+    refusal: BackendRefused | None = None
 
     @property
     def agent_id(self) -> str:
@@ -195,7 +198,8 @@ def _think(behavior: AgentBehavior, seen: Observation, tools: ToolRegistry, begi
         tools.validate(decision.tool, decision.params)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a behaviour's mistake ends its decision alone
         refused = {"tool": decision.tool, "params": shorten(decision.params, 500)}
-        return Outcome.failed(seen, *_why(error), trace={**_told(behavior), "refused": refused})
+        refusal = error if isinstance(error, BackendRefused) else None
+        return Outcome.failed(seen, *_why(error), trace={**_told(behavior), "refused": refused}, refusal=refusal)
     return Outcome(seen, decision, trace=_told(behavior))
 
 

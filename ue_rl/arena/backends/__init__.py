@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ue_rl.arena.backends.base import Answer, Backend, ScriptedBackend, decision_schema
+from ue_rl.arena.backends.base import Answer, Backend, BackendRefused, ScriptedBackend, decision_schema
 from ue_rl.arena.backends.llama import LlamaBackend
 from ue_rl.arena.backends.openai_api import OpenAIBackend
 
-__all__ = ["Answer", "Backend", "LlamaBackend", "OpenAIBackend", "ScriptedBackend", "decision_schema"]
+__all__ = ["Answer", "Backend", "BackendRefused", "LlamaBackend", "OpenAIBackend", "ScriptedBackend", "decision_schema"]

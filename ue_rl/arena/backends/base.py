@@ -7,11 +7,12 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
+from ue_rl.errors import ConfigurationError
 from ue_rl.tools import ToolSchema
 
 Line = str | dict[str, Any] | Exception | Callable[[str], str]  # of a script
@@ -40,11 +41,17 @@ class Answer:
         return 0 if self.cached else self.prompt_tokens + self.tokens
 
 
+class BackendRefused(ConfigurationError):
+    """What a model is asked is refused, or it cannot be loaded, and no further try can succeed: an option, the key or
+    the model's name is wrong. Whoever plays in this process is told at once (AgentArena.play raises it).
+    """
+
+
 class Backend(abc.ABC):
     """What LLMAgentBehavior needs of a model; keeps answers and counts. A backend fills `_generate`.
 
     Errors: TimeoutError where it took too long, ConnectionError where it cannot be reached, ValueError where it answers
-    nonsense.
+    nonsense, BackendRefused where it refuses for good.
 
     Args:
         cache: of how many prompts the answers are kept; 0: of none. For models that answer the same again.
@@ -55,20 +62,24 @@ class Backend(abc.ABC):
 
     def __init__(self, cache: int = 256) -> None:
         self._room = cache
-        self._kept: OrderedDict[tuple[str, str, int], Answer] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, int | None], Answer] = OrderedDict()
         self.asked = self.prompt_tokens = self.tokens = 0
         self._counting = threading.Lock()
 
     @abc.abstractmethod
-    def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int) -> Answer:
-        """Asks the model."""
+    def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int | None) -> Answer:
+        """Asks the model.
 
-    def generate(self, prompt: str, max_tokens: int = 256) -> Answer:
+        Args:
+            tools: None, or none: free text. max_tokens: of the answer; None: what the backend does by itself.
+        """
+
+    def generate(self, prompt: str, max_tokens: int | None = None) -> Answer:
         """Free text."""
         return self._ask(prompt, None, max_tokens)
 
-    def generate_with_tools(self, prompt: str, tools: Sequence[ToolSchema], max_tokens: int = 256) -> Answer:
-        """A decision as JSON: {"tool", "params"}; as far as the backend can, only ones that the schemas allow."""
+    def generate_with_tools(self, prompt: str, tools: Sequence[ToolSchema], max_tokens: int | None = None) -> Answer:
+        """A decision as JSON; as far as the backend can, only one that `decision_schema` allows."""
         return self._ask(prompt, tools, max_tokens)
 
     def is_available(self) -> bool:
@@ -80,7 +91,7 @@ class Backend(abc.ABC):
         with self._counting:
             self._kept.clear()
 
-    def _ask(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int) -> Answer:
+    def _ask(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int | None) -> Answer:
         key = prompt, "" if tools is None else json.dumps([tool.as_dict() for tool in tools]), max_tokens
         with self._counting:
             if key in self._kept:
@@ -100,28 +111,51 @@ class Backend(abc.ABC):
 
 
 def decision_schema(tools: Sequence[ToolSchema]) -> dict[str, Any]:
-    """The JSON schema of a decision: one of the tools, with the parameters of that tool and no others."""
-    return {"anyOf": [_of_tool(tool) for tool in tools]}
+    """The JSON schema of a decision, {"decision": {"tool": NAME, "params": {..}}}: one of the tools, with the parameters
+    of that tool and no others.
+
+    The choice does not stand at the root: services take nothing but an object there.
+    """
+    definitions: dict[str, Any] = {}
+    choices = [_of_tool(tool, definitions) for tool in tools]
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"decision": {"anyOf": choices}},
+        "required": ["decision"],
+        "additionalProperties": False,
+    }
+    return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _of_tool(tool: ToolSchema) -> dict[str, Any]:
+def _of_tool(tool: ToolSchema, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Its own definitions go to the root of the whole, where references are looked up, under names of their own."""
     params = {**tool.parameters, "required": list(tool.parameters.get("properties", {}))}
-    params["properties"] = {name: _short(value) for name, value in params.get("properties", {}).items()}
+    own = params.pop("$defs", {})
+    names = {f"#/$defs/{name}": f"{tool.name}_{name}" for name in own}
+    for name, value in own.items():
+        definitions[names[f"#/$defs/{name}"]] = _plain(value, names)
     return {
         "type": "object",
-        "properties": {"tool": {"const": tool.name}, "params": params},
+        "properties": {"tool": {"const": tool.name}, "params": _plain(params, names)},
         "required": ["tool", "params"],
         "additionalProperties": False,
     }
 
 
-def _short(schema: Any) -> Any:
-    """Texts with a length; without what is no constraint."""
+def _plain(schema: Any, names: Mapping[str, str]) -> Any:
+    """Texts with a length; without what is no constraint; with references as `names` has them."""
     if isinstance(schema, list):
-        return [_short(each) for each in schema]
+        return [_plain(each, names) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {key: _short(value) for key, value in schema.items() if key not in ("default", "description", "title")}
+    kept: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "properties":  # whose keys are a game's own words
+            kept[key] = {name: _plain(each, names) for name, each in value.items()}
+        elif key == "$ref":
+            kept[key] = f"#/$defs/{names[value]}"
+        elif key not in ("default", "description", "title"):
+            kept[key] = _plain(value, names)
     if kept.get("type") == "string" and "enum" not in kept:
         kept.setdefault("maxLength", MAX_STRING)
     return kept
@@ -142,7 +176,7 @@ class ScriptedBackend(Backend):
         self._lines = cycle(lines)
         self.prompts: list[str] = []
 
-    def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int) -> Answer:
+    def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int | None) -> Answer:
         line = next(self._lines)
         self.prompts = [*self.prompts[-999:], prompt]
         if isinstance(line, Exception):

@@ -10,10 +10,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ue_rl.arena.backends.base import Answer, Backend, decision_schema
+from ue_rl.arena.backends.base import Answer, Backend, BackendRefused, decision_schema
 from ue_rl.system.files import require_file
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.tools import ToolSchema
+
+_ANSWER = 256  # tokens
 
 
 class LlamaBackend(Backend):
@@ -22,6 +24,7 @@ class LlamaBackend(Backend):
     Args:
         path: of the .gguf file. context: tokens of prompt and answer. threads: None: llama.cpp's own choice.
         temperature: 0: the same answer again. timeout: seconds after which an answer is broken off (TimeoutError).
+            An answer has 256 tokens where its `max_tokens` says nothing else.
         options: further arguments of llama_cpp.Llama, such as n_gpu_layers.
 
     Raises:
@@ -42,27 +45,46 @@ class LlamaBackend(Backend):
         self._grammars: dict[str, Any] = {}
         self._lock = threading.Lock()  # one model, however many agents ask
 
-    def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int) -> Answer:
+    def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int | None) -> Answer:
         with self._lock:
             if self._model is None:
-                self._model = self._llama_cpp.Llama(**self._made)
+                self._model = self._loaded()
+            grammar = self._grammar(tools) if tools else None
             ends = time.monotonic() + self._timeout
+            read = len(self._model.tokenize(prompt.encode()))
+            if read >= self._made["n_ctx"]:
+                raise BackendRefused(
+                    "the prompt is longer than what the model can read", field="context",
+                    expected=f"more than {read} tokens", got=self._made["n_ctx"], cure="give it a larger `context`",
+                )  # fmt: skip
             pieces = self._model.create_chat_completion(
-                messages=[{"role": "user", "content": prompt}], max_tokens=max_tokens, stream=True,
-                temperature=self._temperature, grammar=None if tools is None else self._grammar(tools),
+                messages=[{"role": "user", "content": prompt}], stream=True, temperature=self._temperature,
+                max_tokens=_ANSWER if max_tokens is None else max_tokens, grammar=grammar,
             )  # fmt: skip
             said = []
             for piece in pieces:
                 said.append(piece["choices"][0]["delta"].get("content") or "")
                 if time.monotonic() > ends:
                     raise TimeoutError(f"the model did not answer within {self._timeout:g} s")
-            read = len(self._model.tokenize(prompt.encode()))
         return Answer("".join(said), read, sum(map(bool, said)))
+
+    def _loaded(self) -> Any:
+        try:
+            return self._llama_cpp.Llama(**self._made)
+        except (ValueError, TypeError, RuntimeError) as error:  # not a model, or an option that there is not
+            raise BackendRefused("the model cannot be loaded", field="path", got=f"{self._made}: {error}") from error
 
     def _grammar(self, tools: Sequence[ToolSchema]) -> Any:
         schema = json.dumps(decision_schema(tools))
         if schema not in self._grammars:
-            self._grammars = {schema: self._llama_cpp.LlamaGrammar.from_json_schema(schema, verbose=False)}
+            try:
+                grammar = self._llama_cpp.LlamaGrammar.from_json_schema(schema, verbose=False)
+            except (ValueError, RuntimeError) as error:
+                raise BackendRefused(
+                    "llama.cpp makes no grammar of the tools' schemas", field="tools", got=str(error),
+                    cure="give the tools simpler parameters",
+                ) from error  # fmt: skip
+            self._grammars = {schema: grammar}
         return self._grammars[schema]
 
     def unload(self) -> None:

@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.arena.backends.openai_api import openai_client
+from ue_rl.arena.backends.openai_api import asking, openai_client
 from ue_rl.system.lazy import named_if_missing
 
 _WORD = re.compile(r"[^\W_]+")
@@ -124,10 +124,11 @@ class ApiEmbedder:
         self.model, self.size = model, size
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """See Embedder."""
+        """See Embedder. Raises as Backend.generate."""
         rows: list[Sequence[float]] = []
         for at in range(0, len(texts), _AT_ONCE):
-            said = self._client.embeddings.create(model=self.model, input=list(texts[at : at + _AT_ONCE]))
+            with asking():
+                said = self._client.embeddings.create(model=self.model, input=list(texts[at : at + _AT_ONCE]))
             rows += [each.embedding for each in said.data]
         return _of_length_one(np.array(rows, np.float32).reshape(-1, self.size))
 

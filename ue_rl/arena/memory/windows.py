@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from ue_rl.arena.backends.base import BackendRefused
 from ue_rl.arena.memory.base import Entry, Memory
 
 _log = logging.getLogger("ue_rl.arena")
@@ -104,7 +105,9 @@ class SummarisingMemory(SlidingWindow):
         if self._summarise is not None:
             try:
                 said = self._summarise(text)
-            except (TimeoutError, ConnectionError) as error:
+            except BackendRefused:
+                raise
+            except (TimeoutError, ConnectionError, ValueError) as error:
                 _log.warning("no model sums up: %s", error)
         return (extract(text, self.longest) if said is None else said)[: self.longest]
 
