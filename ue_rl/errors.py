@@ -101,7 +101,8 @@ class UeRlError(Exception):
 
     Args:
         message: what happened, in one sentence without a full stop.
-        fault: who has to act: "engine", "policy", "caller", "network", "model".
+        fault: who has to act: "engine"; "trainer" (the program that trains or plays, its options and files); "caller"
+            (the code that called this); "policy"; "model" (a file); "server" (of policies); "network".
         env_id: the environment concerned.
         field: the message field concerned, such as "OBS".
         expected: what would have been right.
