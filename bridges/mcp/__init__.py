@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from ue_rl.bridges.mcp.server import application, serve, serve_stdio
+from ue_rl.bridges.mcp.standard_streams import StandardStreams
 
-__all__ = ["application", "serve", "serve_stdio"]
+__all__ = ["StandardStreams", "application", "serve", "serve_stdio"]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import os
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,6 +16,7 @@ from starlette.routing import Route
 
 from ue_rl.bridges.mcp.packages import MODERN, SESSION_ID, make_server
 from ue_rl.bridges.mcp.playing import Players
+from ue_rl.bridges.mcp.standard_streams import StandardStreams
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.http import serve_app
 from ue_rl.bridges.serving.thread import LoopServer
@@ -38,16 +36,22 @@ def serve(pool: SessionPool, host: str = "127.0.0.1", port: int = 0) -> LoopServ
     return serve_app(application(pool, local=host in _LOOPBACK), host, port, "mcp", "/mcp")
 
 
-def serve_stdio(pool: SessionPool) -> None:
-    """Speaks MCP on standard input and output until the input ends. What the game prints goes to standard error."""
+def serve_stdio(pool: SessionPool, streams: StandardStreams | None = None) -> None:
+    """Speaks MCP on standard input and output until the input ends. What the game prints goes to standard error.
+
+    Args:
+        streams: made before the game was imported, which may print; None: made here, and closed at the end.
+    """
+    if streams is None:
+        with StandardStreams() as streams:
+            serve_stdio(pool, streams)
+        return
     players = Players(pool)
 
     async def main() -> None:
         server = make_server(pool.name, players)
-        out = anyio.wrap_file(io.TextIOWrapper(os.fdopen(os.dup(sys.stdout.fileno()), "wb"), encoding="utf-8"))
-        with contextlib.redirect_stdout(sys.stderr):
-            async with stdio_server(stdout=out) as (read, write):
-                await server.run(read, write, server.create_initialization_options())
+        async with stdio_server(streams.input, streams.output) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
         await players.close()
 
     anyio.run(main)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 from contextlib import closing
+from typing import Any
 
 import httpx
 
@@ -44,3 +46,32 @@ async def test_over_standard_input_and_output() -> None:
         await session.call_tool("reset", {"seed": 1})
         seen, wrong = plain(await session.call_tool("advance", {"ticks": 5}))
         assert (seen["tick"], wrong) == (5, False)
+
+
+def test_nothing_but_messages_stands_on_standard_output() -> None:
+    """Whatever a game prints, at its import too, and its child reads none of the client's words."""
+    words = command("Drift", "--mcp", "stdio")
+    words[words.index("tests.sessions.game:Drift")] = "tests.sessions.noisy:Noisy"
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    asked: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": about}, {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "reset", "arguments": {"seed": 1}}},
+    ]  # fmt: skip
+    said = "".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in asked)
+    with subprocess.Popen(
+        [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(said)
+        process.stdin.flush()
+        answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.stdin.close()
+        assert process.stdout.read() == ""
+        log = process.stderr.read()
+        assert process.wait(20) == 0
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert answers[1]["result"]["structuredContent"]["tick"] == 0
+    for printed in ("by print()", "past Python, as C does", "child: read 0"):
+        assert log.count(printed) >= 2, printed

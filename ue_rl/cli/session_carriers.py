@@ -13,8 +13,8 @@ class SessionCarrier(NamedTuple):
 
     Attributes:
         module: has `serve(pool, host, port, **options)`, which listens when it returns; what it returns has a `url`,
-            and `close()` ends its threads, not the pool. With `stdio` also `serve_stdio(pool)`, which returns when its
-            client has gone.
+            and `close()` ends its threads, not the pool. With `stdio` also `StandardStreams`, made before the game
+            is imported, and `serve_stdio(pool, streams)`, which returns when its client has gone.
         help: of the option. stdio: takes "stdio" in place of a port. options: of the command that `serve` takes.
     """
 

@@ -88,6 +88,8 @@ def sessions(
     modules = {name: CARRIERS[name].load() for name in asked}
     options = {"num_envs": num_envs, "ticks": ticks}
     with ends_in_order(for_good=True), ExitStack() as stack:
+        # Before the game is imported: what it prints then must not reach a client on standard output.
+        streams = [stack.enter_context(modules[name].StandardStreams()) for name in stdio]
         with command_line():
             pool = SessionPool(
                 game, max_sessions=max_sessions, workers=workers, tick_rate=tick_rate, planning=planning, hold=hold,
@@ -112,7 +114,7 @@ def sessions(
         try:
             with suppress(KeyboardInterrupt):
                 if stdio:
-                    modules[stdio[0]].serve_stdio(pool)
+                    modules[stdio[0]].serve_stdio(pool, streams[0])
                 while not stdio and not threading.Event().wait(3600):
                     pass
         except SystemExit as end:

@@ -111,7 +111,7 @@ class Backend(abc.ABC):
 
 
 def decision_schema(tools: Sequence[ToolSchema]) -> dict[str, Any]:
-    """The JSON schema of a decision, {"decision": {"tool": NAME, "params": {..}}}: one of the tools, with the parameters
+    """The JSON schema of a decision, {"decision": {"tool": NAME, "params": {..}}}: one of the tools, with parameters
     of that tool and no others.
 
     The choice does not stand at the root: services take nothing but an object there.
