@@ -43,8 +43,8 @@ def serve_stdio(pool: SessionPool, streams: StandardStreams | None = None) -> No
         streams: made before the game was imported, which may print; None: made here, and closed at the end.
     """
     if streams is None:
-        with StandardStreams() as streams:
-            serve_stdio(pool, streams)
+        with StandardStreams() as made:
+            serve_stdio(pool, made)
         return
     players = Players(pool)
 
