@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import DEFAULT_FPS, MAX_FPS, EnvSpec, Parameter
+from ue_rl.system.loading import imported
 
 AnyEnv = gym.Env[Any, Any]
 EnvFactory = Callable[[], AnyEnv]
@@ -284,6 +285,9 @@ def make_gymnasium(env: str | EnvFactory, kwargs: dict[str, Any]) -> AnyEnv:
     """Of a registered id, or a callable; raises ConfigurationError: Gymnasium cannot make it."""
     if not isinstance(env, str):
         return env(**kwargs)
+    module, colon, _ = env.rpartition(":")
+    if colon:
+        imported(module, "env")  # gymnasium.make would import it, and let through whatever that raises
     try:
         return gym.make(env, **kwargs)
     except (gym.error.Error, TypeError) as error:

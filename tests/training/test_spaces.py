@@ -307,3 +307,43 @@ def test_inspect_shows_the_handshake_as_it_was_sent() -> None:
     assert "CONFIG:OBS=5;ACT=3;" in said
     assert "weapon [4]: DISCRETE 4 to 6" in said or "weapon [0]: DISCRETE 4 to 6" in said
     assert "HybridBox" in said
+
+
+SMALL_PICTURE = spaces.Box(0, 255, (7, 7, 3), np.uint8)
+ANYWHERE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+
+def test_pictures_that_are_too_small_for_convolutions_take_an_mlp(tmp_path: Path) -> None:
+    with served(SMALL_PICTURE, spaces.Discrete(2)) as port:
+        output = ok(f"{TINY} --device cpu --run-id r --log-dir", tmp_path, f"127.0.0.1:{port}")
+        assert "pictures of 7 x 7 are too small for a CnnPolicy" in " ".join(output.split())
+        ok("play --episodes 1", tmp_path / "r" / "model.onnx", f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("observation", "action", "words", "texts"),
+    [
+        (
+            spaces.Dict({"eye": SMALL_PICTURE, "speed": spaces.Box(-1, 1, (1,), np.float32)}),
+            spaces.Discrete(2),
+            "",
+            ["too small for Stable-Baselines3's convolutions (field OBS_SPACE, eye)", "expected 36 x 36 or more"],
+        ),
+        (SMALL_PICTURE, spaces.Discrete(2), "--policy CnnPolicy", ["got 7 x 7", "leave --policy out"]),
+        (ANYWHERE, ANYWHERE, "", ["a Box without bounds (field ACT_SPACE)", "[at fault: engine]"]),
+        (ANYWHERE, ANYWHERE, "--algo sac", ["a Box without bounds (field ACT_SPACE)", "[at fault: engine]"]),
+        (
+            ANYWHERE,
+            spaces.Box(-1, 1, (2,), np.float32),
+            "--algo sac --set 'train_freq=[1, episode]'",
+            ["(field hyperparameters.train_freq)", "with 2 envs", "Give --num-envs 1"],
+        ),
+    ],
+)
+def test_what_no_algorithm_takes_is_named(
+    tmp_path: Path, observation: Any, action: Any, words: str, texts: list[str]
+) -> None:
+    with served(observation, action) as port:
+        said = str(refused(f"train --port {port} {words} --log-dir", tmp_path, by=errors.ConfigurationError))
+    assert all(text in said for text in texts), said
+    assert not list(tmp_path.iterdir())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from pkgutil import resolve_name
@@ -209,7 +208,7 @@ def _wrapped(env: str, wrappers: tuple[str, ...]) -> Callable[..., Any]:
 
     with command_line():
         try:
-            named = named_of([json.loads(each) if each.startswith("{") else each for each in wrappers])
+            named = named_of(wrappers)
         except ValueError as error:
             raise ConfigurationError("not a wrapper", field="env_wrapper", got=", ".join(wrappers)) from error
     return lambda **arguments: wrap_hosted(make_gymnasium(env, arguments), named)

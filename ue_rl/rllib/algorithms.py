@@ -19,13 +19,16 @@ from ray.rllib.models.utils import get_activation_fn
 
 from ue_rl.engines.restarts import read_restarts
 from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.rllib.engines import NAME, OPTIONS
+from ue_rl.rllib.engines import HOSTED, NAME, OPTIONS
 from ue_rl.rllib.env_runner import UnrealEnvRunner
 from ue_rl.system.known import require_known
 from ue_rl.training.algorithms import OFF_POLICY, RLLIB_ALGORITHMS
 from ue_rl.training.engine import command_of
 from ue_rl.training.hyperparameters import LinearSchedule, schedule, tuned_for
+from ue_rl.training.kinds import named_of
+from ue_rl.training.named import hosted_wrappers
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions
+from ue_rl.training.rows import LEAVE
 
 _CLASSES = {name: f"{name.upper()}Config" for name in RLLIB_ALGORITHMS}
 _SCHEDULED = ("lr", "actor_lr", "critic_lr", "alpha_lr", "entropy_coeff", "epsilon")  # may change over a run
@@ -117,7 +120,8 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
         ConfigurationError: an env or a command that cannot be, or engines that cannot be shared out among env runners.
     """
     o = options
-    said: dict[str, Any] = {name: getattr(o, name) for name in OPTIONS if name != "env_kwargs"}
+    _check_wrappers(o)
+    said: dict[str, Any] = {name: getattr(o, name) for name in OPTIONS if name not in HOSTED}
     said["seed"] = random.SystemRandom().randrange(2**31) if o.seed is None else o.seed
     said["output_dir"] = str(output.absolute())
     if o.urls:
@@ -129,7 +133,18 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
     command_of(o)  # there is such an env, or the command can be read
     if o.engine is not None:
         return {**said, "engine": o.engine}
-    return {**said, "env": o.env or DEFAULT_ENV, "env_kwargs": o.env_kwargs}
+    return {**said, "env": o.env or DEFAULT_ENV, **{name: getattr(o, name) for name in HOSTED}}
+
+
+def _check_wrappers(options: TrainOptions) -> None:
+    """Raises ConfigurationError: one is no wrapper of a hosted Gymnasium env; RLlib has no others."""
+    if options.env_wrapper is None:
+        return
+    hosted = [name for name, _ in hosted_wrappers(options)]
+    for name, _ in named_of(options.env_wrapper):
+        if name not in hosted:
+            what, expected = "it stands around the envs of Stable-Baselines3", "a gymnasium.Wrapper"
+            raise ConfigurationError(what, field="env_wrapper", expected=expected, got=name, cure=LEAVE)
 
 
 def _urls(options: TrainOptions) -> Any:

@@ -26,6 +26,7 @@ from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training.engine import engines_at, engines_started, serve_command, set_game
+from ue_rl.training.kinds import named_of
 from ue_rl.training.options import CONNECTS, DEFAULTS, ROWS
 from ue_rl.training.rows import BOTH, CONNECTION, GAME, STARTED
 from ue_rl.transport import closed_if_it_fails
@@ -42,8 +43,13 @@ _SAID: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("env", "bridge"), (str, "a text")),
     "seed": (Integral, "a whole number"), "output_dir": ((str, os.PathLike, type(None)), "a folder"),
 }  # fmt: skip
+HOSTED = ("env_kwargs", "env_wrapper")  # of "env" alone
 # What a run has, too, and as it has it.
-OPTIONS = [name for name, row in ROWS.items() if row.group in (STARTED, CONNECTION, GAME) and row.rllib == BOTH]
+OPTIONS = [
+    name
+    for name, row in ROWS.items()
+    if (row.group in (STARTED, CONNECTION, GAME) and row.rllib == BOTH) or name == "env_wrapper"
+]
 _DEFAULTS = {name: DEFAULTS[name] for name in OPTIONS} | {"seed": 0, "reconnect": 60.0, "output_dir": None}
 NAME = "ue_rl"
 _SEEDS = 1000  # between two envs of one env runner
@@ -57,6 +63,8 @@ def open_engines(
 
     Args:
         env_config: one of "engine", "url", "env" and "bridge", see above; and, where the default does not fit,
+            env_kwargs ({}) and env_wrapper (a gymnasium.Wrapper as module:Class or {module:Class: {argument: value}},
+            or a list of these, the first one innermost), both of "env" alone,
             num_engines (1; num_envs are shared out among them), seed (0; worker_index million is added), restarts
             ("10/60s": how often within how long), reconnect ("60s", of urls), output_dir (for what engines print; each
             env runner has a folder of its own in it, env-runner-N, and another one when it is started again),
@@ -80,6 +88,10 @@ def open_engines(
             got=", ".join(env_config) or "{}",
             cure=nearest(unknown[0], (*_KINDS, *_DEFAULTS)) if unknown else None,
         )
+    for key in HOSTED:
+        if env_config.get(key) and given[0] != "env":
+            what, cure = f"it is for env, and this env_config has {given[0]}", "leave it out"
+            raise ConfigurationError(what, field=key, got=env_config[key], cure=cure)
     said: dict[str, Any] = dict(_DEFAULTS)
     for key, value in env_config.items():
         said[key] = _numbered(_value(key, value), worker_index)
@@ -137,8 +149,11 @@ def _engines(
     if kind == "bridge":
         words = [sys.executable, "-m", "ue_rl", "serve", "--bridge", said["bridge"], "--shm"]
         command: Any = [*words, "--num-envs", "{num_envs}", "--port", "{port}"]
+    elif kind == "engine":
+        command = said["engine"]
     else:
-        command = said["engine"] if kind == "engine" else serve_command(said["env"], said["env_kwargs"])
+        wrappers = [] if said["env_wrapper"] is None else named_of(said["env_wrapper"])
+        command = serve_command(said["env"], said["env_kwargs"], wrappers)
     return engines_started(
         command,
         restarts,

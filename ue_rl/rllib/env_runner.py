@@ -163,6 +163,14 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
                 raise
             what = f"the policy or the env failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
             cure = "look for losses that are not numbers in progress.csv, and in Ray's logs in /tmp/ray"
+            space = None if self.env is None else self.env.single_observation_space
+            whole = isinstance(space, spaces.Box) and space.dtype.kind != "f"
+            if whole and isinstance(error, RuntimeError) and "type" in str(error):
+                cure = (
+                    f"RLlib's own networks take floats, and these observations are {space.dtype}: send floats; around "
+                    "a Gymnasium env --env-wrapper MODULE:FUNCTION does it, with a function that returns "
+                    "gymnasium.wrappers.DtypeObservation(env, numpy.float32); or train with --backend sb3"
+                )
             raise InferenceError(what, cure=cure) from error
         return episodes
 

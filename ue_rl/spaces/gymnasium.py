@@ -119,7 +119,9 @@ def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) ->
     elif isinstance(space, spaces.MultiBinary):
         make = functools.partial(Leaf, LeafKind.MULTI_BINARY, space.shape)
     else:
-        cure = "wrap the env so that it has a fixed size" if field == "OBS_SPACE" else "wrap the env to change it"
+        cure = "wrap the env to change it"
+        if field == "OBS_SPACE":
+            cure = "wrap the env so that this has a fixed size or is left out: --env-wrapper MODULE:CLASS does it"
         raise _refused(f"the wire cannot carry a {type(space).__name__} space", field, at, space, cure)
     try:
         return make()

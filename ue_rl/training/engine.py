@@ -21,6 +21,7 @@ from ue_rl.engines.transport import EnginesTransport
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.launching.template import template, used
 from ue_rl.spec import EnvSpec
+from ue_rl.system.loading import imported
 from ue_rl.training.options import CONNECTS, DEFAULT_ENV, TrainOptions
 from ue_rl.transport import Transport
 
@@ -119,24 +120,34 @@ def serve_command(
     Raises:
         ConfigurationError: Gymnasium does not know the env.
     """
-    import gymnasium
-
-    try:
-        gymnasium.spec(env)
-    except (gymnasium.error.Error, ImportError) as error:
-        name = env.rpartition(":")[2]
-        raise ConfigurationError(
-            f"Gymnasium cannot make {env!r}",
-            field="env",
-            got=str(error),
-            cure=nearest(name, gymnasium.registry) or "MODULE:ID imports the module that registers it",
-        ) from error
+    _check_registered(env)
     words = [sys.executable, "-m", "ue_rl", "serve", "--env", _as_text(env), "--num-envs", "{num_envs}"]
     given = ["--kwargs", _as_text(json.dumps(kwargs))] if kwargs else []
     given += ["--token-file", _as_text(token_file)] if token_file is not None else []
     for name, arguments in wrappers:
         given += ["--env-wrapper", _as_text(json.dumps({name: arguments}) if arguments else name)]
     return [*words, "--port", "{port}", "--shm", *given]
+
+
+def _check_registered(env: str) -> None:
+    """Raises ConfigurationError: Gymnasium does not know the env, nor does the module that it names register it."""
+    import gymnasium
+
+    module, colon, name = env.rpartition(":")
+    if colon:
+        imported(module, "env")  # gymnasium.make imports it, gymnasium.spec does not
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        cure = "write MODULE:ID, where MODULE is the module or package that registers it"
+        if colon:
+            cure = f"import {module} registers no such id: look for gymnasium.register(id=..) in it"
+        raise ConfigurationError(
+            f"Gymnasium cannot make {env!r}",
+            field="env",
+            got=str(error),
+            cure=nearest(name, gymnasium.registry) or cure,
+        ) from error
 
 
 def _as_text(word: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -86,11 +87,13 @@ def _read_urls(value: Any) -> Any:
 def named_of(value: Any) -> list[tuple[str, dict[str, Any]]]:
     """What "module:Class", {"module:Class": {ARGUMENT: VALUE}} or a list of these names, each with its arguments.
 
-    module.Class means the same, as RL Zoo writes it.
+    module.Class means the same. The mapping may be a text in JSON, as flags have it.
 
     Raises:
         ValueError: it is none of these.
     """
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        return named_of(json.loads(value))  # its JSONDecodeError is a ValueError
     if isinstance(value, str) and re.fullmatch(r"[^\W\d]\w*(\.\w+)*[.:][\w.]+", value.strip()):
         module, _, name = value.strip().partition(":")
         return [(value.strip() if name else ":".join(module.rpartition(".")[::2]), {})]

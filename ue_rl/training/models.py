@@ -10,7 +10,7 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, OrnsteinUhlenbeckActionNoise
-from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError, nearest
@@ -33,6 +33,9 @@ _ACTION_SPACES: dict[str, type[spaces.Space[Any]]] = {
 }  # where an algorithm does not take any
 
 
+_SMALLEST = 36  # pixels that NatureCNN's three layers need: 8 wide in steps of 4, 4 in steps of 2, 3
+
+
 def algorithm(options: TrainOptions, env: VecEnv) -> Any:
     """SB3's class for such a run, if it can act in `env`."""
     name = options.algo
@@ -41,6 +44,17 @@ def algorithm(options: TrainOptions, env: VecEnv) -> Any:
         got = f"the engine's {type(space).__name__}"
         cure = "use ppo or a2c; for a Box also sac or td3; for a Discrete space (ACT_SPACE=DISCRETE(n)) also dqn"
         raise ConfigurationError(f"{name} needs a {needed.__name__} action space", field="algo", got=got, cure=cure)
+    if isinstance(space, spaces.Box) and not space.is_bounded():
+        raise ConfigurationError(
+            "no algorithm of Stable-Baselines3 acts in a Box without bounds",
+            fault="engine",
+            field="ACT_SPACE",
+            expected="a lowest and a highest value for each number, such as BOX(-1:1,2)",
+            got=space,
+            cure="announce bounds in ACT_SPACE; around a Gymnasium env a wrapper does it, such as "
+            "gymnasium.wrappers.RescaleAction",
+        )
+    _check_frequency(options, env.num_envs)
     engine: Any = env.unwrapped
     masked = engine.engine_spec.mask_size > 0
     if name == "maskable_ppo" and not masked:
@@ -57,6 +71,19 @@ def algorithm(options: TrainOptions, env: VecEnv) -> Any:
     if name not in OFF_POLICY:
         engine.halves()  # raises where it has none
     return overlap(kind)
+
+
+def _check_frequency(options: TrainOptions, num_envs: int) -> None:
+    """Raises ConfigurationError: it is to learn after whole episodes, which SB3 does with one env alone."""
+    frequency = tuned_for(options).get("train_freq")
+    if num_envs > 1 and isinstance(frequency, tuple) and frequency[1:] == ("episode",):
+        raise ConfigurationError(
+            "learning after whole episodes goes with one env alone",
+            field="hyperparameters.train_freq",
+            expected="a number of steps, such as 1, or one env",
+            got=f"{list(frequency)} with {num_envs} envs",
+            cure="give --num-envs 1, where the engine is started here, or --set train_freq=1",
+        )
 
 
 def normalized(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
@@ -100,6 +127,11 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
         model.num_timesteps = 0
         return model
     policy = _policy(o, env)
+    if o.policy == "auto" and is_image_space(env.observation_space) and "Cnn" not in policy:
+        tell(
+            f"pictures of {_size_of(env.observation_space)} are too small for a CnnPolicy, which takes "
+            f"{_SMALLEST} x {_SMALLEST} and more: the policy is an {policy}"
+        )
     try:
         return kind(policy, env, seed=o.seed, device=device(o, env), verbose=o.verbose, **arguments)  # type: ignore[no-any-return]
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
@@ -133,12 +165,19 @@ def _noise(text: str, space: spaces.Space[Any]) -> ActionNoise:
 
 
 def _policy(options: TrainOptions, env: VecEnv) -> str:
+    space = env.observation_space
+    kwargs = options.hyperparameters.get("policy_kwargs")
+    own_layers = "features_extractor_class" in str(kwargs)  # which may take pictures of any size
     if options.policy != "auto":
+        if options.policy.startswith("Cnn") and is_image_space(space) and not own_layers and _is_small(space):
+            raise _too_small("", space)
         return options.policy
-    algo, space, kind = options.algo, env.observation_space, "Mlp"
+    algo, kind = options.algo, "Mlp"
     if isinstance(space, spaces.Dict):
         kind = "MultiInput"
         for name, part in space.spaces.items():
+            if is_image_space(part) and not own_layers and _is_small(part):
+                raise _too_small(name, part)
             if isinstance(part, (spaces.Dict, spaces.Tuple)):
                 what = "Stable-Baselines3 has no policies for a Dict or Tuple inside a Dict"
                 cure = "announce its parts beside the others in one DICT"
@@ -147,9 +186,35 @@ def _policy(options: TrainOptions, env: VecEnv) -> str:
         what = "Stable-Baselines3 has no policies for Tuple observations"
         cure = "announce a DICT in OBS_SPACE, or train from Python behind a wrapper that flattens it"
         raise ConfigurationError(what, field="OBS_SPACE", got=space, cure=cure)
-    elif is_image_space(space):
+    elif is_image_space(space) and (own_layers or not _is_small(space)):
         kind = "Cnn"
     return f"{kind}LstmPolicy" if algo == "recurrentppo" else f"{kind}Policy"
+
+
+def _size_of(space: spaces.Space[Any]) -> str:
+    """Height x width of a picture's space."""
+    shape = tuple(space.shape or ())
+    height, width = shape[1:] if is_image_space_channels_first(space) else shape[:2]  # type: ignore[arg-type]
+    return f"{height} x {width}"
+
+
+def _is_small(space: spaces.Space[Any]) -> bool:
+    return min(map(int, _size_of(space).split(" x "))) < _SMALLEST
+
+
+def _too_small(part: str, space: spaces.Space[Any]) -> ConfigurationError:
+    cure = "send greater pictures"
+    if part:
+        cure += ", or announce this one as a BOX of numbers that are not 0 to 255, such as shares of 1"
+    else:
+        cure += ", or leave --policy out: an MlpPolicy takes these"
+    return ConfigurationError(
+        "pictures are too small for Stable-Baselines3's convolutions",
+        field=f"OBS_SPACE, {part}" if part else "OBS_SPACE",
+        expected=f"{_SMALLEST} x {_SMALLEST} or more",
+        got=_size_of(space),
+        cure=cure,
+    )
 
 
 def _hindsight(her: dict[str, Any], space: spaces.Space[Any]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ _shown = functools.partial(option, group=SHOWN)
 _rllib = functools.partial(option, None, rllib=ONLY, group=RAY)
 _sb3 = functools.partial(_learning, rllib=LEAVE)
 _in_files = functools.partial(option, rllib=LEAVE)  # without a flag
-_named = functools.partial(_sb3, None, NAMED, multiple=True)
+_named = functools.partial(_learning, None, NAMED, multiple=True)
 _several = functools.partial(option, None, POSITIVE, rllib=LEAVE, resume=UNSAID, group=SEVERAL)
 _demonstrations = functools.partial(_sb3, None, text("FOLDER"), resume=NEW_RUN)
 
@@ -173,9 +173,12 @@ class TrainOptions:
         None, POSITIVE, "Let the policy see the last so many observations (VecFrameStack).", resume=NEW_RUN
     )
     env_wrapper: Any = _named(
-        "Put this around the env: a gymnasium.Wrapper around each of --env, a VecEnvWrapper around all.", resume=NEW_RUN
+        "Put this around the env: a gymnasium.Wrapper around each of --env, a VecEnvWrapper around all (sb3). With "
+        "arguments as JSON: {MODULE:CLASS: {..}}.",
+        resume=NEW_RUN,
+        rllib=BOTH,
     )
-    callback: Any = _named("A callback of Stable-Baselines3's.")
+    callback: Any = _named("A callback of Stable-Baselines3's.", rllib=LEAVE)
     max_episode_steps: int | None = _game(
         None,
         POSITIVE,
