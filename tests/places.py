@@ -41,7 +41,7 @@ ROWS = (
           "saving/ agents/ connecting.py demonstrations/ launching/ metrics/ recording/ engines/ inference/ envs/ "
           "calls/ wire/ security/"),
     Place("ue_rl/demonstrations/", "learning from what others have played", "saving/ envs/ security/"),
-    Place("ue_rl/doctor/", "`ue-rl doctor`: what is wrong with this machine", "connecting.py shm/"),
+    Place("ue_rl/doctor/", "`ue-rl doctor`: what is wrong with this machine", "connecting.py"),
     Place("ue_rl/metrics/", "numbers for who operates, for Prometheus", "bridges/"),
     Place("ue_rl/recording/", "traces: written, shown, played again", "bridges/ wire/"),
     Place("ue_rl/compliance/", "`ue-rl check`: what an engine does wrong",

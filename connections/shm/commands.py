@@ -43,6 +43,7 @@ from ue_rl.errors import (
 from ue_rl.shm.ring import Ring
 from ue_rl.system.spin import TRAINER_SLICE_MS
 from ue_rl.wire.calls import PICTURE_LIMIT
+from ue_rl.wire.session import Event, Session
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -72,18 +73,10 @@ class ShmCommands:
     """
 
     def __init__(
-        self,
-        out: Ring | None,
-        incoming: Ring | None,
-        *,
-        nudge: Callable[[], None],
-        wait: Callable[[int], None],
-        check: Callable[[], object],
-        fail: Callable[[UeRlError], None],
-        infos: dict[int, dict[str, Any]],
-        num_rows: int,
-        timeout: float,
-    ) -> None:
+        self, out: Ring | None, incoming: Ring | None, *, nudge: Callable[[], None], wait: Callable[[int], None],
+        check: Callable[[], object], fail: Callable[[UeRlError], None], infos: dict[int, dict[str, Any]],
+        num_rows: int, timeout: float,
+    ) -> None:  # fmt: skip
         self._out, self._in = out, incoming
         self._nudge, self._wait, self._check, self._fail = nudge, wait, check, fail
         self._infos, self._num_rows = infos, num_rows
@@ -298,6 +291,15 @@ class ShmCommands:
     def send_entry(self, data: bytes, seconds: float | None = None) -> None:
         """Writes an encoded message within so many seconds; None: `self.timeout`."""
         self._write(data, self.timeout if seconds is None else seconds)
+
+    def end(self, session: Session) -> None:
+        """The connection has ended, and is not known here any more; what is asked next raises as `session` says."""
+
+        def ended(*_: object) -> None:
+            session.require(Event.ASK)
+
+        self._check = self._nudge = self._wait = ended
+        self._fail = lambda error: None
 
     # -- helpers
 

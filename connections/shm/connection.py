@@ -382,18 +382,15 @@ class SharedMemoryConnection(BaseTransport):
         self._bell.bind(memory.actions, *given, ANSWERED_SEQ, *holder, into)
         self._watch = watch = EngineWatch(memory, spec, self._bell, sock, self.timeout)
         self._commands = ShmCommands(
-            memory.c2s,
-            memory.s2c,
-            nudge=self._bell.nudge,
-            wait=lambda ms: watch.wait(None, ms),
-            check=lambda: self.memory,
-            fail=self.fail,
-            infos=self.buffers.infos,
-            num_rows=spec.num_rows,
+            memory.c2s, memory.s2c, nudge=self._bell.nudge, wait=lambda ms: watch.wait(None, ms),
+            check=lambda: self.memory, fail=self.fail, infos=self.buffers.infos, num_rows=spec.num_rows,
             timeout=self.timeout,
-        )
+        )  # fmt: skip
         return spec
 
     def _drop(self) -> None:
         self._held.let_go()
         self._bell = None  # type: ignore[assignment]
+        commands: ShmCommands | None = getattr(self, "_commands", None)
+        if commands is not None:  # or the two would hold each other, and the segment stay mapped until a collection
+            commands.end(self._session)

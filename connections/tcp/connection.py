@@ -19,7 +19,7 @@ from ue_rl.buffers import Next, Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
 from ue_rl.carriers.together import Together
-from ue_rl.connections.tcp.greeting import accept_seconds, open_env_links, shake_hands
+from ue_rl.connections.tcp.greeting import accept_seconds, no_images, open_env_links, shake_hands
 from ue_rl.connections.tcp.link import Link, engine_gone, engine_late
 from ue_rl.connections.tcp.numbers import Numbers, ask_anything
 from ue_rl.connections.tcp.together import TextTogether
@@ -111,12 +111,7 @@ class TcpConnection(BaseTransport):
                 cure="use ue_rl.connect(), which chooses by the handshake",
             )  # fmt: skip
         if spec.image is not None:
-            raise UnsupportedByEngine(
-                "this engine's observations have images, which text does not carry", field="IMAGE",
-                expected="shared memory", got=spec.image.text(),
-                cure="run the trainer on the engine's machine, let the engine offer shared memory, and connect with "
-                "transport='auto' or 'shm'",
-            )  # fmt: skip
+            raise no_images(spec, self._admin)
         require_lines(spec)
         self._codec = Codec(spec, compiled=self._compiled)
         self.buffers = StepBuffers.of(spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 
 from ue_rl.connections.tcp.link import UNFINISHED, Link, dial
@@ -14,9 +15,12 @@ from ue_rl.errors import (
     EngineUnreachable,
     HandshakeError,
     UeRlError,
+    UnsupportedByEngine,
 )
 from ue_rl.security.guard import Guard
 from ue_rl.spec import EnvSpec
+from ue_rl.system.durable import amount
+from ue_rl.system.room import MORE_ROOM, short_of
 from ue_rl.wire import MAX_HANDSHAKE, decode_handshake
 from ue_rl.wire.notices import ended_by, notice_of
 
@@ -167,3 +171,26 @@ def open_env_links(
             cure="if it serves one socket for all envs, connect with channel='shared'",
         ) from error
     return links
+
+
+def no_images(spec: EnvSpec, link: Link) -> UnsupportedByEngine:
+    """The error for text and an engine with images: either it offers no shared memory, or the caller wants none.
+
+    Args:
+        link: the first connection.
+    """
+    assert spec.image is not None
+    got = spec.image.text()
+    cure = (
+        "run the trainer on the engine's machine, let the engine offer shared memory, and connect with "
+        "transport='auto' or 'shm'"
+    )
+    needed = spec.num_envs * math.prod(spec.image.size)
+    short = short_of(needed) if spec.shm is None and link.is_local else ""
+    if short:
+        got = f"no offer of shared memory; {short}, and the images of {spec.num_envs} envs take {amount(needed)}"
+        cure = f"{MORE_ROOM} The engine's log says why it offers none"
+    return UnsupportedByEngine(
+        "this engine's observations have images, which text does not carry", field="IMAGE", expected="shared memory",
+        got=got, cure=cure,
+    )  # fmt: skip

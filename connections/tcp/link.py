@@ -78,6 +78,14 @@ class Link:
             fd = sock.fileno()
             self._receive = lambda space: fast(fd, space, TRAINER_SPIN_US, TCP_SLICE_MS)
 
+    @property
+    def is_local(self) -> bool:
+        """Do both ends have one address, as on one machine?"""
+        try:
+            return bool(self.sock.getsockname()[0] == self.sock.getpeername()[0])
+        except OSError:  # it was closed
+            return False
+
     def send(self, data: bytes | memoryview, deadline: float) -> None:
         """Sends all of `data`; raises EngineDisconnected: the peer has gone. EngineTimeout: it does not read."""
         while True:

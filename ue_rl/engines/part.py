@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import traceback
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +20,17 @@ from ue_rl.engines.lifecycle import Life, LifeState, Listener
 from ue_rl.engines.merging import check_alike
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
-from ue_rl.errors import ConnectionUnusable, HandshakeError, ProtocolError, RestartsSpent, TransportError, UeRlError
+from ue_rl.errors import (
+    ConnectionUnusable,
+    HandshakeError,
+    ProtocolError,
+    RestartsSpent,
+    TransportError,
+    UeRlError,
+    UnsupportedByEngine,
+)
 from ue_rl.spec import EnvSpec
+from ue_rl.system.room import short_of
 
 _log = logging.getLogger("ue_rl.engines")
 
@@ -31,6 +41,7 @@ _ARRAYS = ("obs", "rewards", "dones", "truncated", "present")
 
 
 KEPT = 1024  # steps whose latencies are remembered
+_RINGS = 1 << 20  # bytes of a segment beside the observations, about
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,7 @@ class EnginePart:
         self._lives, self._closed = 0, False
         self._last_number = 0  # that a request of any of its connections had (FEATURES=SEQ)
         self._doubted = False
+        self._carried = ""  # what the last connection was, see Carrier.carries
         self.envs = range(0)
         self._forget()
 
@@ -194,10 +206,14 @@ class EnginePart:
         except UeRlError as error:
             if not self._lives:
                 raise
+            if error.field == "IMAGE" and isinstance(error, UnsupportedByEngine):
+                what = "the engine has come back without the shared memory that its images need"
+                raise ConnectionUnusable(f"{self.name}: {what}", **error.facts(fault="engine")) from error
             raise self._changed(error) from error
         try:
             if self._lives:
                 self._check_same(spec)
+                self._tell_carrier(transport)
                 if not hasattr(self.source, "start"):  # the same process, which may still be busy with old requests
                     self._replace(transport)
             self.spec = spec
@@ -209,12 +225,25 @@ class EnginePart:
             transport.close()
             raise
         self.transport, self._connected_at = transport, time.monotonic()
+        self._carried = transport.carries
         if self._closed:  # meanwhile, by another thread
             transport.close()
         self._latest = self.answered_after[-1] if self.answered_after else None
         if self._lives:
             self.bind()
         self._lives += 1
+
+    def _tell_carrier(self, transport: BaseTransport) -> None:
+        """Says that it has come back over another carrier: the run goes on, faster or slower than before."""
+        if transport.carries == self._carried:
+            return
+        spec = self.spec
+        why = getattr(transport, "refused", "")
+        why = why or short_of(4 * spec.num_rows * spec.obs_size + _RINGS)
+        _log.warning(
+            "%s has come back over %s; before it was %s%s", self.name, transport.carries, self._carried,
+            f" ({why})" if why else "; its log may say why",
+        )  # fmt: skip
 
     def _replace(self, transport: BaseTransport) -> None:
         doubt = transport.replace(self._last_number)
@@ -271,6 +300,7 @@ class EnginePart:
             self.life.to(LifeState.QUOTA_SPENT, spent.plain())
             raise
         self.news = error.plain()
+        _forget_frames(error)
         self.comes_back = "dialled again"
         if hasattr(self.source, "start"):  # a process: the cure is where its output lies, and its last lines
             said = [line.strip() for line in (error.cure or "").splitlines()]
@@ -322,3 +352,19 @@ class EnginePart:
                 if self.life.state is not LifeState.CLEANUP:
                     self.life.to(LifeState.CLEANUP)
                 self.life.to(LifeState.IDLE)
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Lets go of what the frames of this error and of its causes hold: connections, and with them mapped segments.
+
+    An error in a frame that is in the error again is freed by the cyclic collector alone, which may be minutes later.
+    """
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        traceback.clear_frames(one.__traceback__)
+        left += [one.__cause__, one.__context__]

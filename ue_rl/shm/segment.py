@@ -28,12 +28,12 @@ from typing import Any
 from ue_rl.errors import ConfigurationError, EngineUnreachable, SegmentInvalid, UeRlError
 from ue_rl.shm.header import HEADER_SIZE, MAGIC, Header
 from ue_rl.system import processes
+from ue_rl.system.room import MORE_ROOM, SHM_DIR, short_of
 
 _log = logging.getLogger("ue_rl.shm.segment")
 
 PREFIX = "ue_rl_"
 ENV_NAME = "LUCKY_SHM_NAME"
-SHM_DIR = Path("/dev/shm")
 MAX_NAME = 30  # macOS takes no longer ones
 
 
@@ -90,13 +90,13 @@ class Segment:
                 cure="another engine runs under this name, or the file is not an old segment: choose another name",
             ) from error
         except OSError as error:
+            cure = "does the folder exist, and may this user write there?"
+            got = str(error)
+            if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
+                cure = MORE_ROOM
+                got = short_of(size) or got
             raise ConfigurationError(
-                f"cannot create a segment of {size} bytes",
-                field="name",
-                got=str(error),
-                cure="is there enough shared memory (df /dev/shm; docker: --shm-size)?"
-                if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG)
-                else "does the folder exist, and may this user write there?",
+                f"cannot create a segment of {size} bytes", field="name", got=got, cure=cure
             ) from error
         return cls(name, memory, size, owner=True)
 
