@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,14 @@ def test_cart_pole_is_played_and_replayed(tmp_path: Path) -> None:
     assert replay(tmp_path / "log", BridgeWorld(GymnasiumBridge("CartPole-v1", 1))) == good.ticks
     (chance,) = AgentArena.play(GymnasiumBridge("CartPole-v1", 1), RandomBehavior(), seed=3)
     assert chance.score < 100
+
+
+def test_a_replay_s_file_is_closed_when_play_returns(tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        AgentArena.play(GymnasiumBridge("CartPole-v1", 1), Balances(), seed=3, replay=tmp_path / "log")
+        gc.collect()
+    assert [str(each.message) for each in warned if "log" in str(each.message)] == []
 
 
 class Lift(SingleEnvBridge):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
 from typing import Any
@@ -249,3 +250,19 @@ def test_a_connection_from_another_host_is_no_env_socket() -> None:
     queue.add(second)  # type: ignore[arg-type]
     assert queue.env_sockets(2, "10.0.0.1", True) == [mine, second]
     assert [*queue] == [theirs]
+
+
+async def test_whoever_says_a_mebibyte_before_it_is_served_is_sent_away(caplog: pytest.LogCaptureFixture) -> None:
+    """What waits for its turn is kept, so it must not be kept without end."""
+    async with hosting(bridge()) as server:
+        trainer = await greeted(server)
+        assert (await ask(trainer, ALL)).startswith("OBS=0")
+        waiting = await dial(server)
+        assert (await line(waiting)).startswith("BUSY")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(40):
+                await say(waiting, "1" * 65_536)
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(waiting[0].read(), 20) == b""
+        assert "which no trainer says before it is served" in caplog.text
+        assert (await ask(trainer, ALL)).startswith("OBS=0")

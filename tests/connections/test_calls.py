@@ -292,3 +292,16 @@ def test_a_wrong_answer_ends_the_connection(answer: bytes, ask: Any, monkeypatch
         ask(EngineCalls(transport))
     with pytest.raises(errors.ConnectionUnusable, match="failed before"):
         transport.reset()
+
+
+def test_many_goals_of_the_longest_numbers_fit_into_calls() -> None:
+    """Two pairs of this size are a few bytes beyond what one call may have."""
+    longest = np.float32(-6.843686e15)
+    assert lines.write_goals(np.float32([[longest]]), np.float32([[longest]])) == "GOALS=" + "/".join(
+        ["-6843686000000000"] * 2
+    )
+    size = lines.CALL_LIMIT // (4 * len("-6843686000000000,")) + 1
+    with lab("shared", num_envs=1) as (_, connection, calls):
+        begin(connection)
+        goals = np.full((2, size), longest, np.float32)
+        assert calls.compute_reward(goals, goals).shape == (2,)

@@ -241,3 +241,20 @@ def test_a_peer_that_the_system_has_given_up(ready: bool, monkeypatch: pytest.Mo
                 link.next_span(time.monotonic() + 1)
         assert caught.value.fault == "network"
         link.close()
+
+
+def test_the_last_word_to_an_rlbase_engine_may_wait_as_long_as_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that reads late still hears that training is over."""
+    left: dict[bytes, float] = {}
+    send = Link.send
+
+    def timed(self: Link, data: bytes | memoryview, deadline: float) -> None:
+        left[bytes(data).rstrip(b"\0\n")] = deadline - time.monotonic()
+        send(self, data, deadline)
+
+    monkeypatch.setattr(Link, "send", timed)
+    with PluginStandIn(env_type="RLBASE", num_envs=1) as game:
+        connection = open_engine("127.0.0.1", game.port, timeout=1000.0)
+        begin(connection)
+        connection.finish()
+    assert 0 < 1000.0 - left[b"TRAINING_COMPLETE"] < 500

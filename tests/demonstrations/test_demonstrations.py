@@ -431,3 +431,18 @@ def test_cloning_says_how_far_it_is(cart_pole: Path, monkeypatch: pytest.MonkeyP
     assert [text.partition(",")[0].partition(":")[0] for text in said[1:]] == ["cloning", "cloning"]
     assert said[0].startswith("cloning ")
     assert "epoch 2: loss" in said[-1]
+
+
+def test_demonstrations_of_a_tuple_are_those_of_the_same_parts_alone(tmp_path: Path) -> None:
+    seen = spaces.Tuple([spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)])
+    observations = (np.zeros((3, 2), np.float32), np.zeros(3, np.int64))
+    folder = written(tmp_path / "d", Episode(observations, np.zeros(2, np.int64), np.zeros(2), True), seen=seen)
+    found = read(folder)
+    assert len(found.of(seen, DONE).episodes) == 1
+    for other in (
+        spaces.Tuple([spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(4)]),
+        spaces.Tuple([spaces.Box(-1, 1, (2,), np.float32)]),
+        spaces.Tuple([*seen.spaces, spaces.Discrete(2)]),
+    ):
+        with pytest.raises(ConfigurationError, match="another game"):
+            found.of(other, DONE)

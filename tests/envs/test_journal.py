@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from tests.harness.exactness import N, bridge
+from ue_rl.bridges import MultiEnvBridge
 from ue_rl.envs import journal as journal_module
 from ue_rl.envs.journal import episode_seed
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.spec import ActionSpec, EnvSpec
 from ue_rl.testing import MemoryTransport
 
 
@@ -165,3 +167,50 @@ def test_memory_stays_small() -> None:
     journal.unmark()
     play(env, 10)
     assert journal.state()["infos"] == []
+
+
+class Doors(MultiEnvBridge):
+    """Of three doors the one that is open changes with each step; whoever takes a closed one has not read the mask."""
+
+    def __init__(self, ends: tuple[int, int]) -> None:
+        features = frozenset({"SEED"})
+        super().__init__(EnvSpec(1, 1, num_envs=2, action=ActionSpec.discrete(3), features=features))
+        self.ends = ends
+        self.seeds = [0, 0]
+        self.steps = [0, 0]
+        self.fresh = 0
+
+    def handle_reset_for_env(self, env_id: int, seed: int | None = None) -> None:
+        self.fresh += 1
+        self.seeds[env_id] = self.fresh if seed is None else seed
+        self.steps[env_id] = 0
+
+    def open_door(self, env_id: int) -> int:
+        return (self.seeds[env_id] + self.steps[env_id]) % 3
+
+    def create_action_mask_for_env(self, env_id: int) -> list[bool]:
+        return [door == self.open_door(env_id) for door in range(3)]
+
+    def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
+        assert int(actions[0]) == self.open_door(env_id), f"env {env_id} was sent through a closed door"
+        self.steps[env_id] += 1
+
+    def create_state_string_for_env(self, env_id: int) -> list[float]:
+        return [float(self.steps[env_id])]
+
+    def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool]:
+        return 0.0, self.steps[env_id] >= self.ends[env_id]
+
+
+def test_an_env_whose_episode_ended_sooner_in_a_replay_gets_legal_actions_from_then_on() -> None:
+    before = UnrealVecEnv(MemoryTransport(Doors((30, 30))))
+    before.keep_journal(1)
+    before.reset()
+    for _ in range(9):
+        masks = np.array(before.env_method("action_masks"))
+        before.step(masks.argmax(axis=1))
+    again = UnrealVecEnv(MemoryTransport(Doors((30, 2))))
+    again.resume_journal(before.journal_state())
+    assert again.journal is not None
+    assert again.journal.lost.keys() == {1}
+    assert "ended sooner than before" in again.journal.lost[1]

@@ -253,3 +253,11 @@ async def test_a_client_that_does_not_read_loses_its_session(served: Any) -> Non
             if session.phase.value == "GAME_OVER":
                 await asyncio.to_thread(session.reset)
     assert "has read nothing for 0.3 s" in session.reason
+
+
+async def test_a_session_that_cannot_be_made_is_refused_as_it_begins() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    client = SessionClient(f"grpc://127.0.0.1:{port}", timeout=2.0)
+    with pytest.raises(errors.EngineUnreachable):
+        await client.__aenter__()

@@ -135,6 +135,8 @@ async def test_resources(served: Any) -> None:
         (spec,) = (await session.read_resource(listed["spec"])).contents
         about = json.loads(spec.text)
         assert (about["handshake"], about["numbers_of_an_action"]) == (pool.handshake, 2)
+        nowhere = [None] * pool.spec.obs_size  # JSON has no infinity
+        assert about["observation_low"] == about["observation_high"] == nowhere
         with pytest.raises(Exception, match="no resource"):  # McpError of 1.x, MCPError of 2.x
             await session.read_resource("ue-rl://nothing")
 

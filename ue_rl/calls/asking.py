@@ -25,7 +25,7 @@ from ue_rl.wire.settings import check_parameter, find_parameter
 
 T = TypeVar("T")
 
-_NUMBER_TEXT = 16  # bytes that a float32 and its comma may take
+_NUMBER_TEXT = 18  # bytes that a float32 and its comma may take: -6843686000000000,
 
 
 class EngineCalls:
