@@ -71,7 +71,9 @@ class ActionCheck:
             raise ModelMismatch(what, fault="model", field="ACT", expected=expected, got=actions.shape)
         if actions.dtype.kind not in "fiub":
             raise ModelOutputError("the model's actions are not real numbers", field="ACT", got=str(actions.dtype))
-        actions = np.ascontiguousarray(actions, np.float32)
+        told = actions
+        with np.errstate(over="ignore"):  # beyond float32 it is infinite, and refused below
+            actions = np.ascontiguousarray(actions, np.float32)
         problem, expected_row, fits = "the model gave an action that is not a finite number", None, np.isfinite(actions)
         if self.has_choices and fits.all():
             problem, expected_row = "the model's action is not a choice of its space", ""
@@ -83,7 +85,7 @@ class ActionCheck:
                 env_id=int(env_ids[row]) // len(self._actions),
                 field="ACT",
                 expected=None if expected_row is None else self._choices_of(int(env_ids[row])),
-                got=actions[row].tolist(),
+                got=told[row].tolist(),
             )
         return actions
 

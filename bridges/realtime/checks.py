@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from ue_rl.spec import EnvSpec
 from ue_rl.system.game_clock import GameClock
 from ue_rl.system.json_text import json_text
 from ue_rl.tools import ToolRegistry
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.realtime.session import Session
 
 MOST_TICKS = 5000  # of one request
 
@@ -45,12 +48,22 @@ class Checks:
         row: NDArray[np.float32] = self.rows(np.asarray(action)[None])[0]
         return row
 
-    def rows(self, rows: Any) -> NDArray[np.float32]:
-        """Actions in numbers as float32 [n, act_size]; raises ActionError."""
+    def rows(self, rows: Any, sessions: Sequence[Session] = ()) -> NDArray[np.float32]:
+        """Actions in numbers as float32 [n, act_size].
+
+        Args:
+            sessions: whose they are, for the error; () where there is one, which who asks knows.
+
+        Raises:
+            ActionError.
+        """
         try:
             return self._check.of_model(rows, range(len(rows)))
         except InferenceError as error:
-            raise ActionError(error.message, **error.facts(fault="caller", field="ACT", cure=None)) from error
+            place = error.env_id
+            whose = "" if place is None or not sessions else f" (session {sessions[place].id})"
+            facts = error.facts(fault="caller", field="ACT", cure=None, env_id=None)
+            raise ActionError(f"{error.message}{whose}", **facts) from error
 
     def ticks(self, ticks: int) -> int:
         """Raises ConfigurationError where nobody may ask for so many."""

@@ -231,7 +231,8 @@ class SessionPool(Closing):
                     "there is one action for each session", fault="caller", field="ACT",
                     expected=(count, self.spec.act_size), got=rows.shape,
                 )  # fmt: skip
-            self.checks.rows(np.delete(rows, resets, 0) if which else rows)
+            acting = [place for place in range(count) if place not in which]
+            self.checks.rows(rows[acting], [sessions[place] for place in acting])
             rows = np.ascontiguousarray(rows, np.float32)
         if any(values is not None and len(values) != len(which) for values in (seeds, options)):
             raise ConfigurationError("seeds and options align with resets", field="resets", expected=len(which))

@@ -327,8 +327,11 @@ class Session:
         return True
 
     def game_failed(self, error: BaseException) -> GameFailed:
-        """For who waits; the traceback is logged."""
-        reason = f"the game failed: {error.plain() if isinstance(error, UeRlError) else repr(error)}"
+        """For who waits; the traceback is logged, with the row of the game, which nobody else knows."""
+        said = repr(error)
+        if isinstance(error, UeRlError):
+            said = UeRlError(error.message, **error.facts(env_id=None)).plain()
+        reason = f"the game failed: {said}"
         _log.error("session %s: %s", self.id, reason, exc_info=error)
         return GameFailed(reason, field="session_id", got=self.id)
 

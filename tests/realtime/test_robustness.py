@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
 from tests.realtime.games import OneByOne, Sums
+from tests.sessions.game import Drift
 from tests.support.waiting import eventually
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.realtime.lifecycle import TABLE, Event, LifeCycle, Phase
-from ue_rl.errors import GameFailed, ResourceExhausted, SessionEnded, UnexpectedMessage
+from ue_rl.errors import ActionError, GameFailed, ResourceExhausted, SessionEnded, UnexpectedMessage
 
 
 @pytest.fixture
@@ -230,3 +233,30 @@ def test_what_a_game_says_as_it_fails_is_not_told_the_next_session() -> None:
         assert session.observe(30.0).info == {}
         assert session.reset().info == {}
         assert session.advance(1).info == {"said": "before it failed"}
+
+
+class Breaks(Drift):
+    """Sees a number that is not finite, in its third tick."""
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        super().step_envs(actions, env_ids)
+        self.outbox.obs[env_ids[self.ticks[env_ids] == 3], 0] = np.nan
+
+
+def test_an_error_names_sessions_and_not_the_rows_of_a_pool() -> None:
+    with SessionPool(Breaks, max_sessions=3) as pool:
+        sessions = [pool.create() for _ in range(3)]
+        with warnings.catch_warnings(), pytest.raises(ActionError, match=r"got \[1e\+39, 0.0\]") as refused:
+            warnings.simplefilter("error")
+            sessions[2].advance(1, [[1e39, 0.0]])
+        assert "env" not in str(refused.value)
+        rows = np.zeros((3, 2))
+        rows[2, 1] = np.inf
+        with pytest.raises(ActionError, match=f"session {sessions[2].id}") as refused:
+            pool.advance_all(sessions, 1, rows, resets=[0])
+        assert "env" not in str(refused.value)
+        sessions[2].advance(2)
+        with pytest.raises(GameFailed, match="observation is not finite") as failed:
+            sessions[2].advance(1)
+        assert "env" not in str(failed.value)
+        assert "env" not in sessions[2].reason

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from ue_rl.arena.behaviors import AgentBehavior, rule_of_thumb
 from ue_rl.arena.log import RunLog
 from ue_rl.arena.memory.base import Entry
-from ue_rl.arena.seats import DECISION_FAILED, INVALID_PARAMETERS, Outcome, Seat
+from ue_rl.arena.seats import AGENT_NOT_FOUND, DECISION_FAILED, INVALID_PARAMETERS, Outcome, Seat
 from ue_rl.arena.standard import standard_tools
 from ue_rl.arena.types import IDLE, Observation, ToolResult
 from ue_rl.errors import ConfigurationError, ToolError, shorten
@@ -237,10 +237,18 @@ class AgentArena:
     def execute(self, tool: str, params: Mapping[str, Any], agent_id: str = "", tick: int = 0) -> Any:
         """Calls a tool for an agent; what it returns, in JSON's types. It is also in the agent's next observation.
 
+        Args:
+            agent_id: registered, or seen; "": of none: the parameters of what the game carries out are checked.
+
         Raises:
             ToolError: TOOL_NOT_FOUND, INVALID_PARAMETERS, AGENT_NOT_FOUND, TOOL_EXECUTION_FAILED.
         """
         try:
+            if agent_id and agent_id not in self.behaviors and agent_id not in self.seen:
+                raise ToolError(
+                    f"there is no agent {shorten(agent_id)!r}", tool=tool, code=AGENT_NOT_FOUND, field="agent_id",
+                    cure="register it, or post its observation to /observe or /tick first",
+                )  # fmt: skip
             said = self.tools.answer(tool, params, agent=agent_id)
         except ToolError as error:
             self.counts[error.code] += 1

@@ -131,6 +131,8 @@ class Queries:
             raise ValueError("a direction is not 0, 0, 0")
         hits = []
         for thing in _all(seen):
+            if "position" not in thing.model_fields_set:
+                continue  # it is known by its name alone
             away = [a - b for a, b in zip(thing.position, seen.position, strict=True)]
             along = sum(a * b for a, b in zip(away, direction, strict=True)) / length
             beside = math.sqrt(max(0.0, sum(a * a for a in away) - along * along))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -22,7 +23,7 @@ MAX_REASONING = 2000  # characters that are kept; a model may write without end
 
 
 def _vector(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and "x" in value and not value.keys().isdisjoint("yz"):
         value = [value.get(axis, 0.0) for axis in "xyz"]
     if isinstance(value, (list, tuple)) and len(value) == 2:  # a game in two dimensions
         value = [*value, 0.0]
@@ -55,7 +56,11 @@ class Named(Model):
 
 
 class Seen(Named):
-    """Something near the agent: a resource, a hazard, or another entity. What else a game says of it is kept."""
+    """Something near the agent: a resource, a hazard, or another entity. What else a game says of it is kept.
+
+    Attributes:
+        distance: where the game says the position alone, an Observation computes it.
+    """
 
     type: str = ""
     position: Vector = (0.0, 0.0, 0.0)
@@ -111,6 +116,13 @@ class Observation(Model):
     exploration: dict[str, Any] = Field(default_factory=dict)
     tool_result: ToolResult | None = Field(None, validation_alias=AliasChoices("tool_result", "last_tool_result"))
     custom: dict[str, Any] = Field(default_factory=dict, validation_alias=AliasChoices("custom", "custom_data"))
+
+    @model_validator(mode="after")
+    def _measured(self) -> Observation:
+        for thing in (*self.nearby_resources, *self.nearby_hazards, *self.visible_entities):
+            if "distance" not in thing.model_fields_set and "position" in thing.model_fields_set:
+                thing.distance = min(math.dist(self.position, thing.position), sys.float_info.max)
+        return self
 
     def text(self) -> str:
         """For minds that read: a few lines, nothing that is empty. No name of the game begins a line of its own."""

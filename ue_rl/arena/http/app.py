@@ -162,6 +162,7 @@ class _Routes:
             said = {
                 "TOOL_NOT_FOUND": f"Tool '{name}' not found",
                 INVALID_PARAMETERS: f"Invalid parameters for tool '{name}'",
+                AGENT_NOT_FOUND: f"Agent '{shorten(body.agent_id)}' not found",
             }.get(code, detail)
             return {"success": False, "result": None, "error": said, "error_code": code, "detail": detail}
         return {"success": True, "result": result, "error": ""}

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from ue_rl.arena.types import Name, Observation, checked
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, shorten
 
 MAX_DEPTH = 32
 MAX_TEXT = 65_536  # characters of one string
@@ -76,7 +76,25 @@ def _observation(body: dict[str, Any], at: str = "") -> Observation:
         raise ConfigurationError(
             "the observation is too large", field=at or "body", expected=f"{MAX_OBSERVATION} characters", got=size
         )
-    return checked(Observation, body, _MALFORMED, at)
+    seen = checked(Observation, body, _MALFORMED, at)
+    for kind in ("nearby_resources", "nearby_hazards"):
+        for number, thing in enumerate(getattr(seen, kind)):
+            if "position" not in thing.model_fields_set:  # agents walk there, or away from it
+                raise ConfigurationError(
+                    f"{_MALFORMED}: the field is missing", field=_path(at, f"{kind}.{number}.position"),
+                    expected="[x, y, z]", got=shorten(thing.name or thing.type),
+                )  # fmt: skip
+    near = bool(seen.nearby_resources or seen.nearby_hazards)
+    if near and "position" not in seen.model_fields_set:
+        raise ConfigurationError(
+            f"{_MALFORMED}: the field is missing", field=_path(at, "position"),
+            expected="[x, y, z] of the agent, where it is near something",
+        )  # fmt: skip
+    return seen
+
+
+def _path(at: str, field: str) -> str:
+    return f"{at}.{field}" if at else field
 
 
 def body_of(kind: type[_Kind], body: Any) -> _Kind:
