@@ -4,6 +4,7 @@ tcp://HOST:PORT    the engine's text protocol; upgraded to shared memory where b
 tls://HOST:PORT    the same text within TLS
 shm://NAME         an engine's shared memory, by name or by the path of a file; shm:// alone: $LUCKY_SHM_NAME
 grpc://HOST:PORT   sessions of a game (`ue-rl sessions`), as many as num_envs says
+grpcs://HOST:PORT  the same within TLS
 
 Behind a "?" stand options of the connection: tcp://HOST:PORT?channel=per-env (ue_rl/carriers/address.py).
 """
@@ -76,6 +77,7 @@ class Carrier(NamedTuple):
 
 _DEADLINES = ("timeout", "connect_timeout", "wait")
 _TEXT = ("channel", "nul_terminated", "token_file", *_DEADLINES)
+_SESSIONS = ("num_envs", "ticks", "token_file", "ca", "cert", "key", *_DEADLINES)
 CARRIERS = {
     "tcp": Carrier(
         Scheme("tcp://HOST:PORT", "tcp://127.0.0.1:7777", host_and_port, ("transport", *_TEXT)),
@@ -98,8 +100,12 @@ CARRIERS = {
         Hosting("ue_rl.bridges:serve_shm", named, lambda place: {"name": place}),
     ),
     "grpc": Carrier(
-        Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, ("num_envs", "ticks", *_DEADLINES)),
+        Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, _SESSIONS),
         "ue_rl.connections.grpc.dialling:dial",
+    ),
+    "grpcs": Carrier(
+        Scheme("grpcs://HOST:PORT", "grpcs://10.0.0.5:9999?ca=ours.pem", host_and_port, _SESSIONS),
+        "ue_rl.connections.grpc.dialling:dial_tls",
     ),
 }
 
@@ -190,8 +196,8 @@ def connect(
             engine listens. connect_timeout=None: seconds that the handshake may take. channel="auto": one socket for
             all envs ("shared") or one for each ("per_env"). nul_terminated=None: send a NUL byte after each line; None:
             only to the Unreal plugin's SINGLE and RLBASE. compiled=None: use the compiled codec where it is there.
-            token_file=None: a secret of both sides (docs/security.md). Of tls://: ca=None, cert=None, key=None: PEM
-            files: whom to trust instead of the system's list, and what this side shows.
+            token_file=None: a secret of both sides (docs/security.md). Of tls:// and gRPC: ca=None, cert=None,
+            key=None: PEM files: whom to trust instead of the system's list, and what this side shows.
             Of gRPC: num_envs=1: sessions, each an env. game=None: the one that is served. ticks=1: of each step.
             Of engines that are lost (docs/engines.md): reconnect=0.0: seconds to dial a lost engine again; 0: its loss
             is raised. restarts="10/60s": how often within how long, for each engine. on_change=None: called with each

@@ -10,43 +10,59 @@ from grpc_health.v1 import health, health_pb2
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha import reflection
 
+from ue_rl.bridges.grpc.access import TokenGuard, credentials_of
 from ue_rl.bridges.grpc.service import SessionService
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.thread import LoopServer
-from ue_rl.security.doors import warn_if_open
+from ue_rl.security.doors import Doorway, warn_if_open, warn_if_readable
 from ue_rl.sessions.limits import MAX_CALLS, SERVICE, server_options
 from ue_rl.sessions.sessions_pb2_grpc import add_SessionsServicer_to_server
 
 _GRACE = 1.0  # seconds that requests under way have when the server closes
 
 
-def serve(pool: SessionPool, host: str = "127.0.0.1", port: int = 0, *, stalled_after: float = 30.0) -> LoopServer:
+def serve(
+    pool: SessionPool,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    stalled_after: float = 30.0,
+    doorway: Doorway | None = None,
+) -> LoopServer:
     """Serves the sessions of `pool` over gRPC from a thread of its own; returns when it listens.
 
     Args:
         port: 0 takes a free one; the server's `url` has it.
         stalled_after: seconds after which a client of Play that reads nothing has lost its session.
+        doorway: asks each call for a token (metadata `authorization: Bearer TOKEN`), and speaks TLS; None: neither.
 
     Raises:
-        OSError: the address cannot be listened on.
+        ConfigurationError: the token cannot stand in a header. OSError: the address cannot be listened on.
     """
+    door = doorway or Doorway()
+    guards = [] if door.token is None else [TokenGuard(door.token)]
     shown = f"[{host}]" if ":" in host else host
 
     async def run(ready: Callable[[str], None], stop: asyncio.Event) -> None:
-        warn_if_open(host)
-        server = aio.server(options=server_options(), maximum_concurrent_rpcs=MAX_CALLS)
+        if not door.asks:
+            warn_if_open(host)
+        warn_if_readable(host, door)
+        server = aio.server(options=server_options(), interceptors=guards, maximum_concurrent_rpcs=MAX_CALLS)
         add_SessionsServicer_to_server(SessionService(pool, stalled_after), server)
         healthy = health.aio.HealthServicer()  # type: ignore[attr-defined]
         add_HealthServicer_to_server(healthy, server)
         reflection.enable_server_reflection((SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
         try:
-            bound = server.add_insecure_port(f"{shown}:{port}")
+            if door.tls is None:
+                bound = server.add_insecure_port(f"{shown}:{port}")
+            else:
+                bound = server.add_secure_port(f"{shown}:{port}", credentials_of(door))
         except RuntimeError as error:
             raise OSError(f"cannot listen on {shown}:{port}: {error}") from error
         await server.start()
         for name in ("", SERVICE):
             await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
-        ready(f"grpc://{shown}:{bound}")
+        ready(f"{'grpc' if door.tls is None else 'grpcs'}://{shown}:{bound}")
         await stop.wait()
         await healthy.enter_graceful_shutdown()
         await server.stop(_GRACE)

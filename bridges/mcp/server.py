@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 import anyio
@@ -20,20 +20,30 @@ from ue_rl.bridges.mcp.standard_streams import StandardStreams
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.http import serve_app
 from ue_rl.bridges.serving.thread import LoopServer
+from ue_rl.security.doors import Doorway
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-
-def serve(pool: SessionPool, host: str = "127.0.0.1", port: int = 0) -> LoopServer:
+def serve(
+    pool: SessionPool,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    doorway: Doorway | None = None,
+    allow_hosts: Collection[str] = (),
+) -> LoopServer:
     """Serves the sessions of `pool` to clients of MCP over streamable HTTP; returns when it listens.
 
     Args:
         port: 0 takes a free one; the server's `url` has it, with the path /mcp.
+        doorway: asks for a token (Authorization: Bearer), and speaks TLS; None: neither.
+        allow_hosts: names of pages and proxies that may ask, beside those of this machine (docs/security.md).
 
     Raises:
-        OSError: the address cannot be listened on. ConfigurationError: the game has a tool of a name that is taken.
+        OSError: the address cannot be listened on. ConfigurationError: the game has a tool of a name that is taken,
+            or the token or a name cannot be used.
     """
-    return serve_app(application(pool, local=host in _LOOPBACK), host, port, "mcp", "/mcp")
+    app = application(pool, local=False)  # `serve_app` looks at Host and Origin, for each server alike
+    return serve_app(app, host, port, "mcp", "/mcp", doorway=doorway, allow_hosts=allow_hosts)
 
 
 def serve_stdio(pool: SessionPool, streams: StandardStreams | None = None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -27,26 +27,37 @@ from ue_rl.bridges.serving.thread import LoopServer
 from ue_rl.bridges.serving.tools import SessionTools
 from ue_rl.bridges.serving.waiting import destroyed
 from ue_rl.errors import ResourceExhausted, SessionError, UeRlError
+from ue_rl.security.doors import Doorway
 
 _log = logging.getLogger("ue_rl.bridges.openenv")
 _LARGEST = 16 * 2**20  # bytes of a request's body
 _TOO_LARGE = jsonrpc.failed(jsonrpc.INVALID_REQUEST, f"the request is larger than {_LARGEST} bytes")
 
 
-def serve(pool: SessionPool, host: str = "127.0.0.1", port: int = 0) -> LoopServer:
+def serve(
+    pool: SessionPool,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    doorway: Doorway | None = None,
+    allow_hosts: Collection[str] = (),
+) -> LoopServer:
     """Serves the sessions of `pool` to clients of OpenEnv; returns when it listens.
 
     Args:
         port: 0 takes a free one; the server's `url` has it.
+        doorway: asks for a token (Authorization: Bearer), and speaks TLS; None: neither.
+        allow_hosts: names of pages and proxies that may ask, beside those of this machine (docs/security.md).
 
     Raises:
-        OSError: the address cannot be listened on. ConfigurationError: the game has a tool of a reserved name.
+        OSError: the address cannot be listened on. ConfigurationError: the game has a tool of a reserved name, or
+            the token or a name cannot be used.
     """
-    return serve_app(application(pool), host, port, "openenv")
+    return serve_app(application(pool), host, port, "openenv", doorway=doorway, allow_hosts=allow_hosts)
 
 
 def application(pool: SessionPool) -> Starlette:
-    """The application, for a server of one's own.
+    """The application, for a server of one's own, which looks at Host and Origin itself.
 
     Raises:
         ConfigurationError: the game has a tool of a reserved name.

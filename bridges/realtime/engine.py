@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.bridges.vector import VectorBridge
 from ue_rl.errors import ConfigurationError, GameFailed
 from ue_rl.system.compiled import load
+
+if TYPE_CHECKING:
+    from ue_rl.security.doors import Doorway
 
 _log = logging.getLogger("ue_rl.bridges.realtime")
 _NEWS_WITHIN = 30.0  # seconds that a step in real time waits for a tick
@@ -125,8 +128,13 @@ class EngineServer(ThreadHandle[BridgeServer]):
             self.bridge.close()
 
 
-def serve(pool: SessionPool, host: str, port: int, *, num_envs: int = 1, ticks: int = 1) -> EngineServer:
+def serve(
+    pool: SessionPool, host: str, port: int, *, num_envs: int = 1, ticks: int = 1, doorway: Doorway | None = None
+) -> EngineServer:
     """Serves sessions as an engine, in a thread of its own; shared memory is offered where it can be.
+
+    Args:
+        num_envs, ticks: see SessionsBridge. doorway: asks for a token, and speaks TLS; None: neither.
 
     Raises:
         ConfigurationError: see SessionsBridge. OSError: the address cannot be listened on.
@@ -137,5 +145,5 @@ def serve(pool: SessionPool, host: str, port: int, *, num_envs: int = 1, ticks: 
     except ConfigurationError as error:
         upgrader = None
         _log.info("text only: %s", error)
-    options = {"host": host, "port": port, "upgrader": upgrader}
+    options = {"host": host, "port": port, "upgrader": upgrader, "doorway": doorway}
     return EngineServer(over_tcp, SessionsBridge(pool, num_envs, ticks), options)

@@ -1,19 +1,25 @@
-"""An ASGI application on a port, by uvicorn, in a thread of its own."""
+"""An ASGI application on a port, by uvicorn, in a thread of its own, and who may ask it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import socket
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from typing import Any
 
 import uvicorn
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 
+from ue_rl.bridges.serving.answer import JsonAnswer
 from ue_rl.bridges.serving.thread import LoopServer
-from ue_rl.security.doors import warn_if_open
+from ue_rl.errors import ConfigurationError
+from ue_rl.security.doors import Doorway, Refusals, is_local, warn_if_open, warn_if_readable
+from ue_rl.security.visitors import Refusal, Visitors
 
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
+_log = logging.getLogger("ue_rl.bridges.serving")
 
 MOST_CONNECTIONS = 4096
 _MESSAGE = 16 * 2**20  # bytes of one WebSocket message
@@ -22,28 +28,56 @@ _PING = 10.0
 
 
 def serve_app(
-    app: Starlette, host: str, port: int, name: str, path: str = "", connections: int = MOST_CONNECTIONS
+    app: Any,
+    host: str,
+    port: int,
+    name: str,
+    path: str = "",
+    connections: int = MOST_CONNECTIONS,
+    doorway: Doorway | None = None,
+    allow_hosts: Collection[str] = (),
 ) -> LoopServer:
-    """Serves `app`; returns when it listens.
+    """Serves `app`, of ASGI; returns when it listens.
 
     Args:
         port: 0 takes a free one. name: of the thread. path: behind the address in `url`.
         connections: how many at once; more are answered 503.
+        doorway: asks for a token (Authorization: Bearer), and speaks TLS; None: neither.
+        allow_hosts: names of pages and proxies that may ask, beside those of this machine (docs/security.md).
 
     Raises:
+        ConfigurationError: a name that is none, or a token that cannot stand in a header.
         OSError: the address cannot be listened on.
     """
-    warn_if_open(host)
+    if isinstance(allow_hosts, str):
+        raise ConfigurationError("not a list of names", field="allow_hosts", got=allow_hosts)
+    doorway = doorway or Doorway()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=128)
+    try:
+        # what counts is where it listens: a name may stand for a loopback address
+        local = is_local(listener.getsockname()[0])
+        named = [host] if local and not is_local(host) else []
+        visitors = Visitors(local, [*named, *allow_hosts], doorway.token)
+    except BaseException:
+        listener.close()
+        raise
+    if not doorway.asks and not local:
+        warn_if_open(host)
+    if not local:
+        warn_if_readable(host, doorway)
     # what it accepts inherits this; asyncio sets it itself only where a socket says that its protocol is TCP
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     shown = f"[{host}]" if ":" in host else host
-    url = f"http://{shown}:{listener.getsockname()[1]}{path}"
+    scheme = "http" if doorway.tls is None else "https"
+    url = f"{scheme}://{shown}:{listener.getsockname()[1]}{path}"
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="on", ws_max_size=_MESSAGE, ws_ping_interval=_PING,
-        ws_ping_timeout=_PING, timeout_graceful_shutdown=1, server_header=False, limit_concurrency=connections,
+        _Gate(readable_by_pages(app, allow_hosts), visitors, name), log_config=None, access_log=False, lifespan="on",
+        ws_max_size=_MESSAGE, ws_ping_interval=_PING, ws_ping_timeout=_PING, timeout_graceful_shutdown=1,
+        server_header=False, limit_concurrency=connections,
     )  # fmt: skip
+    config.load()
+    config.ssl = doorway.tls
 
     async def serve(ready: Callable[[str], None], stop: asyncio.Event) -> None:
         server = _Server(config)
@@ -62,3 +96,47 @@ def serve_app(
 class _Server(uvicorn.Server):
     def install_signal_handlers(self) -> None:
         """Signals are the main thread's."""
+
+
+class _Gate:
+    """An ASGI application: asks the one behind it only what `visitors` let through."""
+
+    def __init__(self, app: Any, visitors: Visitors, name: str) -> None:
+        self._app, self._visitors = app, visitors
+        self._refusals = Refusals(_log, f"a request to {name}")
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        self._refusals.log(_peer(scope), refusal.reason)
+        if scope["type"] == "websocket" and "websocket.http.response" not in (scope.get("extensions") or {}):
+            await send({"type": "websocket.close", "code": 1008})  # before it was accepted: 403
+            return
+        proof = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
+        # what is left of a body that nobody reads would be taken for the next request
+        answer: Response = JsonAnswer({"error": refusal.reason}, refusal.status, {"Connection": "close", **proof})
+        await answer(scope, receive, send)
+
+    def _refusal(self, scope: Any) -> Refusal | None:
+        if scope["type"] not in ("http", "websocket"):
+            return None
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        return self._visitors.refusal(scope.get("method", "GET"), headers)
+
+
+def _peer(scope: Any) -> str:
+    client = scope.get("client")
+    return f"{client[0]}:{client[1]}" if client else "?"
+
+
+def readable_by_pages(app: Any, names: Collection[str]) -> Any:
+    """`app`, whose answers a browser shows to pages of `names`, which it keeps from all others."""
+    if not names:
+        return app
+    either = "|".join(re.escape(name) for name in names)
+    return CORSMiddleware(
+        app, allow_origin_regex=rf"(?i)[a-z][a-z0-9+.-]*://({either})(:[0-9]+)?", allow_methods=["*"],
+        allow_headers=["*"], expose_headers=["mcp-session-id"],
+    )  # fmt: skip

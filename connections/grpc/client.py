@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,23 @@ from grpc import RpcError, aio
 from grpc._cython import cygrpc
 from numpy.typing import ArrayLike, NDArray
 
+from ue_rl.carriers.address import Scheme, host_and_port, read_address
+from ue_rl.connections.grpc.access import Access
 from ue_rl.connections.grpc.errors import named
 from ue_rl.errors import ConnectionUnusable
+from ue_rl.security.guard import GUARDED
 from ue_rl.sessions import sessions_pb2 as messages
-from ue_rl.sessions.limits import FLOAT, SESSION_ID, client_options
+from ue_rl.sessions.limits import FLOAT, SESSION_ID
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
 from ue_rl.spec import EnvSpec
 from ue_rl.wire import decode_handshake
 
+_Name = str | PathLike[str]
 _DEADLINE = 120.0  # seconds of one FastAdvance
+_SCHEMES = {
+    name: Scheme(f"{name}://HOST:PORT", f"{name}://127.0.0.1:9999", host_and_port, GUARDED)
+    for name in ("grpc", "grpcs")
+}  # fmt: skip
 
 
 def numbers(observation: messages.Observation) -> NDArray[np.float32]:
@@ -56,8 +65,15 @@ class SessionClient:
                 await client.act(policy(numbers(seen)))
 
     Args:
-        target: "HOST:PORT", or "grpc://HOST:PORT". game, seed, options, tick_rate: see CreateSession in sessions.proto.
+        target: HOST:PORT, or an address as the server prints it, grpc://HOST:PORT or grpcs://HOST:PORT (TLS). Behind a
+            "?" may stand token-file, ca, cert and key, as in ue_rl.connect.
+        game, seed, options, tick_rate: see CreateSession in sessions.proto.
         timeout: seconds that any answer may take.
+        token_file: a secret of both sides (docs/security.md). ca, cert, key: PEM files: whom to trust instead of the
+            system's list, and what this side shows; each means TLS. What the address says itself goes before these.
+
+    Raises:
+        ConfigurationError: no such address, or a file that cannot be used.
 
     Attributes:
         session_id, handshake: of the session. spec: of one env. tools: name, description and input_schema of each.
@@ -81,8 +97,15 @@ class SessionClient:
         options: Mapping[str, Any] | None = None,
         tick_rate: float | None = None,
         timeout: float = _DEADLINE,
+        token_file: _Name | None = None,
+        ca: _Name | None = None,
+        cert: _Name | None = None,
+        key: _Name | None = None,
     ) -> None:
-        self.target, self.timeout = target.removeprefix("grpc://"), timeout
+        address = read_address(target, _SCHEMES)
+        given = {"token_file": token_file, "ca": ca, "cert": cert, "key": key}
+        self.target, self.timeout = address.place, timeout
+        self._access = Access.of(address.scheme == "grpcs", **{**given, **address.options})
         self._request = messages.CreateSessionRequest(
             game=game or "", seed=seed, options_json="" if options is None else json.dumps(dict(options)),
             tick_rate=tick_rate,
@@ -96,10 +119,10 @@ class SessionClient:
 
     async def __aenter__(self) -> SessionClient:
         """Connects and creates the session."""
-        self._channel = aio.insecure_channel(self.target, client_options())
+        self._channel = self._access.channel(aio, self.target)
         self._stub: Any = SessionsStub(self._channel)
         try:
-            info = await self._ask(self._stub.CreateSession(self._request, timeout=self.timeout))
+            info = await self._ask(self._called(self._stub.CreateSession, self._request))
         except BaseException:
             await self._channel.close()
             raise
@@ -115,7 +138,7 @@ class SessionClient:
             self._stream.cancel()
             await asyncio.gather(self._reader, self._stream.code(), return_exceptions=True)
         with contextlib.suppress(RpcError):
-            await self._stub.DestroySession(self._named, timeout=2.0)
+            await self._stub.DestroySession(self._named, timeout=2.0, metadata=self._access.metadata)
         await self._channel.close()
 
     # -- when told
@@ -134,7 +157,7 @@ class SessionClient:
         request = messages.FastAdvanceRequest(
             session_id=self.session_id, ticks=ticks, actions=told, interrupts=interrupts, reset=reset, seed=seed
         )
-        seen: messages.Observation = await self._ask(self._stub.FastAdvance(request, timeout=self.timeout))
+        seen: messages.Observation = await self._ask(self._called(self._stub.FastAdvance, request))
         return seen
 
     async def reset(self, seed: int | None = None) -> messages.Observation:
@@ -147,7 +170,7 @@ class SessionClient:
 
     async def state(self) -> messages.SessionState:
         """Phase, tick, result and the game's text."""
-        state: messages.SessionState = await self._ask(self._stub.GetState(self._named, timeout=self.timeout))
+        state: messages.SessionState = await self._ask(self._called(self._stub.GetState, self._named))
         return state
 
     # -- real time
@@ -182,7 +205,7 @@ class SessionClient:
 
     def _open_stream(self) -> Any:
         if self._stream is None:
-            self._stream = self._stub.Play(metadata=((SESSION_ID, self.session_id),))
+            self._stream = self._stub.Play(metadata=((SESSION_ID, self.session_id), *(self._access.metadata or ())))
             self._reader = asyncio.create_task(self._read())
         return self._stream
 
@@ -204,6 +227,9 @@ class SessionClient:
     def _ended(self) -> BaseException:
         assert self._over is not None
         return self._over
+
+    def _called(self, method: Any, request: Any) -> Any:
+        return method(request, timeout=self.timeout, metadata=self._access.metadata)
 
     async def _ask(self, call: Any) -> Any:
         try:

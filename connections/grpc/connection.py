@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
+from ue_rl.connections.grpc.access import Access
 from ue_rl.connections.grpc.errors import named, of_a_run
 from ue_rl.errors import ConfigurationError, MalformedMessage, NonFiniteValue, UeRlError, WrongCount
 from ue_rl.sessions import sessions_pb2 as messages
-from ue_rl.sessions.limits import FLOAT, MAX_TICKS, SERVICE, client_options
+from ue_rl.sessions.limits import FLOAT, MAX_TICKS, SERVICE
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
 from ue_rl.spec import MAX_ENVS, EnvSpec, EnvType
 from ue_rl.system.json_text import json_object, json_text
@@ -36,7 +37,7 @@ class GrpcConnection(BaseTransport):
     Args:
         target: "HOST:PORT". num_envs: sessions to create. game: its name; None: the one that is served.
         ticks: of each step, 1 to 5000: the game goes on by so many, and the reward is their sum.
-        timeout, connect_timeout, wait: see BaseTransport.
+        timeout, connect_timeout, wait: see BaseTransport. access: token and TLS of this side; None: neither.
 
     Raises:
         ConfigurationError: an invalid argument.
@@ -54,12 +55,14 @@ class GrpcConnection(BaseTransport):
         timeout: float = 30.0,
         connect_timeout: float | None = None,
         wait: float = 0.0,
+        access: Access | None = None,
     ) -> None:
         super().__init__(timeout, connect_timeout, wait)
         for name, value, most in (("num_envs", num_envs, MAX_ENVS), ("ticks", ticks, MAX_TICKS)):
             if not 1 <= value <= most:
                 raise ConfigurationError("out of range", field=name, expected=f"1 to {most}", got=value)
         self.target, self.num_envs, self.game, self.ticks = target, num_envs, game or "", ticks
+        self.access = access or Access()
         self._ids: list[str] = []
         self._rows: slice | NDArray[np.intp] = slice(None)
         self._answer: Any = None
@@ -69,7 +72,7 @@ class GrpcConnection(BaseTransport):
     # -- opening
 
     def _open(self) -> EnvSpec:
-        self._channel = grpc.insecure_channel(self.target, [*client_options(), (_SINGLE, 1)])
+        self._channel = self.access.channel(grpc, self.target, [(_SINGLE, 1)])
         self._stub = SessionsStub(self._channel)
         # On the wire one answer and a stream of one are the same. For such a stream gRPC needs no thread of its own.
         self._step_all = self._channel.unary_stream(
@@ -98,7 +101,9 @@ class GrpcConnection(BaseTransport):
 
     def _create(self, patient: bool, seconds: float) -> Any:
         request = messages.CreateSessionRequest(game=self.game)
-        return self._stub.CreateSession.future(request, timeout=seconds, wait_for_ready=patient)
+        return self._stub.CreateSession.future(
+            request, timeout=seconds, wait_for_ready=patient, metadata=self.access.metadata
+        )
 
     def _result(self, answer: Callable[[], Any]) -> Any:
         try:
@@ -109,7 +114,9 @@ class GrpcConnection(BaseTransport):
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
-        return {"address": self.target, "transport": "grpc", "protocol": "ue_rl.v1", "sessions": str(len(self._ids))}
+        carried = "grpc" if self.access.credentials is None else "grpc with tls"
+        count = str(len(self._ids))
+        return {"address": self.target, "transport": carried, "protocol": "ue_rl.v1", "sessions": count}
 
     # -- requests and answers
 
@@ -137,7 +144,7 @@ class GrpcConnection(BaseTransport):
 
     def _send(self, request: messages.StepAllRequest, resets: Resets | None, steps: bool) -> None:
         self._expect(resets, steps)
-        self._answer = self._step_all(request, timeout=self.timeout)
+        self._answer = self._step_all(request, timeout=self.timeout, metadata=self.access.metadata)
 
     def _collect(self) -> None:
         answer: messages.StepAllResponse = self._result(lambda: next(self._answer, None))
@@ -187,7 +194,9 @@ class GrpcConnection(BaseTransport):
         until = time.monotonic() + _FAREWELL
         with contextlib.suppress(grpc.RpcError, grpc.FutureTimeoutError, ValueError):
             said = [
-                self._stub.DestroySession.future(messages.SessionRequest(session_id=name), timeout=_FAREWELL)
+                self._stub.DestroySession.future(
+                    messages.SessionRequest(session_id=name), timeout=_FAREWELL, metadata=self.access.metadata
+                )
                 for name in self._ids
             ]
             for call in said:

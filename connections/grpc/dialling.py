@@ -1,9 +1,10 @@
-"""grpc://HOST:PORT: what such an address means."""
+"""grpc://HOST:PORT and grpcs://HOST:PORT, the same within TLS: what such an address means."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ue_rl.connections.grpc.access import Access
 from ue_rl.connections.grpc.connection import GrpcConnection
 from ue_rl.errors import ConfigurationError
 from ue_rl.security.guard import GUARDED
@@ -13,15 +14,22 @@ def dial(place: str, transport: str, **options: Any) -> GrpcConnection:
     """A connected transport; `place`: HOST:PORT; options: those of GrpcConnection, and what `connect` has beside them.
 
     Raises:
-        ConfigurationError: a transport, a wiring, a token or a certificate. Also what GrpcConnection raises.
+        ConfigurationError: a transport or a wiring, or a file that cannot be used. Also what GrpcConnection raises.
     """
+    return _dialled(place, transport, False, options)
+
+
+def dial_tls(place: str, transport: str, **options: Any) -> GrpcConnection:
+    """The same within TLS, also where no certificate is named: then the system's list counts."""
+    return _dialled(place, transport, True, options)
+
+
+def _dialled(place: str, transport: str, tls: bool, options: dict[str, Any]) -> GrpcConnection:
     if transport != "auto" or options.pop("channel", "auto") != "auto":
         raise ConfigurationError("this address is gRPC", field="transport", expected="'auto'", got=transport)
-    if any(options.pop(name, None) for name in GUARDED):
-        what = "sessions over gRPC have neither tokens nor TLS of their own"
-        raise ConfigurationError(what, field=", ".join(GUARDED), cure="put them behind a proxy that has")
+    files = {name: options.pop(name) for name in GUARDED if name in options}
     for name in ("compiled", "nul_terminated"):  # of text only
         options.pop(name, None)
-    connection = GrpcConnection(place, **options)
+    connection = GrpcConnection(place, access=Access.of(tls, **files), **options)
     connection.connect()
     return connection

@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpc import RpcError, StatusCode
 
 from ue_rl.errors import (
+    AccessRefused,
     ConfigurationError,
     EngineDisconnected,
     EngineTimeout,
@@ -22,9 +23,24 @@ _NAMED: dict[StatusCode, type[UeRlError]] = {
     **{StatusCode[kind.code]: kind for kind in (GameFailed, ResourceExhausted, SessionEnded, SessionNotFound)},
     StatusCode.DEADLINE_EXCEEDED: EngineTimeout,
     StatusCode.INVALID_ARGUMENT: ConfigurationError,
+    StatusCode.UNAUTHENTICATED: AccessRefused,
     StatusCode.UNAVAILABLE: EngineUnreachable,
     StatusCode.UNIMPLEMENTED: UnsupportedByEngine,
 }
+# What gRPC's core writes where TLS fails on this side: of each, what is meant, and what to do.
+_NO_TLS = (
+    ("certificate has expired", "the certificate has expired", "make the server a new one"),
+    ("not yet valid", "the certificate is not valid yet", "is the clock of this machine right?"),
+    ("Hostname Verification", "the certificate is of another host", "dial the name that stands in it"),
+    ("self signed", "the certificate is signed by itself", "give who has signed it: grpcs://HOST:PORT?ca=FILE"),
+    ("self-signed", "the certificate is signed by itself", "give who has signed it: grpcs://HOST:PORT?ca=FILE"),
+    ("issuer certificate", "the certificate is signed by somebody whom this side does not know",
+     "give who has signed it: grpcs://HOST:PORT?ca=FILE"),
+    ("WRONG_VERSION_NUMBER", "the other side speaks no TLS", "dial grpc://, or start the server with --tls-cert"),
+    ("handshake failed", "the handshake has failed", "do both sides accept the other's certificate?"),
+    ("CERTIFICATE_VERIFY_FAILED", "the certificate is refused", "give who has signed it: grpcs://HOST:PORT?ca=FILE"),
+)  # fmt: skip
+_CLOSED = ("Socket closed", "Connection reset", "Broken pipe")
 _OF_A_RUN: dict[type[UeRlError], type[UeRlError]] = {
     EngineUnreachable: EngineDisconnected,
     GameFailed: EngineDisconnected,
@@ -40,9 +56,22 @@ def named(error: RpcError, address: str) -> UeRlError:
     kind = _NAMED.get(code, EngineDisconnected)
     if kind is EngineTimeout:
         return EngineTimeout(f"{address} did not answer in time", cure="is the game paused, or the deadline too short?")
+    if kind is AccessRefused:
+        cure = "give the server's token: grpc://HOST:PORT?token-file=FILE"
+        return AccessRefused(f"{address} lets nobody in without its token: {details}", field="token_file", cure=cure)
     if kind is EngineUnreachable:
-        return EngineUnreachable(f"nobody serves sessions at {address}: {details}", cure="start `ue-rl sessions` there")
+        return _unreachable(address, details)
     return kind(details)
+
+
+def _unreachable(address: str, details: str) -> UeRlError:
+    for words, what, cure in _NO_TLS:
+        if words in details:
+            return AccessRefused(f"no TLS with {address}: {what}", got=details, cure=cure)
+    cure = "start `ue-rl sessions` there"
+    if any(words in details for words in _CLOSED):
+        cure = "is it gRPC? Where it speaks TLS, dial grpcs://HOST:PORT, with cert=FILE where it asks for one"
+    return EngineUnreachable(f"nobody serves sessions at {address}: {details}", cure=cure)
 
 
 def of_a_run(error: UeRlError) -> UeRlError:

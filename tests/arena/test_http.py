@@ -228,7 +228,7 @@ def test_bodies_that_are_too_large_or_too_slow(post: Client, monkeypatch: pytest
     assert post("/observe", b" " * 10_000_000)[0] == 413
     with monkeypatch.context() as patch, socket.create_connection(("127.0.0.1", post.port), timeout=20) as slow:
         patch.setattr(app, "BODY_WITHIN", 0.05)
-        slow.sendall(b"POST /observe HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        slow.sendall(b"POST /observe HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{")
         assert slow.recv(1000).startswith(b"HTTP/1.1 408")
     assert post("/observe", OBSERVE)[0] == 200
     assert post("/nowhere") == (404, {"error": "Not Found", "error_code": "NOT_FOUND", "field": None})
@@ -276,9 +276,14 @@ def test_half_a_character_and_a_thousand_wrong_arguments_are_answered(post: Clie
     assert len(str(answer)) < 2000
 
 
-def test_whatever_a_client_calls_its_json(post: Client) -> None:
-    for kind in ("application/xml", "application/x-www-form-urlencoded", "image/png", ""):
+def test_json_is_asked_for_by_its_name(post: Client) -> None:
+    """What a form of a page can send is none (tests/security/test_pages.py); a client that says nothing is no page."""
+    for kind in ("application/json", "application/json; charset=utf-8", "Application/JSON", "application/a+json", ""):
         assert post("/observe", OBSERVE, headers={"Content-Type": kind})[1]["tool"] == "move_to"
+    for kind in ("application/xml", "application/x-www-form-urlencoded", "image/png", "text/plain"):
+        status, answer = post("/observe", OBSERVE, headers={"Content-Type": kind})
+        assert status == 415
+        assert "expected Content-Type: application/json" in answer["error"]
 
 
 class Waits(Goes):
@@ -370,7 +375,8 @@ def test_an_arena_runs_until_it_is_stopped(tmp_path: Path) -> None:
     assert served.stdout is not None
     url = served.stdout.readline().split()[-1]
     body = json.dumps({"agent_id": "a", "position": [0, 0, 0]}).encode()
-    with urllib.request.urlopen(f"{url}/observe", body, timeout=20) as answer:
+    asked = urllib.request.Request(f"{url}/observe", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=20) as answer:
         assert json.loads(answer.read())["error_code"] == "LLM_TIMEOUT"
     served.send_signal(signal.SIGINT)
     _, errors = served.communicate(timeout=20)

@@ -116,7 +116,9 @@ def curl(words: list[str]) -> None:
     arena.tick([Observation(agent_id="scout")])
     try:
         body = words[words.index("-d") + 1].encode() if "-d" in words else None
-        with urllib.request.urlopen(arena.start().url + path[1], body, timeout=20) as answer:
+        headers = dict(words[at + 1].split(": ", 1) for at, word in enumerate(words) if word == "-H")
+        asked = urllib.request.Request(arena.start().url + path[1], body, headers)
+        with urllib.request.urlopen(asked, timeout=20) as answer:
             assert "error_code" not in json.loads(answer.read())
     finally:
         arena.stop()

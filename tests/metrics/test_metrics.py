@@ -141,3 +141,22 @@ def test_the_page_and_the_dashboard_have_every_name() -> None:
     shown = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
     assert set(re.findall(r"`(ue_rl_[a-z_]+)`", page)) == set(METRICS)
     assert {re.sub("_bucket$", "", name) for name in re.findall(r"ue_rl_[a-z_]+", shown)} == set(METRICS)
+
+
+def test_what_anybody_may_reach_is_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without listening there: a stand-in says which address it has."""
+    source = SimpleNamespace(samples=lambda: iter(()))
+    with serve_metrics("127.0.0.1:0", source), serve_metrics("localhost:0", source):
+        assert "may connect" not in caplog.text
+
+    def start(port: int, host: str, registry: Any) -> tuple[Any, Any]:
+        nothing = lambda *_: None  # noqa: E731
+        server = SimpleNamespace(
+            server_address=(host, port), server_port=port, get_app=nothing, set_app=nothing, shutdown=nothing,
+            server_close=nothing,
+        )  # fmt: skip
+        return server, SimpleNamespace(join=nothing)
+
+    monkeypatch.setattr("ue_rl.metrics.serving.start_http_server", start)
+    with serve_metrics("0.0.0.0:9000", source):
+        assert "anybody who reaches 0.0.0.0 may connect" in caplog.text

@@ -210,7 +210,7 @@ def test_the_files_of_an_address() -> None:
     for url, what in (
         ("tcp://a?ca=x", "'ca' cannot stand"),
         ("tls://a?transport=shm", "'transport' cannot stand"),
-        ("grpc://a?token-file=x", "cannot stand"),
+        ("grpc://a?channel=shared", "'channel' cannot stand"),
         ("tls://a?ca=", "ca must be the name of a file"),
     ):
         with pytest.raises(ConfigurationError, match=what):
@@ -219,6 +219,11 @@ def test_the_files_of_an_address() -> None:
         open_transport("tcp://127.0.0.1:1", ca="x")
     with pytest.raises(ConfigurationError, match="x cannot be used for TLS"):
         open_transport("tls://127.0.0.1:1", ca="x")
+    for url in ("grpc://127.0.0.1:1", "grpcs://127.0.0.1:1"):
+        with pytest.raises(ConfigurationError, match="x cannot be used for TLS"):
+            open_transport(url, ca="x")
+        with pytest.raises(ConfigurationError, match="a key is for a certificate"):
+            open_transport(url, key="x")
     with pytest.raises(ConfigurationError, match="tls_cert"):
         Doorway(tls_key="x")
 

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ue_rl.arena.player import Episode, Playable
     from ue_rl.bridges.base import BaseBridge
     from ue_rl.bridges.serving.thread import LoopServer
+    from ue_rl.security.doors import Doorway
 
 MAX_STRANGERS = 100  # agents that nobody registered, whose last observation is kept
 MAX_CONNECTIONS = 2000
@@ -48,6 +49,9 @@ class AgentArena:
             is its decision of the next one. None: no limit.
         tools: what agents may call; None: those of Agent Arena's clients (standard.py).
         log: where decisions go.
+        host, port: where it listens, once it is started; port 0 takes a free one.
+        doorway: asks games for a token (Authorization: Bearer), and speaks TLS; None: neither.
+        allow_hosts: names of pages and proxies that may ask, beside those of this machine (docs/security.md).
 
     Attributes:
         seen: the last observation of each agent that is registered, and of some others.
@@ -63,9 +67,12 @@ class AgentArena:
         log: RunLog | None = None,
         host: str = "127.0.0.1",
         port: int = 5000,
+        doorway: Doorway | None = None,
+        allow_hosts: Collection[str] = (),
     ) -> None:
         self.behaviors = behaviors if behaviors is not None else {}
         self.deadline, self.host, self.port = deadline, host, port
+        self.doorway, self.allow_hosts = doorway, allow_hosts
         self.seen: dict[str, Observation] = {}
         self.tools = tools if tools is not None else standard_tools(self.seen)
         self.log = log if log is not None else RunLog()
@@ -84,7 +91,7 @@ class AgentArena:
         """An arena that will listen there, once `run`, `run_async` or `start` is called: the game is the client.
 
         Args:
-            host, port: port 0 takes a free one. options: as of AgentArena.
+            host, port, options: as of AgentArena.
         """
         return cls(host=host, port=port, **options)
 
@@ -274,7 +281,10 @@ class AgentArena:
             from ue_rl.bridges.serving.http import serve_app
 
         self._stopped.clear()
-        self._server = serve_app(make_app(self), self.host, self.port, "arena", connections=MAX_CONNECTIONS)
+        self._server = serve_app(
+            make_app(self), self.host, self.port, "arena", connections=MAX_CONNECTIONS, doorway=self.doorway,
+            allow_hosts=self.allow_hosts,
+        )  # fmt: skip
         self.port = urlsplit(self._server.url).port or self.port
         return self._server
 

@@ -12,9 +12,12 @@ import click
 
 from ue_rl.cli.common import (
     Port,
+    allow_host_option,
     cannot_listen,
     command_line,
     console,
+    doorway_of,
+    doorway_options,
     duration_option,
     flags,
     lasting_console,
@@ -42,10 +45,12 @@ def arena() -> None:
 @click.option("--agent", "agents", multiple=True, metavar="ID=BEHAVIOR", help="Who plays an agent; once for each.")
 @duration_option("--deadline", default=10.0, help="How long a decision may take.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the log of decisions.")
+@doorway_options
+@allow_host_option
 @_config
 def serve(
     host: str, port: int, agents: tuple[str, ...], deadline: float, out: Path | None, config: Path | None,
-    overrides: tuple[str, ...],
+    overrides: tuple[str, ...], allow_hosts: tuple[str, ...], **guarded: Any,
 ) -> None:  # fmt: skip
     """Answer games that post what their agents see, until Ctrl-C.
 
@@ -54,9 +59,13 @@ def serve(
     from ue_rl.arena import AgentArena, RunLog
     from ue_rl.arena.config import behaviors_of, load_config, scene_of
 
+    doorway = doorway_of(guarded)
     with command_line():
         settings = load_config(config, overrides)
-        scene, made = scene_of(settings), AgentArena(deadline=deadline, host=host, port=port, log=RunLog(out))
+        scene = scene_of(settings)
+        made = AgentArena(
+            deadline=deadline, host=host, port=port, log=RunLog(out), doorway=doorway, allow_hosts=allow_hosts
+        )
         for each in agents:
             agent_id, _, name = each.partition("=")
             given = behaviors_of(settings, scene, None if out is None else out / agent_id, name or None)

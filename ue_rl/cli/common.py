@@ -168,6 +168,11 @@ doorway_options = flags(
     click.option("--tls-client-ca", type=_file, help="Serve who shows a certificate of these alone."),
 )
 
+allow_host_option = click.option(
+    "--allow-host", "allow_hosts", multiple=True, metavar="NAME",
+    help="Over HTTP, answer pages and proxies of this name too, not of this machine alone; once for each.",
+)  # fmt: skip
+
 
 def doorway_of(options: dict[str, Any]) -> Doorway | None:
     """Takes out of `options` what `doorway_options` has put there; None: nobody is asked."""

@@ -15,7 +15,8 @@ class SessionCarrier(NamedTuple):
         module: has `serve(pool, host, port, **options)`, which listens when it returns; what it returns has a `url`,
             and `close()` ends its threads, not the pool. With `stdio` also `StandardStreams`, made before the game
             is imported, and `serve_stdio(pool, streams)`, which returns when its client has gone.
-        help: of the option. stdio: takes "stdio" in place of a port. options: of the command that `serve` takes.
+        help: of the option. stdio: takes "stdio" in place of a port. options: of the command that `serve` takes;
+            "doorway": a token and TLS, "allow_hosts": names in Host and Origin.
     """
 
     module: str
@@ -33,15 +34,23 @@ class SessionCarrier(NamedTuple):
             return importlib.import_module(self.module)
 
 
+# fmt: off
 CARRIERS = {
     "tcp": SessionCarrier(
         "ue_rl.bridges.realtime.engine",
         "Port for trainers: sessions as the envs of an engine; shared memory is offered.",
-        options=("num_envs", "ticks"),
+        options=("num_envs", "ticks", "doorway"),
     ),
-    "grpc": SessionCarrier("ue_rl.bridges.grpc", "Port for gRPC: trainers (grpc://) and clients in real time."),
-    "openenv": SessionCarrier("ue_rl.bridges.openenv", "Port for clients of OpenEnv, over HTTP and WebSockets."),
+    "grpc": SessionCarrier(
+        "ue_rl.bridges.grpc", "Port for gRPC: trainers (grpc://) and clients in real time.", options=("doorway",)
+    ),
+    "openenv": SessionCarrier(
+        "ue_rl.bridges.openenv", "Port for clients of OpenEnv, over HTTP and WebSockets.",
+        options=("doorway", "allow_hosts"),
+    ),
     "mcp": SessionCarrier(
-        "ue_rl.bridges.mcp", "Port for assistants, by MCP over HTTP; stdio: one that started this.", stdio=True
+        "ue_rl.bridges.mcp", "Port for assistants, by MCP over HTTP; stdio: one that started this.", stdio=True,
+        options=("doorway", "allow_hosts"),
     ),
 }
+# fmt: on

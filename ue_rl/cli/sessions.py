@@ -10,7 +10,18 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import Port, cannot_listen, command_line, duration_option, flags, json_object, show_log
+from ue_rl.cli.common import (
+    Port,
+    allow_host_option,
+    cannot_listen,
+    command_line,
+    doorway_of,
+    doorway_options,
+    duration_option,
+    flags,
+    json_object,
+    show_log,
+)
 from ue_rl.cli.session_carriers import CARRIERS
 
 
@@ -68,25 +79,34 @@ _carrier_flags = flags(
 @click.option("--ticks", type=click.IntRange(1, 5000), default=1, show_default=True, help="Ticks of a step over --tcp.")
 @click.option("--record", type=click.Path(path_type=Path, file_okay=False), help="Write each session's replay here.")
 @click.option("--kwargs", default="{}", metavar="JSON", help="Arguments for the game's class, as a JSON object.")
+@doorway_options
+@allow_host_option
 def sessions(
     game: str, host: str, max_sessions: int, workers: int | None, tick_rate: float | None, planning: float, hold: bool,
-    max_ticks: int, idle_timeout: float, num_envs: int, ticks: int, record: Path | None, kwargs: str, **ports: Any,
+    max_ticks: int, idle_timeout: float, num_envs: int, ticks: int, record: Path | None, kwargs: str,
+    allow_hosts: tuple[str, ...], **ports: Any,
 ) -> None:  # fmt: skip
     """Serve sessions of GAME (module:Class, or a Gymnasium id) until Ctrl-C, SIGTERM or SIGHUP.
 
     The carriers share the sessions. `ue-rl sessions replay FILE` plays what --record has written.
     """
+    doorway = doorway_of(ports)
     asked = {name: port for name, port in ports.items() if port is not None}
     if not asked:
         raise click.UsageError(f"give one of {', '.join(f'--{name}' for name in CARRIERS)}")
     stdio = [name for name, port in asked.items() if port == "stdio"]
+    listening = [CARRIERS[name] for name, port in asked.items() if port != "stdio"]
+    if doorway is not None and not listening:
+        raise click.UsageError("a token and TLS are for ports; nobody connects to standard input")
+    if allow_hosts and not any("allow_hosts" in carrier.options for carrier in listening):
+        raise click.UsageError("--allow-host is for HTTP: give it with the port of --openenv or --mcp")
     arguments = json_object(kwargs, "kwargs")
     from ue_rl.bridges.realtime import SessionPool
     from ue_rl.bridges.runners import ends_in_order, signal_of
 
     show_log("ue_rl.bridges.realtime", "ue_rl.bridges.tcp.server")
     modules = {name: CARRIERS[name].load() for name in asked}
-    options = {"num_envs": num_envs, "ticks": ticks}
+    options = {"num_envs": num_envs, "ticks": ticks, "doorway": doorway, "allow_hosts": allow_hosts}
     with ends_in_order(for_good=True), ExitStack() as stack:
         # Before the game is imported: what it prints then must not reach a client on standard output.
         streams = [stack.enter_context(modules[name].StandardStreams()) for name in stdio]

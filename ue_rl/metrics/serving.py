@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.metrics.names import METRICS, Histogram, Source
+from ue_rl.security.doors import Refusals, is_local, warn_if_open
+from ue_rl.security.visitors import Visitors
 from ue_rl.system.lazy import named_if_missing
 
 with named_if_missing("--metrics"):
@@ -14,6 +18,7 @@ with named_if_missing("--metrics"):
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
     from prometheus_client.registry import Collector
 
+_log = logging.getLogger(__name__)
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
@@ -36,12 +41,32 @@ class _Collector(Collector):
         yield from families.values()
 
 
+class _Gate:
+    """A WSGI application: asks the one behind it only what `visitors` let through."""
+
+    def __init__(self, app: Any, visitors: Visitors) -> None:
+        self._app, self._visitors = app, visitors
+        self._refusals = Refusals(_log, "a request for metrics")
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        given = {key.removeprefix("HTTP_"): value for key, value in environ.items() if key.startswith("HTTP_")}
+        kinds = {key: environ[key] for key in ("CONTENT_TYPE", "CONTENT_LENGTH") if environ.get(key)}
+        headers = [(name.replace("_", "-"), str(value)) for name, value in {**given, **kinds}.items()]
+        refusal = self._visitors.refusal(environ["REQUEST_METHOD"], headers)
+        if refusal is None:
+            answered: Iterable[bytes] = self._app(environ, start_response)
+            return answered
+        self._refusals.log(environ.get("REMOTE_ADDR", "?"), refusal.reason)
+        start_response(f"{refusal.status} Refused", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{refusal.reason}\n".encode()]
+
+
 @contextmanager
 def serve_metrics(address: str, source: Source) -> Iterator[str]:
     """Serves within the block; gives the URL.
 
     Args:
-        address: PORT on loopback, or HOST:PORT; port 0 takes a free one.
+        address: PORT on loopback, or HOST:PORT; port 0 takes a free one. On loopback no page of elsewhere is answered.
 
     Raises:
         ConfigurationError: not an address, or it cannot be listened on.
@@ -53,11 +78,17 @@ def serve_metrics(address: str, source: Source) -> Iterator[str]:
         )
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(source))
+    bare = host.strip("[]") or "127.0.0.1"
     try:
-        server, thread = start_http_server(int(port), host.strip("[]") or "127.0.0.1", registry)
+        server, thread = start_http_server(int(port), bare, registry)
     except OSError as error:
         cure = "choose another port for --metrics"
         raise ConfigurationError(f"cannot listen on {address}", field="metrics", got=str(error), cure=cure) from error
+    local = is_local(str(server.server_address[0]))
+    if not local:
+        warn_if_open(bare)
+    named = [bare] if local and not is_local(bare) else []
+    server.set_app(_Gate(server.get_app(), Visitors(local, named)))
     try:
         yield f"http://{host or '127.0.0.1'}:{server.server_port}/metrics"
     finally:

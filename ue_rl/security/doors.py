@@ -80,6 +80,11 @@ class Doorway:
         """Is anybody asked for anything that not everybody has?"""
         return self.token is not None or (self.tls is not None and self.tls.verify_mode is ssl.CERT_REQUIRED)
 
+    @property
+    def tls_files(self) -> tuple[str | PathLike[str] | None, ...]:
+        """Certificate, key and whose certificates are asked for, for libraries that read them themselves."""
+        return self._files[1:]
+
     def before(self, make: Make) -> Make:
         """Makes what stands before the protocols that `make` makes."""
         if self.token is not None:
@@ -232,6 +237,12 @@ def warn_if_open(host: str) -> None:
     """Warns where others than this machine may connect, and nobody asks who they are."""
     if not is_local(host):
         _log.warning("anybody who reaches %s may connect: bind 127.0.0.1, or see docs/security.md", host or "this port")
+
+
+def warn_if_readable(host: str, doorway: Doorway) -> None:
+    """Warns where a token goes as it is (over HTTP and gRPC) through a network, without TLS."""
+    if doorway.token is not None and doorway.tls is None and not is_local(host):
+        _log.warning("the token for %s can be read on its way: give --tls-cert, or put TLS before it", host)
 
 
 def is_local(host: str) -> bool:
