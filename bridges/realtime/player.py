@@ -16,7 +16,7 @@ from ue_rl.bridges.realtime.observation import Observation
 from ue_rl.bridges.realtime.pool import SessionPool
 from ue_rl.bridges.realtime.replay import Episode, Replay, checksum
 from ue_rl.bridges.vector import VectorBridge
-from ue_rl.errors import ReplayInvalid
+from ue_rl.errors import ReplayInvalid, SessionError, UeRlError
 from ue_rl.system.closing import Closing
 
 
@@ -55,20 +55,31 @@ class Player(Closing):
         """What is seen after each reset and tick.
 
         Raises:
-            ReplayInvalid: it is not what was recorded, to the bit.
+            ReplayInvalid: it is not what was recorded, to the bit, or the game does not take what the file says.
         """
         if not self.life.may(Event.LOADED):
             self.life.on(Event.LOAD_REPLAY)
             self.life.on(Event.LOADED)
         for number, episode in enumerate(self.replay.episodes):
-            seen = self.session.advance(0, reset=True, seed=episode.seed, options=episode.options)
+            seen = self._advanced(number, 0, reset=True, seed=episode.seed, options=episode.options)
             yield self._compared(seen, number, episode)
             for tick in range(episode.ticks):
-                seen = self.session.advance(1, episode.actions.get(tick, ()))
+                seen = self._advanced(number, 1, episode.actions.get(tick, ()))
                 yield self._compared(seen, number, episode)
             if last := episode.actions.get(episode.ticks):
-                self.session.advance(0, last)
+                self._advanced(number, 0, last)
         self.life.on(Event.OVER)
+
+    def _advanced(self, number: int, *args: Any, **asked: Any) -> Observation:
+        try:
+            return self.session.advance(*args, **asked)
+        except SessionError:  # the game has failed
+            raise
+        except UeRlError as error:  # an action, a tool, a seed or options that this game does not take
+            raise ReplayInvalid(
+                f"the game does not take what was recorded in episode {number + 1}: {error.message}",
+                **error.facts(fault=None, cure="was the game changed, or the file written by somebody else?"),
+            ) from error
 
     def _compared(self, seen: Observation, number: int, episode: Episode) -> Observation:
         wanted = episode.sums.get(seen.tick)

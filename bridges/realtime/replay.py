@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import time
 import zlib
@@ -26,8 +27,9 @@ from typing import Any
 
 import numpy as np
 
+from ue_rl.bridges.realtime.checks import MOST_TICKS
 from ue_rl.bridges.realtime.observation import Action, Observation, ToolCall
-from ue_rl.errors import ReplayInvalid
+from ue_rl.errors import ReplayInvalid, shorten
 from ue_rl.system.messagepack import OutOfData, Unpacker, packb
 
 _log = logging.getLogger("ue_rl.bridges.realtime")
@@ -35,6 +37,10 @@ FORMAT, VERSION = "ue_rl replay", 1
 _RESET, _NUMBERS, _TOOL, _REACHED = range(4)
 _FLUSHED_EVERY = 0.25  # seconds
 _LONGEST = 64 << 20  # bytes of one object
+_HEADER: dict[str, tuple[type, ...]] = {
+    "game": (str,), "kwargs": (dict,), "handshake": (str,), "session_id": (str,), "hold": (bool,), "max_ticks": (int,),
+    "tick_rate": (int, float, type(None)),
+}  # fmt: skip
 
 
 def checksum(observation: Observation) -> int:
@@ -48,10 +54,6 @@ def _packable(values: Mapping[str, Any]) -> Any:
     except (ValueError, TypeError, OverflowError):  # half a character, a number beyond 64 bits, nested too deeply
         return json.dumps(dict(values), default=repr)
     return dict(values)
-
-
-def _unpacked(values: Any) -> Any:
-    return json.loads(values) if isinstance(values, str) else values
 
 
 class Recorder:
@@ -152,7 +154,8 @@ class Replay:
         """Reads a file.
 
         Raises:
-            ReplayInvalid: not a replay, of another version, or damaged, or it cannot be read.
+            ReplayInvalid: not a replay, of another version, damaged, or not written by this library, or it cannot be
+                read.
         """
         try:
             data = path.read_bytes()
@@ -168,33 +171,126 @@ class Replay:
                 cure="play it with the ue_rl that has recorded it",
             )  # fmt: skip
         read = header.pop("checksum", None)
-        total = zlib.crc32(packb(header))
+        total = _crc(header, 0, path, 0)
         if read != total:
             raise _damaged(path, 0)
-        episodes: list[Episode] = []
+        _require_header(header, path)
+        reading = _Reading()
         for record, at in objects:
-            if not isinstance(record, list) or len(record) != 5 or record[0] not in range(4):
+            if not isinstance(record, list) or len(record) != 5:
                 raise _damaged(path, last)
-            total = zlib.crc32(packb(record[:4]), total)
-            if record[4] != total or (record[0] != _RESET and not episodes):
+            total = _crc(record[:4], total, path, last)
+            if record[4] != total:
                 raise _damaged(path, last)
+            try:
+                reading.take(*record[:4])
+            except ValueError as error:  # its checksum is right: whoever wrote it is not this library
+                raise ReplayInvalid(
+                    f"the replay has a record that no session writes: {error}", field="file",
+                    got=f"{path}, from byte {last} on",
+                ) from None  # fmt: skip
             last = at
-            kind, tick, a, b, _ = record
-            if kind == _RESET:
-                episodes.append(Episode(a, _unpacked(b[0]), sums={0: b[1]}))
-            elif kind == _REACHED:
-                episodes[-1].sums[tick] = a
-            else:
-                action: Action = (
-                    ToolCall(a, _unpacked(b)) if kind == _TOOL else np.frombuffer(a, "<f4").astype(np.float32)
-                )
-                episodes[-1].actions.setdefault(tick, []).append(action)
-        return cls(header, episodes, last == len(data))
+        return cls(header, reading.episodes, last == len(data))
+
+
+class _Reading:
+    """Episodes, record by record; what has a wrong type or is out of its place is a ValueError."""
+
+    def __init__(self) -> None:
+        self.episodes: list[Episode] = []
+        self._tick = 0  # of the last observation
+
+    def take(self, kind: Any, tick: Any, a: Any, b: Any) -> None:
+        if type(kind) is not int or kind not in range(4):
+            raise ValueError("its kind is unknown")
+        if kind == _RESET:
+            self._begin(tick, a, b)
+            return
+        if not self.episodes:
+            raise ValueError("it comes before the first episode")
+        if not _is_count(tick) or not self._tick <= tick <= self._tick + MOST_TICKS:
+            raise ValueError(f"its tick does not follow tick {self._tick}")
+        if kind == _REACHED:
+            self.episodes[-1].sums[tick] = _sum_of(a)
+            self._tick = tick
+        else:
+            self.episodes[-1].actions.setdefault(tick, []).append(_action_of(kind, a, b))
+
+    def _begin(self, tick: Any, seed: Any, b: Any) -> None:
+        if tick != 0 or not (seed is None or (_is_count(seed) and seed < 2**63)):
+            raise ValueError("its tick is not 0, or its seed is none")
+        if not isinstance(b, list) or len(b) != 2:
+            raise ValueError("it has no options and checksum")
+        options = None if b[0] is None else _map_of(b[0])
+        self.episodes.append(Episode(seed, options, sums={0: _sum_of(b[1])}))
+        self._tick = 0
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0  # True is no count
+
+
+def _sum_of(value: Any) -> int:
+    if not _is_count(value) or value >= 2**32:
+        raise ValueError("its checksum of an observation is none")
+    return int(value)
+
+
+def _map_of(value: Any) -> dict[Any, Any]:
+    """Options or arguments: a map, or JSON of one, as the recorder writes what MessagePack cannot carry."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError("its options or arguments are no object")
+    return found
+
+
+def _action_of(kind: int, a: Any, b: Any) -> Action:
+    if kind == _TOOL:
+        if not isinstance(a, str):
+            raise ValueError("its tool has no name")
+        arguments = _map_of(b)
+        if not all(isinstance(key, str) for key in arguments):
+            raise ValueError("its arguments have no names")
+        return ToolCall(a, arguments)
+    if not isinstance(a, bytes) or len(a) % 4 or b is not None:
+        raise ValueError("its action is no row of float32")
+    return np.frombuffer(a, "<f4").astype(np.float32)
+
+
+def _require_header(header: Mapping[str, Any], path: Path) -> None:
+    """Raises ReplayInvalid, which names the field."""
+    for name, kinds in _HEADER.items():
+        value = header.get(name)
+        right = isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
+        if right and name in ("max_ticks", "tick_rate"):
+            right = value is None or 0 <= value < math.inf
+        if right and name == "kwargs":
+            right = all(isinstance(key, str) for key in header["kwargs"])
+        if not right:
+            raise ReplayInvalid(
+                "the replay's header is not one that a session writes", field=name, expected=_named(kinds),
+                got=f"{shorten(value)} in {path}",
+            )  # fmt: skip
+
+
+def _named(kinds: tuple[type, ...]) -> str:
+    return " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in kinds)
+
+
+def _crc(value: Any, before: int, path: Path, at: int) -> int:
+    try:
+        return zlib.crc32(packb(value), before)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:  # such as nested too deeply
+        raise _damaged(path, at) from error
 
 
 def _objects(path: Path, data: bytes) -> Iterator[tuple[Any, int]]:
     """Each object of a stream, and the byte behind it; what is cut off at the end is left out."""
-    reader = Unpacker(max_buffer_size=_LONGEST + len(data))
+    # Options may have numbers as keys.
+    reader = Unpacker(max_buffer_size=_LONGEST + len(data), strict_map_key=False)
     reader.feed(data)
     while True:
         begin = reader.tell()
