@@ -1,37 +1,50 @@
 """Models and statistics from their files: model.zip and the pickle of VecNormalize.
 
 Both hold pickled objects, as Stable-Baselines3 writes them: ue_rl/security/trust.py loads those of strangers as data.
+
+Whoever acts with a saved model, or exports it, loads it here: its policy alone. What its training needs is neither made
+(a replay buffer of a million rows, a rollout buffer, optimizers' states) nor asked for (the env of hindsight replay, a
+function that was a schedule).
 """
 
 from __future__ import annotations
 
-import io
-import json
+import inspect
 import logging
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch as th
 from numpy.typing import NDArray
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
 from ue_rl.errors import ExportError, UntrustedFile
 from ue_rl.inference.export.observations import Leaf
 from ue_rl.inference.export.policies import ALGORITHMS
-from ue_rl.security.trust import load_model, load_pickle
+from ue_rl.inference.statistics import EVIDENCE, NONE, statistics_of, why_needed
+from ue_rl.security.trust import SavedModel, load_pickle
 from ue_rl.system.files import require_file
 
 logger = logging.getLogger(__name__)
 
 _CONTRIB = frozenset({"TRPO", "MaskablePPO", "RecurrentPPO", "TQC", "QRDQN"})
+# What a model needs to act, and to say of itself. Nothing of how it learns.
+_ACTING = (
+    "policy_class", "policy_kwargs", "action_space", "use_sde", "sde_sample_freq", "exploration_rate", "num_timesteps",
+    *EVIDENCE,
+)  # fmt: skip
+# Networks of which older files have one copy; each is the policy's one extractor, under another name.
+_ALIASES = ("pi_features_extractor.", "vf_features_extractor.")
 
 
 def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
-    """The model in a zip file, on the CPU, without an env.
+    """The policy in a zip file, as a model that acts: on the CPU, without an env, buffers and optimizers' states.
 
     Args:
         path: the file.
@@ -39,20 +52,19 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
 
     Raises:
         ExportError: no such file, not a model, or not of a supported algorithm.
+        UntrustedFile: its policy is code of somebody's own, and nobody has said that the file is trusted.
     """
-    path = Path(path)
-    if not path.exists() and path.with_suffix(".zip").exists():
-        path = path.with_suffix(".zip")  # SB3 leaves the suffix out, too
+    path = as_saved(path)
     if not path.exists():
         raise ExportError(f"there is no file {path}", cure="check the path")
     try:
-        require_file(path)
-        with zipfile.ZipFile(path) as archive:
-            data = json.loads(archive.read("data"))
+        saved = SavedModel(path)
+    except UntrustedFile:
+        raise
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
         what, cure = f"{path} is not a saved model of Stable-Baselines3", "check the path"
         raise ExportError(what, got=f"{type(error).__name__}: {error}", cure=cure) from error
-    name = {known.lower(): known for known in ALGORITHMS}.get((algorithm or _guess(data) or "").lower())
+    name = {known.lower(): known for known in ALGORITHMS}.get((algorithm or _guess(saved.data) or "").lower())
     if name is None:
         what, cure = f"the algorithm of {path} is not supported or cannot be told from it", "name the algorithm"
         raise ExportError(what, expected=", ".join(ALGORITHMS), got=algorithm, cure=cure)
@@ -61,7 +73,7 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
     except ImportError as error:
         raise ExportError(f"{name} needs sb3-contrib", cure="install it with: pip install sb3-contrib") from error
     try:
-        return load_model(getattr(library, name), path, device="cpu")
+        return _acting(getattr(library, name), saved.attributes(_ACTING), saved.weights())
     except UntrustedFile:
         raise
     except Exception as error:  # unpickling can raise anything
@@ -70,6 +82,47 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
             got=f"{type(error).__name__}: {error}",
             cure="use the library versions that it was saved with, and make its custom classes importable",
         ) from error
+
+
+def as_saved(path: str | PathLike[str]) -> Path:
+    """The file that SB3 wrote when it was told this path: it leaves the suffix out, too."""
+    path = Path(path)
+    zipped = path.with_name(f"{path.name}.zip")
+    return zipped if not path.exists() and zipped.exists() else path
+
+
+def _acting(kind: Any, attributes: dict[str, Any], weights: Mapping[str, th.Tensor]) -> Any:
+    """A model of the class `kind` with these attributes and a policy of these weights, on the CPU; no trainer.
+
+    torch's random numbers are left as they are: a run that is exported in between goes on as if it had not been.
+    """
+    kwargs = dict(attributes.get("policy_kwargs") or {})
+    kwargs.pop("device", None)  # older files
+    layers = kwargs.get("net_arch")
+    if isinstance(layers, list) and layers and isinstance(layers[0], dict):
+        kwargs["net_arch"] = layers[0]  # [{"pi": .., "vf": ..}] of SB3 before 1.8
+    model = kind(attributes["policy_class"], None, device="cpu", _init_setup_model=False)
+    model.__dict__.update(attributes, policy_kwargs=kwargs)
+    if issubclass(kind, OnPolicyAlgorithm) and "use_sde" in inspect.signature(kind.__init__).parameters:
+        kwargs = {**kwargs, "use_sde": model.use_sde}  # off-policy algorithms have it among policy_kwargs
+    with th.random.fork_rng(devices=[]):
+        policy = model.policy_class(
+            model.observation_space,
+            model.action_space,
+            lambda _: 0.0,  # the learning rate of an optimizer that takes no step
+            **kwargs,
+        ).to("cpu")
+        missing, unknown = policy.load_state_dict(weights, strict=False)
+        aliases = _ALIASES if getattr(policy, "share_features_extractor", False) else ()
+        if unknown or not all(name.startswith(aliases) for name in missing):
+            policy.load_state_dict(weights, strict=True)  # says what is wrong
+        policy.set_training_mode(False)
+        if getattr(model, "use_sde", False):
+            policy.reset_noise()
+    model.policy = policy
+    if hasattr(model, "_create_aliases"):
+        model._create_aliases()
+    return model
 
 
 def _guess(data: dict[str, Any]) -> str | None:
@@ -95,16 +148,16 @@ def _guess(data: dict[str, Any]) -> str | None:
 
 
 def on_cpu(model: Any) -> Any:
-    """The model itself if it is on the CPU, else a copy there.
+    """The model itself if it is on the CPU, else a model there that acts as it does, and cannot learn.
 
     A GPU may compute convolutions in TF32, a thousand times coarser than float32: a comparison is useless.
     """
     if model.policy.device.type == "cpu":
         return model
-    sink = io.BytesIO()
-    model.save(sink)
-    sink.seek(0)
-    return type(model).load(sink, device="cpu")
+    policy = getattr(model.policy, "_orig_mod", model.policy)  # of one that torch has compiled
+    weights = {name: tensor.detach().cpu() for name, tensor in policy.state_dict().items()}
+    attributes = {name: getattr(model, name) for name in _ACTING if hasattr(model, name)}
+    return _acting(type(model), attributes, weights)
 
 
 def load_vec_normalize(source: VecNormalize | str | PathLike[str] | None) -> VecNormalize | None:
@@ -129,7 +182,7 @@ def load_vec_normalize(source: VecNormalize | str | PathLike[str] | None) -> Vec
 
 
 def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
-    """The statistics to put into the graph.
+    """The statistics that a policy acts with.
 
     Args:
         model: a model, with or without its env.
@@ -139,7 +192,8 @@ def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
         None where observations are not normalised.
 
     Raises:
-        ExportError: a file that holds none, or two of them around the model's env.
+        ExportError: a file that holds none, two of them around the model's env, or the model needs some and none are
+            given.
     """
     if given is False:
         return None
@@ -156,12 +210,29 @@ def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
         if own.norm_obs and given is None:
             logger.info("normalisation: taken from the model's own env")
         return own if own.norm_obs else None
-    if getattr(model, "_last_original_obs", None) is not None and model.get_env() is None:
-        logger.warning(
-            "the model was trained behind VecNormalize, but no statistics were given: "
-            "the exported policy will act on observations as they are"
-        )
+    if model.get_env() is None:
+        _require_no_statistics(model)
     return None
+
+
+def vec_normalize_of(path: Path, given: Any) -> Any:
+    """What is meant by statistics that are `given` for the model.zip `path`: None stands for the file beside it."""
+    return statistics_of(as_saved(path)) if given is None else given
+
+
+def _require_no_statistics(model: Any) -> None:
+    attributes = {name: getattr(model, name, None) for name in EVIDENCE}
+    why = why_needed(attributes, isinstance(model, OnPolicyAlgorithm))
+    if why is not None:
+        raise ExportError(
+            "the statistics of VecNormalize are missing that the policy was trained with: without them it acts on "
+            "other observations than it has learnt",
+            field="vec_normalize",
+            expected="the file that VecNormalize.save wrote",
+            got=f"none; {why}",
+            cure=f"--vecnormalize FILE, vec_normalize=FILE in Python; where observations were not normalised, "
+            f"--vecnormalize {NONE}, vec_normalize=False in Python",
+        )
 
 
 def _wrappers(env: Any) -> Iterator[VecEnvWrapper]:

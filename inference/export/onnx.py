@@ -60,7 +60,7 @@ def export_onnx(
             TQC, QRDQN, TRPO). It is not changed.
         path: the file to write; its folder must exist.
         vec_normalize: a VecNormalize or the path of a saved one; None: the one around the model's own env, if
-            there is one; False: no normalisation in any case.
+            there is one; False: no normalisation in any case, though the model shows that it needs some.
         stochastic: actions are sampled: a further input `noise` [N, n], standard normal for continuous
             actions, uniform in (0, 1) for discrete ones (the metadata says which).
         flat_input: one input `obs` [N, total] whatever the space, Dict keys in the order of the space, as the
@@ -118,7 +118,8 @@ def load_and_export(
     Args:
         model_path: what model.save() wrote.
         path: the file to write; None: beside the model, with the suffix .onnx.
-        vec_normalize: the file that VecNormalize.save wrote, if the model was trained behind one.
+        vec_normalize: the file that VecNormalize.save wrote, if the model was trained behind one; None: the one that
+            lies beside the model, as ue_rl, Stable-Baselines3's CheckpointCallback or RL Zoo leave it; False: none.
         algorithm: such as "PPO"; None: found out from the file.
         options: as export_onnx.
 
@@ -126,10 +127,11 @@ def load_and_export(
         ExportError: as export_onnx, or a file cannot be read.
     """
     check_libraries()
-    from ue_rl.inference.export.models import load_sb3_model
+    from ue_rl.inference.export.models import load_sb3_model, vec_normalize_of
 
     model = load_sb3_model(Path(model_path), algorithm)
-    return export_onnx(model, path or Path(model_path).with_suffix(".onnx"), vec_normalize, **options)
+    statistics = vec_normalize_of(Path(model_path), vec_normalize)
+    return export_onnx(model, path or Path(model_path).with_suffix(".onnx"), statistics, **options)
 
 
 def check_exportable(model: Any, vec_normalize: Any = None, **options: Any) -> None:

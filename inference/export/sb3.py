@@ -27,7 +27,8 @@ class Sb3Inference(StatefulInference):
     Args:
         model: the model, or the path of its zip file; None to call load_model later. One that Stable-Baselines3 alone
             trained on choices that do not begin with 0 is refused: it counts them from 0, whatever its space says.
-        vec_normalize: a VecNormalize, the path of a saved one, or None.
+        vec_normalize: a VecNormalize, or the path of a saved one; None: the one around the model's own env, or the file
+            beside its zip, if there is one; False: none, though the model shows that it needs some.
         deterministic: as in predict().
         algorithm: the algorithm of a zip file, such as "PPO"; None: found out from the file.
         optional_masks: a policy of MaskablePPO may be asked without masks, as predict() may: then every choice is
@@ -43,10 +44,9 @@ class Sb3Inference(StatefulInference):
         algorithm: str | None = None,
         optional_masks: bool = False,
     ) -> None:
-        from ue_rl.inference.export.models import load_vec_normalize
-
         super().__init__()
-        self._stats = load_vec_normalize(vec_normalize)
+        self._given = vec_normalize
+        self._stats: Any = None
         self._deterministic = deterministic
         self._algorithm = algorithm
         self._optional_masks = optional_masks
@@ -55,28 +55,34 @@ class Sb3Inference(StatefulInference):
         if isinstance(model, (str, Path)):
             self.load_model(model)
         elif model is not None:
-            self._use(model)
+            self._use(model, vec_normalize)
 
     def load_model(self, path: ModelPath) -> None:
         """Load a model.zip; raises ModelLoadError, or ModelMismatch where its choices are not the engine's."""
-        from ue_rl.inference.export.models import load_sb3_model
+        from ue_rl.inference.export.models import load_sb3_model, vec_normalize_of
 
         try:
             model = load_sb3_model(Path(path), self._algorithm)
         except ExportError as error:
             raise ModelLoadError(error.message, **error.facts()) from error
-        self._use(model)
+        self._use(model, vec_normalize_of(Path(path), self._given))
         self.reset()
 
-    def _use(self, model: Any) -> None:
+    def _use(self, model: Any, vec_normalize: Any) -> None:
+        from ue_rl.inference.export.models import choose_vec_normalize
         from ue_rl.inference.export.observations import check_starts, keys_of
 
+        try:
+            statistics = choose_vec_normalize(model, vec_normalize)
+        except ExportError as error:
+            raise ModelLoadError(error.message, **error.facts()) from error
         try:
             check_starts(model.action_space, "action")
             check_starts(model.observation_space, "observation")
         except ExportError as error:
             raise ModelMismatch(error.message, **error.facts()) from error
         self._keys = keys_of(model.observation_space)
+        self._stats = statistics
         self._model = model
 
     def is_model_loaded(self) -> bool:

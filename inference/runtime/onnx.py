@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class OnnxInference(StatefulInference):
-    """An ONNX policy.
+    """An ONNX policy. It can be pickled and deep-copied, by the bytes of its file: the copy has a session of its own.
 
     Args:
         path: the file to load now; None to call load_model later.
@@ -73,6 +73,7 @@ class OnnxInference(StatefulInference):
         self._seed = seed
         self._rng: Any = None  # made when noise is drawn: importing numpy.random costs 6 MB
         self._model: LoadedModel | None = None
+        self._file: tuple[bytes, str] | None = None  # what the model was loaded from, for copies
         if path is not None:
             self.load_model(path)
 
@@ -92,10 +93,27 @@ class OnnxInference(StatefulInference):
         model = load_session(content, name=name, **self._options)
         self._try_out(model)
         self._model = model
+        self._file = (content, name)
         self.reset()
         algorithm = model.metadata.algorithm if model.metadata else "no description"
         sizes = (model.obs_size, model.act_size)
         logger.info("loaded %s: %s, %s -> %s numbers, on %s", name, algorithm, *sizes, model.provider)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the session, which onnxruntime cannot copy."""
+        return {**self.__dict__, "_model": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Loads the same bytes; raises as load_bytes does. States of agents and random numbers go on as they were."""
+        self.__dict__.update(state)
+        if self._file is not None:
+            content, name = self._file
+            model = load_session(content, name=name, **self._options)
+            drawn = self._rng
+            self._rng = None
+            self._try_out(model)
+            self._rng = drawn
+            self._model = model
 
     def _try_out(self, model: LoadedModel) -> None:
         """Run zeros through a model before it is used: wrong shapes, NaN and slow first calls show here."""

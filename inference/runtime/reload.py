@@ -35,7 +35,8 @@ logger = logging.getLogger(__name__)
 class ReloadingInference(InferenceInterface):
     """An OnnxInference that is replaced when its file changes.
 
-    Safe to use from several threads as far as OnnxInference is. A new file resets the states of a recurrent policy.
+    Safe to use from several threads as far as OnnxInference is. A new file resets the states of a recurrent policy. One
+    that is pickled or deep-copied follows the same file, if it is loaded where that is.
 
     Args:
         path: the file to follow; None to call load_model later.
@@ -75,9 +76,7 @@ class ReloadingInference(InferenceInterface):
             content, signature, digest = _read(source)
             self._use(self._load(content, source), signature, digest)
             self._path = source
-        if self._interval is not None and self._thread is None:
-            self._thread = threading.Thread(target=self._follow, name="ue_rl model reload", daemon=True)
-            self._thread.start()
+        self._begin_following()
 
     def poll(self) -> bool:
         """Load the file if it is another than before; True if a new model took over. A bad file never raises."""
@@ -115,6 +114,24 @@ class ReloadingInference(InferenceInterface):
             self.reloads += 1
             logger.info("%s changed: the new model is in use", self._path)
             return True
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what belongs to this process: lock and thread."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_loading", "_stop", "_thread")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Goes on with the model in use; raises as OnnxInference does."""
+        self.__dict__.update(state)
+        self._loading = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = None
+        if self._path is not None:
+            self._begin_following()
+
+    def _begin_following(self) -> None:
+        if self._interval is not None and self._thread is None:
+            self._thread = threading.Thread(target=self._follow, name="ue_rl model reload", daemon=True)
+            self._thread.start()
 
     def _load(self, content: bytes, path: Path) -> OnnxInference:
         fresh = OnnxInference(**self._options)

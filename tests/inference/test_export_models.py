@@ -109,12 +109,13 @@ def test_a_zip_with_statistics(tmp_path):
     np.testing.assert_allclose(both.run_inference(obs), want, atol=1e-6)
 
 
-def test_a_zip_without_the_statistics_it_was_trained_with_warns(tmp_path, caplog):
-    model = make(SAC, normalize={}, learning_starts=100)
+def test_a_zip_without_the_statistics_it_was_trained_with_is_refused(tmp_path):
+    doubles = spaces.Box(-np.inf, np.inf, (4,), np.float64)  # VecNormalize makes float32 of them
+    model = make(SAC, observation=doubles, normalize={}, learning_starts=100)
     model.learn(4)
     model.save(tmp_path / "model.zip")
-    load_and_export(tmp_path / "model.zip")
-    assert "trained behind VecNormalize" in caplog.text
+    with pytest.raises(ExportError, match="the statistics of VecNormalize are missing"):
+        load_and_export(tmp_path / "model.zip")
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", None])

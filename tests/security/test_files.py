@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import copy
+import enum
 import json
 import logging
 import os
 import pickle
 import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,9 @@ from sb3_contrib import QRDQN, TQC, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.torch_layers import FlattenExtractor
+from stable_baselines3.common.type_aliases import TrainFrequencyUnit
 from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 
 from tests.harness.warm_cli import WarmCli
 from tests.support.models import make, vector
@@ -31,10 +35,13 @@ from ue_rl import AutoSave
 from ue_rl.cli.export import export
 from ue_rl.errors import UntrustedFile
 from ue_rl.inference.export.models import load_sb3_model
-from ue_rl.saving.resuming import write_replay_buffer
+from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
+from ue_rl.saving.resuming import resume, write_replay_buffer
 from ue_rl.security import origin, trust
 from ue_rl.security.pickles import load_data
 from ue_rl.security.trust import load_model, load_pickle, made_here, trusting
+from ue_rl.spaces.actions import ActionKind
+from ue_rl.spaces.tree import LeafKind
 from ue_rl.training.hyperparameters import LinearSchedule
 
 HARMLESS = {"config of RLlib", "message of RLlib"}  # read as data, whatever they name
@@ -112,9 +119,10 @@ def test_its_statistics_and_replay_buffers_load_as_data(tmp_path: Path) -> None:
 
 
 def test_a_function_or_a_class_of_ones_own_is_named_and_loads_where_it_is_trusted(tmp_path: Path) -> None:
-    make(PPO, learning_rate=lambda left: left * 1e-3).save(tmp_path / "schedule.zip")
+    by_code = {"optimizer_class": lambda weights, lr, **_: torch.optim.SGD(weights, lr)}
+    make(PPO, policy_kwargs=by_code).save(tmp_path / "function.zip")
     make(PPO, policy_kwargs={"features_extractor_class": Mine}).save(tmp_path / "class.zip")
-    for name, what in (("schedule", "cloudpickle.cloudpickle._make_function"), ("class", "Mine")):
+    for name, what in (("function", "cloudpickle.cloudpickle._make_function"), ("class", "Mine")):
         path = tmp_path / f"{name}.zip"
         with pytest.raises(UntrustedFile, match=f"{name}.zip.*{what}.*--trust"):
             load_sb3_model(path)
@@ -122,10 +130,106 @@ def test_a_function_or_a_class_of_ones_own_is_named_and_loads_where_it_is_truste
         assert isinstance(refused.exception, UntrustedFile)
         with trusting():
             assert type(load_sb3_model(path)) is PPO
-    taken = CliRunner().invoke(export, [str(tmp_path / "schedule.zip"), "--trust"], catch_exceptions=False)
+    taken = CliRunner().invoke(export, [str(tmp_path / "function.zip"), "--trust"], catch_exceptions=False)
     assert taken.exit_code == 0
     with pytest.raises(UntrustedFile):  # it held for that command
-        load_sb3_model(tmp_path / "schedule.zip")
+        load_sb3_model(tmp_path / "function.zip")
+
+
+def linear_schedule(initial_value: float) -> Callable[[float], float]:
+    """As Stable-Baselines3's documentation writes it."""
+
+    def func(progress_remaining: float) -> float:
+        return progress_remaining * initial_value
+
+    return func
+
+
+def test_the_schedule_of_the_documentation_is_no_code_to_be_trusted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "model.zip"
+    make(PPO, learning_rate=linear_schedule(1e-3), clip_range=linear_schedule(0.1)).save(path)
+    assert CliRunner().invoke(export, [str(path)], catch_exceptions=False).exit_code == 0
+    assert "schedule" not in caplog.text  # what only exports asks for none
+    model = load_model(PPO, path, device="cpu")
+    assert (model.learning_rate, model.lr_schedule(0.5), model.clip_range(0.5)) == (3e-4, 3e-4, 0.2)
+    for said in (
+        "learning_rate is a function, which is not run: it is 0.0003, the default",
+        "clip_range is a function",
+    ):
+        assert said in caplog.text
+    with trusting():
+        assert load_model(PPO, path, device="cpu").lr_schedule(0.5) == 5e-4
+    assert load_model(PPO, path, device="cpu", learning_rate=1e-4).lr_schedule(0.5) == 1e-4
+
+
+class ByName:
+    """An enum's member as CPython 3.11.2, Debian 12's, pickles it."""
+
+    def __init__(self, kind: Any, name: str) -> None:
+        self.made = getattr, (kind, name)
+
+    def __reduce__(self) -> Any:
+        return self.made
+
+
+def test_members_of_known_enums_are_data_as_every_python_pickles_them() -> None:
+    for member in (GoalSelectionStrategy.FUTURE, TrainFrequencyUnit.EPISODE, LeafKind.BOX, ActionKind.DISCRETE):
+        for protocol in range(2, 6):
+            assert load_data(pickle.dumps(member, protocol)) is member
+            assert load_data(pickle.dumps(ByName(type(member), member.name), protocol)) is member
+    for kind, name in (
+        (GoalSelectionStrategy, "__class__"), (GoalSelectionStrategy, "mro"), (Mine, "forward"), (Where, "HERE"),
+    ):  # fmt: skip
+        with pytest.raises(UntrustedFile):
+            load_data(pickle.dumps(ByName(kind, name)))
+
+
+class Where(enum.Enum):
+    """One that no table has."""
+
+    HERE = 1
+
+
+def test_what_is_loaded_is_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that takes the place of one's own after it was compared with the manifest is not what is loaded."""
+    at = run_of_ones_own(tmp_path / "run")
+    ours, reads = at / "model.zip", []
+    make(PPO, policy_kwargs={"features_extractor_class": Mine, "net_arch": [5]}).save(tmp_path / "theirs.zip")
+    theirs = (tmp_path / "theirs.zip").read_bytes()
+    really = Path.read_bytes
+
+    def read_and_swap(path: Path) -> bytes:
+        content = really(path)
+        if path == ours:
+            reads.append(path)
+            ours.write_bytes(theirs)
+        return content
+
+    monkeypatch.setattr(Path, "read_bytes", read_and_swap)
+    loaded = load_model(PPO, ours, device="cpu")
+    assert reads == [ours]
+    assert "net_arch" not in loaded.policy_kwargs
+    with pytest.raises(UntrustedFile, match="Mine"):
+        load_model(PPO, ours, device="cpu")
+
+
+def test_a_checkpoint_is_not_trusted_for_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = run_of_ones_own(tmp_path / "run")
+    store = CheckpointStore(at.parent)
+    made, passed = make(PPO, n_steps=8, batch_size=8), []
+
+    def replaced(checkpoint: Checkpoint) -> bool:
+        """Somebody is quicker than who resumes."""
+        passed.append(checkpoint.ours)
+        make(PPO, policy_kwargs={"features_extractor_class": Mine}).save(at / "model.zip")
+        return checkpoint.ours
+
+    monkeypatch.setattr("ue_rl.saving.resuming._check", lambda checkpoint, kind, env: replaced(checkpoint))
+    with pytest.raises(UntrustedFile, match="Mine"):
+        resume(store, PPO, made.get_env(), {"device": "cpu"})
+    assert passed == [True]
 
 
 def test_schedules_that_older_versions_saved_as_functions_are_defaults(

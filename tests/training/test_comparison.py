@@ -40,7 +40,7 @@ def test_every_option_is_decided() -> None:
     assert unsaid == {"log_dir", "run_id", "hyperparameters", "hyperparams", "seeds", "jobs"}
     fixed = {name for name, row in ROWS.items() if row.resume not in (MAY_CHANGE, UNSAID)}
     of_model = {"backend", "algo", "policy", "prefill", "overlap", "rnd", "init_from", "seed", "gail", "bc", "her"}
-    assert fixed == {*of_model, "normalize", "env", "env_wrapper", "frame_stack", "group", "self_play"}
+    assert fixed == {*of_model, "vecnormalize", "normalize", "env", "env_wrapper", "frame_stack", "group", "self_play"}
 
 
 def test_nothing_changed_is_nothing_said() -> None:

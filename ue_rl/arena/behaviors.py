@@ -208,15 +208,26 @@ class PolicyBehavior(AgentBehavior):
         self.policy, self.scene = policy, scene
 
     @classmethod
-    def load(cls, path: Path | str, scene: type[World]) -> PolicyBehavior:
+    def load(cls, path: Path | str, scene: type[World], vec_normalize: Any = None) -> PolicyBehavior:
         """From an .onnx file, or a model.zip of Stable-Baselines3.
 
+        Args:
+            vec_normalize: of a zip, as Sb3Inference has it: None: the file beside it, if there is one; False: none.
+
         Raises:
-            ConfigurationError: its sizes are not those of the scene. ModelLoadError: not such a file.
+            ConfigurationError: its sizes are not those of the scene, or an .onnx file is given statistics.
+            ModelLoadError: not such a file, or its statistics are missing.
         """
         from ue_rl import inference
 
-        policy: Any = inference.OnnxInference(path) if str(path).endswith(".onnx") else inference.Sb3Inference(path)
+        policy: Any
+        if str(path).endswith(".onnx"):
+            if vec_normalize is not None:
+                what = "an ONNX file has its normalisation inside"
+                raise ConfigurationError(what, field="vecnormalize", cure="leave it out")
+            policy = inference.OnnxInference(path)
+        else:
+            policy = inference.Sb3Inference(path, vec_normalize)
         if policy.obs_size not in (None, len(scene.obs_names)):
             raise ConfigurationError(
                 "the policy was trained on other observations",

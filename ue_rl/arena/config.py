@@ -3,6 +3,7 @@
     scene: foraging
     episodes: 5
     behavior: llm                 # rules, random, llm, model.onnx, model.zip, or module:Class
+    vecnormalize: statistics.pkl  # of a model.zip; none: it has none; left out: those beside it
     backend: smollm               # a mapping, or the name of backend/smollm.yaml beside this file
     memory: {kind: vector, capacity: 1000, embedder: {kind: onnx, path: model.onnx, tokenizer: tokenizer.json}}
 
@@ -26,6 +27,7 @@ from ue_rl.arena.scenes import SCENES, World
 from ue_rl.arena.scenes.rules import RULES
 from ue_rl.arena.types import checked
 from ue_rl.errors import ConfigurationError
+from ue_rl.inference.statistics import NONE
 from ue_rl.system.known import require_known
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.system.loading import loaded
@@ -40,6 +42,7 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     scene: Any = "foraging"
     behavior: str = "rules"
+    vecnormalize: str | None = None
     episodes: PositiveInt = 1
     seed: NonNegativeInt | None = 0
     deadline: PositiveFloat | None = None
@@ -156,8 +159,11 @@ def _behavior(
         return RandomBehavior(int(config.get("seed") or 0))
     if name == "rules":
         return RULES.get(scene.name, RULES["foraging"])()
-    if name.endswith((".onnx", ".zip")):
+    if name.endswith(".onnx"):
         return PolicyBehavior.load(name, scene)
+    if name.endswith(".zip"):
+        statistics = config.get("vecnormalize")
+        return PolicyBehavior.load(name, scene, False if statistics in (False, NONE) else statistics)
     if ":" in name:
         behavior = loaded(name, "behavior")()
         if isinstance(behavior, AgentBehavior):

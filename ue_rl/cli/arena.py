@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -22,8 +23,10 @@ from ue_rl.cli.common import (
     flags,
     lasting_console,
     table_of,
+    vecnormalize_option,
 )
 from ue_rl.errors import printable
+from ue_rl.inference.statistics import NONE
 
 _config = flags(
     click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A YAML file: docs/arena.md."),
@@ -45,12 +48,14 @@ def arena() -> None:
 @click.option("--agent", "agents", multiple=True, metavar="ID=BEHAVIOR", help="Who plays an agent; once for each.")
 @duration_option("--deadline", default=10.0, help="How long a decision may take.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the log of decisions.")
+@vecnormalize_option()
 @doorway_options
 @allow_host_option
 @_config
 def serve(
-    host: str, port: int, agents: tuple[str, ...], deadline: float, out: Path | None, config: Path | None,
-    overrides: tuple[str, ...], allow_hosts: tuple[str, ...], **guarded: Any,
+    host: str, port: int, agents: tuple[str, ...], deadline: float, out: Path | None,
+    vecnormalize: Path | Literal[False] | None, config: Path | None, overrides: tuple[str, ...],
+    allow_hosts: tuple[str, ...], **guarded: Any,
 ) -> None:  # fmt: skip
     """Answer games that post what their agents see, until Ctrl-C.
 
@@ -62,6 +67,8 @@ def serve(
     doorway = doorway_of(guarded)
     with command_line():
         settings = load_config(config, overrides)
+        names = [each.partition("=")[2] for each in agents]
+        settings |= _statistics(vecnormalize, [name or settings.get("behavior", "") for name in names])
         scene = scene_of(settings)
         made = AgentArena(
             deadline=deadline, host=host, port=port, log=RunLog(out), doorway=doorway, allow_hosts=allow_hosts
@@ -86,10 +93,12 @@ def serve(
 @duration_option("--deadline", default=None, help="How long a decision may take.  [default: no limit]")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for log, replay and memories.")
 @click.option("--gif", type=click.Path(path_type=Path), help="Film the episodes. Needs Pillow.")
+@vecnormalize_option()
 @_config
 def run(
     scene: str | None, behavior: str | None, episodes: int | None, seed: int | None, deadline: float | None,
-    out: Path | None, gif: Path | None, config: Path | None, overrides: tuple[str, ...],
+    out: Path | None, gif: Path | None, vecnormalize: Path | Literal[False] | None, config: Path | None,
+    overrides: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Play SCENE: foraging, crafting, capture, or module:Class."""
     from ue_rl.arena import AgentArena, RunLog
@@ -99,6 +108,7 @@ def run(
         settings = load_config(config, overrides)
         given = {"scene": scene, "behavior": behavior, "episodes": episodes, "seed": seed, "deadline": deadline}
         settings |= {name: value for name, value in given.items() if value is not None}
+        settings |= _statistics(vecnormalize, [settings.get("behavior", "")])
         world = scene_of(settings)()
         behaviors = behaviors_of(settings, type(world), out)
     if out is not None:
@@ -125,10 +135,12 @@ def run(
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="How many seeds.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the table into this JSON file.")
 @click.option("--chart", "chart_file", type=click.Path(path_type=Path), help="Draw it. Needs matplotlib.")
+@vecnormalize_option()
 @_config
 def evaluate(
     scene: str | None, names: tuple[str, ...], episodes: int, seeds: int, json_file: Path | None,
-    chart_file: Path | None, config: Path | None, overrides: tuple[str, ...],
+    chart_file: Path | None, vecnormalize: Path | Literal[False] | None, config: Path | None,
+    overrides: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Each behaviour plays the same episodes of SCENE; returns with 95 % confidence intervals."""
     from ue_rl.arena.config import behaviors_of, load_config, scene_of
@@ -139,6 +151,7 @@ def evaluate(
         settings = load_config(config, overrides) | ({} if scene is None else {"scene": scene})
         world = scene_of(settings)
         labels = names or ("rules", "random")
+        settings |= _statistics(vecnormalize, labels)
         for name in labels:  # a mistake is found before anything is played
             behaviors_of(settings, world, named=name)
     makers = {name: lambda name=name: behaviors_of(settings, world, named=name) for name in labels}
@@ -191,6 +204,15 @@ def inspect(folder: Path, agent: str | None, tick: int | None, html: Path | None
     if tick is not None:
         rows = [row for row in rows if row["tick"] == tick]
     show(console(), rows, ends, whole=tick is not None)
+
+
+def _statistics(given: Path | Literal[False] | None, behaviors: Sequence[str]) -> dict[str, Any]:
+    """What --vecnormalize puts over the settings."""
+    if given is None:
+        return {}
+    if not any(name.endswith(".zip") for name in behaviors):
+        raise click.UsageError("--vecnormalize is for a behaviour that is a model.zip: leave it out")
+    return {"vecnormalize": NONE if given is False else str(given)}
 
 
 def _film(stack: ExitStack, path: Path | None) -> Any:

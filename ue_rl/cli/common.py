@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from ue_rl.cli import completion
 from ue_rl.errors import ConfigurationError, UntrustedFile
@@ -196,6 +197,28 @@ def trust_option(**more: Any) -> Callable[[Any], Any]:
 
     text = "Let files that were not made here run what they hold, as programs would (docs/security.md)."
     return click.option("--trust", is_flag=True, expose_value=False, callback=trust, help=text, **more)
+
+
+class Statistics(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has none
+    """The path of a file, or False for the word that says that there is none; a file of that name is ./none."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | bool:
+        """See click.ParamType."""
+        from ue_rl.inference.statistics import NONE
+
+        return False if value in (False, NONE) else Path(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """See click.ParamType: files."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+def vecnormalize_option() -> Callable[[Any], Any]:
+    """--vecnormalize FILE|none: what a model.zip that acts was normalised with; None where it is not given."""
+    text = "The statistics of VecNormalize for a model.zip; none: it has none.  [default: those beside it]"
+    return click.option("--vecnormalize", type=Statistics(), metavar="FILE|none", help=text)
 
 
 def port_url(port: int) -> str:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from ue_rl.cli import completion
-from ue_rl.cli.common import WrongCommandLine, console, engine_url, trust_option, two_columns
+from ue_rl.cli.common import WrongCommandLine, console, engine_url, trust_option, two_columns, vecnormalize_option
 from ue_rl.errors import ExportError, printable
-from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, statistics_of
+from ue_rl.inference.statistics import statistics_of
+from ue_rl.training.found import Found, find, handshake_near, is_of_rllib
 
 
 @click.command(short_help="Write a verified ONNX file.")
 @click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path), shell_complete=completion.run_or_file)
-@click.option("--vecnormalize", type=click.Path(path_type=Path), help="VecNormalize's statistics for a model.zip.")
+@vecnormalize_option()
 @click.option(
     "--output",
     "-o",
@@ -55,7 +56,7 @@ from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, stati
 @trust_option()
 def export(
     model: Path,
-    vecnormalize: Path | None,
+    vecnormalize: Path | Literal[False] | None,
     output: Path | None,
     algo: str | None,
     stochastic: bool,
@@ -81,9 +82,10 @@ def export(
         return
     options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
     options |= {"flat_input": flat}
-    stats = vecnormalize
+    stats: Path | Literal[False] | None = vecnormalize
     if is_of_rllib(model):
-        others = {"vecnormalize": vecnormalize, "algo": algo, "stochastic": stochastic, "masks": masks}
+        has_statistics = vecnormalize is not None
+        others = {"vecnormalize": has_statistics, "algo": algo, "stochastic": stochastic, "masks": masks}
         for name, given in others.items():
             if given:
                 raise WrongCommandLine("not for a checkpoint of RLlib's", field=name, cure="leave it out")
@@ -94,7 +96,7 @@ def export(
         if policy is not None:
             raise WrongCommandLine("a model.zip holds one policy", field="policy", cure="leave it out")
         found = model_in(model)
-        stats = vecnormalize or statistics_of(found.path)
+        stats = statistics_of(found.path) if vecnormalize is None else vecnormalize
         options |= {"algorithm": algo, "stochastic": stochastic, "spec": _handshake(found.path, url)}
         if masks is not None:
             options |= {"action_masks": masks != "none", "optional_masks": masks == "optional"}
@@ -108,7 +110,7 @@ def export(
     for side, names in (("observation", report.metadata.obs_names), ("action", report.metadata.act_names)):
         if names:
             table.add_row(f"{side} names", printable(", ".join(names)))
-    table.add_row("normalisation", str(stats) if stats else "none")
+    table.add_row("normalisation", "none" if report.metadata.normalization is None else str(stats))
     table.add_row("compared", f"{report.observations} observations with {report.reference}")
     table.add_row("largest difference", f"{report.max_abs_difference:.3g}")
     for kind, difference in report.max_relative_difference.items():
@@ -122,13 +124,14 @@ def export(
     console().print(table)
 
 
-def _weights(found: Found, vecnormalize: Path | None, output: Path | None, algo: str | None) -> None:
+def _weights(found: Found, vecnormalize: Path | Literal[False] | None, output: Path | None, algo: str | None) -> None:
     from ue_rl.inference.export.models import load_sb3_model
     from ue_rl.inference.export.safetensors import export_safetensors
 
     path = output or found.onnx.with_suffix(".safetensors")
     model = load_sb3_model(found.path, algo)
-    shapes = export_safetensors(model, path, vecnormalize or statistics_of(found.path) or False)
+    statistics = statistics_of(found.path) if vecnormalize is None else vecnormalize
+    shapes = export_safetensors(model, path, statistics)
     table = two_columns(str(path))
     for name, shape in shapes.items():
         table.add_row(name, str([*shape]))

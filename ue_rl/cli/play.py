@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -25,15 +25,16 @@ from ue_rl.cli.common import (
     timeout_option,
     trace_options,
     trust_option,
+    vecnormalize_option,
 )
 from ue_rl.cli.export import model_in
 from ue_rl.errors import nearest
-from ue_rl.training.found import config_near, is_of_rllib, statistics_of
+from ue_rl.training.found import config_near, is_of_rllib
 
 
 @click.command(short_help="Let a policy act.")
 @click.argument("model", metavar="MODEL|RUN", required=False, shell_complete=completion.run_or_file)
-@click.option("--vecnormalize", type=click.Path(path_type=Path), help="VecNormalize's statistics for a model.zip.")
+@vecnormalize_option()
 @engine_argument
 @timeout_option(30.0, "How long a step may take.")
 @click.option(
@@ -65,8 +66,8 @@ from ue_rl.training.found import config_near, is_of_rllib, statistics_of
 @trust_option()
 @trace_options
 def play(
-    model: str | None, vecnormalize: Path | None, actor: str | None, engine: str | None, env: str | None,
-    num_envs: int, episodes: int, seed: int | None, json_file: Path | None, csv_file: Path | None,
+    model: str | None, vecnormalize: Path | Literal[False] | None, actor: str | None, engine: str | None,
+    env: str | None, num_envs: int, episodes: int, seed: int | None, json_file: Path | None, csv_file: Path | None,
     record_demos: Path | None, gif: Path | None, **connection: Any,
 ) -> None:  # fmt: skip
     """Let MODEL (.onnx or .zip), the model of a RUN, or --actor play in an engine, and report returns and lengths.
@@ -79,6 +80,8 @@ def play(
         model, connection["url"] = None, model  # the first argument is the URL
     if (model is None) == (actor is None):
         raise click.UsageError("give MODEL or RUN, or --actor: one of them acts")
+    if model is None and vecnormalize is not None:
+        raise click.UsageError("--vecnormalize is for a model.zip: leave it out with --actor")
     given = connection["url"], connection["port"]
     if env is not None and given != (None, None):
         raise click.UsageError("--env is played here, URL is an engine that runs already: give one of them")
@@ -178,11 +181,12 @@ def play(
                 writer.writerows(rows)
 
 
-def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None = None) -> Any:
+def load_policy(model: Path, vecnormalize: Path | Literal[False] | None = None, seed: int | None = None) -> Any:
     """An InferenceInterface for an .onnx file, an SB3 zip, or the run or checkpoint that one of these is in.
 
     Args:
-        seed: of a stochastic file's noise.
+        vecnormalize: the statistics of a zip; None: those that lie beside it; False: none. seed: of a stochastic
+            file's noise.
 
     Raises:
         WrongCommandLine: neither. ModelLoadError: the file cannot be used.
@@ -198,7 +202,7 @@ def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None 
             )
         return OnnxInference(model, seed=seed)
     if model.suffix == ".zip":
-        return Sb3Inference(model, vecnormalize or statistics_of(model))
+        return Sb3Inference(model, vecnormalize)
     runs = [path.parent.name for path in model.parent.glob("*/config.yaml")]
     raise WrongCommandLine(
         "not a policy" if model.exists() else "there is no such run or file",

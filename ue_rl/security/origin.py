@@ -8,6 +8,7 @@ has trusted by word.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import logging
@@ -84,8 +85,12 @@ def is_ours(manifest: Mapping[str, Any]) -> bool:
     return is_signed(_said(manifest), manifest.get(SIGNATURE))
 
 
-def made_here(path: Path) -> bool:
-    """Is it a file or a folder of a checkpoint that was written here, and has nothing of it changed since?"""
+def made_here(path: Path, content: bytes | None = None) -> bool:
+    """Is it a file or a folder of a checkpoint that was written here, and has nothing of it changed since?
+
+    Args:
+        content: what the file at `path` held when it was read; None: what is there now is read for it.
+    """
     manifest = path.parent / MANIFEST
     try:
         require_file(manifest)
@@ -94,6 +99,9 @@ def made_here(path: Path) -> bool:
         said = json.loads(manifest.read_text("utf-8"))
         if not is_ours(said):
             return False
+        if content is not None:
+            told: object = said["files"][path.name]["sha256"]
+            return not path.is_symlink() and told == hashlib.sha256(content).hexdigest()
         inside = path.rglob("*")
         found = [path] if path.is_file() else [each for each in inside if not each.is_dir() or each.is_symlink()]
         names = {each: each.relative_to(path.parent).as_posix() for each in found}

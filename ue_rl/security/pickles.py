@@ -7,6 +7,7 @@ its code, is in no table: it needs `--trust`, or `with ue_rl.security.trust.trus
 
 from __future__ import annotations
 
+import enum
 import io
 import pickle
 import re
@@ -48,16 +49,17 @@ _OF_SB3 = {f"stable_baselines3.common.{name}" for name in _SB3} | {
     "sb3_contrib.common.recurrent.type_aliases.RNNStates",
 }
 _SPACE = {"gymnasium.spaces.space.Space"}
+_OPTIMIZER = {"torch.optim.optimizer.Optimizer"}
 # Modules, and the classes of which one must be a base: importing these modules does nothing else.
 _CLASSES: tuple[tuple[str, set[str]], ...] = (
     (r"gymnasium\.spaces\.\w+", _SPACE),
-    (r"stable_baselines3\.[\w.]+", _OF_SB3),
-    (r"sb3_contrib\.[\w.]+", _OF_SB3),
+    (r"stable_baselines3\.[\w.]+", _OF_SB3 | _OPTIMIZER),
+    (r"sb3_contrib\.[\w.]+", _OF_SB3 | _OPTIMIZER),
     (r"ue_rl\.(envs|agents)\.\w+", _OF_SB3 | _SPACE),
     (r"numpy", {"numpy.generic"}),
     (r"torch", {"torch.storage._LegacyStorage"}),
     (r"torch\.nn\.modules\.activation", {"torch.nn.modules.module.Module"}),
-    (r"torch\.optim\.\w+", {"torch.optim.optimizer.Optimizer"}),
+    (r"torch\.optim\.\w+", _OPTIMIZER),
 )
 _PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}  # as torch writes them
 
@@ -131,7 +133,13 @@ def wants_code(what: str) -> UntrustedFile:
 
 
 def _member(owner: Any, name: str) -> Any:
-    """For getattr: the one method that policies are saved with."""
+    """For getattr: the one method that policies are saved with, and members of enums.
+
+    `owner` is a class that `find_class` has let through, so an enum is one of the tables. CPython 3.11 to 3.11.3 (the
+    one of Debian 12 among them) pickles the member of an enum as a getattr.
+    """
+    if isinstance(owner, enum.EnumMeta) and isinstance(name, str) and name in owner.__members__:
+        return owner.__members__[name]
     if name != "_dummy_schedule" or not isinstance(owner, type):
         raise wants_code(f"getattr({shorten(owner)}, {shorten(name)})")
     return getattr(owner, name)

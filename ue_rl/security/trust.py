@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import inspect
+import io
 import json
 import logging
 import pickle
+import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -24,8 +26,10 @@ from ue_rl.security import pickles
 from ue_rl.security.archives import check_zip
 from ue_rl.security.origin import made_here
 from ue_rl.security.pickles import load_data, wants_code
+from ue_rl.system.files import require_file
 
-_SCHEDULES = ("lr_schedule", "exploration_schedule", "clip_range", "clip_range_vf")
+_SCHEDULES = ("learning_rate", "lr_schedule", "exploration_schedule", "clip_range", "clip_range_vf")
+_OF_SCHEDULES = ("cloudpickle.", "rl_zoo3.")  # a function with its code, RL Zoo's class
 _trusted: ContextVar[bool] = ContextVar("trusted", default=False)
 _log = logging.getLogger(__name__)
 
@@ -45,9 +49,17 @@ def trusts_all() -> bool:
     return _trusted.get()
 
 
-def is_trusted(path: Path) -> bool:
-    """May this file run what it holds?"""
-    return _trusted.get() or made_here(path)
+def read(path: Path) -> tuple[bytes, bool]:
+    """The bytes of a file, and whether they may run what they hold.
+
+    It is read once: what is judged is what the caller loads, whatever takes the file's place meanwhile.
+
+    Raises:
+        OSError: it cannot be read, or is no ordinary file.
+    """
+    require_file(path)
+    content = path.read_bytes()
+    return content, _trusted.get() or made_here(path, content)
 
 
 def require_trust(what: str, made: bool = False) -> None:
@@ -77,42 +89,111 @@ def refuse_links(*folders: Path) -> None:
 
 def load_pickle(path: Path) -> Any:
     """What a pickle holds; of unknown origin: if it is data. Raises UntrustedFile, and whatever a broken one raises."""
-    data = path.read_bytes()
-    if is_trusted(path):
-        return pickle.loads(data)
+    content, trusted = read(path)
+    if trusted:
+        return pickle.loads(content)
     with _named(path):
-        return load_data(data)
+        return load_data(content)
 
 
 def load_model(kind: Any, path: Path, **load: Any) -> Any:
-    """`kind.load(path, **load)` of Stable-Baselines3; of unknown origin: without running anything.
+    """`kind.load(path, **load)` of Stable-Baselines3, to learn on; of unknown origin: without running anything.
 
-    Its own parameter custom_objects takes the place of what it would unpickle.
+    A policy that only acts is loaded by ue_rl.inference.export.models.load_sb3_model. SB3's own parameter
+    custom_objects takes the place of what it would unpickle.
 
     Raises:
         UntrustedFile: it holds more than data. Also what `load` and a broken file raise.
     """
-    if is_trusted(path):
-        return kind.load(path, **load)
-    with _named(path), path.open("rb") as file:
-        check_zip(file, path.name)
-        with zipfile.ZipFile(file) as archive:
+    content, trusted = read(path)
+    if trusted:
+        return kind.load(io.BytesIO(content), **load)
+    with _named(path):
+        check_zip(io.BytesIO(content), path.name)
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             data = json.loads(archive.read("data"))
-        held = {name: value[":serialized:"] for name, value in data.items() if _is_pickle(value)}
-        objects = {name: _held(kind, name, base64.b64decode(text)) for name, text in held.items()}
+        objects: dict[str, Any] = {}
+        for name, value in data.items():
+            if _is_pickle(value) and name in load:  # what the caller gives takes its place
+                _refuse_attack(_pickled(value))
+                objects[name] = load[name]
+            elif _is_pickle(value):
+                objects[name] = _held(kind, name, _pickled(value))
         if data.get("tensorboard_log") is not None:
             objects["tensorboard_log"] = None  # a folder that learn() would write into
         objects |= load.pop("custom_objects", None) or {}
-        file.seek(0)
-        return kind.load(file, custom_objects=objects, **load)
+        return kind.load(io.BytesIO(content), custom_objects=objects, **load)
+
+
+class SavedModel:
+    """A model.zip of Stable-Baselines3 that is read, once, for its policy.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        data: its attributes as JSON has them; of those that are pickled the pickle and a description.
+
+    Raises:
+        UntrustedFile: nobody trusts it, and it is an archive that attacks. Also what a broken file raises.
+    """
+
+    def __init__(self, path: Path) -> None:
+        content, self._trusted = read(path)
+        self._path = path
+        with _named(path):
+            if not self._trusted:
+                check_zip(io.BytesIO(content), path.name)
+        self._archive = zipfile.ZipFile(io.BytesIO(content))
+        self.data: dict[str, Any] = json.loads(self._archive.read("data"))
+
+    def attributes(self, wanted: Collection[str]) -> dict[str, Any]:
+        """Those of these names that it has. What else is pickled, such as a schedule or a buffer's class, is left.
+
+        Raises:
+            UntrustedFile: nobody trusts the file, and one of them is no data, or another attacks.
+        """
+        found: dict[str, Any] = {}
+        with _named(self._path):
+            for name, value in self.data.items():
+                if not _is_pickle(value):
+                    if name in wanted:
+                        found[name] = value
+                elif name in wanted:
+                    found[name] = pickle.loads(_pickled(value)) if self._trusted else load_data(_pickled(value))
+                elif not self._trusted:
+                    _refuse_attack(_pickled(value))
+        return found
+
+    def weights(self) -> dict[str, Any]:
+        """Of its policy: name to tensor, on the CPU."""
+        import torch
+
+        file = io.BytesIO(self._archive.read("policy.pth"))
+        return torch.load(file, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
+
+
+def _refuse_attack(pickled: bytes) -> None:
+    """Of an attribute that nobody loads: it may need classes and functions of anybody's, but none of Python's own."""
+    try:
+        load_data(pickled)
+    except UntrustedFile as error:
+        module = str(error.got).partition(".")[0]
+        if module in sys.stdlib_module_names or not module.isidentifier():
+            raise
+    except Exception:  # noqa: BLE001 - of another version, or damaged: nobody misses it
+        return
 
 
 def _held(kind: Any, name: str, data: bytes) -> Any:
-    """An attribute of a model; of a schedule that was saved as a function (by SB3 before 2.7), the default."""
+    """An attribute of a model that learns on; of a schedule that is a function, as in SB3's documentation, the default.
+
+    SB3 before 2.7 saved its own schedules so, too.
+    """
     try:
         return load_data(data)
     except UntrustedFile as error:
-        if name not in _SCHEDULES or not str(error.got).startswith("cloudpickle."):
+        if name not in _SCHEDULES or not str(error.got).startswith(_OF_SCHEDULES):
             raise
     default = inspect.signature(kind.__init__).parameters.get(name)  # load() makes the others anew
     if default is not None:
@@ -122,13 +203,14 @@ def _held(kind: Any, name: str, data: bytes) -> Any:
 
 def load_policy(kind: Any, path: Path) -> Any:
     """`kind.load(path, device="cpu")` of a policy that was saved alone; as `load_model`."""
-    if is_trusted(path):
-        return kind.load(str(path), device="cpu")
+    content, trusted = read(path)
+    if trusted:
+        return kind.load(io.BytesIO(content), device="cpu")
     import torch
 
-    with _named(path), path.open("rb") as file:
-        check_zip(file, path.name)
-        saved = torch.load(file, map_location="cpu", weights_only=False, pickle_module=pickles)
+    with _named(path):
+        check_zip(io.BytesIO(content), path.name)
+        saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=False, pickle_module=pickles)
     policy = kind(**saved["data"])
     policy.load_state_dict(saved["state_dict"])
     return policy
@@ -136,6 +218,10 @@ def load_policy(kind: Any, path: Path) -> Any:
 
 def _is_pickle(value: Any) -> bool:
     return isinstance(value, dict) and ":serialized:" in value
+
+
+def _pickled(value: dict[str, Any]) -> bytes:
+    return base64.b64decode(value[":serialized:"])
 
 
 @contextmanager

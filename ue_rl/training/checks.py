@@ -77,6 +77,10 @@ def _check_backend(o: TrainOptions) -> None:
 
 
 def _check_engine(o: TrainOptions) -> None:
+    if o.vecnormalize is not None and o.init_from is None:
+        what = "statistics for a model that is not given"
+        cure = "add --init-from MODEL; for observations that are normalised from the start on say --normalize"
+        raise ConfigurationError(what, field="vecnormalize", got=o.vecnormalize, cure=cure)
     remote = o.url is not None
     if o.env is not None and remote:
         cure = "give either --env, or the URL of an engine"

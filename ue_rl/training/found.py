@@ -60,16 +60,6 @@ def is_of_rllib(folder: Path) -> bool:
     return any((place / _GROUP).is_dir() for place in places)
 
 
-def statistics_names(model: Path) -> list[Path]:
-    """Where the statistics of VecNormalize may lie beside a model or in a checkpoint."""
-    return [model.with_name(f"{model.stem}_vecnormalize.pkl"), model.with_name("vecnormalize.pkl")]
-
-
-def statistics_of(model: Path) -> Path | None:
-    """The statistics that lie there; None without any."""
-    return next((path for path in statistics_names(model) if path.is_file()), None)
-
-
 def _near(model: Path) -> list[Path]:
     """The folder of the run that a model may belong to: it lies there, or in a checkpoint."""
     return list(model.absolute().parents)[:3]

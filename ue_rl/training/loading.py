@@ -18,9 +18,11 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError, UeRlError, nearest
+from ue_rl.inference.statistics import EVIDENCE, NONE, statistics_names, statistics_of, why_needed
 from ue_rl.saving.resuming import with_statistics
 from ue_rl.security import trust
-from ue_rl.training.found import config_near, find, statistics_names, statistics_of
+from ue_rl.training.algorithms import OFF_POLICY
+from ue_rl.training.found import config_near, find
 from ue_rl.training.hyperparameters import applied, loadable, tuned_for
 from ue_rl.training.options import TrainOptions
 
@@ -46,26 +48,56 @@ def find_start(options: TrainOptions) -> Start:
 
     Raises:
         ConfigurationError: there is none, it is no model of SB3, or its statistics are missing.
+        UntrustedFile: it attacks.
     """
     path = Path(options.init_from or "")
     model = find(path).path
     check_model(model, "init_from")
-    statistics, config = statistics_of(model), config_near(model)
+    statistics = _statistics(options, model)
+    config = config_near(model)
     said = [] if model == path else [f"init_from: {model}"]
     if config.get("algo", options.algo) != options.algo:
         what = f"{model} was learnt with another algorithm"
         cure = f"train with --algo {config['algo']}, or without --init-from"
         raise ConfigurationError(what, field="algo", expected=config["algo"], got=options.algo, cure=cure)
-    if statistics is None and config.get("normalize"):
-        raise ConfigurationError(
-            f"{model} was learnt on normalized observations, and their statistics are missing",
-            field="init_from",
-            expected=" or ".join(file.name for file in statistics_names(model)),
-            cure="put the file beside the model, or begin with a checkpoint that has it",
-        )
+    if statistics is None and options.vecnormalize is None:
+        why = "its config.yaml has normalize" if config.get("normalize") else _why_needed(model, options.algo)
+        if why is not None:
+            raise ConfigurationError(
+                f"{model} was learnt on normalized observations, and their statistics are missing",
+                field="init_from",
+                expected=" or ".join(file.name for file in statistics_names(model)),
+                got=f"none; {why}",
+                cure="put the file beside the model, or name it: --vecnormalize FILE; where observations were not "
+                f"normalized, --vecnormalize {NONE}",
+            )
     if statistics is None and options.normalize:
         said.append(f"no statistics beside {model}: normalization begins anew, with what the model has never seen")
     return Start(model, statistics, said)
+
+
+def _statistics(options: TrainOptions, model: Path) -> Path | None:
+    """The file with the statistics of --init-from's model; None where it has none."""
+    given = options.vecnormalize
+    if given is None:
+        return statistics_of(model)
+    if given == NONE:
+        return None
+    if not Path(given).is_file():
+        what, cure = f"there is no file {given}", f"check the path; where there are no statistics, say {NONE}"
+        raise ConfigurationError(what, field="vecnormalize", cure=cure)
+    return Path(given)
+
+
+def _why_needed(model: Path, algo: str) -> str | None:
+    """What in a model.zip shows that it cannot act without statistics."""
+    try:
+        attributes = trust.SavedModel(model).attributes(EVIDENCE)
+    except UeRlError:
+        raise
+    except Exception:  # noqa: BLE001 - what unpickling raises is anything; loading it says so
+        return None
+    return why_needed(attributes, algo not in OFF_POLICY)
 
 
 def check_model(path: Path, field: str | None = None) -> int:

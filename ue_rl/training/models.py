@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +120,7 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
     if isinstance(arguments.get("action_noise"), str):
         arguments["action_noise"] = _noise(arguments["action_noise"], env.action_space)
     if start is not None:
+        arguments = {**_own_buffers(kind), **arguments}
         if o.env_wrapper is None:  # a wrapper may put them in another order
             check_order(start.model, vec_env.unwrapped.engine_spec)  # type: ignore[attr-defined]
         for text in start.said:
@@ -138,6 +140,16 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
         what = f"{o.algo} does not take these arguments"
         cure = f"see the parameters of {kind.__name__} in the documentation of {ALGORITHMS[o.algo]}"
         raise ConfigurationError(what, field="hyperparameters", got=str(error), cure=cure) from error
+
+
+def _own_buffers(kind: Any) -> dict[str, Any]:
+    """SB3's usual buffers, as arguments of load(): those that the weights come from had kinds of their own."""
+    usual: dict[str, Any] = {
+        "replay_buffer_class": None, "replay_buffer_kwargs": {},
+        "rollout_buffer_class": None, "rollout_buffer_kwargs": {},
+    }  # fmt: skip
+    taken = inspect.signature(kind.__init__).parameters
+    return {name: value for name, value in usual.items() if name in taken}
 
 
 def device(options: TrainOptions, env: VecEnv) -> str:

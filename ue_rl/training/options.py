@@ -229,6 +229,12 @@ class TrainOptions:
         "Start with the weights of this run, checkpoint or model.zip.",
         resume="leave it out: the run goes on with its own weights",
     )
+    vecnormalize: str | None = _sb3(
+        None,
+        text("FILE|none"),
+        "The statistics of VecNormalize for --init-from; none: it has none.  [default: those beside its model]",
+        resume="leave it out: the run goes on with its own statistics",
+    )
     bc: str | None = _demonstrations(
         "Behaviour cloning: first learn to act as these demonstrations, a Minari dataset, do."
     )
