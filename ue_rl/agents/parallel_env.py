@@ -48,6 +48,7 @@ class UnrealParallelEnv(ParallelEnv[str, Any, Any]):
         }  # fmt: skip
         self.possible_agents = self._env.possible_agents
         self.agents: list[str] = []
+        self._begun = False
         self.observation_spaces, self.action_spaces = self._env.observation_spaces, self._env.action_spaces
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
@@ -63,6 +64,7 @@ class UnrealParallelEnv(ParallelEnv[str, Any, Any]):
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Begins an episode; see AgentsEnv.reset. `infos[agent]["action_mask"]` where the engine sends masks."""
         answer = self._env.reset(seed, options)
+        self._begun = True
         self.agents = list(self._env.agents)
         return answer
 
@@ -71,9 +73,15 @@ class UnrealParallelEnv(ParallelEnv[str, Any, Any]):
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         """One step of all of `agents`: observations, rewards, terminations, truncations, infos by agent.
 
+        Where the episode has ended for all, `step({})` gives five empty dicts, as in PettingZoo's own envs: its wrappers
+        ask so.
+
         Raises:
-            ActionError, UnexpectedMessage: see AgentsEnv.step.
+            ActionError: see AgentsEnv.step. UnexpectedMessage: before the first reset, or with an action where nobody
+                is left.
         """
+        if self._begun and not self._env.agents and not actions:
+            return {}, {}, {}, {}, {}
         given = self._env.step(actions)
         self.agents = list(self._env.agents)
         return given.observations, given.rewards, given.terminations, given.truncations, given.infos

@@ -66,6 +66,8 @@ def read_replay(path: Path | str) -> dict[str, Any]:
             raise ValueError("no metadata and events")
         if not all(isinstance(event, dict) and {"tick", "type", "data"} <= set(event) for event in log["events"]):
             raise ValueError("an event without tick, type and data")
+        if not all(isinstance(event["type"], str) for event in log["events"]):
+            raise ValueError("an event whose type is no text")
     except (ValueError, KeyError, TypeError, OSError, UnpackException) as error:
         raise ConfigurationError("not a replay log", field="path", got=f"{path}: {error!r}") from error
     return log
