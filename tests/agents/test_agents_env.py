@@ -120,22 +120,6 @@ def test_where_nobody_is_left_a_parallel_env_takes_no_actions_as_pettingzoos_do(
             env.step(act(["a_0"]))
 
 
-def test_supersuits_black_death_stands_around_a_parallel_env() -> None:
-    supersuit: Any = pytest.importorskip("supersuit", reason="the package supersuit is not installed")
-    from ue_rl.agents import UnrealParallelEnv
-
-    env = supersuit.black_death_v3(UnrealParallelEnv(World(spec_of(1, {"a": 2}), lives(1, 3))))
-    for _ in range(2):
-        env.reset()
-        steps = 0
-        while env.agents:
-            assert env.agents == ["a_0", "a_1"]
-            env.step({agent: env.action_space(agent).sample() for agent in env.agents})
-            steps += 1
-        assert steps >= 3
-        assert env.step({}) == ({}, {}, {}, {}, {})
-
-
 @pytest.fixture
 def rllib() -> Iterator[ModuleType]:
     """ue_rl.rllib.multi_agent_env over a stand-in of ray's base class; where ray is installed, over the real one."""

@@ -73,8 +73,8 @@ class UnrealParallelEnv(ParallelEnv[str, Any, Any]):
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         """One step of all of `agents`: observations, rewards, terminations, truncations, infos by agent.
 
-        Where the episode has ended for all, `step({})` gives five empty dicts, as in PettingZoo's own envs: its wrappers
-        ask so.
+        Where the episode has ended for all, `step({})` gives five empty dicts, as in PettingZoo's own envs, and as its
+        wrappers ask.
 
         Raises:
             ActionError: see AgentsEnv.step. UnexpectedMessage: before the first reset, or with an action where nobody
