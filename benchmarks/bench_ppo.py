@@ -72,7 +72,13 @@ class Timed(PPO):
             self.rollouts += time.perf_counter() - begun
 
 
-def measured(make: Callable[[], Any], watch: Callable[[Any], Any] = contextlib.nullcontext) -> Measured:
+@contextlib.contextmanager
+def alone(env: Any) -> Iterator[None]:
+    """No callbacks."""
+    yield None
+
+
+def measured(make: Callable[[], Any], watch: Callable[[Any], Any] = alone) -> Measured:
     """Of one training; `watch` is entered with the env, and gives callbacks."""
     with contextlib.closing(make()) as env, watch(env) as callbacks:
         model = Timed("MlpPolicy", env, n_steps=STEPS, batch_size=256, n_epochs=4, device="cpu", seed=0)

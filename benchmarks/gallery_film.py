@@ -14,6 +14,7 @@ Observation = NDArray[np.float32]
 Drawing = Callable[[Observation], Image.Image]
 
 SIZE = 240
+LABEL = 18  # above a picture: text on it would cross what is drawn there
 FINE = 3  # drawn so much larger, then reduced: smooth edges
 INK, PAPER, BLUE, RED, GREEN, GREY = "#202830", "#fafafa", "#1f77b4", "#d62728", "#2ca02c", "#c8ccd0"
 
@@ -130,9 +131,11 @@ def small(picture: Image.Image, crop: tuple[float, float, float, float] | None =
 
 
 def label(picture: Image.Image, text: str) -> Image.Image:
-    """With a word in the upper left corner."""
-    ImageDraw.Draw(picture).text((6, 4), text, INK, font=ImageFont.load_default(11), stroke_width=2, stroke_fill=PAPER)
-    return picture
+    """With a word above it, in a strip of its own."""
+    sheet = Image.new("RGB", (picture.width, picture.height + LABEL), PAPER)
+    sheet.paste(picture, (0, LABEL))
+    ImageDraw.Draw(sheet).text((6, 3), text, INK, font=ImageFont.load_default(11))
+    return sheet
 
 
 def write_gif(pictures: Sequence[Image.Image], seconds: float, path: Path, most_bytes: int) -> None:
@@ -160,17 +163,18 @@ def write_gif(pictures: Sequence[Image.Image], seconds: float, path: Path, most_
 def beside(films: Sequence[tuple[str, Path]], path: Path, most_bytes: int) -> None:
     """One GIF of several that run side by side, each above its title: (title, GIF) from the left to the right."""
     opened = [(title, Image.open(film)) for title, film in films]
+    height = max(film.height for _, film in opened)
     step = 0.07  # seconds of the film in each picture
     pictures = []
     for number in range(110):
-        sheet = Image.new("RGB", (len(opened) * (SIZE + 12) - 12, SIZE + 26), PAPER)
+        sheet = Image.new("RGB", (len(opened) * (SIZE + 12) - 12, height + 26), PAPER)
         for column, (title, film) in enumerate(opened):
             at = number * step * 1000 / film.info["duration"]
             film.seek(int(at) % film.n_frames)  # type: ignore[attr-defined]
             shown = film.convert("RGB")
             left = column * (SIZE + 12)
-            sheet.paste(shown, (left, (SIZE - shown.height) // 2))
+            sheet.paste(shown, (left, (height - shown.height) // 2))
             font = ImageFont.load_default(14)
-            ImageDraw.Draw(sheet).text((left + SIZE / 2, SIZE + 13), title, fill=INK, anchor="mm", font=font)
+            ImageDraw.Draw(sheet).text((left + SIZE / 2, height + 13), title, fill=INK, anchor="mm", font=font)
         pictures.append(sheet)
     write_gif(pictures, step, path, most_bytes)

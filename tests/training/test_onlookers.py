@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from stable_baselines3.common.logger import Figure, KVWriter
 
 from tests.training.test_evaluation import Near, Said, run
@@ -18,6 +20,7 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.training import Report, evaluation, learning, seeds
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, RunNumbers
 from ue_rl.training.options import TrainOptions
+from ue_rl.training.pictures import add_legend, new_figure
 from ue_rl.training.report import Outcome
 from ue_rl.training.seeds import SeedRun, train_seeds
 from ue_rl.training.tables import ProgressTable, open_tables
@@ -124,6 +127,22 @@ def test_pictures_need_no_backend_for_windows(tmp_path: Path) -> None:
     shown = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert shown.stdout == "nonsense\n", shown.stderr
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("labels", [["seed 0"], [f"seed {n}" for n in range(30)], ["a-run-with-a-long-name" * 3] * 4])
+@pytest.mark.parametrize("rows", [(1,), (3, 1)])
+def test_a_legend_covers_no_curve(labels: list[str], rows: tuple[int, ...]) -> None:
+    figure, axes = new_figure("title", rows=rows)
+    for label in labels:
+        np.atleast_1d(axes)[0].plot([0, 1], [0, 1], label=label)
+    add_legend(figure, axes)
+    FigureCanvasAgg(figure).draw()
+    shown = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= shown.x0
+    assert shown.x1 <= figure.bbox.x1
+    assert figure.bbox.y0 <= shown.y0
+    lowest = np.atleast_1d(axes)[-1]
+    assert shown.y1 <= lowest.xaxis.get_tightbbox().y0, "it stands below the words under the axes"
 
 
 @pytest.mark.parametrize("name", ["draw", "_write"])

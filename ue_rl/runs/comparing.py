@@ -11,7 +11,7 @@ from ue_rl.runs.listing import options_of
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.options import ROWS, TrainOptions, plain
-from ue_rl.training.pictures import new_figure, save
+from ue_rl.training.pictures import add_legend, new_figure, save
 from ue_rl.training.reading import EpisodeTable
 
 NONE = "-"  # an option that one of them does not have
@@ -67,7 +67,7 @@ def draw(runs: Sequence[RunDirectory], target: Path) -> None:
     for name, (steps, means) in curves:
         axes.plot(steps, means, linewidth=1.5, label=name)
     axes.set_ylabel("mean return of the last episodes")
-    axes.legend(loc="lower right", fontsize="small")
+    add_legend(figure, axes)
     try:
         save(figure, target)
     except OSError as error:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_CHARACTERS = 100  # of small text beside each other, in the figure's width
+_LINE = 0.2  # inches
+
+
 def new_figure(title: str = "", *, rows: Sequence[int] = (1,), **margins: float) -> tuple[Figure, Any]:
     """A figure of 8 inches' width, and its axes, [len(rows)] where there are several, one above the other.
 
@@ -30,13 +34,35 @@ def new_figure(title: str = "", *, rows: Sequence[int] = (1,), **margins: float)
 
     figure = Figure(figsize=(8, 5 if len(rows) == 1 else 6))
     places = {"left": 0.1, "right": 0.98, "bottom": 0.11, "top": 0.93, **margins}
-    axes = figure.subplots(len(rows), 1, sharex=True, height_ratios=rows, gridspec_kw=places)
+    axes = figure.subplots(len(rows), 1, sharex=True, height_ratios=rows)
+    figure.subplots_adjust(**places)
     first, last = np.atleast_1d(axes)[[0, -1]]
     first.set_title(title, fontsize="medium")
     last.set_xlabel("env-steps")
     for each in np.atleast_1d(axes):
         each.grid(alpha=0.3)
     return figure, axes
+
+
+def add_legend(figure: Figure, axes: Any) -> None:
+    """Of one axes, or of all, [n]: under them, where it covers no curve. The figure grows by it."""
+    handles: list[Any] = []
+    labels: list[str] = []
+    for each in np.atleast_1d(axes):
+        more_handles, more_labels = each.get_legend_handles_labels()
+        handles += more_handles
+        labels += more_labels
+    longest = max(map(len, labels), default=0)
+    columns = max(1, min(len(labels), _CHARACTERS // (longest + 8)))  # 8: the line beside a label, and the gap
+    before = figure.get_figheight()
+    after = before + _LINE * -(-len(labels) // columns) + _LINE
+    places = figure.subplotpars
+    figure.set_figheight(after)
+    figure.subplots_adjust(
+        bottom=1 - (1 - places.bottom) * before / after,
+        top=1 - (1 - places.top) * before / after,
+    )
+    figure.legend(handles, labels, loc="lower center", ncol=columns, fontsize="small", frameon=False)
 
 
 @contextmanager
@@ -74,5 +100,5 @@ def draw_curves(episodes: Path, target: Path, title: str) -> None:
         label = f"mean of {window} episodes"
         axes.plot(table.steps[window - 1 :], means, color=colour, linewidth=2, label=label)
         axes.set_ylabel(f"episode {name}")
-    both[0].legend(loc="lower right")  # where returns that rise are not; to look for the best place takes long
+    add_legend(figure, both)
     save(figure, target)

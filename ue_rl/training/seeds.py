@@ -32,7 +32,7 @@ from ue_rl.system.durable import write_whole
 from ue_rl.training.config import signed_yaml
 from ue_rl.training.directory import RunDirectory, checked_id
 from ue_rl.training.options import TrainOptions
-from ue_rl.training.pictures import new_figure, save
+from ue_rl.training.pictures import add_legend, new_figure, save
 from ue_rl.training.reading import EpisodeTable
 from ue_rl.training.writing import Guard, evaluations
 
@@ -273,5 +273,5 @@ def draw(folder: Path, runs: Sequence[SeedRun], title: str) -> None:
         axes.plot(grid, mean, color="black", linewidth=2, label="mean")
         axes.fill_between(grid, mean - half, mean + half, color="black", alpha=0.15, label="95 % confidence interval")
     axes.set_ylabel("mean return of an evaluation" if evaluated else "mean return of the last episodes")
-    axes.legend(loc="lower right", fontsize="small")
+    add_legend(figure, axes)
     save(figure, folder / "seeds.png")

@@ -8,7 +8,7 @@ import numpy as np
 import optuna
 from optuna.trial import TrialState
 
-from ue_rl.training.pictures import new_figure, save, without_windows
+from ue_rl.training.pictures import add_legend, new_figure, save, without_windows
 
 _FEWEST = 4  # trials with a value of which importance says something
 
@@ -42,7 +42,7 @@ def draw(study: optuna.Study, folder: Path, title: str, unchanged: float | None)
     axes.set_xlabel("trial")
     axes.set_ylabel("return")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(fontsize="small")
+    add_legend(figure, axes)
     save(figure, folder / "history.png")
     found = importances(study)
     if found:
