@@ -18,6 +18,7 @@ from ue_rl.bridges.serving.thread import LoopServer
 from ue_rl.errors import ConfigurationError
 from ue_rl.security.doors import Doorway, Refusals, is_local, warn_if_open, warn_if_readable
 from ue_rl.security.visitors import Refusal, Visitors
+from ue_rl.system.forks import leave_to_parent
 
 _log = logging.getLogger("ue_rl.bridges.serving")
 
@@ -53,7 +54,9 @@ def serve_app(
         raise ConfigurationError("not a list of names", field="allow_hosts", got=allow_hosts)
     doorway = doorway or Doorway()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=128)
+    made = socket.create_server((host, port), family=family, backlog=128)
+    listener = _Listener(fileno=made.detach())
+    leave_to_parent(listener)
     try:
         # what counts is where it listens: a name may stand for a loopback address
         local = is_local(listener.getsockname()[0])
@@ -91,6 +94,15 @@ def serve_app(
         await task
 
     return LoopServer(serve, name)
+
+
+class _Listener(socket.socket):
+    """What it accepts is closed in forked children."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        accepted = super().accept()
+        leave_to_parent(accepted[0])
+        return accepted
 
 
 class _Server(uvicorn.Server):

@@ -10,6 +10,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.keepalive import notice_dead_peer
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Connection(asyncio.Protocol):
             self.fd = sock.fileno()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             notice_dead_peer(sock)
+            leave_to_parent(sock)
         self._server.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
@@ -149,6 +151,7 @@ class Connection(asyncio.Protocol):
         self._transport.pause_reading()
         self.detached = True
         mine.setblocking(True)
+        leave_to_parent(mine)
         return mine
 
     def drop(self) -> None:

@@ -29,6 +29,7 @@ from ue_rl.errors import (
 )
 from ue_rl.security.tls import why
 from ue_rl.system.compiled import load
+from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.keepalive import notice_dead_peer
 from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire.lines import LineBuffer
@@ -64,6 +65,7 @@ class Link:
         self._pid = os.getpid()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         notice_dead_peer(sock)
+        leave_to_parent(sock)
         sock.setblocking(True)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, _timeval(TCP_SLICE_MS / 1000))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ue_rl.errors import EngineTimeout, HandshakeError, RepeatedEnv, UeRlError
 from ue_rl.inference.server.protocol import read_hello, write_refusal
 from ue_rl.spec import EnvSpec
+from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.keepalive import notice_dead_peer, reset_at_close
 from ue_rl.wire.codec import Codec
 from ue_rl.wire.handshake import MAX_HANDSHAKE
@@ -68,6 +69,7 @@ class Engine(asyncio.Protocol):
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             notice_dead_peer(sock)
+            leave_to_parent(sock)
         server = self._server
         server.connections.add(self)
         if server.closing:  # it came in while the server was closing

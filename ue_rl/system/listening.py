@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ue_rl.system.forks import leave_to_parent
+
 _ACCEPTS = 2  # a turn of the loop; each costs about 0.1 ms
 
 
@@ -27,6 +29,7 @@ async def listen(
         server.close()
         server = await loop.create_server(make, host, ports[0], backlog=_ACCEPTS)
     for sock in server.sockets:
+        leave_to_parent(sock)
         with sock.dup() as same:
             same.listen(backlog)
     return server, ports[0]

@@ -1,0 +1,182 @@
+"""A forked child of a game, or of a trainer, holds none of its parent's sockets: when that is killed, all notice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.steps import advance, begin
+from ue_rl import errors
+from ue_rl.bridges import run_in_thread
+from ue_rl.connecting import open_transport
+from ue_rl.spec import EnvSpec
+from ue_rl.system.forks import leave_to_parent
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+# argv: what it serves, the port. As soon as a line comes it forks a child, which outlives it.
+GAME = """
+import os, sys, time
+from tests.support.games import Sum
+from ue_rl.bridges import ShmUpgrader, run_in_thread
+from ue_rl.spec import EnvSpec
+
+how, port = sys.argv[1], int(sys.argv[2])
+if how in ("text", "shm"):
+    upgrader = ShmUpgrader() if how == "shm" else None
+    server = run_in_thread(Sum(EnvSpec(1, 1, num_envs=2)), port=port, upgrader=upgrader)
+else:
+    import importlib
+    from tests.sessions.game import Drift
+    from ue_rl.bridges.realtime import SessionPool
+    server = importlib.import_module("ue_rl.bridges." + how).serve(SessionPool(Drift), port=port)
+print(server.url, flush=True)
+sys.stdin.readline()
+child = os.fork()
+if not child:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    time.sleep(600)
+    os._exit(0)
+print(child, flush=True)
+time.sleep(60)
+"""
+TRAINER = """
+import os, sys, time
+import numpy as np
+from ue_rl.connecting import open_transport
+
+transport = open_transport(sys.argv[1])
+transport.reset()
+transport.receive()
+child = os.fork()
+if not child:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    time.sleep(600)
+    os._exit(0)
+print(child, flush=True)
+time.sleep(60)
+"""
+
+
+class Forking:
+    """A process with a forked child."""
+
+    def __init__(self, script: str, *words: str) -> None:
+        command = [sys.executable, "-c", script, *words]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._child = 0
+
+    def line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def forked(self) -> None:
+        """Waits for its child."""
+        self._child = int(self.line())
+
+    def fork(self) -> None:
+        """Has it fork."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        self.forked()
+
+    def kill(self) -> None:
+        """The parent alone."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        self.kill()
+        if self._child:
+            os.kill(self._child, signal.SIGKILL)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def forking() -> Iterator[Any]:
+    made: list[Forking] = []
+
+    def start(script: str, *words: str) -> Forking:
+        made.append(Forking(script, *words))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("how", ["text", "shm"])
+def test_a_game_that_is_killed_is_lost_at_once_and_its_port_is_free(how: str, forking: Any, slack: float) -> None:
+    game = forking(GAME, how, "0")
+    url = game.line()
+    with open_transport(url, timeout=5 * slack) as transport:
+        begin(transport)
+        game.fork()
+        assert advance(transport).obs[:, 0].tolist() == [1, 1]
+        game.kill()
+        began = time.monotonic()
+        with pytest.raises((errors.EngineDisconnected, errors.ConnectionUnusable)):
+            advance(transport)
+        assert time.monotonic() - began < 3 * slack
+    with socket.create_server(("127.0.0.1", int(url.rpartition(":")[2]))):
+        pass
+
+
+def test_what_a_child_does_not_hold_its_parent_still_has(forking: Any) -> None:
+    game = forking(GAME, "text", "0")
+    with open_transport(game.line()) as transport:
+        begin(transport)
+        game.fork()
+        for n in range(1, 4):
+            assert advance(transport).obs[:, 0].tolist() == [n, n]
+
+
+def test_clients_of_sessions_notice_too(forking: Any, slack: float) -> None:
+    pytest.importorskip("uvicorn")
+    game = forking(GAME, "openenv", "0")
+    port = int(game.line().removesuffix("/").rpartition(":")[2].partition("/")[0])
+    with socket.create_connection(("127.0.0.1", port), timeout=5 * slack) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        game.fork()
+        game.kill()
+        while client.recv(1000):  # the rest, then the end
+            pass
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+def test_a_trainer_that_is_killed_leaves_its_engine_to_the_next(forking: Any) -> None:
+    from tests.support.games import Sum
+
+    with run_in_thread(Sum(EnvSpec(1, 1))) as server:
+        trainer = forking(TRAINER, server.url)
+        trainer.forked()
+        trainer.kill()
+
+        with open_transport(server.url, wait=10.0) as transport:
+            assert begin(transport).obs.tolist() == [[0]]
+
+
+def test_a_number_that_means_something_else_by_now_is_left_alone() -> None:
+    with socket.socket() as sock:
+        leave_to_parent(sock)
+        number = sock.fileno()
+    with socket.socket() as another:
+        assert another.fileno() == number
+        child = os.fork()
+        if not child:
+            os._exit(stat.S_ISSOCK(os.fstat(number).st_mode))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
