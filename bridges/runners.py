@@ -17,6 +17,7 @@ import pickle
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -24,6 +25,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
+from ue_rl.bridges.factories import packed, unpacked
 from ue_rl.bridges.shm.host import ShmHost
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.bridges.turns import Host
@@ -163,13 +165,14 @@ class ProcessHandle(_Handle):
 
     Args:
         serve: a function of a module, run in the other process.
-        factory: makes the bridge there; picklable. timeout: seconds to start.
+        factory: makes the bridge there; see `packed`. timeout: seconds to start.
 
     Attributes:
         url: what a trainer connects to. process: the multiprocessing.Process.
 
     Raises:
-        ConfigurationError: the factory or the host failed. EngineTimeout: it did not start in time.
+        ConfigurationError: the factory cannot be sent there, or it or the host failed. EngineTimeout: it did not start
+            in time.
     """
 
     def __init__(
@@ -179,18 +182,20 @@ class ProcessHandle(_Handle):
             error = ConfigurationError("an engine's process was started by an import", cure=_GUARD)
             sys.stderr.write(f"{error}\n")
             raise SystemExit(_STARTED_BY_IMPORT)  # tells our parent, and passes every `except Exception` on the way
+        instead = "run_shm_in_thread(factory())" if serve is over_shm else "run_in_thread(factory())"
+        sent = packed(factory, options, instead)
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_child, args=(serve, factory, options, theirs), name="ue_rl", daemon=True)
+        self.process = context.Process(target=_child, args=(serve, sent, instead, theirs), name="ue_rl", daemon=True)
         with out_of_ctrl_c():  # it is for the trainer, which then closes us
             self.process.start()
         theirs.close()
         try:
             if not self._pipe.poll(timeout):
                 raise EngineTimeout("the engine's process did not start", expected=f"an address within {timeout:g} s")
-            cure, what = None, "the bridge cannot be hosted"
+            what = "the bridge cannot be hosted"
             try:
-                failure, self.url = self._pipe.recv()
+                failure, self.url, cure = self._pipe.recv()
             except EOFError:
                 self.process.join()
                 failure = f"the process ended with exit code {self.process.exitcode}"
@@ -216,7 +221,7 @@ class ProcessHandle(_Handle):
             self.process.join()
 
 
-def _child(serve: Serve, factory: Callable[[], BaseBridge], options: dict[str, Any], pipe: Connection) -> None:
+def _child(serve: Serve, sent: bytes, instead: str, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which then closes us
     stop = threading.Event()
 
@@ -225,14 +230,22 @@ def _child(serve: Serve, factory: Callable[[], BaseBridge], options: dict[str, A
             pipe.recv()
         stop.set()
 
-    def say(failure: str | None, url: str) -> None:
+    def say(failure: str | None, url: str, cure: str | None = None) -> None:
         # not send(): of its buffer Python 3.13 prints "Exception ignored" where the handle has gone
-        pipe.send_bytes(pickle.dumps((failure, url)))
+        pipe.send_bytes(pickle.dumps((failure, url, cure)))
 
     def ready(host: Host) -> None:
         say(None, host.url)
         threading.Thread(target=wait, daemon=True).start()
 
+    try:
+        factory, options = unpacked(sent)
+    except Exception as error:  # noqa: BLE001 - of an import, or of somebody's __setstate__
+        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            failure = f"its factory cannot be made in another process: {type(error).__name__}: {error}"
+            say(failure, "", f"put it into a module that can be imported, or host it in this process: {instead}")
+        return
     try:
         with ends_in_order():
             serve(factory(), options, stop, ready)
@@ -254,7 +267,12 @@ def run_in_process(
     """Hosts `factory()` over TCP in a process of its own.
 
     Args:
-        factory: picklable (a function or functools.partial). timeout: seconds to start. options: as BridgeServer.
+        factory: a class, a function or functools.partial. With the package cloudpickle, which Gymnasium and
+            Stable-Baselines3 bring, also a lambda, and what a notebook's cell defines.
+        timeout: seconds to start. options: as BridgeServer.
+
+    Raises:
+        as ProcessHandle.
     """
     return ProcessHandle(over_tcp, factory, {"host": host, "port": port, **options}, timeout)
 

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = {
     "anyio": "bridges/mcp/",
     "click": "ue_rl/cli/",
+    "cloudpickle": "bridges/",
     "flatbuffers": "ue_rl/commands/",
     "google": "ue_rl/sessions/",
     "grpc": "bridges/grpc/ connections/grpc/ ue_rl/sessions/",

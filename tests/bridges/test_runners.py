@@ -105,3 +105,62 @@ def test_ctrl_c_ends_serve_also_while_its_own_task_runs() -> None:
     *returned, said = out.stdout.splitlines()
     assert (returned, out.stderr) == (["returned None"] * 2, "")
     assert re.fullmatch(r"listening on tcp://127\.0\.0\.1:\d+ \(Ctrl-C stops\)", said)  # without a `ready`
+
+
+NOTEBOOK = """
+import threading
+import numpy as np
+from ue_rl.bridges import VectorBridge, run_in_process, run_shm_in_process
+from ue_rl.connecting import open_transport
+from ue_rl.spec import EnvSpec
+
+SIZE = 3
+LOCK = threading.Lock()
+
+class Cell(VectorBridge):
+    # A game that a notebook's cell defines.
+    def __init__(self, size=SIZE):
+        super().__init__(EnvSpec(obs_size=size, act_size=1))
+
+    def reset_envs(self, env_ids, seeds, options):
+        self.outbox.obs[env_ids] = np.pi
+
+    def step_envs(self, actions, env_ids):
+        pass
+
+def make():
+    return Cell(5)
+
+for factory in (Cell, lambda: Cell(4), make):
+    with run_in_process(factory) as engine:
+        transport = open_transport(engine.url)
+        print(transport.connect().obs_size)
+        transport.close()
+try:
+    run_in_process(lambda: (LOCK, Cell()))
+except Exception as error:
+    print(error)
+"""
+
+
+def test_a_notebooks_cell_and_a_lambda_are_hosted_in_a_process() -> None:
+    """As it is in a notebook, `-c` has no main module that another process could import."""
+    pytest.importorskip("cloudpickle", reason="Gymnasium brings it")
+    out = run("-c", NOTEBOOK)
+    *sizes, refused = out.stdout.splitlines()
+    assert (sizes, out.stderr) == (["3", "4", "5"], "")
+    assert refused.startswith("the factory cannot be sent to a process of its own (field factory)")
+    assert "run_in_thread(factory())" in refused
+
+
+def test_without_cloudpickle_the_error_says_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(errors.ConfigurationError, match=r"run_in_thread\(factory\(\)\), or install .*cloudpickle"):
+        run_in_process(lambda: bridge(2))
+    with run_in_process(functools.partial(GymnasiumBridge, "CartPole-v1")) as engine:
+        assert engine.url.startswith("tcp://")
+    hidden = type("Hidden", (GymnasiumBridge,), {"__module__": "nowhere_to_be_found"})
+    monkeypatch.setitem(sys.modules, "nowhere_to_be_found", type(sys)("nowhere_to_be_found"))
+    sys.modules["nowhere_to_be_found"].Hidden = hidden  # type: ignore[attr-defined]
+    with pytest.raises(errors.ConfigurationError, match=r"(?s)ModuleNotFoundError.*host it in this process"):
+        run_in_process(functools.partial(hidden, "CartPole-v1"))
