@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from ue_rl.cli import cli
 from ue_rl.errors import ConfigurationError, UntrustedFile
 from ue_rl.security.trust import trusting
-from ue_rl.training.config import read_config, require_origin, resolve, signed_yaml
+from ue_rl.training.config import read_config, require_origin, signed_yaml
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.run import train
@@ -88,10 +88,8 @@ def test_a_file_of_options_starts_what_was_trusted_once(tmp_path: Path) -> None:
 
 
 def test_what_a_file_of_options_names_only_by_another_starts_nothing(tmp_path: Path) -> None:
-    """A file of RL Zoo's that it names, an address whose pickles are read, and a class that RLlib would import."""
-    (tmp_path / "ppo.yml").write_text("CartPole-v1:\n  env_wrapper: stranger.Wrapper\n")
+    """An address whose pickles are read, and a class that RLlib would import."""
     for text in (
-        f"hyperparams: {tmp_path}/ppo.yml",
         "{backend: rllib, ray_address: 'thief:6379'}",
         "{backend: rllib, algo: dqn, hyperparameters: {replay_buffer_config: {type: stranger.Buffer}}}",
     ):
@@ -99,8 +97,6 @@ def test_what_a_file_of_options_names_only_by_another_starts_nothing(tmp_path: P
         words = ["train", "--config", str(tmp_path / "theirs.yaml"), "--log-dir", str(tmp_path / "runs")]
         done = CliRunner().invoke(cli, words)
         assert isinstance(done.exception, UntrustedFile), (text, done.exception)
-    config = {"hyperparams": str(tmp_path / "ppo.yml")}  # a run's config has been resolved: it names none
-    assert resolve({}, None, base=config).env_wrapper is None
 
 
 def test_a_file_that_changes_between_two_looks_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,8 @@ def compared(before: dict[str, Any], **flags: Any) -> comparison.Comparison:
 def test_every_option_is_decided() -> None:
     assert set(APPLIED) == set(ALGORITHMS)
     unsaid = {name for name, row in ROWS.items() if row.resume == UNSAID}
-    # `hyperparams` is read into the others; the last two are of a folder of runs.
-    assert unsaid == {"log_dir", "run_id", "hyperparameters", "hyperparams", "seeds", "jobs"}
+    # the last two are of a folder of runs
+    assert unsaid == {"log_dir", "run_id", "hyperparameters", "seeds", "jobs"}
     fixed = {name for name, row in ROWS.items() if row.resume not in (MAY_CHANGE, UNSAID)}
     of_model = {"backend", "algo", "policy", "prefill", "overlap", "rnd", "init_from", "seed", "gail", "bc", "her"}
     assert fixed == {*of_model, "vecnormalize", "normalize", "env", "env_wrapper", "frame_stack", "group", "self_play"}

@@ -23,7 +23,6 @@ from ue_rl.training.algorithms import ALGORITHMS, OFF_POLICY
 from ue_rl.training.checks import check_options
 from ue_rl.training.options import ROWS, TrainOptions, plain
 from ue_rl.training.yaml_files import in_one_line, read_mapping
-from ue_rl.training.zoo import read_zoo
 
 FORMAT = 1  # of config.yaml
 ORIGIN = "origin"  # its key for the signature of what a run starts
@@ -33,6 +32,7 @@ _BUFFER = "replay_buffer_config"  # a hyperparameter: RLlib imports the "type" t
 _REPLACED = {
     "host": "write url: tcp://HOST:PORT, or a list of such",
     "port": "write url: tcp://127.0.0.1:PORT",
+    "hyperparams": "RL Zoo trains on an engine by its own command, with its own files: docs/recipes.md",
 }  # keys that people write, and what is to be written
 
 
@@ -45,9 +45,6 @@ def resolve(
 ) -> TrainOptions:
     """Puts `flags` (None: not given) over the YAML file over `base` over the defaults.
 
-    What a file of RL Zoo's (`hyperparams`) says stands under the YAML file, in its place: it is read here and now.
-    `base` is a run's config, where that has been done.
-
     Args:
         config: the YAML file, or what `read_config` gave of it.
         resumed: True only to find the run that is resumed: its config, which is the `base` then, is not known yet, so
@@ -55,24 +52,16 @@ def resolve(
 
     Raises:
         ConfigurationError: an unknown key, a value of the wrong type, an algorithm that does not exist, an option of
-            the other backend. UntrustedFile: the file of RL Zoo's imports a module, and is not trusted.
+            the other backend.
     """
     layers = [dict(base or {}), read_config(config) if isinstance(config, Path) else dict(config or {})]
-    layers[0].pop("hyperparams", None)
     layers.append({key: value for key, value in flags.items() if value is not None})
     _one_kind_of_engine(layers)
-    file = next((layer.pop("hyperparams") for layer in reversed(layers) if layer.get("hyperparams")), None)
-    zoo: dict[str, Any] = {}
-    if file is not None:
-        zoo = read_zoo(file, {key: value for layer in layers for key, value in layer.items()})
-        layers.insert(1, dict(zoo))
     merged = {name: _merged(layers, name) for name in ("hyperparameters", "params", "others")}
     values = {key: value for layer in layers for key, value in layer.items()}
     options = TrainOptions(**{**values, **merged})
     options.algo = str(options.algo).lower()
     check_options(options, resumed=resumed)
-    if file is not None:
-        require_origin(Path(file), zoo, options)
     return options
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training.algorithms import ALGORITHMS, CLASS_NAMES
-from ue_rl.training.expressions import policy_arguments
+from ue_rl.training.classes import policy_arguments
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 
 # Hyperparameters that are known to solve a task; what the user gives wins.

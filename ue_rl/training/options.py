@@ -156,9 +156,6 @@ class TrainOptions:
         rllib="leave it out; --net-arch and --set model_config={..} say what the networks are",
     )
     hyperparameters: dict[str, Any] = _learning({}, MAPPING, resume=UNSAID)
-    hyperparams: str | None = _sb3(
-        None, text("FILE"), "RL Zoo's YAML file of hyperparameters: its section of this task.", resume=UNSAID
-    )
     normalize: bool | dict[str, Any] = _sb3(
         False, NORMALIZE, "Normalise observations and rewards (VecNormalize); saved with the model.", resume=NEW_RUN
     )

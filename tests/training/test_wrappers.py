@@ -1,9 +1,8 @@
-"""RL Zoo's files, wrappers, callbacks and stacked frames: what a run makes of them, and what it refuses by name."""
+"""Wrappers, callbacks, stacked frames, named classes, noise: what a run makes of them, what it refuses by name."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,17 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-import yaml
 from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnvWrapper
 
-from tests.support.command_line import ok
+from tests.support.command_line import ok, run
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.errors import ConfigurationError, UntrustedFile
+from ue_rl.errors import ConfigurationError
 from ue_rl.inference import OnnxInference
-from ue_rl.security.trust import trusting
-from ue_rl.training import expressions, train
+from ue_rl.training import train
 from ue_rl.training.config import resolve
 from ue_rl.training.engine import command_of
 from ue_rl.training.hyperparameters import tuned_for
@@ -32,126 +29,47 @@ from ue_rl.training.named import hosted_wrappers, wrap_hosted
 from ue_rl.training.options import TrainOptions
 
 ME = __name__
-ZOO = """
-defaults: &defaults
-  n_timesteps: !!float 1e6
-  policy: MlpPolicy
-CartPole-v1:
-  <<: *defaults
-  n_envs: 4
-  n_timesteps: !!float 2e5
-  normalize: "dict(norm_obs=True, norm_reward=False)"
-  n_steps: 32
-  learning_rate: lin_0.001
-  ent_coef: 1e-4
-  policy_kwargs: "dict(
-                    log_std_init=-2,
-                    activation_fn=nn.ReLU,
-                    net_arch=dict(pi=[64, 32], vf=[64])
-                  )"
-  frame_stack: 2
-  env_wrapper:
-    - gymnasium.wrappers.TimeLimit:
-        max_episode_steps: 100
-  callback: stable_baselines3.common.callbacks.ProgressBarCallback
-Pendulum-v1:
-  noise_type: normal
-  noise_std: 0.2
-  train_freq: [1, "episode"]
-"""
 
 
-@pytest.fixture
-def ppo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME", str(tmp_path / "config"))
-    path = tmp_path / "ppo.yml"
-    path.write_text(ZOO)
-    return path
-
-
-def test_a_section_of_rl_zoo_is_a_run(ppo: Path) -> None:
-    given = {"hyperparams": str(ppo), "timesteps": 999, "hyperparameters": {"n_steps": 64}}
-    with pytest.raises(UntrustedFile, match="TimeLimit"):  # it imports modules
-        resolve(given, None)
-    with trusting():
-        options = resolve(given, None)
-    assert (options.algo, options.num_envs, options.timesteps, options.policy) == ("ppo", 4, 999, "MlpPolicy")
-    assert options.normalize == {"norm_obs": True, "norm_reward": False}
-    assert (options.frame_stack, options.hyperparams) == (2, None)
-    assert options.env_wrapper == [{"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 100}}]
-    assert options.callback == ["stable_baselines3.common.callbacks.ProgressBarCallback"]
-    again = resolve({}, None, base=yaml.safe_load(options.as_yaml()))
-    assert again == options, "config.yaml says it all"
-    hyper = tuned_for(options)
-    assert (hyper["n_steps"], hyper["ent_coef"], hyper["learning_rate"](0.5)) == (64, 1e-4, 0.0005)
+def test_classes_and_noise_are_named() -> None:
+    given = {"activation_fn": "nn.ReLU", "optimizer_class": "th.optim.SGD", "net_arch": {"pi": [64], "vf": [32]}}
+    hyper = tuned_for(resolve({"hyperparameters": {"policy_kwargs": given, "ent_coef": 1e-4}}, None))
     assert hyper["policy_kwargs"] == {
-        "log_std_init": -2, "activation_fn": torch.nn.ReLU, "net_arch": {"pi": [64, 32], "vf": [64]}
+        "activation_fn": torch.nn.ReLU, "optimizer_class": torch.optim.SGD, "net_arch": {"pi": [64], "vf": [32]}
     }  # fmt: skip
-
-
-def test_noise_and_goals(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yml"
-    path.write_text(ZOO.replace("defaults: &defaults", "x: &defaults"))
-    options = resolve({"algo": "sac", "env": "Pendulum-v1", "hyperparams": str(path)}, None)
-    assert tuned_for(options) == {"action_noise": "normal 0.2", "train_freq": (1, "episode")}
     noise = _noise("normal 0.2", spaces.Box(-1, 1, (3,)))
     assert isinstance(noise, NormalActionNoise)
     assert noise().shape == (3,)
-    path.write_text(
-        'game: {replay_buffer_class: HerReplayBuffer, replay_buffer_kwargs: "dict(n_sampled_goal=4, '
-        "goal_selection_strategy='future')\"}"
-    )
-    options = resolve({"algo": "sac", "engine": "./Other.sh {port}", "hyperparams": str(path)}, None)
-    assert options.her == {"n_sampled_goal": 4, "goal_selection_strategy": "future"}, "the only section, for a game"
 
 
 @pytest.mark.parametrize(
-    ("line", "field", "cure"),
+    ("given", "field", "cure"),
     [
-        ("n_env: 4", "hyperparams.n_env", "'n_envs'"),
-        ("n_step: 4", "hyperparams.n_step", "'n_steps'"),
-        ("noise_type: normale", "hyperparams.noise_type", "'normal'"),
-        ("policy_kwargs: dict(activation_fn=nn.Tanhh)", "hyperparams.policy_kwargs", "'nn.Tanh'"),
-        ("policy_kwargs: dict(x=open('/etc/passwd').read())", "hyperparams.policy_kwargs", "write the value itself"),
-        ("policy_kwargs: dict(", "hyperparams.policy_kwargs", "never closed"),
-        ("replay_buffer_class: Mine", "hyperparams.replay_buffer_class", "leave it out"),
-        ("normalize: dict(norm_rewards=True)", "normalize.norm_rewards", "'norm_reward'"),
+        ({"activation_fn": "nn.Tanhh"}, "hyperparameters.policy_kwargs.activation_fn", "'nn.Tanh'"),
+        ({"activation_fn": "os.system"}, "hyperparameters.policy_kwargs.activation_fn", "a script of yours"),
+        ("dict(net_arch=[64])", "hyperparameters.policy_kwargs", "None"),
+        ("__import__('os').system('true')", "hyperparameters.policy_kwargs", "None"),
     ],
 )
-def test_what_is_unknown_is_named(tmp_path: Path, line: str, field: str, cure: str) -> None:
-    path = tmp_path / "ppo.yml"
-    path.write_text(f"CartPole-v1:\n  {line}\n")
+def test_what_no_config_may_name(given: Any, field: str, cure: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        resolve({"hyperparams": str(path)}, None)
+        resolve({"hyperparameters": {"policy_kwargs": given}}, None)
     assert caught.value.field == field
     assert cure in str(caught.value.cure)
 
 
-def test_a_task_without_a_section_is_named(ppo: Path) -> None:
-    with pytest.raises(ConfigurationError, match="Did you mean 'CartPole-v1'"):
-        resolve({"hyperparams": str(ppo), "env": "CartPole-v0"}, None)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__import__('os').system('true')", "dict(**{})", "[x for x in (1,)]", "nn.Module", "(lambda: 1)()",
-        "1 if 1 else 2", "torch.load", "dict(a=1)['a']", "f'{1}'", "nn.Tanh()", "{**{}}", "10 ** 10 ** 10",
-        "b'x'", "(" * 300,
-    ],
-)  # fmt: skip
-def test_an_expression_is_never_run(text: str) -> None:
+def test_normalize_names_what_it_does_not_know() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        expressions.read(text, "here")
-    assert caught.value.field == "here"
+        resolve({"normalize": {"norm_rewards": True}}, None)
+    assert caught.value.field == "normalize.norm_rewards"
+    assert "'norm_reward'" in str(caught.value.cure)
 
 
-def test_what_an_expression_may_be() -> None:
-    text = "dict(a=[1, -2.5, None, True], b={'c': (1, 'x')}, d=th.optim.Adam, e=torch.nn.Tanh, f=NatureCNN)"
-    read = expressions.read(text, "here")
-    assert read["a"] == [1, -2.5, None, True]
-    assert read["b"] == {"c": (1, "x")}
-    assert (read["d"], read["e"], read["f"].__name__) == (torch.optim.Adam, torch.nn.Tanh, "NatureCNN")
+def test_files_of_rl_zoo_are_for_rl_zoo(tmp_path: Path) -> None:
+    (tmp_path / "old.yaml").write_text("hyperparams: ppo.yml\n")
+    with pytest.raises(ConfigurationError, match=r"docs/recipes\.md"):
+        resolve({}, tmp_path / "old.yaml")
+    assert "No such option" in run("train --hyperparams ppo.yml").output
 
 
 # -- what stands around the env
