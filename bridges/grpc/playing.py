@@ -1,17 +1,19 @@
-"""Play: a session in real time over one stream both ways. Two tasks, one for each direction; both end together."""
+"""Streams. Play: a session in real time, both ways: two tasks, which end together. Keep: sessions that are in use."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from grpc import aio
 
 from ue_rl.bridges.grpc import packing
 from ue_rl.bridges.realtime import Session
+from ue_rl.errors import ActionError
 from ue_rl.sessions import sessions_pb2 as messages
+from ue_rl.sessions.limits import ASKED, OBSERVATIONS
 
 _log = logging.getLogger("ue_rl.bridges.grpc")
 _LOST_WITHIN = 0.2  # seconds
@@ -22,31 +24,53 @@ async def play(
     requests: AsyncIterator[messages.Action],
     context: aio.ServicerContext[Any, Any],
     stalled_after: float,
+    asked: bool = False,
 ) -> None:
     """Until the client has said all (then the session goes on), or the stream is lost (then it ends), or it has ended.
 
     Args:
         stalled_after: seconds in which a client must have read an observation that is there.
+        asked: an observation is sent when the client asks for one. False: each as it comes; HTTP/2 takes several before
+            the first of them has been read, so that a client that reads late reads old ones.
 
     Raises:
         ActionError, ToolError: of an action. SessionEnded: with the reason. TimeoutError: the client does not read.
     """
     size = session.pool.spec.act_size
-    new = asyncio.Event()
+    new = asyncio.Event()  # there may be something to send, or the session has ended
+    asks = 0
     loop = asyncio.get_running_loop()
 
     async def hear() -> None:
+        nonlocal asks
         async for message in requests:
-            session.act(packing.read_action(message, size))
+            if message.ask and not asked:
+                raise ActionError(
+                    "this stream sends each observation without being asked", fault="caller", field="ask", got=True,
+                    cure=f"open it with the metadata {OBSERVATIONS}: {ASKED}",
+                )  # fmt: skip
+            if message.action or message.tool or not message.ask:
+                session.act(packing.read_action(message, size))
+            if message.ask:
+                session.touch()
+                asks += 1
+                new.set()
 
     async def tell() -> None:
+        nonlocal asks
         while not ended:  # before Python 3.12 `wait_for` forgets that it is cancelled where its write has just ended
             new.clear()
-            seen = session.observe(timeout=0)
+            seen = None
+            if asks or not asked:
+                seen = session.observe(timeout=0)
+            elif not session.life.live:
+                raise session.ended()
             if seen is None:
                 await new.wait()
-            else:
-                await asyncio.wait_for(context.write(packing.observation(seen)), stalled_after)
+                continue
+            if asked:
+                asks -= 1
+            await asyncio.wait_for(context.write(packing.observation(seen)), stalled_after)
 
     def notify() -> None:
         loop.call_soon_threadsafe(new.set)
@@ -74,3 +98,18 @@ async def play(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def keep(sessions: Sequence[Session]) -> None:
+    """Until all have ended: none of them is idle meanwhile. Cancelled, because their trainer is lost, it ends them."""
+    for session in sessions:
+        session.kept = True
+    ends = [asyncio.wrap_future(session.gone) for session in sessions]
+    try:
+        await asyncio.wait(ends)
+    finally:
+        for end in ends:
+            end.cancel()
+        for session in sessions:
+            session.kept = False
+            session.detach("the connection of its trainer was lost")  # which changes nothing where it has ended

@@ -17,6 +17,7 @@ from ue_rl.bridges.serving.thread import LoopServer
 from ue_rl.security.doors import Doorway, warn_if_open, warn_if_readable
 from ue_rl.sessions.limits import MAX_CALLS, SERVICE, server_options
 from ue_rl.sessions.sessions_pb2_grpc import add_SessionsServicer_to_server
+from ue_rl.system.vanished import watch_port
 
 _GRACE = 1.0  # seconds that requests under way have when the server closes
 
@@ -26,14 +27,15 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     *,
-    stalled_after: float = 30.0,
+    stalled_after: float | None = None,
     doorway: Doorway | None = None,
 ) -> LoopServer:
     """Serves the sessions of `pool` over gRPC from a thread of its own; returns when it listens.
 
     Args:
         port: 0 takes a free one; the server's `url` has it.
-        stalled_after: seconds after which a client of Play that reads nothing has lost its session.
+        stalled_after: seconds after which a client of Play that reads nothing has lost its session; None: as many as a
+            session may be idle.
         doorway: asks each call for a token (metadata `authorization: Bearer TOKEN`), and speaks TLS; None: neither.
 
     Raises:
@@ -48,7 +50,8 @@ def serve(
             warn_if_open(host)
         warn_if_readable(host, door)
         server = aio.server(options=server_options(), interceptors=guards, maximum_concurrent_rpcs=MAX_CALLS)
-        add_SessionsServicer_to_server(SessionService(pool, stalled_after), server)
+        patience = pool.idle_timeout if stalled_after is None else stalled_after
+        add_SessionsServicer_to_server(SessionService(pool, patience), server)
         healthy = health.aio.HealthServicer()  # type: ignore[attr-defined]
         add_HealthServicer_to_server(healthy, server)
         reflection.enable_server_reflection((SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
@@ -59,6 +62,7 @@ def serve(
                 bound = server.add_secure_port(f"{shown}:{port}", credentials_of(door))
         except RuntimeError as error:
             raise OSError(f"cannot listen on {shown}:{port}: {error}") from error
+        watch_port(bound)
         await server.start()
         for name in ("", SERVICE):
             await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)

@@ -10,13 +10,13 @@ from typing import Any
 from grpc import aio
 
 from ue_rl.bridges.grpc import packing
-from ue_rl.bridges.grpc.playing import play
+from ue_rl.bridges.grpc.playing import keep, play
 from ue_rl.bridges.grpc.status import status_of
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.waiting import destroyed, queued, state_of
 from ue_rl.errors import ActionError, ConfigurationError, SessionEnded, SessionNotFound
 from ue_rl.sessions import sessions_pb2 as messages
-from ue_rl.sessions.limits import MAX_TICKS, SESSION_ID
+from ue_rl.sessions.limits import ASKED, MAX_TICKS, OBSERVATIONS, SESSION_ID
 from ue_rl.sessions.sessions_pb2_grpc import SessionsServicer
 
 
@@ -112,14 +112,25 @@ class SessionService(SessionsServicer):
     @_named
     async def Play(self, requests: Any, context: Any) -> None:
         """Real time, both ways: actions in, the newest observation out, until either side ends."""
-        name = dict(context.invocation_metadata() or ()).get(SESSION_ID)
+        metadata = dict(context.invocation_metadata() or ())
+        name, sent = metadata.get(SESSION_ID), metadata.get(OBSERVATIONS)
         if name is None:
             raise ConfigurationError("the metadata must name the session", field=SESSION_ID)
+        if sent not in (None, ASKED):
+            expected = f"{ASKED!r}, or none: each is sent as it comes"
+            raise ConfigurationError("no such way to send them", field=OBSERVATIONS, expected=expected, got=sent)
         session = self._pool.get(str(name))
         try:
-            await play(session, requests, context, self._stalled_after)
+            await play(session, requests, context, self._stalled_after, asked=sent == ASKED)
         except asyncio.TimeoutError:
             raise SessionEnded(f"it was ended: {session.reason}") from None
+
+    @_named
+    async def Keep(self, request: messages.KeepRequest, context: Any) -> None:
+        """Sessions of a trainer that is there, until they end or it goes."""
+        if not request.session_ids:
+            raise ConfigurationError("no session is named", field="session_ids", expected="one or more", got=[])
+        await keep(self._pool.get_all(request.session_ids))
 
 
 def _clamped(ticks: int) -> int:

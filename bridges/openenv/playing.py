@@ -87,5 +87,7 @@ class Player:
     async def _answer(self, seen: Observation, **instead: Any) -> dict[str, Any]:
         every = seen.as_dict()
         shown = {key: every[key] for key in ("observation", "tick", "result", "info")}
+        if self.session.tick_rate is not None:  # as in the infos of the text protocol
+            shown["info"] = {**shown["info"], **seen.timing}
         shown |= {"text": await described(self.session), "mask": every["mask"] or []}
         return {"observation": shown, "reward": seen.reward, "done": seen.done, **instead}

@@ -103,7 +103,7 @@ class SessionsBridge(VectorBridge):
             out.masks[env_ids] = seen.mask
         for number, env in enumerate(env_ids.tolist()):
             if self.real_time:
-                self.write_info(env, {**seen.info[number], **_timing(every[number])})
+                self.write_info(env, {**seen.info[number], **every[number].timing})
             elif seen.info[number]:
                 self.write_info(env, seen.info[number])
 
@@ -111,11 +111,6 @@ class SessionsBridge(VectorBridge):
         """Ends its sessions."""
         for session in filter(None, self._sessions):
             session.destroy()
-
-
-def _timing(seen: Observation) -> dict[str, int]:
-    names = ("tick", "ticks_advanced", "late_ticks", "dropped_observations", "dropped_actions")
-    return {name: getattr(seen, name) for name in names}
 
 
 class EngineServer(ThreadHandle[BridgeServer]):

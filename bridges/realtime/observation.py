@@ -59,6 +59,12 @@ class Observation(NamedTuple):
         """Has the episode ended?"""
         return self.terminated or self.truncated
 
+    @property
+    def timing(self) -> dict[str, int]:
+        """What a client in real time wants to know of the ticks that it did not see."""
+        names = ("tick", "ticks_advanced", "late_ticks", "dropped_observations", "dropped_actions")
+        return {name: getattr(self, name) for name in names}
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON: arrays are lists, no mask is null."""
         plain = self._asdict()

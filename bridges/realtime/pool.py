@@ -65,7 +65,7 @@ class SessionPool(Closing):
     Attributes:
         name: of the game. spec: of one session. handshake: the same as a CONFIG line, of one env, without newline.
         tools: the game's. rules: in words. example: a bridge of the game.
-        counters: what was counted. max_sessions, workers, tick_rate, planning, queue_wait: as above.
+        counters: what was counted. max_sessions, workers, tick_rate, planning, idle_timeout, queue_wait: as above.
 
     Raises:
         ConfigurationError: a wrong argument, or the game cannot be loaded or has agents or images.
@@ -92,7 +92,7 @@ class SessionPool(Closing):
         self.counters = Counters()
         self.checks = Checks(self.spec, self.tools, self.example)
         self.tick_rate = self.checks.tick_rate(tick_rate)
-        self._idle_timeout, self.queue_wait = idle_timeout, queue_wait
+        self.idle_timeout, self.queue_wait = idle_timeout, queue_wait
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._ended: OrderedDict[str, str] = OrderedDict()
@@ -285,15 +285,15 @@ class SessionPool(Closing):
         for session in self.sessions():
             if session.phase in (Phase.LAUNCHING, Phase.LOADING) and now - session.life.since > _STARTS_WITHIN:
                 reason = f"the game was not there within {_STARTS_WITHIN:g} s"
-            elif session.idle_seconds > self._idle_timeout:
-                reason = f"nobody used it for {self._idle_timeout:g} s"
+            elif session.idle_seconds > self.idle_timeout:
+                reason = f"nobody used it for {self.idle_timeout:g} s"
             else:
                 continue
             _log.warning("session %s ended: %s", session.id, reason)
             if session.leave(Event.EXPIRE, reason):
                 self.counters.add("sessions_reaped")
         if not self._closed:
-            self._threads.at(time.perf_counter() + min(30.0, self._idle_timeout / 4), self._reap)
+            self._threads.at(time.perf_counter() + min(30.0, self.idle_timeout / 4), self._reap)
 
     def close(self) -> None:
         """Ends all sessions and threads, within 10 s; idempotent."""

@@ -19,13 +19,13 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.security.doors import Doorway, Refusals, is_local, warn_if_open, warn_if_readable
 from ue_rl.security.visitors import Refusal, Visitors
 from ue_rl.system.forks import leave_to_parent
+from ue_rl.system.keepalive import ask_for_life
+from ue_rl.system.vanished import watch_port
 
 _log = logging.getLogger("ue_rl.bridges.serving")
 
 MOST_CONNECTIONS = 4096
 _MESSAGE = 16 * 2**20  # bytes of one WebSocket message
-# seconds between signs of life, and for the answer: a client that is gone without a word loses its session
-_PING = 10.0
 
 
 def serve_app(
@@ -71,12 +71,16 @@ def serve_app(
         warn_if_readable(host, doorway)
     # what it accepts inherits this; asyncio sets it itself only where a socket says that its protocol is TCP
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    ask_for_life(listener)
+    watch_port(listener.getsockname()[1])
     shown = f"[{host}]" if ":" in host else host
     scheme = "http" if doorway.tls is None else "https"
     url = f"{scheme}://{shown}:{listener.getsockname()[1]}{path}"
+    # No pings: a client that computes without giving way to its event loop does not answer them, and would be closed.
+    # The system finds out who has vanished (`ask_for_life`, `watch_port`).
     config = uvicorn.Config(
         _Gate(readable_by_pages(app, allow_hosts), visitors, name), log_config=None, access_log=False, lifespan="on",
-        ws_max_size=_MESSAGE, ws_ping_interval=_PING, ws_ping_timeout=_PING, timeout_graceful_shutdown=1,
+        ws_max_size=_MESSAGE, ws_ping_interval=None, ws_ping_timeout=None, timeout_graceful_shutdown=1,
         server_header=False, limit_concurrency=connections,
     )  # fmt: skip
     config.load()

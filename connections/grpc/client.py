@@ -20,7 +20,7 @@ from ue_rl.connections.grpc.errors import named
 from ue_rl.errors import ConnectionUnusable
 from ue_rl.security.guard import GUARDED
 from ue_rl.sessions import sessions_pb2 as messages
-from ue_rl.sessions.limits import FLOAT, SESSION_ID
+from ue_rl.sessions.limits import ASKED, FLOAT, OBSERVATIONS, SESSION_ID
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
 from ue_rl.spec import EnvSpec
 from ue_rl.wire import decode_handshake
@@ -61,7 +61,7 @@ class SessionClient:
     """A session of its own: created by `async with`, given back at its end.
 
         async with SessionClient("127.0.0.1:9999", tick_rate=25) as client:
-            async for seen in client.play():            # the newest observation; what came meanwhile is dropped
+            async for seen in client.play():            # the newest observation, however long this took
                 await client.act(policy(numbers(seen)))
 
     Args:
@@ -114,6 +114,7 @@ class SessionClient:
         self._stream: Any = None
         self._reader: asyncio.Task[None] | None = None
         self._newest: messages.Observation | None = None
+        self._asked = False  # and not answered yet
         self._came = asyncio.Condition()
         self._over: BaseException | None = None
 
@@ -177,23 +178,40 @@ class SessionClient:
 
     async def act(self, action: ArrayLike | None = None, tool: str = "", **arguments: Any) -> None:
         """Sends an action, or a call of a tool, into the stream; the game takes it in its next tick."""
-        stream = self._open_stream()
+        await self._write(an_action(action, tool, arguments))
+
+    async def _write(self, message: messages.Action) -> None:
         try:
-            await _written(stream, an_action(action, tool, arguments))
+            await _written(self._open_stream(), message)
         except (RpcError, asyncio.InvalidStateError, cygrpc.InternalError) as error:
             async with self._came:
                 await self._came.wait_for(lambda: self._over is not None)
             raise self._ended() from error
 
     async def observe(self) -> messages.Observation:
-        """The newest observation that was not given out yet; waits for one."""
+        """The newest observation that was not given out yet; waits for one.
+
+        It is asked for here and now, so that none waits on the way while the caller computes, with or without giving
+        way to the event loop. Those that nobody has seen are counted in `dropped_observations`; their rewards and ticks
+        are in this one. A call that is cancelled has asked already: the next one gives what that brings.
+        """
         self._open_stream()
-        async with self._came:
-            await self._came.wait_for(lambda: self._newest is not None or self._over is not None)
-            seen, self._newest = self._newest, None
-        if seen is None:
-            raise self._ended()
-        return seen
+        while True:
+            if self._newest is None and self._over is None and not self._asked:
+                await self._ask_for_one()
+            async with self._came:
+                await self._came.wait_for(lambda: not self._asked or self._newest is not None or self._over is not None)
+                seen, self._newest = self._newest, None
+            if seen is not None:
+                return seen
+            if self._over is not None:
+                raise self._ended()
+
+    async def _ask_for_one(self) -> None:
+        self._asked = True
+        asking = asyncio.ensure_future(self._write(messages.Action(ask=True)))
+        asking.add_done_callback(lambda done: done.cancelled() or done.exception())  # heard of, if by nobody else
+        await asyncio.shield(asking)  # a caller that is cancelled has asked all the same
 
     async def play(self) -> AsyncIterator[messages.Observation]:
         """Observations, each the newest at its time, to the end of the episode; that one is the last."""
@@ -205,7 +223,8 @@ class SessionClient:
 
     def _open_stream(self) -> Any:
         if self._stream is None:
-            self._stream = self._stub.Play(metadata=((SESSION_ID, self.session_id), *(self._access.metadata or ())))
+            told = ((SESSION_ID, self.session_id), (OBSERVATIONS, ASKED), *(self._access.metadata or ()))
+            self._stream = self._stub.Play(metadata=told)
             self._reader = asyncio.create_task(self._read())
         return self._stream
 
@@ -214,7 +233,7 @@ class SessionClient:
         try:
             async for seen in self._stream:
                 async with self._came:
-                    self._newest = seen
+                    self._newest, self._asked = seen, False
                     self._came.notify_all()
         except RpcError as error:
             over = named(error, self.target)

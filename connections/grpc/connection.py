@@ -66,6 +66,7 @@ class GrpcConnection(BaseTransport):
         self._ids: list[str] = []
         self._rows: slice | NDArray[np.intp] = slice(None)
         self._answer: Any = None
+        self._kept: Any = None
         self._channel: grpc.Channel | None = None
         self._process = os.getpid()
 
@@ -91,6 +92,7 @@ class GrpcConnection(BaseTransport):
                 failed = failed or error
         if failed is not None:
             raise failed
+        self._keep()
         spec = decode_handshake(self.handshake.encode("ascii"))
         spec = replace(
             spec, num_envs=self.num_envs, env_type=EnvType.MULTI, features=spec.features & _CARRIED, parameters=(),
@@ -104,6 +106,17 @@ class GrpcConnection(BaseTransport):
         return self._stub.CreateSession.future(
             request, timeout=seconds, wait_for_ready=patient, metadata=self.access.metadata
         )
+
+    def _keep(self) -> None:
+        """Says that the sessions are in use for as long as this connection is there, however long nothing is asked.
+
+        An older server has no such call, and reaps those that are idle: nobody waits for its refusal.
+        """
+        keep = self._channel.unary_stream(  # type: ignore[union-attr]
+            f"/{SERVICE}/Keep", messages.KeepRequest.SerializeToString, messages.KeepResponse.FromString
+        )
+        # cancelled once nothing refers to it
+        self._kept = keep(messages.KeepRequest(session_ids=self._ids), metadata=self.access.metadata)
 
     def _result(self, answer: Callable[[], Any]) -> Any:
         try:

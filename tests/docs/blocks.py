@@ -106,6 +106,7 @@ RUN_BY = {
     ("docs/deploy.md", "cpp onnx"): "tests/samples/test_deploy_onnx.py",
     ("docs/deploy.md", "csharp onnx"): "tests/samples/test_deploy_onnx.py",
     ("docs/fifty-lines.md", "python engine"): "tests/samples/test_fifty_lines.py",
+    ("docs/grpc.md", "js play"): "tests/sessions/test_node.py",
     ("docs/mujoco.md", "python cart"): "tests/bridges/test_mujoco.py",
     ("docs/policy-server.md", "text session"): "tests/inference/test_policy_server.py",
     ("docs/protocol-in-ten-minutes.md", "python engine"): "tests/docs/test_protocol_engine.py",

@@ -16,7 +16,9 @@ import pytest
 
 from tests.inference.serving import ask, numbers, serving, until
 from tests.support.streams import largest_turn
+from tests.support.vanishing import can_vanish, vanish
 from ue_rl.inference.server.engine import Engine
+from ue_rl.system import keepalive
 
 
 @pytest.mark.parametrize(
@@ -294,3 +296,17 @@ async def test_connections_that_drip_do_not_crowd_out_an_engine_that_says_hello(
 
 async def test_a_turn_of_the_loop_accepts_a_few_engines_only(pendulum: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await largest_turn(Engine, serving(pendulum), monkeypatch) <= 4
+
+
+@can_vanish
+async def test_an_engine_that_vanishes_gives_its_place_at_the_policy_server_free(
+    monkeypatch: pytest.MonkeyPatch, pendulum: Path
+) -> None:
+    monkeypatch.setattr(keepalive, "_OPTIONS", tuple((name, 1) for name, _ in keepalive._OPTIONS))
+    async with serving(pendulum, max_engines=1) as server:
+        engine = await server.dial()
+        await until(lambda: len(server.engines) == 1)
+        vanish(engine[1].get_extra_info("socket"))
+        await until(lambda: not server.engines)
+        other = await server.dial()
+        assert (await ask(other, "OBS=0,0,0\n")).startswith("ACT=")

@@ -84,6 +84,14 @@ class Drift(VectorBridge):
         raise ValueError("it broke")
 
 
+class Endless(Drift):
+    """Its episodes do not end."""
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        super().step_envs(actions, env_ids)
+        self.outbox.dones[env_ids] = self.outbox.truncated[env_ids] = 0
+
+
 class Talks(Drift):
     """Prints."""
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import socket
-import subprocess
-import sys
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +15,8 @@ import numpy as np
 import pytest
 
 import ue_rl
-from tests.sessions.game import Drift
-from tests.sessions.test_grpc import Status, advanced, refused
+from tests.sessions.game import Endless
+from tests.sessions.test_grpc import Status
 from tests.support.steps import begin
 from tests.support.waiting import eventually
 from ue_rl import errors
@@ -27,7 +24,7 @@ from ue_rl.bridges.grpc import playing
 from ue_rl.connecting import open_transport
 from ue_rl.connections.grpc import SessionClient
 from ue_rl.sessions import sessions_pb2 as messages
-from ue_rl.sessions.limits import SESSION_ID, client_options
+from ue_rl.sessions.limits import ASKED, OBSERVATIONS, SESSION_ID, client_options
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
 
 
@@ -108,18 +105,84 @@ async def test_play_sends_the_newest_observation_and_takes_actions(served: Any) 
 
 
 async def test_a_slow_reader_reads_the_newest(served: Any) -> None:
-    class Long(Drift):
-        def step_envs(self, actions: Any, env_ids: Any) -> None:
-            super().step_envs(actions, env_ids)
-            self.outbox.dones[env_ids] = self.outbox.truncated[env_ids] = 0
-
-    pool, server = served("grpc", Long)
+    pool, server = served("grpc", Endless)
     async with SessionClient(server.url, tick_rate=100) as client:
         first = await client.observe()
         (session,) = pool.sessions()
         await asyncio.to_thread(eventually, lambda: session.latest.tick > first.tick + 30)
         second = await client.observe()
         assert second.tick > first.tick + 10, "not the one behind the first"
+
+
+async def test_a_mind_that_blocks_its_event_loop_gets_the_newest(served: Any) -> None:
+    """It never gives way while it computes: what came meanwhile must not wait for it in a row."""
+    pool, server = served("grpc", Endless)
+    async with SessionClient(server.url, tick_rate=100) as client:
+        (session,) = pool.sessions()
+        turns, ticks, dropped, decided = 0, 0, 0, 0
+        async for seen in client.play():
+            assert seen.tick >= decided, "older than what was there when it asked"
+            assert not turns or seen.dropped_observations > dropped
+            ticks += seen.ticks_advanced
+            assert ticks == seen.tick, "what was dropped is in the next one"
+            dropped = seen.dropped_observations
+            turns += 1
+            if turns == 5:
+                break
+            eventually(lambda seen=seen: session.latest.tick > seen.tick + 10)  # it computes, without `await`
+            decided = session.latest.tick
+            await client.act([1.0, 0.0])
+
+
+async def test_an_observe_that_is_cancelled_has_asked_for_what_the_next_one_gives(served: Any) -> None:
+    pool, server = served("grpc", Endless, planning=1000.0)
+    async with SessionClient(server.url, tick_rate=100) as client:
+        assert (await client.observe()).tick == 0
+        for _ in range(3):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.observe(), 0.05)
+        pool.get(client.session_id).start()
+        first = await client.observe()
+        second = await client.observe()
+        assert 0 < first.tick < second.tick
+        one, other = await asyncio.gather(client.observe(), client.observe())
+        assert one.tick != other.tick
+
+
+async def test_a_stream_that_is_asked_sends_nothing_else(served: Any) -> None:
+    pool, server = served("grpc", Endless)
+    async with grpc.aio.insecure_channel(server.url.removeprefix("grpc://"), client_options()) as channel:
+        stub: Any = SessionsStub(channel)
+        info = await stub.CreateSession(messages.CreateSessionRequest(tick_rate=100.0))
+        (session,) = pool.sessions()
+        named = (SESSION_ID, info.session_id)
+        stream = stub.Play(metadata=(named, (OBSERVATIONS, ASKED)))
+        await stream.write(messages.Action(action=bytes(8)))
+        await asyncio.to_thread(eventually, lambda: session.latest.tick > 20)
+        assert session.mailbox.unread
+        at_least = session.latest.tick
+        await stream.write(messages.Action(action=bytes(8), ask=True))
+        seen = await stream.read()
+        assert seen.tick >= at_least
+        assert seen.ticks_advanced == seen.tick
+        stream.cancel()
+
+
+async def test_who_asks_without_having_said_so_is_told(served: Any) -> None:
+    _, server = served("grpc", Endless)
+    async with grpc.aio.insecure_channel(server.url.removeprefix("grpc://"), client_options()) as channel:
+        stub: Any = SessionsStub(channel)
+        info = await stub.CreateSession(messages.CreateSessionRequest(tick_rate=50.0))
+        named = (SESSION_ID, info.session_id)
+        for metadata, field in (((named,), "field ask"), ((named, (OBSERVATIONS, "all")), f"field {OBSERVATIONS}")):
+            stream = stub.Play(metadata=metadata)
+            if metadata == (named,):
+                await stream.write(messages.Action(ask=True))
+            with pytest.raises(grpc.RpcError) as error:
+                while await stream.read() is not grpc.aio.EOF:
+                    pass
+            assert error.value.code() is Status.INVALID_ARGUMENT
+            assert field in str(error.value.details())
 
 
 async def test_a_wrong_action_ends_the_stream_with_its_reason(served: Any) -> None:
@@ -192,67 +255,6 @@ async def test_play_needs_a_session(served: Any) -> None:
             with pytest.raises(grpc.RpcError) as error:
                 await stub.Play(metadata=metadata).read()
             assert error.value.code() is status
-
-
-SERVER = """
-import sys
-from tests.sessions.game import Drift
-from ue_rl.bridges.grpc import serve
-from ue_rl.bridges.realtime import SessionPool
-from ue_rl.sessions import limits
-limits._ALIVE = [(name, min(value, 1000)) for name, value in limits._ALIVE]
-with SessionPool(Drift, max_sessions=2, workers=1) as pool, serve(pool) as server:
-    print(server.url, flush=True)
-    sys.stdin.read()
-"""
-KILLED = """
-import asyncio, sys
-from ue_rl.connections.grpc import SessionClient
-async def main():
-    client = await SessionClient(sys.argv[1], tick_rate=50).__aenter__()
-    await client.observe()
-    print(client.session_id, flush=True)
-    await asyncio.sleep(60)
-asyncio.run(main())
-"""
-
-
-def test_clients_that_are_killed_or_stand_still_lose_their_sessions() -> None:
-    """Processes of their own: events of grpc.aio may wait for one another where several event loops share a process."""
-    piped: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", SERVER], **piped) as server:
-        url = server.stdout.readline().strip()
-        clients = [subprocess.Popen([sys.executable, "-c", KILLED, url], **piped) for _ in range(2)]
-        names = [client.stdout.readline().strip() for client in clients]
-        for client, way in zip(clients, (signal.SIGKILL, signal.SIGSTOP), strict=True):
-            client.send_signal(way)
-        with grpc.insecure_channel(url.removeprefix("grpc://")) as channel:
-            stub = SessionsStub(channel)
-            eventually(lambda: not stub.ListSessions(messages.ListSessionsRequest()).sessions, 40)
-            for name in names:
-                code, details = refused(lambda name=name: advanced(stub, name))
-                assert code is Status.ABORTED
-                assert "stream of its agent was lost" in details
-        for client in clients:
-            client.kill()
-            client.communicate()
-        server.stdin.close()
-        assert server.wait(20) == 0
-
-
-async def test_a_client_that_does_not_read_loses_its_session(served: Any) -> None:
-    pool, server = served("grpc", kwargs={"obs_size": 100_000}, carrier_options={"stalled_after": 0.3})
-    async with grpc.aio.insecure_channel(server.url.removeprefix("grpc://"), client_options()) as channel:
-        stub: Any = SessionsStub(channel)
-        info = await stub.CreateSession(messages.CreateSessionRequest(tick_rate=200.0))
-        (session,) = pool.sessions()
-        stream = stub.Play(metadata=((SESSION_ID, info.session_id),))
-        await stream.read()
-        while pool.sessions():  # its episodes are short: a new one keeps it talking
-            await asyncio.sleep(0.05)
-            if session.phase.value == "GAME_OVER":
-                await asyncio.to_thread(session.reset)
-    assert "has read nothing for 0.3 s" in session.reason
 
 
 async def test_a_session_that_cannot_be_made_is_refused_as_it_begins() -> None:

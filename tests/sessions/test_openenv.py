@@ -358,3 +358,19 @@ def test_a_tool_of_a_reserved_name_is_refused(make_pool: Any) -> None:
 
     with pytest.raises(ConfigurationError, match=r"state.*@tool\(name="):
         application(make_pool(Reserved))
+
+
+def test_in_real_time_a_step_answers_with_the_newest_and_says_what_was_dropped(opened: Any) -> None:
+    pool, client = opened(tick_rate=100)
+    with client.websocket_connect("/ws") as plain:
+        socket = Socket(plain)
+        begun = socket.reset(seed=3)["observation"]
+        assert begun["info"]["tick"] == begun["tick"]
+        (session,) = pool.sessions()
+        eventually(lambda: session.latest.tick > begun["tick"] + 10)  # the mind computes
+        at_least = session.latest.tick
+        seen = socket.step(action=[0.0, 0.0])["observation"]
+        assert seen["tick"] >= at_least
+        assert seen["info"]["ticks_advanced"] == seen["tick"] - begun["tick"]
+        assert seen["info"]["dropped_observations"] > 5
+        assert {"late_ticks", "dropped_actions"} <= {*seen["info"]}

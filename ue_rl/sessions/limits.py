@@ -8,19 +8,18 @@ import numpy as np
 
 SERVICE = "ue_rl.v1.Sessions"
 SESSION_ID = "session-id"  # metadata of Play
+OBSERVATIONS, ASKED = "observations", "asked"  # more of it: each is sent when the client asks for one
 MAX_TICKS = 5000  # of one FastAdvance
 MAX_CALLS = 4096  # that a server answers at once, a stream of Play among them; more get RESOURCE_EXHAUSTED
 FLOAT = np.dtype("<f4")  # numbers of actions, observations and rewards
 
 _MiB = 2**20
 _RECEIVE, _SEND = 64 * _MiB, 16 * _MiB
-_ALIVE = (  # a peer that is gone without a word is found out within 15 s
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),
+_PINGS = (  # either side may ask for signs of life at any time
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
+_NEVER = 2**31 - 1  # milliseconds: gRPC's own word for it
 # A server whose queue is full says RESOURCE_EXHAUSTED; gRPC itself asks again, five times at most.
 _RETRIES = {
     "methodConfig": [
@@ -45,7 +44,11 @@ def server_options() -> list[tuple[str, int | str]]:
         ("grpc.max_send_message_length", _SEND),
         ("grpc.so_reuseport", 0),  # a port that is taken is an error
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-        *_ALIVE,
+        # The server asks for none: a client whose event loop is busy (all of Node's are one) could not answer, and
+        # would lose its session. The system finds out who has vanished (ue_rl/system/vanished.py). Never also keeps
+        # gRPC from setting a TCP_USER_TIMEOUT of its own.
+        ("grpc.keepalive_time_ms", _NEVER),
+        *_PINGS,
     ]
 
 
@@ -56,5 +59,10 @@ def client_options() -> list[tuple[str, int | str]]:
         ("grpc.max_send_message_length", _RECEIVE),
         ("grpc.service_config", json.dumps(_RETRIES)),
         ("grpc.use_local_subchannel_pool", 1),  # a connection of its own: its loss is this client's alone
-        *_ALIVE,
+        # A server that is gone without a word is found out within 15 s. Threads of gRPC ask and hear, whatever the
+        # caller's are doing; the server's answer.
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.http2.ping_timeout_ms", 5_000),
+        *_PINGS,
     ]

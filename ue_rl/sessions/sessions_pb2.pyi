@@ -38,6 +38,16 @@ class DestroySessionResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class KeepRequest(_message.Message):
+    __slots__ = ("session_ids",)
+    SESSION_IDS_FIELD_NUMBER: _ClassVar[int]
+    session_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, session_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class KeepResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ListSessionsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -65,14 +75,16 @@ class FastAdvanceRequest(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., ticks: _Optional[int] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., interrupts: _Optional[_Iterable[str]] = ..., reset: bool = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Action(_message.Message):
-    __slots__ = ("action", "tool", "arguments_json")
+    __slots__ = ("action", "tool", "arguments_json", "ask")
     ACTION_FIELD_NUMBER: _ClassVar[int]
     TOOL_FIELD_NUMBER: _ClassVar[int]
     ARGUMENTS_JSON_FIELD_NUMBER: _ClassVar[int]
+    ASK_FIELD_NUMBER: _ClassVar[int]
     action: bytes
     tool: str
     arguments_json: str
-    def __init__(self, action: _Optional[bytes] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ...) -> None: ...
+    ask: bool
+    def __init__(self, action: _Optional[bytes] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., ask: bool = ...) -> None: ...
 
 class Observation(_message.Message):
     __slots__ = ("session_id", "tick", "observation", "reward", "terminated", "truncated", "result", "info_json", "ticks_advanced", "dropped_observations", "dropped_actions", "interrupt", "mask", "late_ticks")

@@ -69,6 +69,11 @@ class SessionsStub(object):
                 request_serializer=ue__rl_dot_sessions_dot_sessions__pb2.Action.SerializeToString,
                 response_deserializer=ue__rl_dot_sessions_dot_sessions__pb2.Observation.FromString,
                 _registered_method=True)
+        self.Keep = channel.unary_stream(
+                '/ue_rl.v1.Sessions/Keep',
+                request_serializer=ue__rl_dot_sessions_dot_sessions__pb2.KeepRequest.SerializeToString,
+                response_deserializer=ue__rl_dot_sessions_dot_sessions__pb2.KeepResponse.FromString,
+                _registered_method=True)
 
 
 class SessionsServicer(object):
@@ -114,7 +119,16 @@ class SessionsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Play(self, request_iterator, context):
-        """real time; metadata "session-id"
+        """Real time; metadata "session-id". Each observation is sent as it comes; with the metadata "observations: asked" only
+        the newest is, whenever an Action asks for it: a client that reads late has no older ones before it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Keep(self, request, context):
+        """While this stream lasts the sessions are in use, however long nothing is asked of them; they end when it is lost.
+        Nothing is sent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,6 +171,11 @@ def add_SessionsServicer_to_server(servicer, server):
                     servicer.Play,
                     request_deserializer=ue__rl_dot_sessions_dot_sessions__pb2.Action.FromString,
                     response_serializer=ue__rl_dot_sessions_dot_sessions__pb2.Observation.SerializeToString,
+            ),
+            'Keep': grpc.unary_stream_rpc_method_handler(
+                    servicer.Keep,
+                    request_deserializer=ue__rl_dot_sessions_dot_sessions__pb2.KeepRequest.FromString,
+                    response_serializer=ue__rl_dot_sessions_dot_sessions__pb2.KeepResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -348,6 +367,33 @@ class Sessions(object):
             '/ue_rl.v1.Sessions/Play',
             ue__rl_dot_sessions_dot_sessions__pb2.Action.SerializeToString,
             ue__rl_dot_sessions_dot_sessions__pb2.Observation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Keep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ue_rl.v1.Sessions/Keep',
+            ue__rl_dot_sessions_dot_sessions__pb2.KeepRequest.SerializeToString,
+            ue__rl_dot_sessions_dot_sessions__pb2.KeepResponse.FromString,
             options,
             channel_credentials,
             insecure,

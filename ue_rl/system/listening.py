@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from ue_rl.system.forks import leave_to_parent
+from ue_rl.system.vanished import watch_port
 
 _ACCEPTS = 2  # a turn of the loop; each costs about 0.1 ms
 
@@ -32,4 +33,5 @@ async def listen(
         leave_to_parent(sock)
         with sock.dup() as same:
             same.listen(backlog)
+    watch_port(ports[0])
     return server, ports[0]

@@ -1,0 +1,52 @@
+"""A peer whose machine vanishes: its sockets hear nothing any more, and its system answers nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+import sys
+from typing import Any
+
+import pytest
+
+from ue_rl.system import vanished
+
+_SO_ATTACH_FILTER = 26
+_DROP_ALL = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))  # of BPF: return 0
+
+can_vanish = pytest.mark.skipif(
+    sys.platform != "linux" or not os.path.isdir("/proc/self/fd"), reason="only Linux can drop what comes to one socket"
+)
+
+
+def vanish(sock: socket.socket) -> None:
+    """What comes to this socket is dropped before its system has seen it."""
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(_DROP_ALL)))
+
+
+def vanish_from(port: int) -> int:
+    """As `vanish`, of all sockets of this process that are connected to `port`; how many there were."""
+    count = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            with socket.socket(fileno=os.dup(int(descriptor))) as sock:
+                if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.getpeername()[1] == port:
+                    vanish(sock)
+                    count += 1
+        except OSError:
+            continue
+    return count
+
+
+@pytest.fixture
+def quick_watch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Who vanishes is found out within two seconds. Ask for it before anything listens.
+
+    Not sooner: a system without room answers what comes within half a second of its last answer with silence.
+    """
+    monkeypatch.setattr(vanished, "LOOKS_EVERY", 0.1)
+    monkeypatch.setattr(vanished, "UNHEARD", 1.5)
+    monkeypatch.setattr(vanished, "_watch", watch := vanished._Watch())
+    return watch
