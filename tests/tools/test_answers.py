@@ -24,13 +24,14 @@ import pydantic
 import pytest
 
 from tests.sessions.game import Drift
-from ue_rl.arena import AgentArena, AgentBehavior, AgentDecision, Observation
-from ue_rl.arena.log import RunLog
+from ue_rl.arena import AgentArena, AgentBehavior, AgentDecision, LLMAgentBehavior, Observation, RunLog, replay
+from ue_rl.arena.backends import ScriptedBackend
+from ue_rl.arena.log import decisions_in
 from ue_rl.arena.scenes import Foraging
 from ue_rl.arena.seats import Outcome
 from ue_rl.bridges.realtime import SessionPool, ToolCall
 from ue_rl.errors import GameFailed, ToolError
-from ue_rl.system.json_values import MAX_VALUES, json_value
+from ue_rl.system.json_values import MAX_VALUES, json_value, readable
 from ue_rl.tools import ToolRegistry, tool
 
 
@@ -265,3 +266,40 @@ def test_the_parameters_of_a_decision_are_converted_by_the_same_rules() -> None:
     assert decided(1).decision.params == {"target_position": [1.0, 0.0, 2.0], "speed": 2.0}
     assert decided(0).code == "INVALID_PARAMETERS"
     assert "nan at params['speed']" in str(decided(0).message)
+
+
+class Untidy(Foraging):
+    """A scene that says, counts and rewards in whatever types it has."""
+
+    max_ticks = 3
+
+    def told(self, body: Any) -> dict[str, Any]:
+        return {"speed": float("nan"), "at": {(1, 2): 3}, "what": object(), "near": np.arange(2), "more": {5: {1}}}
+
+    def metrics(self) -> dict[str, Any]:
+        return {"score": np.float32(0.5), "count": np.int64(2), "kinds": {Kind.FIRE}, "far": float("inf")}
+
+    def reward(self, agent: str) -> Any:
+        return np.float32(0.25)
+
+
+def test_what_a_scene_says_in_odd_types_ends_no_game_and_no_log(tmp_path: Any) -> None:
+    """Neither the prompt, nor the log, nor the replay, nor what is written when all is over."""
+    mind = LLMAgentBehavior(ScriptedBackend([{"tool": "idle"}]))
+    (episode,) = AgentArena.play(Untidy(), mind, log=RunLog(tmp_path), replay=tmp_path / "replay.msgpack")
+    assert episode.metrics == {"score": 0.5, "count": 2, "kinds": [2], "far": "inf"}
+    assert json.loads(json.dumps(dataclasses.asdict(episode)))["returns"] == {"forager": 0.75}
+    assert '"near": [0, 1]' in mind.backend.prompts[0]  # type: ignore[attr-defined]
+    rows = list(decisions_in(tmp_path))
+    assert len(rows) == 3
+    custom = rows[0]["observation"]["custom"]
+    assert (custom["speed"], custom["near"], custom["more"]) == ("nan", [0, 1], {"5": [1]})
+    assert "NaN" not in (tmp_path / "decisions.jsonl").read_text("utf-8")
+    assert replay(tmp_path / "replay.msgpack", Untidy()) == 3
+
+
+def test_what_is_shown_never_raises_and_has_an_end() -> None:
+    assert readable({"a": [float("nan"), 1], "b": itertools.count()}) == "<dict>"
+    assert readable([float("nan"), {"a": object}, _circle()[:0]]) == ["nan", {"a": "<class 'object'>"}, []]
+    assert "[" in str(readable(_circle()))
+    assert readable(breaks()) == "<generator>"

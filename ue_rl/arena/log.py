@@ -11,6 +11,7 @@ from typing import Any
 from ue_rl.arena.memory.lines import JsonLines
 from ue_rl.arena.seats import Outcome
 from ue_rl.errors import ConfigurationError
+from ue_rl.system.json_values import readable
 
 SHOWN = 100  # of each kind, kept for GET /debug
 DECISIONS, SUMMARIES = "decisions.jsonl", "summaries.jsonl"
@@ -43,7 +44,7 @@ class RunLog:
     def add_episode(self, agent_id: str, success: bool, metrics: Mapping[str, Any], summary: str) -> None:
         """Writes how an episode ended for an agent, and what its memory says of it."""
         if self._files:
-            row = {"agent_id": agent_id, "success": success, "metrics": dict(metrics), "summary": summary}
+            row = {"agent_id": agent_id, "success": success, "metrics": readable(metrics), "summary": summary}
             self._write(SUMMARIES, row)
 
     def _write(self, name: str, row: Mapping[str, Any]) -> None:
@@ -58,7 +59,7 @@ class RunLog:
         last: dict[str, dict[str, Any]] = {}
         found = []
         for outcome in list(self.recent):
-            seen = outcome.observation.model_dump(mode="json")
+            seen = readable(outcome.observation.model_dump())
             before, last[outcome.agent_id] = last.get(outcome.agent_id), seen
             if before is not None:
                 changed = {name: value for name, value in seen.items() if before.get(name) != value}
@@ -71,7 +72,7 @@ def row_of(outcome: Outcome) -> dict[str, Any]:
     return {
         "agent_id": outcome.agent_id,
         "tick": outcome.observation.tick,
-        "observation": outcome.observation.model_dump(mode="json"),
+        "observation": readable(outcome.observation.model_dump()),
         "tool": outcome.decision.tool,
         "params": outcome.decision.params,
         "reasoning": outcome.decision.reasoning,

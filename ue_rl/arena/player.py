@@ -17,6 +17,7 @@ from ue_rl.arena.seats import Outcome
 from ue_rl.arena.types import AgentDecision
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.errors import ConfigurationError
+from ue_rl.system.json_values import readable
 
 if TYPE_CHECKING:
     from ue_rl.arena.arena import AgentArena
@@ -126,17 +127,17 @@ def _episode(
         game.step({outcome.agent_id: outcome.decision for outcome in outcomes})
         for outcome in outcomes:
             episode.add(outcome)
-            episode.returns[outcome.agent_id] += game.reward(outcome.agent_id)
+            episode.returns[outcome.agent_id] += float(game.reward(outcome.agent_id))
             if writer is not None:
                 said = outcome.decision
                 data = {"agent_id": outcome.agent_id, "tool": said.tool, "params": said.params,
                         "reasoning": said.reasoning}  # fmt: skip
                 writer.event(game.tick, "decision", data)
         if writer is not None:
-            writer.event(game.tick, "tick", {"hash": game.digest(), "metrics": game.metrics()})
+            writer.event(game.tick, "tick", {"hash": game.digest(), "metrics": readable(game.metrics())})
         if on_tick is not None:
             on_tick(game, outcomes)
-    episode.ticks, episode.success, episode.metrics = game.tick, game.success, game.metrics()
+    episode.ticks, episode.success, episode.metrics = int(game.tick), bool(game.success), readable(game.metrics())
     for agent in game.agents:
         arena.end_episode(agent, game.success, episode.metrics, inline=arena.deadline is None)
     return episode

@@ -17,6 +17,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ue_rl.arena.answers import SPELLINGS, call_in
 from ue_rl.errors import ConfigurationError, printable, shorten
+from ue_rl.system.json_values import readable
 
 IDLE = "idle"
 MAX_REASONING = 2000  # characters that are kept; a model may write without end
@@ -143,7 +144,7 @@ class Observation(Model):
             said = self.tool_result
             lines.append(f"last call: {said.tool} {'done' if said.success else f'failed: {shorten(said.error, 300)}'}")
         if self.custom:
-            lines.append("also: " + shorten(json.dumps(self.custom, default=str, sort_keys=True), 600))
+            lines.append("also: " + shorten(json.dumps(readable(self.custom), sort_keys=True), 600))
         return "\n".join(map(printable, lines))
 
 

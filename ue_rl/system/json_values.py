@@ -23,6 +23,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ue_rl.errors import shorten
+
 MAX_VALUES = 1_000_000  # in one result: a picture of 640 x 480 has 921 600; a generator may have no end
 MAX_LEVELS = 100  # of lists in lists: readers in other languages stop there, or earlier
 _AS_TEXT = (
@@ -65,6 +67,18 @@ def json_value(value: Any, place: str = "result") -> Any:
     return _Conversion().of(value, place)
 
 
+def readable(value: Any) -> Any:
+    """As `json_value`, for logs and prompts: what JSON cannot hold becomes a short text, in its place. Never raises."""
+    try:
+        return _Readable().of(value, "")
+    except Exception:  # noqa: BLE001 - whatever an iterator or a property of `value` raises
+        return f"<{type(value).__name__}>"
+
+
+class _TooMuch(NotJson):
+    """More values or levels than are read."""
+
+
 class _Conversion:
     """Of one value and of what it holds."""
 
@@ -94,7 +108,7 @@ class _Conversion:
     def _count(self, values: int, place: str) -> None:
         self._left -= values
         if self._left < 0:
-            raise NotJson(f"more than {MAX_VALUES:,} values, up to {place}")
+            raise _TooMuch(f"more than {MAX_VALUES:,} values, up to {place}")
 
     def _of_numpy(self, value: Any, place: str) -> Any:
         if isinstance(value, np.floating):
@@ -187,6 +201,18 @@ class _Conversion:
         if text is None:
             raise NotJson(f"a key of type {type(key).__name__} at {place}")
         return text
+
+
+class _Readable(_Conversion):
+    """In which a part that JSON cannot hold spoils no other."""
+
+    def of(self, value: Any, place: str) -> Any:
+        try:
+            return super().of(value, place)
+        except _TooMuch:  # of an iterator without end there would be no end of these
+            raise
+        except NotJson:
+            return shorten(value, 200)
 
 
 def _text_of(value: Any, place: str) -> str | None:

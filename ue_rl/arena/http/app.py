@@ -22,6 +22,7 @@ from ue_rl.arena.memory.base import Entry
 from ue_rl.arena.seats import AGENT_NOT_FOUND, INVALID_PARAMETERS, LLM_TIMEOUT, Outcome
 from ue_rl.bridges.serving.answer import JsonAnswer
 from ue_rl.errors import ConfigurationError, ToolError, shorten
+from ue_rl.system.json_values import readable
 
 if TYPE_CHECKING:
     from ue_rl.arena.arena import AgentArena
@@ -215,7 +216,7 @@ class _Routes:
         return {"traces": [{name: value for name, value in row.items() if name != "observation"} for row in rows]}
 
     async def observations(self, request: Request) -> Any:
-        return {"observations": [each.observation.model_dump(mode="json") for each in list(self.arena.log.recent)]}
+        return {"observations": [readable(each.observation.model_dump()) for each in list(self.arena.log.recent)]}
 
     async def changes(self, request: Request) -> Any:
         return {"changes": self.arena.log.changes()}
