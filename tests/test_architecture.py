@@ -31,7 +31,6 @@ LIBRARIES = {
     "ue_rl/envs/ ue_rl/rllib/ ue_rl/spaces/ ue_rl/testing/ ue_rl/training/",
     "matplotlib": "ue_rl/arena/ ue_rl/training/ ue_rl/tuning/",
     "mcp": "bridges/mcp/",
-    "mcp_types": "bridges/mcp/",
     "mlflow": "ue_rl/training/",
     "msgpack": "ue_rl/system/",
     "onnx": "inference/export/ ue_rl/cli/ ue_rl/rllink/",

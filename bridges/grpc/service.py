@@ -93,11 +93,18 @@ class SessionService(SessionsServicer):
     @_named
     async def StepAll(self, request: messages.StepAllRequest, context: Any) -> messages.StepAllResponse:
         """K sessions in one message."""
-        pool, count = self._pool, len(request.session_ids)
+        pool = self._pool
+        count = len(request.session_ids)
+        if not count:
+            raise ConfigurationError("no session is named", field="session_ids", expected="one at least")
         sessions = pool.get_all(request.session_ids)
         given = {each.row: each for each in request.resets}
         if len(given) < len(request.resets) or max(given, default=0) >= count:
-            raise ConfigurationError("rows that are reset, each once", field="resets", expected=f"0 to {count - 1}")
+            rows = [each.row for each in request.resets]
+            raise ConfigurationError(
+                "the rows of the resets are those of session_ids, each once", field="resets",
+                expected=f"0 to {count - 1}", got=rows,
+            )  # fmt: skip
         actions = None
         if request.actions:
             actions = packing.read_numbers(request.actions, pool.spec.act_size, count)

@@ -6,6 +6,8 @@ of a function's signature.
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,22 +19,22 @@ from ue_rl.bridges.mcp.playing import Players
 types: Any = mcp.types
 SESSION_ID = "mcp-session-id"  # header
 MODERN = not hasattr(Server, "call_tool")  # 2.x, whose handlers are arguments
-_Answer = Callable[[str, Any], Awaitable[Any]]  # (client, params of its request)
+_Answer = Callable[[str | None, Any], Awaitable[Any]]  # (client, or None where it has no session; params)
 
 
 def make_server(name: str, players: Players) -> Any:
     """A server that answers with `players`."""
 
-    async def list_tools(client: str, params: Any) -> Any:
-        return types.ListToolsResult.model_validate({"tools": players.tools()})
+    async def list_tools(client: str | None, params: Any) -> Any:
+        return types.ListToolsResult.model_validate({"tools": players.tools(client)})
 
-    async def call_tool(client: str, params: Any) -> Any:
+    async def call_tool(client: str | None, params: Any) -> Any:
         return types.CallToolResult.model_validate(await players.call(client, params.name, params.arguments or {}))
 
-    async def list_resources(client: str, params: Any) -> Any:
+    async def list_resources(client: str | None, params: Any) -> Any:
         return types.ListResourcesResult.model_validate({"resources": players.resources()})
 
-    async def read_resource(client: str, params: Any) -> Any:
+    async def read_resource(client: str | None, params: Any) -> Any:
         try:
             contents = [players.read(str(params.uri))]
         except LookupError as error:  # there is no such resource
@@ -40,16 +42,19 @@ def make_server(name: str, players: Players) -> Any:
                 raise
             from mcp.shared.exceptions import MCPError
 
-            raise MCPError(-32002, str(error.args[0])) from error
+            raise MCPError(types.INVALID_PARAMS, str(error.args[0])) from error
         return types.ReadResourceResult.model_validate({"contents": contents})
 
     make: Any = Server
+    version = ""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # run from a checkout that is not installed
+        version = importlib.metadata.version("ue_rl")
     if MODERN:
         return make(
-            name, on_list_tools=_of_2(list_tools), on_call_tool=_of_2(call_tool),
+            name, version=version, on_list_tools=_of_2(list_tools), on_call_tool=_of_2(call_tool),
             on_list_resources=_of_2(list_resources), on_read_resource=_of_2(read_resource),
         )  # fmt: skip
-    server = make(name)
+    server = make(name, version)
     server.request_handlers |= {
         types.ListToolsRequest: _of_1(server, list_tools), types.CallToolRequest: _of_1(server, call_tool),
         types.ListResourcesRequest: _of_1(server, list_resources),
@@ -72,6 +77,12 @@ def _of_2(answer: _Answer) -> Callable[[Any, Any], Awaitable[Any]]:
     return handler
 
 
-def _client(request: Any) -> str:
-    """Who asks: the session that the package keeps for a client over HTTP; "" over stdio, where there is one."""
-    return "" if request is None else str(request.headers.get(SESSION_ID, ""))
+def _client(request: Any) -> str | None:
+    """Who asks: the session that the package keeps for a client over HTTP; "" over stdio, where there is one client.
+
+    None: over HTTP without a session, as of MCP 2026-07-28.
+    """
+    if request is None:
+        return ""
+    name = request.headers.get(SESSION_ID)
+    return None if name is None else str(name)

@@ -11,10 +11,9 @@ from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from ue_rl.bridges.mcp.packages import MODERN, SESSION_ID, make_server
+from ue_rl.bridges.mcp.packages import SESSION_ID, make_server
 from ue_rl.bridges.mcp.playing import Players
 from ue_rl.bridges.mcp.standard_streams import StandardStreams
 from ue_rl.bridges.realtime import SessionPool
@@ -95,16 +94,13 @@ def application(pool: SessionPool, local: bool = True) -> Starlette:
 
 
 class _Endpoint:
-    """An ASGI application: what the package's session manager answers, for clients that keep a session."""
+    """An ASGI application: what the package's session manager answers."""
 
     def __init__(self, manager: StreamableHTTPSessionManager, players: Players) -> None:
         self._manager, self._players = manager, players
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
-        if (answer := _without_sessions(headers)) is not None:
-            await answer(scope, receive, send)
-            return
         refused = False
 
         async def answer_with(message: Any) -> None:
@@ -115,17 +111,3 @@ class _Endpoint:
         await self._manager.handle_request(scope, receive, answer_with)
         if scope["method"] == "DELETE" and not refused:
             await self._players.leave(headers.get(SESSION_ID, ""))
-
-
-def _without_sessions(headers: dict[str, str]) -> JSONResponse | None:
-    """The refusal of a protocol version that has no sessions, on which a client begins anew with an older one."""
-    asked = headers.get("mcp-protocol-version")
-    if not MODERN or asked is None:
-        return None
-    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-
-    if asked in HANDSHAKE_PROTOCOL_VERSIONS:
-        return None
-    data = {"supported": list(HANDSHAKE_PROTOCOL_VERSIONS), "requested": asked}
-    error = {"code": -32022, "message": "a game needs a session, which this version does not have", "data": data}
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)

@@ -17,6 +17,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from ue_rl.bridges.openenv import jsonrpc
+from ue_rl.bridges.openenv.describing import TASKS, openapi
 from ue_rl.bridges.openenv.messages import Action, Observation, Reset, State, Step, faults
 from ue_rl.bridges.openenv.playing import RESERVED, Player
 from ue_rl.bridges.openenv.socket import Socket
@@ -98,8 +99,9 @@ def application(pool: SessionPool) -> Starlette:
     async def health(request: Request) -> JsonAnswer:
         return JsonAnswer({"status": "healthy"})
 
+    rules = pool.rules or f"{pool.name}, served by ue_rl"
+
     async def metadata(request: Request) -> JsonAnswer:
-        rules = pool.rules or f"{pool.name}, served by ue_rl"
         more = dict.fromkeys(("readme_content", "author", "documentation_url"))
         return JsonAnswer({"name": pool.name, "description": rules, "version": None, **more})
 
@@ -109,6 +111,20 @@ def application(pool: SessionPool) -> Starlette:
         schemas = {key: kind.model_json_schema() for key, kind in kinds.items()}
         return JsonAnswer({**schemas, "observation": seen, "reset_observation": seen})
 
+    async def document(request: Request) -> JsonAnswer:
+        return JsonAnswer(openapi(pool.name, rules))
+
+    async def environments(request: Request) -> JsonAnswer:
+        return JsonAnswer([pool.name])
+
+    async def no_tasks(request: Request) -> JsonAnswer:
+        """What OpenEnv's own server answers for an environment that has none."""
+        asked = str(request.path_params["env_name"])
+        if asked.lower() != pool.name.lower():
+            return JsonAnswer({"detail": f"unknown environment {asked!r}"}, 404)
+        word = request.url.path.rpartition("/")[2]
+        return JsonAnswer({"detail": f"{TASKS.get(word, 'list_splits')} is not supported: a game has no tasks"}, 501)
+
     async def remote(request: Request) -> JsonAnswer:
         text = await _read(request)
         return JsonAnswer(_TOO_LARGE if text is None else await jsonrpc.answered(text, pool, tools))
@@ -116,8 +132,14 @@ def application(pool: SessionPool) -> Starlette:
     async def socket(websocket: WebSocket) -> None:
         await Socket(websocket, pool, tools, plain_rpc=websocket.url.path == "/mcp").serve()
 
-    gets = {"/health": health, "/metadata": metadata, "/schema": schema, "/state": state}
-    posts = {"/reset": reset, "/step": step, "/mcp": remote}
+    gets = {
+        "/health": health, "/metadata": metadata, "/schema": schema, "/state": state, "/openapi.json": document,
+        "/list_environments": environments, "/{env_name}/splits": no_tasks,
+    }  # fmt: skip
+    posts = {
+        "/reset": reset, "/step": step, "/mcp": remote,
+        **{f"/{{env_name}}/{word}": no_tasks for word in TASKS},
+    }  # fmt: skip
     return Starlette(
         routes=[
             *(Route(path, answer, methods=["GET"]) for path, answer in gets.items()),

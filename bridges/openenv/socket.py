@@ -16,7 +16,7 @@ from ue_rl.bridges.openenv.playing import Player
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.tools import SessionTools, submitted
 from ue_rl.bridges.serving.waiting import destroyed
-from ue_rl.errors import ResourceExhausted, SessionError, UeRlError
+from ue_rl.errors import ResourceExhausted, SessionError, UeRlError, shorten
 
 _log = logging.getLogger("ue_rl.bridges.openenv")
 
@@ -93,7 +93,8 @@ class Socket:
             ask = player.reset if kind == "reset" else player.step
             return {"type": "observation", "data": await ask(told.get("data", {}))}
         except ValidationError as error:
-            return _error("VALIDATION_ERROR", "Invalid message", errors=faults(error))
+            found = faults(error)
+            return _error("VALIDATION_ERROR", f"Invalid message: {_first(found)}", errors=found)
         except SessionError as error:
             if isinstance(error, ResourceExhausted):
                 return _error("EXECUTION_ERROR", str(error))
@@ -110,6 +111,13 @@ class Socket:
             await self._socket.send_text(json.dumps(answer))
         except (RuntimeError, WebSocketDisconnect):
             _log.debug("nobody hears it: %s", error)
+
+
+def _first(found: list[dict[str, Any]]) -> str:
+    """The first fault in words: OpenEnv's clients show the message alone."""
+    place = ".".join(str(part) for part in found[0]["loc"]) or "it"
+    more = f" ({len(found) - 1} more faults)" if len(found) > 1 else ""
+    return shorten(f"{place}: {found[0]['msg']}; got {found[0]['input']!r}", 500) + more
 
 
 def _error(code: str, message: str, **more: Any) -> dict[str, Any]:

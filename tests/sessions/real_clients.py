@@ -96,6 +96,19 @@ def play_mcp(url: str, python: str) -> None:
         assert len((await session.list_resources()).resources) == 2
         print(f"mcp over {transport}: an episode of {steps} steps, codes, resources")
 
+    class Naming:
+        """Gives each tool the session that the last reset has answered, as a protocol without sessions needs it."""
+
+        def __init__(self, client: Any) -> None:
+            self.client, self.given = client, dict[str, Any]()
+            self.list_tools, self.list_resources = client.list_tools, client.list_resources
+
+        async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+            answer = await self.client.call_tool(name, {**arguments, **self.given})
+            if name == "reset":
+                self.given = {"session_id": plain(answer)[0]["session_id"]}
+            return answer
+
     async def both() -> None:
         async with mcp_session(url) as session:
             await game(session, "HTTP")
@@ -107,8 +120,11 @@ def play_mcp(url: str, python: str) -> None:
             from mcp import Client  # 2.x: it tries a protocol without sessions first
         except ImportError:
             return
-        async with Client(url) as client:
+        async with Client(url, mode="legacy") as client:
             await game(client, "HTTP, Client")
+        async with Client(url) as client:
+            assert client.protocol_version >= "2026-07-28"
+            await game(Naming(client), f"HTTP without sessions, Client, {client.protocol_version}")
 
     asyncio.run(both())
 

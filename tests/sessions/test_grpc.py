@@ -255,4 +255,17 @@ def test_step_all_refuses_what_is_wrong(dialled: Any, fields: dict[str, Any]) ->
     given = {"session_ids": names, **fields}
     if given["session_ids"] == ["a", "a"]:
         given["session_ids"] = names[:1] * 2
-    assert refused(lambda: stub.StepAll(messages.StepAllRequest(**given)))[0] is Status.INVALID_ARGUMENT
+    code, told = refused(lambda: stub.StepAll(messages.StepAllRequest(**given)))
+    assert code is Status.INVALID_ARGUMENT
+    if not names:
+        assert "no session is named (field session_ids)" in told
+
+
+def test_step_all_without_sessions_says_that(dialled: Any) -> None:
+    _, stub = dialled()
+    resets = [messages.SessionReset(row=0)]
+    _, told = refused(lambda: stub.StepAll(messages.StepAllRequest(resets=resets)))
+    assert "no session is named (field session_ids)" in told
+    two = [created(stub), created(stub)]
+    _, told = refused(lambda: stub.StepAll(messages.StepAllRequest(session_ids=two, resets=resets * 2)))
+    assert "expected 0 to 1; got [0, 0]" in told

@@ -141,7 +141,7 @@ async def test_resources(served: Any) -> None:
             await session.read_resource("ue-rl://nothing")
 
 
-def test_a_page_of_elsewhere_and_a_protocol_without_sessions_are_refused(served: Any) -> None:
+def test_a_page_of_elsewhere_is_refused(served: Any) -> None:
     _, server = served("mcp")
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     accepts = {"Accept": "application/json, text/event-stream"}
@@ -151,5 +151,71 @@ def test_a_page_of_elsewhere_and_a_protocol_without_sessions_are_refused(served:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ue_rl.bridges.mcp.playing.Players.leave", lambda *_: pytest.fail("a session was ended"))
         assert httpx.delete(server.url, headers=from_elsewhere).status_code >= 400
-    answer = httpx.post(server.url, json=asked, headers={**accepts, "mcp-protocol-version": "2026-07-28"})
-    assert answer.status_code == 400
+
+
+async def test_a_protocol_without_sessions_names_one_in_each_call(served: Any) -> None:
+    """MCP 2026-07-28 over HTTP: nothing but the arguments says which session of the game is meant."""
+    mcp = pytest.importorskip("mcp")
+    if not hasattr(mcp, "Client"):
+        pytest.skip("mcp 1.x does not know it")
+    pool, server = served("mcp", max_sessions=2)
+    async with mcp.Client(server.url, mode="2026-07-28") as one, mcp.Client(server.url) as other:
+        assert one.protocol_version == other.protocol_version == "2026-07-28"
+        tools = {each.name: each.input_schema for each in (await one.list_tools()).tools}
+        assert all("session_id" in schema["properties"] for schema in tools.values())
+        assert {name for name, schema in tools.items() if "session_id" not in schema["required"]} == {"reset"}
+        first, _ = await called(one, "reset", seed=3)
+        second, _ = await called(other, "reset", seed=3)
+        assert first["session_id"] != second["session_id"]
+        assert first["observation"] == second["observation"]
+        for ticks in (1, 2):
+            seen, wrong = await called(one, "advance", ticks=1, session_id=first["session_id"])
+            assert (seen["tick"], seen["session_id"], wrong) == (ticks, first["session_id"], False)
+        seen, _ = await called(one, "get_observation", session_id=second["session_id"])
+        assert seen["tick"] == 0, "the other's was left alone"
+        nudged, _ = await called(one, "nudge", by=0.25, session_id=first["session_id"])
+        assert nudged["info"]["tools"][0]["tool"] == "nudge"
+        again, _ = await called(one, "reset", seed=3, session_id=first["session_id"])
+        assert (again["session_id"], again["observation"]) == (first["session_id"], first["observation"])
+        for arguments, code in (
+            ({"ticks": 1}, "INVALID_PARAMETERS"), ({"ticks": 1, "session_id": 7}, "INVALID_PARAMETERS"),
+            ({"ticks": 1, "session_id": "nobody's"}, "NOT_FOUND"),
+            ({"ticks": 0, "session_id": first["session_id"]}, "INVALID_PARAMETERS"),
+        ):  # fmt: skip
+            answer, wrong = await called(one, "advance", **arguments)
+            assert (wrong, answer["code"]) == (True, code)
+        assert "Call reset" in (await called(one, "step", action=[0.0, 0.0]))[0]["message"]
+        assert (await called(one, "reset"))[0]["code"] == "RESOURCE_EXHAUSTED"
+        pool.get(first["session_id"]).detach("the dog ate it")
+        answer, _ = await called(one, "advance", ticks=1, session_id=first["session_id"])
+        assert (answer["code"], "the dog ate it" in answer["message"]) == ("ABORTED", True)
+        third, wrong = await called(one, "reset", session_id=first["session_id"])
+        assert not wrong, "another one begins"
+        assert third["session_id"] not in (first["session_id"], second["session_id"])
+    server.close()
+    assert not pool.sessions(), "they end with the server, at the latest"
+
+
+async def test_a_client_with_a_session_needs_no_name(served: Any) -> None:
+    _, server = served("mcp")
+    async with mcp_session(server.url) as session:
+        for each in (await session.list_tools()).tools:
+            assert "session_id" not in each.model_dump(by_alias=True)["inputSchema"]["properties"]
+
+
+async def test_the_server_says_its_version_and_what_it_has_not(served: Any) -> None:
+    import ue_rl
+
+    _, server = served("mcp")
+    accepts = {"Accept": "application/json, text/event-stream"}
+
+    def ask(method: str, session: str | None = None, **params: Any) -> Any:
+        asked = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        return httpx.post(server.url, json=asked, headers=accepts | ({"mcp-session-id": session} if session else {}))
+
+    about = {"capabilities": {}, "clientInfo": {"name": "a test", "version": "1"}}
+    hello = ask("initialize", protocolVersion="2025-06-18", **about)
+    assert hello.json()["result"]["serverInfo"]["version"] == ue_rl.__version__
+    missing = ask("resources/read", hello.headers["mcp-session-id"], uri="ue-rl://nothing").json()["error"]
+    assert missing["code"] == (-32602 if hasattr(__import__("mcp"), "Client") else 0)
+    assert "there are ue-rl://rules" in missing["message"]
