@@ -1,4 +1,4 @@
-"""Tier 3 with a scripted model."""
+"""Tier 3 with a scripted model, and with a stand-in of llama-cpp-python."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import enum
 import json
 import sys
 import threading
+import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from ue_rl.arena import AgentArena, AgentDecision, LLMAgentBehavior
-from ue_rl.arena.backends import Answer, Backend, ScriptedBackend, decision_schema
+from ue_rl.arena.backends import Answer, Backend, BackendRefused, LlamaBackend, ScriptedBackend, decision_schema
 from ue_rl.arena.log import RunLog
 from ue_rl.arena.memory import SlidingWindow
 from ue_rl.arena.scenes import Foraging
 from ue_rl.arena.types import Item, Observation, Seen, ToolResult
-from ue_rl.tools import ToolRegistry
+from ue_rl.tools import ToolRegistry, ToolSchema
 
 SEEN = Observation(agent_id="a", tick=3, health=70)
 MOVE = {"tool": "move_to", "params": {"target_position": [1, 0, 1]}, "reasoning": "why not"}
@@ -200,3 +202,55 @@ def test_what_a_model_or_a_game_says_without_end_does_not_fill_the_prompt() -> N
         arena.tick([seen])
     assert len(behavior.backend.prompts[-1]) < 20_000  # type: ignore[attr-defined]
     assert len(json.dumps(list(behavior.reasoning_trace))) < 20_000
+
+
+class _Llama:
+    """What LlamaBackend needs of llama_cpp.Llama; it says its first word for ever."""
+
+    def __init__(self, model_path: str, n_ctx: int, n_threads: int | None, verbose: bool, **options: Any) -> None:
+        if "broken" in model_path or options:
+            raise ValueError(f"Failed to load model from file: {model_path} {options}")
+        self._context = n_ctx
+        self.asked: list[dict[str, Any]] = []
+
+    def n_ctx(self) -> int:
+        return self._context
+
+    def tokenize(self, text: bytes) -> list[int]:
+        return list(text.split())  # type: ignore[arg-type]
+
+    def create_chat_completion(self, **asked: Any) -> Any:
+        self.asked.append(asked)
+        return [{"choices": [{"delta": {"content": json.dumps(MOVE)}}]}]
+
+
+class _Grammar:
+    @staticmethod
+    def from_json_schema(schema: str, verbose: bool) -> str:
+        if "rows of cells" in schema:
+            raise RuntimeError("unrecognized schema")
+        return schema
+
+
+def test_a_model_in_this_process_that_cannot_be_used_is_a_refusal(monkeypatch: Any, tmp_path: Path) -> None:
+    stand_in: Any = types.ModuleType("llama_cpp")
+    stand_in.Llama, stand_in.LlamaGrammar = _Llama, _Grammar
+    monkeypatch.setitem(sys.modules, "llama_cpp", stand_in)
+    good, broken = tmp_path / "good.gguf", tmp_path / "broken.gguf"
+    for file in (good, broken):
+        file.write_bytes(b"GGUF")
+    tools = Foraging().tools.schemas()
+    backend = LlamaBackend(good)
+    assert json.loads(backend.generate_with_tools("go", tools).text) == MOVE
+    backend.generate("on", 9)
+    assert [asked["max_tokens"] for asked in backend._model.asked] == [256, 9]
+    assert json.loads(backend._model.asked[0]["grammar"]) == decision_schema(tools)
+    assert backend._model.asked[1]["grammar"] is None
+    with pytest.raises(BackendRefused, match=r"longer than what the model can read.*more than 3000 tokens.*2048"):
+        backend.generate("word " * 3000)
+    for wrong in (LlamaBackend(broken), LlamaBackend(good, n_layers=3)):
+        with pytest.raises(BackendRefused, match="the model cannot be loaded"):
+            AgentArena.play(Foraging(), LLMAgentBehavior(wrong))
+    odd = [ToolSchema("plan", "Plan.", {"type": "object", "properties": {"rows of cells": {}}})]
+    with pytest.raises(BackendRefused, match="no grammar"):
+        backend.generate_with_tools("go", odd)

@@ -168,6 +168,20 @@ def test_a_model_that_only_thinks_or_refuses(service: Any, message: Any, finish:
     assert said in str(outcome.message)
 
 
+def test_a_call_with_long_thoughts_or_with_arguments_that_break_off(service: Any) -> None:
+    def called(arguments: str) -> Any:
+        call = {"id": "1", "type": "function", "function": {"name": "collect", "arguments": arguments}}
+        service.answers = [(200, {"content": "<think>" + "x" * 200_000, "tool_calls": [call]})]
+        backend = OpenAIBackend("m", service.url, timeout=20, retries=0, constrain="tools")
+        return arena_of(LLMAgentBehavior(backend)).tick([SEEN])[0]
+
+    assert called('{"item_name": "berry"}').decision.params == {"item_name": "berry"}
+    assert called("").decision.tool == "collect"
+    cut_off = called('{"item_name": "be')
+    assert cut_off.code == "PARSING_ERROR"
+    assert "the arguments of the call are no JSON, or break off" in str(cut_off.message)
+
+
 def test_a_backend_without_a_key_or_with_a_wrong_constraint(monkeypatch: Any) -> None:
     pytest.importorskip("openai", reason="the package openai is not installed")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

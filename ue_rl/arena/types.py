@@ -214,12 +214,19 @@ class AgentDecision:
         found, before = call_in(text)
         for spelt in SPELLINGS["params"]:
             if isinstance(found.get(spelt), str):  # OpenAI's arguments are JSON in a string
-                found = {**found, spelt: json.loads(found[spelt] or "{}", strict=False)}
+                found = {**found, spelt: _read(found[spelt])}
         decision = cls.of(found)
         if decision.reasoning:
             return decision
         thought = _NOT_REASONING.sub("", before).strip()
         return replace(decision, reasoning=thought[:MAX_REASONING])
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text or "{}", strict=False)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the arguments of the call are no JSON, or break off: {shorten(text)!r}") from error
 
 
 _NOT_REASONING = re.compile(r"```(json)?|\bTHINKING:|<tool_calls?>|\[\s*$")

@@ -52,10 +52,11 @@ class LlamaBackend(Backend):
             grammar = self._grammar(tools) if tools else None
             ends = time.monotonic() + self._timeout
             read = len(self._model.tokenize(prompt.encode()))
-            if read >= self._made["n_ctx"]:
+            room = self._model.n_ctx()
+            if read >= room:
                 raise BackendRefused(
                     "the prompt is longer than what the model can read", field="context",
-                    expected=f"more than {read} tokens", got=self._made["n_ctx"], cure="give it a larger `context`",
+                    expected=f"more than {read} tokens", got=room, cure="give it a larger `context`",
                 )  # fmt: skip
             pieces = self._model.create_chat_completion(
                 messages=[{"role": "user", "content": prompt}], stream=True, temperature=self._temperature,

@@ -20,6 +20,7 @@ _CURES = {
     404: "check model and base_url",
     429: "the account has no more to spend",
 }
+_THOUGHT = 4000  # characters
 _CURE = "change what the message names: an option of the backend, its `constrain`, or `max_tokens`"
 
 
@@ -154,7 +155,8 @@ def _text_of(choice: Any) -> str:
     text = str(content or "")
     if getattr(message, "tool_calls", None):
         function = message.tool_calls[0].function
-        return json.dumps({"tool": function.name, "params": function.arguments, "reasoning": text})
+        thought = text[:_THOUGHT]  # a long one must not push the call out of what is read
+        return json.dumps({"tool": function.name, "params": function.arguments, "reasoning": thought})
     if text:
         return text
     if getattr(message, "refusal", None):
