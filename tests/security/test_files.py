@@ -39,10 +39,11 @@ from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
 from ue_rl.saving.resuming import resume, write_replay_buffer
 from ue_rl.security import origin, trust
 from ue_rl.security.pickles import load_data
+from ue_rl.security.schedules import LinearSchedule
+from ue_rl.security.schedules import linear_schedule as linear_schedule_in
 from ue_rl.security.trust import load_model, load_pickle, made_here, trusting
 from ue_rl.spaces.actions import ActionKind
 from ue_rl.spaces.tree import LeafKind
-from ue_rl.training.hyperparameters import LinearSchedule
 
 HARMLESS = {"config of RLlib", "message of RLlib"}  # read as data, whatever they name
 GOAL = spaces.Dict({name: vector(3) for name in ("observation", "achieved_goal", "desired_goal")})
@@ -153,15 +154,45 @@ def test_the_schedule_of_the_documentation_is_no_code_to_be_trusted(
     assert CliRunner().invoke(export, [str(path)], catch_exceptions=False).exit_code == 0
     assert "schedule" not in caplog.text  # what only exports asks for none
     model = load_model(PPO, path, device="cpu")
-    assert (model.learning_rate, model.lr_schedule(0.5), model.clip_range(0.5)) == (3e-4, 3e-4, 0.2)
-    for said in (
-        "learning_rate is a function, which is not run: it is 0.0003, the default",
-        "clip_range is a function",
-    ):
-        assert said in caplog.text
+    assert model.learning_rate == LinearSchedule(1e-3)
+    assert (model.lr_schedule(0.5), model.clip_range(0.5)) == (5e-4, 0.05)
+    model.save(tmp_path / "again.zip")
+    assert load_model(PPO, tmp_path / "again.zip", device="cpu").lr_schedule(0.5) == 5e-4
     with trusting():
         assert load_model(PPO, path, device="cpu").lr_schedule(0.5) == 5e-4
     assert load_model(PPO, path, device="cpu", learning_rate=1e-4).lr_schedule(0.5) == 1e-4
+    assert "is a function" not in caplog.text
+
+
+def test_another_schedule_with_code_is_the_default(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "model.zip"
+    start, end = 1e-3, 1e-4
+    for other in (
+        lambda left: left * 1e-3,
+        lambda left: end + left * (start - end),
+        lambda left: left**start,
+        lambda left: os.getpid() * left * start,
+    ):
+        assert linear_schedule_in(cloudpickle.dumps(other)) is None
+    make(PPO, learning_rate=lambda left: left * 1e-3, clip_range=lambda left: left * 0.1).save(path)
+    model = load_model(PPO, path, device="cpu")
+    assert (model.learning_rate, model.lr_schedule(0.5), model.clip_range(0.5)) == (3e-4, 3e-4, 0.2)
+    assert "learning_rate is a function, which is not run: it is 0.0003, the default" in caplog.text
+    assert "clip_range is a function, which is not run: it is 0.2, the default" in caplog.text
+
+
+@pytest.mark.parametrize("code", ["7c00880014005300", "950197007c0089017a0500005300", "3e019500550054012d0500002400"])
+def test_the_schedule_of_the_documentation_is_known_from_every_python(code: str) -> None:
+    """As CPython 3.9 and 3.10, 3.11 and 3.12, and 3.13 compile it."""
+    with_frames = cloudpickle.dumps(linear_schedule(2e-3), protocol=4)
+    unframed = with_frames[:2] + with_frames[11:]  # a frame says its length
+    written, wanted = (
+        pickle.SHORT_BINBYTES + bytes([len(text)]) + text
+        for text in (linear_schedule(1.0).__code__.co_code, bytes.fromhex(code))
+    )
+    assert unframed.count(written) == 1
+    assert linear_schedule_in(unframed.replace(written, wanted)) == LinearSchedule(2e-3)
+    assert linear_schedule_in(unframed.replace(written, wanted[:-1] + b"\x01")) is None
 
 
 class ByName:
@@ -268,7 +299,7 @@ def test_what_was_made_here_is_known_again(tmp_path: Path, key: Path) -> None:
     assert AutoSave(tmp_path / "run", tell=lambda text: None, lock=False).resume(PPO, env) is not None
     key.rename(key.with_name("away"))  # the same files on another machine
     assert not made_here(at / "model.zip")
-    with pytest.raises(UntrustedFile, match="Mine"):
+    with pytest.raises(UntrustedFile, match=r"Mine.*in Python: with ue_rl\.security\.trust\.trusting\(\):"):
         AutoSave(tmp_path / "run", tell=lambda text: None, lock=False).resume(PPO, env)
     with trusting():
         assert AutoSave(tmp_path / "run", tell=lambda text: None, lock=False).resume(PPO, env) is not None

@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.algorithms import CLASS_NAMES
+from ue_rl.training.config import resolve
 from ue_rl.training.hyperparameters import APPLIED
 from ue_rl.training.loading import (
     check_arguments,
@@ -262,3 +263,22 @@ def test_init_from_a_model_without_its_statistics_is_never_silent(saved: Any, tm
             load_statistics(statistics, env)
     (said,) = find_start(TrainOptions(init_from=str(model), normalize=True)).said
     assert "normalization begins anew" in said
+
+
+def test_init_from_asks_for_the_statistics_that_a_zip_shows_to_be_missing(tmp_path: Path) -> None:
+    path, statistics = tmp_path / "a_64_steps.zip", tmp_path / "a_vecnormalize_64_steps.pkl"
+    with closing(make_env("ppo")) as env:
+        wrapped = VecNormalize(env)
+        PPO("MlpPolicy", wrapped, n_steps=16, batch_size=16, device="cpu").learn(32).save(path)
+        wrapped.save(str(tmp_path / "elsewhere"))
+    with pytest.raises(ConfigurationError, match=r"are missing.*a_vecnormalize_64_steps.pkl.*--vecnormalize"):
+        find_start(TrainOptions(init_from=str(path)))
+    assert find_start(TrainOptions(init_from=str(path), vecnormalize="none")).normalize is None
+    given = TrainOptions(init_from=str(path), vecnormalize=str(tmp_path / "elsewhere"))
+    assert find_start(given).normalize == tmp_path / "elsewhere"
+    with pytest.raises(ConfigurationError, match=r"no file .*nope.pkl \(field vecnormalize"):
+        find_start(TrainOptions(init_from=str(path), vecnormalize="nope.pkl"))
+    (tmp_path / "elsewhere").rename(statistics)
+    assert find_start(TrainOptions(init_from=str(path))).normalize == statistics
+    with pytest.raises(ConfigurationError, match=r"a model that is not given \(field vecnormalize\).*--init-from"):
+        resolve({"vecnormalize": "none"}, None)

@@ -206,6 +206,28 @@ def test_hindsight_from_a_yaml_file_and_its_resumption(tmp_path: Path, transport
     assert buffer.n_sampled_goal == 4
 
 
+def test_a_run_with_hindsight_is_exported_played_and_begun_from(tmp_path: Path) -> None:
+    path = tmp_path / "her.yaml"
+    values = {
+        "algo": "sac", "her": {}, "timesteps": 60, "device": "cpu", "export": False, "log_dir": str(tmp_path),
+        "run_id": "r", "hyperparameters": {"learning_starts": 40, "batch_size": 32, "buffer_size": 1000},
+    }  # fmt: skip
+    path.write_text(yaml.safe_dump(values))
+    path.with_name("plain.yaml").write_text(yaml.safe_dump({**values, "her": None, "run_id": "plain"}))
+    with run_in_thread(GymnasiumBridge(Goals, 2, send_info=True)) as server:
+        ok("train --config", path, "--port", server.port)
+        ok("play", tmp_path / "r" / "model.zip", "--port", server.port, "--episodes", 2)
+        ok("train --config", path.with_name("plain.yaml"), "--init-from", tmp_path / "r", "--port", server.port)
+    ok("export", tmp_path / "r")
+    assert (tmp_path / "r" / "model.onnx").exists()
+    from stable_baselines3.common.save_util import load_from_pkl
+
+    buffers = {name: load_from_pkl(tmp_path / name / "replay_buffer.pkl") for name in ("r", "plain")}
+    assert {name: type(buffer).__name__ for name, buffer in buffers.items()} == {
+        "r": "HerReplayBuffer", "plain": "DictReplayBuffer",
+    }  # fmt: skip
+
+
 @pytest.mark.learning
 @pytest.mark.timeout(240)
 def test_hindsight_solves_a_goal_task_over_the_wire(tmp_path: Path) -> None:

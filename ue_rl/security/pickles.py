@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from ue_rl.errors import UntrustedFile, shorten
 
+TRUST = "give --trust, in Python: with ue_rl.security.trust.trusting():"  # the cure of a command and of a script
 _MULTIARRAY = {"_reconstruct", "scalar"}
 _EXACT: dict[str, set[str]] = {
     "builtins": {"object", "set", "frozenset", "complex", "slice"},
@@ -35,7 +36,8 @@ _EXACT: dict[str, set[str]] = {
     "torch._utils": {"_rebuild_tensor_v2", "_rebuild_parameter"},
     "ue_rl.saving.resuming": {"_whole"},
     "ue_rl.envs.hybrid_box": {"HybridPart"},
-    "ue_rl.training.hyperparameters": {"LinearSchedule"},
+    "ue_rl.security.schedules": {"LinearSchedule"},
+    "ue_rl.training.hyperparameters": {"LinearSchedule"},  # its place before
     "ue_rl.spaces.tree": {"Branch", "Leaf", "LeafKind"},
     "ue_rl.spaces.actions": {"ActionKind", "ActionSpec"},
 }
@@ -128,7 +130,7 @@ def wants_code(what: str) -> UntrustedFile:
         "the file was not made here, and holds more than numbers and the classes of Stable-Baselines3",
         expected="names that run nothing",
         got=what,
-        cure="give --trust if you know who made it, and trust them as you trust a program of theirs",
+        cure=f"if you know who made it, and trust them as you trust a program of theirs, {TRUST}",
     )
 
 

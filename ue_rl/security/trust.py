@@ -25,7 +25,8 @@ from ue_rl.errors import UntrustedFile
 from ue_rl.security import pickles
 from ue_rl.security.archives import check_zip
 from ue_rl.security.origin import made_here
-from ue_rl.security.pickles import load_data, wants_code
+from ue_rl.security.pickles import TRUST, load_data, wants_code
+from ue_rl.security.schedules import linear_schedule
 from ue_rl.system.files import require_file
 
 _SCHEDULES = ("learning_rate", "lr_schedule", "exploration_schedule", "clip_range", "clip_range_vf")
@@ -83,7 +84,7 @@ def refuse_links(*folders: Path) -> None:
     """
     for each in (path for folder in folders if folder.is_dir() for path in folder.iterdir()):
         if each.is_symlink() and not _trusted.get():
-            what, cure = f"what would be written to {each} would go elsewhere", "delete the link, or give --trust"
+            what, cure = f"what would be written to {each} would go elsewhere", f"delete the link, or {TRUST}"
             raise UntrustedFile(what, expected="no links", got=str(each.readlink()), cure=cure)
 
 
@@ -186,15 +187,18 @@ def _refuse_attack(pickled: bytes) -> None:
 
 
 def _held(kind: Any, name: str, data: bytes) -> Any:
-    """An attribute of a model that learns on; of a schedule that is a function, as in SB3's documentation, the default.
+    """An attribute of a model that learns on; of a schedule that is a function, what it stands for or the default.
 
-    SB3 before 2.7 saved its own schedules so, too.
+    SB3's documentation has schedules that are functions, and SB3 before 2.7 saved its own so, too.
     """
     try:
         return load_data(data)
     except UntrustedFile as error:
         if name not in _SCHEDULES or not str(error.got).startswith(_OF_SCHEDULES):
             raise
+    documented = linear_schedule(data)
+    if documented is not None:
+        return documented
     default = inspect.signature(kind.__init__).parameters.get(name)  # load() makes the others anew
     if default is not None:
         _log.warning("the model's %s is a function, which is not run: it is %s, the default", name, default.default)

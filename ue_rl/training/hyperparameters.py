@@ -8,10 +8,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.security.schedules import LinearSchedule
 from ue_rl.training.algorithms import ALGORITHMS, CLASS_NAMES
 from ue_rl.training.classes import policy_arguments
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions
@@ -167,17 +167,6 @@ def schedule(value: Any) -> Any:
                 "not a schedule", field="hyperparameters", expected="lin_0.001, which falls from 0.001 to 0", got=value
             ) from None
     return value
-
-
-@dataclass(frozen=True)
-class LinearSchedule:
-    """Falls from `start` to 0 over the run; a class, so that a saved model can be loaded anywhere."""
-
-    start: float
-
-    def __call__(self, remaining: float) -> float:
-        """`remaining` goes from 1 to 0."""
-        return float(self.start) * remaining  # whatever a stranger's file has put there
 
 
 def fitting(batch_size: int, rollout: int) -> int:

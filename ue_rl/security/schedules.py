@@ -1,0 +1,95 @@
+"""A schedule that is data, and that of Stable-Baselines3's documentation, read as data out of a pickled function.
+
+    def linear_schedule(initial_value):
+        def func(progress_remaining):
+            return progress_remaining * initial_value
+        return func
+
+cloudpickle writes func as its bytecode and the cell that holds initial_value. Nothing of it is made or run here: the
+bytecode is compared with what CPython 3.9 to 3.13 make of this function, and the number is taken.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+from ue_rl.security.pickles import DataUnpickler, wants_code
+
+# `return argument * cell`, with one argument and one cell: load both, multiply, return.
+_PRODUCT = {
+    bytes.fromhex("7c00880014005300"),  # 3.9, 3.10
+    bytes.fromhex("950197007c0089017a0500005300"),  # 3.11, 3.12
+    bytes.fromhex("3e019500550054012d0500002400"),  # 3.13
+}
+_CODE, _NAMES = 6, 8  # arguments of CodeType, the same in all of them
+_CLOUDPICKLE = "cloudpickle.cloudpickle"
+_ANNOTATIONS = {"float", "int"}
+
+
+@dataclass(frozen=True)
+class LinearSchedule:
+    """Falls from `start` to 0 over the run; a class, so that a saved model can be loaded anywhere."""
+
+    start: float
+
+    def __call__(self, remaining: float) -> float:
+        """`remaining` goes from 1 to 0."""
+        return float(self.start) * remaining  # whatever a stranger's file has put there
+
+
+class _Inert:
+    """Stands for whatever a pickle would make."""
+
+
+class _Reader(DataUnpickler):
+    """Notes what cloudpickle would make a function of."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data))
+        self.codes: list[tuple[Any, ...]] = []
+        self.cells: list[Any] = []
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What the pickle may name: what writes a function down, beside data."""
+        if module == "builtins" and name in _ANNOTATIONS:
+            return _Inert
+        if module != _CLOUDPICKLE:
+            return super().find_class(module, name)
+        if name == "_builtin_type":
+            return self._type
+        if name == "_make_cell":
+            return self._cell
+        if name in ("_make_function", "_make_empty_cell", "_function_setstate"):
+            return lambda *_: _Inert()
+        raise wants_code(f"{module}.{name}")
+
+    def _type(self, name: str) -> Any:
+        if name != "CodeType":
+            raise wants_code(f"the type {name}")
+        return self._code
+
+    def _code(self, *given: Any) -> _Inert:
+        self.codes.append(given)
+        return _Inert()
+
+    def _cell(self, value: Any = None) -> _Inert:
+        self.cells.append(value)
+        return _Inert()
+
+
+def linear_schedule(pickled: bytes) -> LinearSchedule | None:
+    """The documentation's linear_schedule that the pickle holds; None: it holds something else."""
+    reader = _Reader(pickled)
+    try:
+        found = reader.load()
+    except Exception:  # noqa: BLE001 - whatever it is, it is not this schedule
+        return None
+    function = getattr(found, "value_schedule", found)  # SB3's FloatSchedule, which it stands in
+    if not isinstance(function, _Inert) or len(reader.codes) != 1 or len(reader.cells) != 1:
+        return None
+    code, value = reader.codes[0], reader.cells[0]
+    if len(code) <= _NAMES or code[_CODE] not in _PRODUCT or code[_NAMES] != ():
+        return None
+    return LinearSchedule(float(value)) if type(value) in (float, int) else None
