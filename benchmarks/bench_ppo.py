@@ -46,6 +46,8 @@ from ue_rl.training.report import Report
 from ue_rl.training.writing import Episodes
 
 ENVS, STEPS, ROLLOUTS = 16, 128, 4
+COLD = 50  # steps of a round, of "cold"
+REPEATS, LOOP = 10, 200  # of "episodes": rounds for each of --rounds, and their steps
 torch.set_num_threads(1)
 Measured = tuple[float, float]  # microseconds of a rollout's step, frames per second
 
@@ -138,7 +140,7 @@ def bench_cold(rounds: int) -> None:
             while not beginning.done():
                 host.tick(0.01)
         for cold in (True, False):
-            for _ in range(rounds * 50):
+            for _ in range(rounds * COLD):
                 timed("step, trainer asks", cold, lambda: env.step_async(actions))
                 timed("step, engine", cold, lambda: host.tick(0.01))
                 timed("step, trainer takes", cold, env.step_wait)
@@ -179,18 +181,19 @@ def bench_episodes(rounds: int) -> None:
         for env in envs.values():
             env.seed(0)
             env.reset()
-        for n in range(rounds * 10):
+        for n in range(rounds * REPEATS):
             for name in list(envs)[:: 1 if n % 2 else -1]:
                 begun, cpu = time.perf_counter(), time.process_time()
-                for _ in range(200):
+                for _ in range(LOOP):
                     envs[name].step(actions)
-                took[name].append(((time.perf_counter() - begun) / 200 * 1e6, (time.process_time() - cpu) / 200 * 1e6))
+                seconds, spent = time.perf_counter() - begun, time.process_time() - cpu
+                took[name].append((seconds / LOOP * 1e6, spent / LOOP * 1e6))
     rows = []
     for name, figures in took.items():
         us, cpu = map(statistics.median, zip(*figures, strict=True))
         rows.append((name, f"{us:.1f}", f"{min(us for us, _ in figures):.1f}", f"{cpu:.1f}"))
     header = "env|us a step, median of rounds|the fastest round|CPU of the trainer"
-    table(f"{ENVS} envs, episodes of 20 steps, {rounds * 10} rounds of 200 steps", header, rows)
+    table(f"{ENVS} envs, episodes of 20 steps, {rounds * REPEATS} rounds of {LOOP} steps", header, rows)
 
 
 def bench_ppo(rounds: int) -> None:

@@ -28,6 +28,7 @@ from ue_rl.bridges import VectorBridge, run_in_process, run_shm_in_process
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, box
 from ue_rl.spec import EnvSpec
 
+STEPS = 500  # of a block
 FLOATS = Branch(tuple((f"part {k}", box((4,))) for k in range(8)))
 MIXED = Branch(
     (
@@ -87,8 +88,8 @@ def main() -> None:
                         env = stack.enter_context(contextlib.closing(ue_rl.connect(engine.url)))
                         env.reset()
                         step = functools.partial(env.step, np.full((num_envs, 2), 0.25, np.float32))
-                        block(step, 500)
-                        seen[name] = min(seen[name], *(block(step, 500) for _ in range(4)))
+                        block(step, STEPS)
+                        seen[name] = min(seen[name], *(block(step, STEPS) for _ in range(4)))
             figures = " | ".join(f"{took:.1f}" for took in seen.values())
             ratios = " | ".join(f"{seen[name] / seen['flat']:.2f}" for name in ("dict", "mixed"))
             print(f"| {carrier}, {num_envs} | {figures} | {ratios} |", flush=True)

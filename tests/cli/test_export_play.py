@@ -22,6 +22,7 @@ from tests.support.command_line import ok, refused
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli.play import load_policy
+from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.inference import OnnxInference, Sb3Inference
 from ue_rl.inference.export.verify import Verifier
 from ue_rl.saving.checkpoints import CheckpointStore
@@ -194,6 +195,29 @@ def test_play_films(
     with image.open(gif) as film:
         assert film.n_frames > 5
         assert np.asarray(film.convert("RGB")).std() > 0
+
+
+def test_a_film_that_fails_costs_no_return(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pygame", reason="CartPole draws with pygame")
+    pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    asked: list[str] = []
+    before = UnrealVecEnv.env_method
+
+    def env_method(self: Any, name: str, *given: Any, **more: Any) -> Any:
+        if name != "render":
+            return before(self, name, *given, **more)
+        asked.append(name)
+        if len(asked) > 1:
+            raise RuntimeError("the window is gone")
+        return before(self, name, *given, **more)
+
+    monkeypatch.setattr(UnrealVecEnv, "env_method", env_method)
+    files = ["--gif", tmp_path / "film.gif", "--json", tmp_path / "played.json"]
+    shown = ok("play --env CartPole-v1 --episodes 2", models / "model.zip", *files)
+    assert "2 episodes" in shown
+    assert len(asked) == 2
+    assert len(json.loads((tmp_path / "played.json").read_text())["episodes"]) == 2
+    assert (tmp_path / "film.gif").exists(), "what was filmed until then"
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+from rich.console import Console
 
 from tests.support.command_line import run as run_cli
 from ue_rl.engines.lifecycle import LifeState
@@ -47,8 +51,8 @@ def made(log_dir: Path, name: str, rows: int = 30, ended: str = "", **given: obj
     return run
 
 
-def said(*words: str, answer: str | None = None) -> Result:
-    return run_cli(*words, input=answer)
+def said(*words: str) -> Result:
+    return run_cli(*words)
 
 
 @pytest.fixture
@@ -247,3 +251,23 @@ def test_a_report_of_names_that_are_no_text(tmp_path: Path) -> None:
         Path(f"{run.path}/\udcff.txt").write_text("x")
     done = said("report", str(run.path), "-o", str(tmp_path / "report.zip"))
     assert (done.exit_code, "\x1b" in done.output) == (0, False)
+
+
+def test_names_are_whole_however_narrow_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are copied into other commands."""
+    name = "ppo-a-game-with-a-name-of-some-length-and-one-more-word"
+    made(tmp_path, name, ended="done")
+    assert name in said("runs", "--log-dir", str(tmp_path)).output
+    shown = io.StringIO()
+    monkeypatch.setattr("ue_rl.cli.runs.console", lambda: Console(file=shown, width=80, force_terminal=True))
+    assert said("runs", "--log-dir", str(tmp_path)).exit_code == 0
+    assert name in shown.getvalue()
+
+
+def test_a_name_that_the_terminal_cannot_show_is_no_error(tmp_path: Path) -> None:
+    made(tmp_path, "gr\N{LATIN SMALL LETTER O WITH DIAERESIS}sse")
+    words = [sys.executable, "-m", "ue_rl", "runs", "--log-dir", str(tmp_path)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(words, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert rb"gr\xf6sse" in done.stdout

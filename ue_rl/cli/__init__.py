@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import logging
 import os
 import platform
@@ -124,6 +125,9 @@ def main(arguments: list[str] | None = None) -> Any:
     """Runs the command line and exits."""
     words = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in words
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end what is done
+            stream.reconfigure(errors="backslashreplace")
     if not debug:  # what is wrong, not which line of a library found it
         warnings.formatwarning = lambda message, *where, **line: f"WARNING {message}\n"
     if "_UE_RL_COMPLETE" in os.environ:  # a shell asks

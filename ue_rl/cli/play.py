@@ -28,7 +28,7 @@ from ue_rl.cli.common import (
     vecnormalize_option,
 )
 from ue_rl.cli.export import model_in
-from ue_rl.errors import nearest
+from ue_rl.errors import nearest, printable
 from ue_rl.training.found import config_near, is_of_rllib
 
 
@@ -154,12 +154,19 @@ def play(
                 recording = RecordingVecEnv(vec_env, record_demos, episodes, algorithm_name=str(path or actor))
 
             last = vec_env.num_envs - 1  # it plays, however few episodes there are
+            filming = gif is not None
 
             def film(local: dict[str, Any], _: Any) -> None:
-                if local["i"] == last and not film_file.full:
+                nonlocal filming
+                if not filming or local["i"] != last or film_file.full:
+                    return
+                try:
                     picture = engine_env.env_method("render", indices=[last])[0]
                     if picture is not None:
                         film_file.add(picture)
+                except Exception as error:  # noqa: BLE001 - what is played counts, whatever is drawn of it
+                    filming = False
+                    click.echo(f"the film ends here: {type(error).__name__}: {printable(str(error))}", err=True)
 
             with recording as seen:
                 played: Any = evaluate_policy(

@@ -23,6 +23,9 @@ log_dir_option = click.option(
 )
 
 
+_WIDE = 1000  # columns that a file, or a pipe, has at least
+
+
 def run_argument(nargs: int = 1) -> Callable[[Any], Any]:
     """RUN, the name of a run or its folder."""
     metavar = "RUN" if nargs == 1 else "RUN..."
@@ -60,7 +63,13 @@ def runs(context: click.Context, log_dir: Path) -> None:
             named = ["-", "-"] if each.options is None else [each.options.task, each.options.algo]
             facts = [*named, f"{each.env_steps:,}", number(each.mean_return)]
         table.add_row(printable(each.path.name), *map(printable, facts), each.state, _when(each.at))
-    console().print(table if found else f"there are no runs in {log_dir}", soft_wrap=not found)
+    screen = console()
+    if not found:
+        screen.print(f"there are no runs in {log_dir}", soft_wrap=True)
+        return
+    # A name is copied into other commands: the other columns are folded first, and nothing is where nobody looks on.
+    table.columns[0].no_wrap = True
+    screen.print(table, width=None if screen.is_terminal else max(screen.width, _WIDE))
 
 
 @runs.command(short_help="Everything about a run.")

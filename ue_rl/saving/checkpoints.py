@@ -22,7 +22,7 @@ from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from ue_rl.errors import ConfigurationError, SaveFailed, UeRlError, shorten
+from ue_rl.errors import ConfigurationError, SaveFailed, UeRlError, printable, shorten
 from ue_rl.security.origin import MANIFEST, MOST_BYTES, SIGNATURE, is_ours, signed
 from ue_rl.system.durable import HALF, amount, free_space, rename, sync_file, sync_folder, write_whole
 from ue_rl.system.files import require_file, sha256
@@ -144,17 +144,23 @@ class CheckpointStore:
             ConfigurationError: none loads. Also what `load` raises as such.
         """
         broken: Exception | None = None
+        others = ""
         for checkpoint in self.newest_first():
             try:
                 return checkpoint, load(checkpoint)
             except ConfigurationError:
                 raise
             except Exception as error:  # noqa: BLE001 - pickles raise anything
-                broken = error
-                _log.warning("checkpoint %s does not load (%s: %s)", checkpoint, type(error).__name__, error)
+                found = _other_versions(checkpoint)
+                if broken is None:  # the newest one is that which is wanted
+                    broken, others = error, found
+                why = f"{type(error).__name__}: {error}" + (f"; {found}" if found else "")
+                _log.warning("checkpoint %s does not load (%s)", checkpoint, why)
         if not self:
             return None
         cure = "move them away to begin anew, or go back to the versions that they were saved with"
+        if others:
+            cure += f": {others}"
         raise ConfigurationError(f"none of the checkpoints in {self.folder} loads", got=broken, cure=cure) from broken
 
     @property
@@ -249,8 +255,26 @@ def _header(number: int, env_steps: int) -> dict[str, object]:
         "number": number,
         "env_steps": env_steps,
         "saved_at": now,
-        "versions": {"python": platform.python_version()} | installed(*_LIBRARIES),
+        "versions": _versions(),
     }
+
+
+def _other_versions(checkpoint: Checkpoint) -> str:
+    """`it was saved with numpy 2.4.0 and is read with numpy 1.26.4`; "" where nothing differs, or nobody knows."""
+    saved = checkpoint.facts.get("versions")
+    if not isinstance(saved, Mapping):
+        return ""
+    here = _versions()
+    differ = [name for name, version in saved.items() if here.get(name) != version]
+    if not differ:
+        return ""
+    then = ", ".join(f"{name} {saved[name]}" for name in differ)
+    now = ", ".join(f"{name} {here[name]}" if name in here else f"no {name}" for name in differ)
+    return printable(f"it was saved with {then}, and is read with {now}")
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | installed(*_LIBRARIES)
 
 
 def _facts(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,113 @@
+"""Every benchmark starts, runs in its smallest size, and prints its table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.harness.warm_cli import WarmCli
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+# As `python benchmarks/NAME.py WORDS`, with other constants of the module: some have sizes that no option changes.
+SMALL = """
+import importlib.util, json, sys
+from pathlib import Path
+path, constants, *words = sys.argv[1:]
+name = Path(path).stem
+sys.path[:0] = [str(Path(path).parent), str(Path(path).parents[1])]
+spec = importlib.util.spec_from_file_location(name, path)
+module = sys.modules[name] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+for key, value in json.loads(constants).items():
+    assert hasattr(module, key), key
+    setattr(module, key, value)
+sys.argv = [path, *words]
+sys.exit(module.main())
+"""
+
+
+class Small(NamedTuple):
+    """How one is run in its smallest size.
+
+    Attributes:
+        shows: what stands in its output. needs: packages and programs without which it is skipped.
+    """
+
+    words: str
+    shows: str
+    constants: dict[str, Any] = {}  # noqa: RUF012 - a NamedTuple's
+    needs: tuple[str, ...] = ()
+
+
+QUICK = {
+    "access": Small("steps --seconds 0.01 --repeats 1", "TLS"),
+    "access timing": Small("timing --tries 3", "wrong in the last digit"),
+    "bench_arena": Small("--rounds 1", "10 000 entries, query", needs=("uvicorn",)),
+    "bench_crowd": Small("--server bridge --connections 2 --seconds 0.1", "| bridge | drip |"),
+    "bench_mujoco": Small("--quick --tasks InvertedPendulum", "| InvertedPendulum, 64 |", needs=("mujoco",)),
+    "bench_ppo cold": Small("--rounds 1 --only cold", "| step, engine |", {"COLD": 2}),
+    "bench_ppo episodes": Small("--rounds 1 --only episodes", "| shared memory |", {"REPEATS": 1, "LOOP": 5}),
+    "bench_ppo": Small("--rounds 1 --only ppo", "| shared memory |", {"STEPS": 16, "ROLLOUTS": 1}),
+    "bench_sessions_grpc": Small("--calls 20 --rounds 1", "StepAll", needs=("grpc",)),
+    "bench_spaces": Small("--rounds 1", "| shared memory, 64 |", {"STEPS": 5}),
+    "c_engine": Small("--envs 2 --rounds 10", "per-env sockets", needs=("cc",)),
+    "exhaustive_floats": Small("--every 200000", "0 came back different"),
+    "fuzz_sessions": Small("--messages 20 --carriers grpc", "20 messages", needs=("grpc",)),
+    "soak_shm": Small("--steps 1000", "all in order"),
+}
+# More than a second or two of CPU: other programs are compiled or started, or torch is imported in several processes.
+SLOW = {
+    "arena_minds": Small("--steps 256 --seeds 1", "| PPO, seed 0 |", needs=("uvicorn",)),
+    "bench_agents": Small("--steps 1 --rounds 1", "agents / envs"),
+    "bench_busy": Small("--busy 0 --think 0 --engine 0 --seconds 0.05 --rounds 1", "| 0 | 0 | 0 |"),
+    "bench_deploy": Small("--calls 10 --rounds 1", "us |", needs=("g++", "mcs", "mono")),
+    "bench_engine_sides": Small("--quick --envs 1 --only C", "env-steps per second", needs=("g++", "cc")),
+    "bench_engines": Small("--quick", "|", needs=("cc",)),
+    "bench_inference": Small("--quick", "Stable-Baselines3"),
+    "bench_overlap": Small("--quick", "| SAC |", {"STEPS": 8}),
+    "bench_policy_server": Small("--seconds 0.1", "| 64 |"),
+    "bench_ppo watched": Small("--rounds 1 --only watched", "| --metrics |", {"STEPS": 16, "ROLLOUTS": 1}),
+    "bench_rllib": Small("--envs 1 --seconds 0.05 --rounds 1", "env-steps/s", needs=("ray",)),
+    "bench_rllib_scaling": Small("--runners 1 --envs 2 --steps 8 --rounds 1", "of linear", needs=("ray",)),
+    "bench_rllink": Small("--envs 1 --rounds 1 --steps 100", "RLlink clients", needs=("ray",)),
+    "bench_sessions": Small("--quick --sessions 2 --only memory", "MB"),
+    "bench_shm": Small("--quick --only idle", "| upgraded from TCP |"),
+    "bench_tcp": Small("--quick", "|", needs=("cc",)),
+    "chaos_kill": Small("--kills 1", "always resumed"),
+    "compare": Small(f"{BENCHMARKS.parent} --rounds 1 --only decode", "this / other", needs=("cc",)),
+    "demonstrations": Small("", "| 0 |", {"STEPS": 1024}),
+    "fuzz": Small("--messages 200 --processes 1", "| reader | messages |"),
+    "late_answers": Small("--repeats 1", "0 wrong"),
+    "learning": Small("cartpole-ppo --channels shared", "| cartpole-ppo |"),
+    "rllib_faults": Small("--rounds 1", "nothing is left", needs=("ray",)),
+    "soak": Small("--minutes 0.1 --engines 1 --envs 2 --every 3", "| what was seen | holds |"),
+}
+# charts and gallery write the pages, which tests/docs compares; the others are parts of benchmarks.
+OTHERS = {"charts", "gallery", "gallery_film", "plain_codec", "rllib_engines"}
+
+
+def test_every_benchmark_is_run() -> None:
+    run = {name.partition(" ")[0] for name in (*QUICK, *SLOW)}
+    assert run | OTHERS == {path.stem for path in BENCHMARKS.glob("*.py")}
+    assert not run & OTHERS
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("name", "small"),
+    [*QUICK.items(), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in SLOW.items())],
+)
+def test_it_prints_its_table(name: str, small: Small, tmp_path: Path, warm_cli: WarmCli) -> None:
+    for each in small.needs:
+        if shutil.which(each) is None:
+            pytest.importorskip(each, reason=f"{each} is not installed")
+    path = BENCHMARKS / f"{name.partition(' ')[0]}.py"
+    words = [str(path), json.dumps(small.constants), *small.words.split()]
+    done = warm_cli.run_script(SMALL, *words, folder=tmp_path, timeout=380)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert small.shows in done.stdout, done.stdout
