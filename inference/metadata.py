@@ -73,11 +73,11 @@ class Comparison:
             actions 0, since any difference is refused.
         max_relative_difference: the same relative to the action range, per kind of observation: "typical",
             "extreme", "recorded".
-        ties: discrete rows on which the scores of two choices are equal to float32's rounding.
+        ties: discrete rows on which file and predict() choose differently, between scores that are equal to float32's
+            rounding.
         rounded: continuous rows that differ from predict() by more than the tolerance, but only by the rounding of
-            float32: both are equally near to exact arithmetic (export/verify.py explains the criterion).
-        file_error, predict_error: on those rows, the largest distance of each from exact arithmetic, relative to
-            the action range.
+            float32: the file is off from exact arithmetic by at most 4 times what predict() is (export/verify.py).
+        file_error, predict_error: the largest distance of each from exact arithmetic, relative to the action range.
     """
 
     observations: int = 0

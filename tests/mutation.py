@@ -44,7 +44,6 @@ TARGETS = {
         "tests/inference/test_export_spaces.py",
         "tests/inference/test_wrong_files.py",
     ],
-    "inference/export/bounds.py": ["tests/inference/test_rounding.py"],
     "ue_rl/training/directory.py": ["tests/training/test_directory.py tests/training/test_directory_races.py"],
     "ue_rl/shm/ring.py": ["tests/shm/test_ring_edges.py", "tests/shm/test_ring.py"],
 }

@@ -33,10 +33,12 @@ from ue_rl.system.versions import installed
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_OPSET = 17
-# On typical and recorded observations, on extreme ones. One rounding of float32 is 6e-8 of a number. A net of a few
-# layers adds up some hundred of them, and on extreme observations, whose sums are larger, some thousand.
-TOLERANCES = (1e-5, 1e-4)
+DEFAULT_OPSET = 15  # what Unity's inference engine documents; onnxruntime reads it since 1.10
+# One rounding of float32 is 6e-8 of a number, and a net of a few layers adds up some hundred of them. float16, a wrong
+# input or a wrong layer are at least ten times as far off (verify.py has the whole rule).
+TOLERANCE = 1e-5
+N_VERIFY = 10_000
+_LARGE = 1000  # numbers of an observation, above which fewer are compared on; see `rows_to_verify`
 _VERSIONS = (
     "ue_rl", "stable-baselines3", "sb3-contrib", "torch", "onnx", "onnxruntime", "numpy", "gymnasium", "ray",
 )  # fmt: skip
@@ -74,7 +76,7 @@ class ExportReport(Comparison):
         ties = f", {self.ties} ties" if self.ties else ""
         rounded = (
             f", {self.rounded} of them equal but for the rounding of float32 (from exact arithmetic the file is "
-            f"{self.file_error:.3g} of the action range away, predict() {self.predict_error:.3g})"
+            f"{self.file_error:.3g} of the action range away, {self.reference} {self.predict_error:.3g})"
             if self.rounded
             else ""
         )
@@ -85,13 +87,24 @@ class ExportReport(Comparison):
         )
 
 
-def check_target(path: str | PathLike[str], n_verify: int) -> Path:
+def rows_to_verify(n_verify: int | None, obs_size: int) -> int:
+    """How many observations to compare on: as asked for, else N_VERIFY.
+
+    Fewer of large ones, at least 1000: a picture's convolutions do the same sum at each of its places, so that one
+    picture tries a net's weights hundreds of times.
+    """
+    if n_verify is not None:
+        return n_verify
+    return max(1000, N_VERIFY * _LARGE // max(_LARGE, obs_size))
+
+
+def check_target(path: str | PathLike[str], n_verify: int | None) -> Path:
     """`path`, into whose folder a file can be written.
 
     Raises:
         ExportError: there is no such folder. ConfigurationError: n_verify is below 1000.
     """
-    if n_verify < 1000:
+    if n_verify is not None and n_verify < 1000:
         raise ConfigurationError("too few to verify with", field="n_verify", expected="1000 or more", got=n_verify)
     target = Path(path)
     if not target.parent.is_dir():
@@ -136,10 +149,10 @@ def export(
     began: float,
     stats: Any = None,
     *,
-    n_verify: int,
+    n_verify: int | None,
     recorded: Any = None,
     seen: list[NDArray[np.float32]] | None = None,
-    tolerances: tuple[float, float] = TOLERANCES,
+    tolerance: float = TOLERANCE,
     opset: int = DEFAULT_OPSET,
     exporter: str = "auto",
     reference: str = "predict()",
@@ -151,7 +164,7 @@ def export(
     Args:
         model: what has predict(), action_space and policy.device, as a model of Stable-Baselines3.
         target: None: nothing is written. began: time.perf_counter() when the work began.
-        stats: the VecNormalize in the graph. recorded, n_verify, tolerances, opset, exporter: see export_onnx.
+        stats: the VecNormalize in the graph. recorded, n_verify, tolerance, opset, exporter: see export_onnx.
         seen: the rows of each leaf where `recorded` is None. reference: what the model's predict() is, for messages.
         batches: compare in batches of these sizes, too.
         optional_masks: see export_onnx.
@@ -171,16 +184,19 @@ def export(
             f"the exported graph cannot be used: {error.message}", fault="policy", got=error.got, cure=error.cure
         ) from error
     verifier = Verifier(model, plan, stats, runtime, reference)
-    for kind, limit in (("typical", tolerances[0]), ("extreme", tolerances[1])):
-        verifier.compare(kind, verifier.draw(kind, -(-n_verify // 2)), limit)
+    n_verify = rows_to_verify(n_verify, metadata.obs_size)
+    kinds = verifier.kinds
+    for kind in kinds:  # a fifth of the observations are neighbours of these
+        verifier.compare(kind, verifier.draw(kind, -(-n_verify * 4 // (5 * len(kinds)))), tolerance)
     for size in batches:
-        verifier.compare("typical", verifier.draw("typical", 3 * size), tolerances[0], size)
+        verifier.compare("typical", verifier.draw("typical", 3 * size), tolerance, size)
     if recorded is not None:
         seen = _recorded_rows(recorded, plan.leaves)
     if seen is not None:
-        verifier.compare("recorded", seen, tolerances[0])
-    tried = {"tolerance": tolerances[0], "extreme_tolerance": tolerances[1]}
-    metadata = replace(metadata, verification=asdict(verifier.found) | tried, sha256=UNSEALED)
+        verifier.compare("recorded", seen, tolerance)
+    verifier.finish()
+    tried = asdict(verifier.found) | {"tolerance": tolerance}
+    metadata = replace(metadata, verification=tried, sha256=UNSEALED)
     content, digest = seal(_with_metadata(bare, metadata, optional_masks=optional_masks, final=True))
     if target is not None:
         _write(content, target)

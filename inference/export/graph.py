@@ -233,6 +233,11 @@ def observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
     return ports
 
 
+def is_trusted(net: nn.Module) -> bool:
+    """Whether all of it is code of torch, Stable-Baselines3, sb3-contrib or this library."""
+    return all(f"{type(module).__module__}.".startswith(_TRUSTED) for module in net.modules())
+
+
 def _check_class(module: nn.Module, what: str, allow_custom: bool) -> None:
     cls = type(module)
     if allow_custom or f"{cls.__module__}.".startswith(_TRUSTED):
@@ -279,7 +284,8 @@ def to_onnx(plan: Plan, opset: int, exporter: str = "auto") -> tuple[bytes, str]
         axes = {name: {0: "batch"} for name in (*names["input_names"], *names["output_names"])}
         choice: dict[str, Any] = {"dynamo": False} if takes_choice else {}
         try:
-            return _convert(plan, examples, dynamic_axes=axes, opset_version=opset, **names, **choice), "torchscript"
+            content = _convert(plan, examples, dynamic_axes=axes, opset_version=opset, **names, **choice)
+            return without_idle_casts(content), "torchscript"
         except (TypeError, ValueError, AttributeError, ImportError) as error:
             if exporter == "torchscript" or find_spec("onnxscript") is None:
                 raise _refusal(error) from error
@@ -287,9 +293,53 @@ def to_onnx(plan: Plan, opset: int, exporter: str = "auto") -> tuple[bytes, str]
     dims = ({0: th.export.Dim("batch")},) * len(plan.inputs)
     form: dict[str, Any] = {"dynamic_shapes": (dims,), "opset_version": max(opset, 18), "external_data": False}
     try:
-        return _convert(plan, examples, dynamo=True, **form, **names), "dynamo"
+        return without_idle_casts(_convert(plan, examples, dynamo=True, **form, **names)), "dynamo"
     except (TypeError, ValueError, AttributeError, ImportError) as error:
         raise _refusal(error) from error
+
+
+def without_idle_casts(content: bytes) -> bytes:
+    """The file without nodes that cast numbers to the type that they have.
+
+    torch's converter writes one for each `.float()`. They do nothing, but the usual converters to float16 leave them as
+    they are, and the file that comes out is of two types and cannot be loaded.
+    """
+    import onnx
+
+    proto = onnx.load_from_string(content)
+    graph = onnx.shape_inference.infer_shapes(proto).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for value in (*graph.input, *graph.value_info):
+        types[value.name] = value.type.tensor_type.elem_type
+    fixed = {value.name for value in (*graph.input, *graph.output)}  # names that the file promises
+    renamed: dict[str, str] = {}
+    kept = []
+
+    def final(name: str) -> str:
+        while name in renamed:
+            name = renamed[name]
+        return name
+
+    for node in proto.graph.node:
+        if node.op_type == "Cast" and types.get(node.input[0]) == node.attribute[0].i:
+            source = final(node.input[0])
+            result = node.output[0]
+            if result not in fixed:
+                renamed[result] = source
+                continue
+            if source not in fixed and source not in weights:
+                renamed[source] = result  # what gives the number gives it under the promised name
+                continue
+        kept.append(node)
+    for node in kept:
+        node.input[:] = [final(name) for name in node.input]
+        node.output[:] = [final(name) for name in node.output]
+    del proto.graph.node[:]
+    proto.graph.node.extend(kept)
+    del proto.graph.value_info[:]  # of names that may be gone; the runtime finds out anew
+    changed: bytes = proto.SerializeToString()  # type: ignore[no-untyped-call]
+    return changed
 
 
 def _convert(plan: Plan, examples: tuple[th.Tensor, ...], **options: Any) -> bytes:

@@ -1,7 +1,7 @@
 """export_onnx: from a trained model to one self-contained ONNX file that is known to act as predict() does.
 
 The model is checked (graph.py refuses what is not supported), converted in memory, compared
-with predict() on at least 1000 observations, and only then written: to a temporary file beside the target, which
+with predict() on 10 000 observations, and only then written: to a temporary file beside the target, which
 then replaces it in one step. On any failure an ExportError gives the reason, and the target is left as it was. A
 game that watches the file therefore never sees half of it.
 
@@ -19,7 +19,7 @@ from typing import Any
 from ue_rl.errors import ExportError
 from ue_rl.inference.export.file import (
     DEFAULT_OPSET,
-    TOLERANCES,
+    TOLERANCE,
     ExportReport,
     check_libraries,
     check_sizes,
@@ -46,9 +46,8 @@ def export_onnx(
     spec: EnvSpec | None = None,
     image_layout: str = "auto",
     recorded: Any = None,
-    n_verify: int = 1024,
-    tolerance: float = TOLERANCES[0],
-    extreme_tolerance: float = TOLERANCES[1],
+    n_verify: int | None = None,
+    tolerance: float = TOLERANCE,
     allow_custom: bool = False,
     opset: int = DEFAULT_OPSET,
     exporter: str = "auto",
@@ -75,12 +74,12 @@ def export_onnx(
             env does; channels last where there is no env).
         recorded: observations of the env to compare on as well, as the engine sends them: [N, ...], or a mapping
             of keys; None: those in the model's replay or rollout buffer, if it holds any.
-        n_verify: how many observations to compare on besides; at least 1000.
-        tolerance: up to this difference, relative to the action range, typical and recorded observations are taken as
-            equal without a closer look. A greater one is accepted only where it is the rounding of float32.
-        extreme_tolerance: the same on extreme observations.
+        n_verify: how many observations to compare on besides, at least 1000; None: 10 000, of pictures fewer.
+        tolerance: what the file may be off from the policy in float64, as a share of the action range and of the
+            greatest score; more only where predict() is off as well: 4 times the most that it is.
         allow_custom: try policies and layers that are not torch's, SB3's or sb3-contrib's.
-        opset: ONNX operator set; 17 is read by onnxruntime 1.13 and later.
+        opset: ONNX operator set; 15 is read by onnxruntime 1.10 and later, and by Unity's inference engine. Where torch
+            has its newer converter alone, it is at least 18.
         exporter: "auto", "torchscript" or "dynamo".
 
     Raises:
@@ -92,7 +91,7 @@ def export_onnx(
         check_target(path, n_verify),
         recorded=recorded,
         n_verify=n_verify,
-        tolerances=(tolerance, extreme_tolerance),
+        tolerance=tolerance,
         opset=opset,
         exporter=exporter,
         stochastic=stochastic,

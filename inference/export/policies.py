@@ -57,7 +57,8 @@ class BoxHead(nn.Module):
         space: the action space.
         tanh: whether the mean (or sample) goes through tanh.
         unscale: whether the result is in [-1, 1] and must be brought to the bounds.
-        clip: whether it is then clipped to them; None: where it is not unscaled.
+        clip: whether it is clipped to them where it is not unscaled. What was unscaled always is: runtimes have a
+            tanh of their own, which may exceed 1 by a rounding (onnxruntime's does for inputs from 8.2 to 9).
         noisy: the policy or actor that knows the deviation: a net from the latent or a constant, or gSDE's matrix
             [latent, act], by which it follows from the latent; None: there is none.
     """
@@ -74,14 +75,14 @@ class BoxHead(nn.Module):
         *,
         tanh: bool,
         unscale: bool,
-        clip: bool | None = None,
+        clip: bool = True,
         noisy: Any = None,
     ) -> None:
         super().__init__()
         self.net = mean
         self.tanh = tanh
         self.unscale = unscale
-        self.clip = not unscale if clip is None else clip
+        self.clip = unscale or (clip and not tanh)
         self.log_std_net = None
         if noisy is not None and noisy.use_sde:
             self.register_buffer("sde_std", noisy.action_dist.get_std(noisy.log_std).detach().clone())
@@ -100,7 +101,7 @@ class BoxHead(nn.Module):
 
     def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """Mean or sample [N, act] -> actions float32 [N, act]."""
-        action = th.tanh(raw) if self.tanh else raw
+        action = th.clamp(th.tanh(raw), -1.0, 1.0) if self.tanh else raw  # see `clip`
         action = action.to(self.low.dtype)
         if self.unscale:
             action = self.low + 0.5 * (action + 1.0) * (self.high - self.low)

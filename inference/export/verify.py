@@ -1,28 +1,27 @@
-"""Whether an exported file does what predict() does: observations to try, and the comparison.
+"""Whether an exported file does what the policy does: one rule, on ten thousand observations (tries.py says which).
 
-Two things compute the same net in float32 and add up in another order: they differ by rounding, and by how much
-depends on the net and the observation. So differences are judged in three steps:
+File and predict() compute the same net in float32 and add up in another order, so that both are off from the policy,
+and by how much depends on the net and the observation. So the policy is computed in float64 as well (float64.py), and
+on the observations of each kind
 
-1. Within `tolerance` of the action range (discrete actions: equal): the file agrees with predict(). The states of a
-   recurrent policy and the scores from which actions follow, before argmax, tanh or clipping, are compared as well,
-   relative to the greatest of each kind: a wrong weight may change no action of those tried.
-2. Beyond it the net is computed in float64 as well, with a bound of what float32 can be away from that
-   (rounding.py). The difference is only rounding if both the file and predict() are within the bound. For discrete
-   actions the bounds of the scores of both choices must reach the best one (a tie), at the same noise.
-3. Where float32 has few digits left, the bound is so wide that a wrong file could hide in it. So no more than
-   ROW_LIMIT of the rows may need it, a difference beyond SIZE_LIMIT is refused whatever the bound, and so is a policy
-   of which predict() itself is further than that from the exact result on more rows than those. A choice between
-   numbers that the last functions have made equal (a saturated tanh) hides nothing: what goes into them is compared.
+    the file may be off from it by 4 times the most that predict() is off by, or by the tolerance, whatever is more.
 
-Rows that were accepted for their rounding are counted and reported; everything else is refused.
+Being off is measured in the actions, as a share of their range, and in the numbers from which they follow: the scores
+before argmax, tanh or clipping, and the state of a recurrent policy, each as a share of the greatest that was seen on
+observations of that kind. A wrong weight may change no action of those tried, but no such number stays what it was.
+
+Two choices may differ where that much could have made either the best one: the score of each is off by no more, so that
+in float64 theirs are at most twice as much behind the best one. They are counted as ties.
+
+Where float32 has so few digits left that 4 times its error is a hundredth on every kind of observation (but "wide",
+which may have nothing to do with the env), a file with an input that is scaled by 1.01 would pass: such a policy is
+refused.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
-from contextlib import suppress
-from functools import cache, partial
+import logging
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
@@ -31,12 +30,11 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecNormalize
 
 from ue_rl.errors import ExportError, InferenceError
-from ue_rl.inference.export.bounds import UNIT, Unbounded
-from ue_rl.inference.export.graph import SCORES, Plan
+from ue_rl.inference.export.float64 import doubled, doubled_array, doubled_net, in_float64
+from ue_rl.inference.export.graph import SCORES, Plan, is_trusted
 from ue_rl.inference.export.observations import stats_of
-from ue_rl.inference.export.rounding import evaluate
 from ue_rl.inference.export.sb3 import predict
-from ue_rl.inference.export.tries import extreme_rows, typical_rows
+from ue_rl.inference.export.tries import draw_rows, kinds_of, moved, moved_numbers
 from ue_rl.inference.metadata import (
     ACTION_MASKS,
     EPISODE_START,
@@ -49,22 +47,88 @@ from ue_rl.inference.metadata import (
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.spaces.tree import bounds, choices
 
+logger = logging.getLogger(__name__)
+
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Rows = list[Floats]
-Inputs = tuple[th.Tensor, ...]
-Exactly = Callable[[], list[tuple[Doubles, Doubles]]]
 
-CHUNK = 64  # rows per call: small enough for images, and the row count of a recurrent sequence
-ORDINARY = 1e-5  # a difference up to this needs no allowance, whatever smaller tolerance is asked for
-ROW_LIMIT = 0.01  # of the rows of a kind that may differ by more, for rounding alone
-SIZE_LIMIT = 1e-2  # of the action range
-_TIE_UNITS = 16.0  # by so many units of float32 predict()'s probabilities may round its scores together
-_HIDING = "which may be rounding, but a wrong file could hide in that"
+RATIO = 4.0  # two kernels that add up in other orders differ by a small factor in the most that they are off by
+LIMIT = 0.01 / RATIO
+_CHUNKS = ((1000, 256), (1 << 62, 64))  # rows per call, by the numbers of an observation: images are large
+_SENSITIVE = 16  # rows of a kind that get neighbours
+_UNIT = 2.0**-24
+_TIE_UNITS = 16.0  # by so many units of 1 the softmax or sigmoid before a choice may round two scores together
+_MASKED = -1e7  # scores below are those of choices that are not legal
+_TINY = float(np.finfo(np.float32).tiny)
+
+
+@dataclass
+class Outputs:
+    """What a policy gives for some rows.
+
+    Attributes:
+        numbers: the actions without choices, the new states, the scores before the head; each [N, columns].
+        chosen: the choices, counted from 0, [N, choices]. scores: between which they are, one [N, count] for each.
+    """
+
+    numbers: list[NDArray[Any]]
+    chosen: NDArray[Any]
+    scores: list[NDArray[Any]]
+
+
+@dataclass
+class Batch:
+    """Some rows: the parts of their observations, and what each input of the graph is given."""
+
+    rows: Rows
+    arrays: list[Floats]
+
+    def take(self, at: NDArray[np.intp]) -> Batch:
+        """Some of the rows."""
+        return Batch([part[at] for part in self.rows], [array[at] for array in self.arrays])
+
+    def joined(self, other: Batch) -> Batch:
+        """Its rows, then the other's."""
+        rows = [np.concatenate(pair) for pair in zip(self.rows, other.rows, strict=True)]
+        arrays = [np.concatenate(pair) for pair in zip(self.arrays, other.arrays, strict=True)]
+        return Batch(rows, arrays)
+
+
+@dataclass
+class Spread:
+    """How far one output of file and predict() was off, at most, on one kind of observation.
+
+    Attributes:
+        largest: the greatest number in float64; 1 where the errors are shares already.
+    """
+
+    largest: float = _TINY
+    of_file: float = 0.0
+    of_predict: float = 0.0
+
+    def shares(self) -> tuple[float, float]:
+        """Of file and predict(), as a share of the greatest number."""
+        return self.of_file / self.largest, self.of_predict / self.largest
+
+
+@dataclass
+class Kind:
+    """What was found on one kind of observation."""
+
+    spreads: dict[int, Spread] = field(default_factory=dict)
+    largest_score: float = 0.0
+    score_error: float = 0.0  # of predict()'s scores
+    behind: float = 0.0  # how far the score of a choice was behind the best one
+    example: tuple[Any, Any] = (None, None)  # what the file and predict() gave where they were furthest apart
+    apart: float = -1.0
+    wrong_choice: tuple[Any, Any] = (None, None)  # where the choice was furthest behind
+    sensitive: Batch | None = None
+    errors: Doubles = field(default_factory=lambda: np.zeros(0))  # of the sensitive rows
 
 
 class Verifier:
-    """Compares one exported file with predict().
+    """Compares one exported file with its policy.
 
     Args:
         model: the model.
@@ -88,60 +152,119 @@ class Verifier:
         self.stats = vec_normalize
         self.runtime = runtime
         self.found = Comparison()
-        # of each kind: rows tried, rows that only rounding explains; the greatest state or score of each number
-        self.tried: dict[str, int] = defaultdict(int)
-        self.needed: dict[str, int] = defaultdict(int)
-        self.largest: dict[tuple[str, int], Doubles] = {}
         self.rng = np.random.default_rng(0)
+        self.digits: list[float] = []  # how far predict()'s scores were off, of each kind but "wide"
+        self._twin: tuple[Any, Any] | None = None  # model and net in float64
+        self._exact = True  # whether they can be computed there
         tree = tree_from_json(space_to_json(model.action_space))  # the action as the engine has it
         low, high = (side.astype(np.float64) for side in bounds(tree))
         self.chosen = choices(tree) > 0  # which numbers of an action are choices
-        self.discrete = bool(self.chosen.all())
         self.starts = np.where(self.chosen, low, 0.0)
         span = (high - low)[~self.chosen]
         self.span = np.where(np.isfinite(span) & (span > 0), span, np.nan)
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of observations to draw."""
+        return kinds_of(self.plan.leaves, [stats_of(self.stats, leaf.key) for leaf in self.plan.leaves])
+
     def draw(self, kind: str, n: int) -> Rows:
         """`n` observations of a kind, one array per leaf."""
-        make = typical_rows if kind == "typical" else extreme_rows
-        return [make(leaf, stats_of(self.stats, leaf.key), n, self.rng) for leaf in self.plan.leaves]
+        anywhere = is_trusted(self.plan.net)
+        return [
+            draw_rows(kind, leaf, stats_of(self.stats, leaf.key), n, self.rng, anywhere) for leaf in self.plan.leaves
+        ]
 
-    def compare(self, kind: str, rows: Rows, tolerance: float, chunk: int = CHUNK) -> None:
-        """Run all rows through the file and through predict() and compare the results.
+    def compare(self, kind: str, rows: Rows, tolerance: float, chunk: int | None = None) -> None:
+        """Run all rows, and neighbours of the sensitive ones, through the file, predict() and float64, and judge.
 
         A recurrent policy takes each chunk as one time step of `chunk` agents, some of which begin a new episode. File
         and predict() are given the same state, and the states that they return are compared like actions.
 
         Raises:
-            ExportError: they differ by more than `tolerance` (discrete: at all), and not only by rounding.
+            ExportError: the file is off by more than the rule allows.
         """
+        if chunk is None:
+            size = sum(leaf.size for leaf in self.plan.leaves)
+            chunk = next(rows_per_call for limit, rows_per_call in _CHUNKS if size < limit)
+        here = Kind()
         state: list[Floats] = []
         for at in range(0, len(rows[0]), chunk):
             part = [array[at : at + chunk] for array in rows]
             size = len(part[0])
             starts = (self.rng.random((size, 1)) < (0.1 if at else 1.0)).astype(np.float32)
-            arrays = self._arrays(part, starts, [array[:size] for array in state])
-            inputs = tuple(th.as_tensor(array, device=self.model.policy.device) for array in arrays)
-            with th.no_grad():
-                want = [tensor.cpu().numpy() for tensor in self.plan.net(*inputs)]
-            if not self.plan.stochastic:  # predict() takes no noise, and it tells no scores
-                want[:-1] = self._predict(part, starts, arrays)
-            exactly = cache(partial(self._exactly, inputs, th.as_tensor(want[-1], device=inputs[0].device)))
-            self._judge(kind, self._run_file(arrays), want, exactly, tolerance)
-            if not at:
-                self._judge_digits(kind, want, exactly, max(SIZE_LIMIT, tolerance))
-            state = want[1:-1]
-        self.found.observations += len(rows[0])
-        differ = f"the file and {self.reference} differ, {_HIDING}"
-        self._allow(kind, self.needed[kind], self.tried[kind], differ)
+            batch = Batch(part, self._arrays(part, starts, [array[:size] for array in state]))
+            state = self._measure(kind, here, batch, tolerance)
+        neighbours = self._neighbours(here, len(rows[0]))
+        for at in range(0, len(neighbours.rows[0]), chunk):
+            span = np.arange(at, min(at + chunk, len(neighbours.rows[0])))
+            self._measure(kind, here, neighbours.take(span), tolerance)
+        self._judge(kind, here, tolerance)
 
-    # -- running both ----------------------------------------------------------------------------------------------
+    def finish(self) -> None:
+        """To be called when all kinds were compared; raises ExportError: float32 is too coarse for this policy."""
+        if self._exact and self.digits and min(self.digits) > LIMIT:
+            raise ExportError(
+                "float32 is too coarse for this policy: a file that is wrong by a hundredth could hide in its rounding",
+                fault="model",
+                expected=f"{self.reference} off from the policy in float64 by at most {LIMIT:.2g} of its scores",
+                got=f"{min(self.digits):.2g}",
+                cure="normalise your observations (VecNormalize) and train with that",
+            )
+
+    # -- running all three -------------------------------------------------------------------------------------------
+
+    def _measure(self, kind: str, here: Kind, batch: Batch, tolerance: float) -> list[Floats]:
+        """Run a batch through all, and note how far both are off; the new states, as predict() has them."""
+        device = self.model.policy.device
+        inputs = tuple(th.as_tensor(array, device=device) for array in batch.arrays)
+        with th.no_grad():
+            raw_want = [tensor.cpu().numpy() for tensor in self.plan.net(*inputs)]
+        if not self.plan.stochastic:  # predict() takes no noise, and it tells no scores
+            raw_want[:-1] = self._predict(batch)
+        raw_got = self._run_file(batch.arrays)
+        self._check_outputs(raw_got, raw_want)
+        with th.no_grad():
+            want = self._outputs(raw_want, self.plan.net, inputs)
+        got = self._outputs(raw_got, None, inputs)
+        exact = self._exactly(batch, inputs)
+        self._note(kind, here, batch, got, want, want if exact is None else exact, tolerance)
+        self.found.observations += len(batch.rows[0])
+        return raw_want[1:-1]
+
+    def _outputs(self, raw: list[NDArray[Any]], net: Any, inputs: tuple[th.Tensor, ...]) -> Outputs:
+        """`raw`: the outputs as the graph has them. `net`: gives the scores; None: they are not asked for."""
+        numbers = [raw[0][:, ~self.chosen], *(output.reshape(len(output), -1) for output in raw[1:])]
+        chosen = raw[0][:, self.chosen] - self.starts[self.chosen]
+        scores: list[NDArray[Any]] = []
+        if net is not None and self.chosen.any():
+            last = th.as_tensor(raw[-1], device=self.model.policy.device)
+            scores = [part.cpu().numpy() for part in net.scores(last, *inputs)]
+        return Outputs(numbers, chosen, scores)
+
+    def _exactly(self, batch: Batch, inputs: tuple[th.Tensor, ...]) -> Outputs | None:
+        """What the policy gives in float64; None where its code cannot be run there: then predict() stands for it."""
+        if not self._exact:
+            return None
+        try:
+            if self._twin is None:
+                self._twin = doubled(self.model), doubled_net(self.plan.net)
+            model, net = self._twin
+            with in_float64():
+                twins = tuple(tensor.double() for tensor in inputs)
+                raw = [tensor.cpu().numpy() for tensor in net(*twins)]
+                if not self.plan.stochastic:
+                    raw[:-1] = self._predicted(model, batch, double=True)
+                return self._outputs(raw, net, twins)
+        except (TypeError, ValueError, RuntimeError, AttributeError, LookupError, AssertionError) as error:
+            logger.info("the policy cannot be computed in float64, the tolerance alone decides: %s", error)
+            self._exact = False
+            return None
 
     def _arrays(self, rows: Rows, starts: Floats, state: list[Floats]) -> list[Floats]:
         """What the graph's inputs are given, in their order."""
         size = len(rows[0])
-        flat = [np.concatenate([array.reshape(size, -1) for array in rows], axis=1)]
-        observed, states = iter(flat if self.plan.flat_input else rows), iter(state)
+        observed, states = iter(self._observed(rows)), iter(state)
         arrays: list[NDArray[Any]] = []
         for port in self.plan.inputs:
             shape = (size, *port.shape)
@@ -157,6 +280,28 @@ class Verifier:
                 uniform = port.distribution == "uniform"
                 arrays.append(self.rng.uniform(1e-6, 1 - 1e-6, shape) if uniform else self.rng.standard_normal(shape))
         return [np.ascontiguousarray(array, np.float32) for array in arrays]
+
+    def _observed(self, rows: Rows) -> Rows:
+        """The observations as the graph's inputs have them."""
+        if not self.plan.flat_input:
+            return rows
+        return [np.concatenate([array.reshape(len(array), -1) for array in rows], axis=1)]
+
+    def _neighbours(self, here: Kind, n: int) -> Batch:
+        """Neighbours of the sensitive rows among `n`, see tries.py; their masks, noise and episode starts stay."""
+        kept = here.sensitive
+        assert kept is not None
+        each = max(8, -(-n // (4 * len(kept.rows[0]))))  # a quarter of what was drawn: a fifth of all
+        again = np.tile(np.arange(len(kept.rows[0])), each)
+        batch = kept.take(again)
+        batch.rows = [moved(leaf, part, self.rng) for leaf, part in zip(self.plan.leaves, batch.rows, strict=True)]
+        observed = iter(self._observed(batch.rows))
+        for index, port in enumerate(self.plan.inputs):
+            if port.role == OBSERVATION:
+                batch.arrays[index] = np.ascontiguousarray(next(observed), np.float32)
+            elif port.role == STATE:
+                batch.arrays[index] = moved_numbers(batch.arrays[index], self.rng)
+        return batch
 
     def _masks(self, shape: tuple[int, ...]) -> NDArray[np.bool_]:
         masks, at = self.rng.random(shape) < 0.5, 0
@@ -180,50 +325,33 @@ class Verifier:
             ) from error
         return [actions, *(after[str(port.key)] for port in self.plan.outputs if port.role == STATE), scores]
 
-    def _predict(self, rows: Rows, starts: Floats, arrays: list[Floats]) -> list[NDArray[Any]]:
+    def _predict(self, batch: Batch) -> list[NDArray[Any]]:
         """The actions and the new states."""
-        obs: Any = {leaf.key: leaf.to_python(array) for leaf, array in zip(self.plan.leaves, rows, strict=True)}
-        given = list(zip(self.plan.inputs, arrays, strict=True))
-        state = [array for port, array in given if port.role == STATE]
-        masks = next((array for port, array in given if port.role == ACTION_MASKS), None)
         try:
-            actions, after = predict(self.model, self.stats, obs.get(None, obs), state, starts[:, 0], masks)
+            return self._predicted(self.model, batch, double=False)
         except (ValueError, RuntimeError, TypeError, AssertionError) as error:
             raise ExportError(
                 f"{self.reference} itself fails on observations of its own space", fault="policy",
                 got=f"{type(error).__name__}: {error}",
             ) from error  # fmt: skip
+
+    def _predicted(self, model: Any, batch: Batch, *, double: bool) -> list[NDArray[Any]]:
+        given = list(zip(self.plan.inputs, batch.arrays, strict=True))
+        obs: Any = {leaf.key: leaf.to_python(rows) for leaf, rows in zip(self.plan.leaves, batch.rows, strict=True)}
+        obs = obs.get(None, obs)
+        state: list[Any] = [array for port, array in given if port.role == STATE]
+        masks = next((array for port, array in given if port.role == ACTION_MASKS), None)
+        starts = next((array for port, array in given if port.role == EPISODE_START), np.ones((len(batch.rows[0]), 1)))
+        stats = self.stats
+        if double:
+            # Normalised as predict() is given it, rounded to float32: the graph rounds the same number.
+            obs = doubled_array(obs if stats is None else stats.normalize_obs(obs))
+            state = [doubled_array(array) for array in state]
+            stats = None
+        actions, after = predict(model, stats, obs, state, starts[:, 0], masks)
         return [actions, *after]
 
-    # -- comparing -------------------------------------------------------------------------------------------------
-
-    def _judge(
-        self, kind: str, got: list[NDArray[Any]], want: list[NDArray[Any]], exactly: Exactly, tolerance: float
-    ) -> None:
-        """Compare the outputs one by one: actions, states, scores; `exactly` gives what _exactly does."""
-        self._check_outputs(got, want)
-        allowance = np.zeros(len(got[0]), np.bool_)  # rows that are only accepted because float32 rounds
-        chosen = self.chosen
-        if chosen.any():
-            counted = self.starts[chosen]
-            allowance |= self._judge_choices(kind, got[0][:, chosen] - counted, want[0][:, chosen] - counted, exactly)
-            self.found.max_relative_difference.setdefault(kind, 0.0)
-        first = 1 if self.discrete else 0  # of the outputs that hold numbers: no choice is one
-        for index, pair in enumerate(zip(self._numbers(got)[first:], self._numbers(want)[first:], strict=True), first):
-            ours, theirs = (np.asarray(array, np.float64) for array in pair)
-            scale = self._scale(kind, index, theirs)
-            relative = np.abs(ours - theirs) / scale
-            if index == 0:
-                found, worst = self.found, self.found.max_relative_difference
-                found.max_abs_difference = max(found.max_abs_difference, float(np.abs(ours - theirs).max(initial=0.0)))
-                worst[kind] = max(worst.get(kind, 0.0), float(relative.max(initial=0.0)))
-            largest = relative.max(axis=1, initial=0.0)
-            beyond = np.flatnonzero(largest > tolerance)
-            if len(beyond):
-                self._judge_rounding(kind, index, ours, theirs, scale, beyond, exactly, tolerance)
-            allowance |= largest > max(tolerance, ORDINARY)
-        self.tried[kind] += len(allowance)
-        self.needed[kind] += int(allowance.sum())
+    # -- noting and judging ------------------------------------------------------------------------------------------
 
     def _check_outputs(self, got: list[NDArray[Any]], want: list[NDArray[Any]]) -> None:
         """Refuse other shapes, NaN and infinity."""
@@ -241,149 +369,104 @@ class Verifier:
                     bad = array[~np.isfinite(array.reshape(len(array), -1)).all(axis=1)][:1]
                     raise ExportError(f"{who} gives NaN or infinity", fault="policy", got=bad, cure=cure)
 
-    def _judge_rounding(
-        self,
-        kind: str,
-        index: int,
-        got: Doubles,
-        want: Doubles,
-        scale: Doubles,
-        rows: NDArray[np.intp],
-        exactly: Exactly,
-        tolerance: float,
+    def _note(
+        self, kind: str, here: Kind, batch: Batch, got: Outputs, want: Outputs, exact: Outputs, tolerance: float
     ) -> None:
-        """Accept the `rows` beyond the tolerance if file and predict() are both within the bound of float32 there.
+        """Note how far file and predict() are off on these rows."""
+        errors = np.zeros(len(got.chosen))  # of each row, the greatest share of either
+        for index, ours in enumerate(got.numbers):
+            theirs, true = want.numbers[index], exact.numbers[index].astype(np.float64)
+            of_file, of_predict = np.abs(ours - true), np.abs(theirs - true)
+            if index == 0:  # the actions: as shares of their range
+                scale = self._range(true)
+                of_file = of_file / scale
+                of_predict = of_predict / scale
+                self._note_difference(kind, here, ours, theirs, scale, tolerance)
+            spread = here.spreads.setdefault(index, Spread())
+            spread.largest = max(spread.largest, 1.0 if index == 0 else float(np.abs(true).max(initial=0.0)))
+            spread.of_file = max(spread.of_file, float(of_file.max(initial=0.0)))
+            spread.of_predict = max(spread.of_predict, float(of_predict.max(initial=0.0)))
+            shares = np.maximum(of_file, of_predict).max(axis=1, initial=0.0) / spread.largest
+            errors = np.maximum(errors, shares)
+        if exact.scores:
+            self._note_choices(here, got, want, exact)
+            self.found.max_relative_difference.setdefault(kind, 0.0)
+        self._keep_sensitive(here, batch, errors)
 
-        Args:
-            index: which output of the graph is compared.
-            got, want: the outputs [N, columns]; scale: by what they are divided.
-        """
-        what = "of the action range" if index == 0 else "in the net's scores or state, from which actions follow"
-        exact, bound = self._exact_or_refuse(kind, got[rows], want[rows], exactly, f"a difference {what}")[index]
-        exact, bound, scale = exact[rows], bound[rows], scale[rows]
-        of_file, of_predict = (np.abs(array[rows] - exact) / scale for array in (got, want))
-        bound = np.where(np.isfinite(bound), bound / scale, 0.0)  # none: no allowance
-        excess = (np.maximum(of_file, of_predict) - bound).max(axis=1)
-        apart = (np.abs(got - want)[rows] / scale).max(axis=1)
-        worst = int((excess if excess.max() > 0 else apart).argmax())
-        row, errors = rows[worst], [float(e[worst].max()) for e in (of_file, of_predict, bound)]
-        if excess[worst] > 0:
+    def _note_difference(
+        self, kind: str, here: Kind, got: NDArray[Any], want: NDArray[Any], scale: Doubles, tolerance: float
+    ) -> None:
+        """For the report: how far apart the actions of file and predict() are."""
+        if not got.shape[1]:
+            return
+        apart = np.abs(got.astype(np.float64) - want)
+        shares = (apart / scale).max(axis=1)
+        worst = self.found.max_relative_difference
+        self.found.max_abs_difference = max(self.found.max_abs_difference, float(apart.max()))
+        worst[kind] = max(worst.get(kind, 0.0), float(shares.max()))
+        self.found.rounded += int((shares > tolerance).sum())
+        row = int(shares.argmax())
+        if shares[row] > here.apart:
+            here.apart, here.example = float(shares[row]), (got[row], want[row])
+
+    def _note_choices(self, here: Kind, got: Outputs, want: Outputs, exact: Outputs) -> None:
+        self.found.ties += int((got.chosen != want.chosen).any(axis=1).sum())
+        everyone = np.arange(len(got.chosen))
+        for column, true in enumerate(exact.scores):
+            legal = true > _MASKED
+            here.largest_score = max(here.largest_score, float(np.abs(true[legal]).max(initial=0.0)))
+            off = np.abs(want.scores[column] - true)[legal]
+            here.score_error = max(here.score_error, float(off.max(initial=0.0)))
+            for side in (got, want):
+                choice = np.clip(side.chosen[:, column].astype(np.intp), 0, true.shape[1] - 1)
+                behind = true.max(axis=1) - true[everyone, choice]
+                row = int(behind.argmax())
+                if behind[row] > here.behind:
+                    here.behind = float(behind[row])
+                    here.wrong_choice = got.chosen[row], want.chosen[row]
+
+    def _keep_sensitive(self, here: Kind, batch: Batch, errors: Doubles) -> None:
+        all_errors = np.concatenate([here.errors, errors])
+        joined = batch if here.sensitive is None else here.sensitive.joined(batch)
+        best = np.argsort(-all_errors, kind="stable")[:_SENSITIVE]
+        here.sensitive, here.errors = joined.take(best), all_errors[best]
+
+    def _judge(self, kind: str, here: Kind, tolerance: float) -> None:
+        """The rule of the module."""
+        for index, spread in here.spreads.items():
+            of_file, of_predict = spread.shares()
+            if index == 0:
+                self.found.file_error = max(self.found.file_error, of_file)
+                self.found.predict_error = max(self.found.predict_error, of_predict)
+            if of_file > max(RATIO * of_predict, tolerance):
+                what = "in the net's scores or state, from which actions follow"
+                if index == 0:
+                    what = "of the action range"
+                self._refuse(
+                    kind, *here.example,
+                    f"a difference of {of_file:.3g} {what}, which is not rounding: from exact arithmetic the file is "
+                    f"{of_file:.3g} away and {self.reference} {of_predict:.3g} (allowed: {RATIO:.0f} times that, or "
+                    f"{tolerance:.3g})",
+                )  # fmt: skip
+        allowed = max(RATIO * here.score_error, tolerance * here.largest_score)
+        allowed = 2.0 * allowed + _TIE_UNITS * _UNIT * max(1.0, here.largest_score)
+        if here.behind > allowed:
             self._refuse(
-                kind, got[row], want[row],
-                f"a difference of {apart[worst]:.3g} {what} (tolerance {tolerance:.3g}), which is not rounding: from "
-                f"exact arithmetic the file is {errors[0]:.3g} away and {self.reference} {errors[1]:.3g}, float32 "
-                f"accounts for {errors[2]:.3g}",
+                kind, *here.wrong_choice,
+                f"any difference of a discrete action: the score of a choice is {here.behind:.3g} below that of the "
+                f"best one (allowed: {allowed:.3g})",
             )  # fmt: skip
-        if apart[worst] > max(SIZE_LIMIT, tolerance):
-            self._too_coarse(
-                f"on a {kind} observation the file and {self.reference} differ by {apart[worst]:.3g} {what}, {_HIDING}",
-                f"at most {SIZE_LIMIT}", got[row],
-            )  # fmt: skip
-        if index == 0:
-            self.found.rounded += len(rows)
-            self.found.file_error = max(self.found.file_error, float(of_file.max()))
-            self.found.predict_error = max(self.found.predict_error, float(of_predict.max()))
+        if kind != "wide":  # a net that knows great numbers alone is one that the env may not be for
+            self.digits.append(here.spreads[max(here.spreads)].shares()[1])
 
-    def _judge_choices(self, kind: str, got: NDArray[Any], want: NDArray[Any], exactly: Exactly) -> NDArray[np.bool_]:
-        """Accept rows of discrete actions that are equal, or ties; returns which are ties by the net's rounding."""
-        needed = np.zeros(len(got), np.bool_)
-        what = "any difference of a discrete action"
-        for row in np.flatnonzero((got != want).any(axis=1)).tolist():
-            *_, net, head = self._exact_or_refuse(kind, got[[row]], want[[row]], exactly, what)
-            of_net, of_head = (self._is_tie(got[row], want[row], one[row], bound[row]) for one, bound in (net, head))
-            if not of_net:
-                self._refuse(kind, got[row], want[row], what)
-            needed[row] = not of_head
-            self.found.ties += 1
-        return needed
+    def _range(self, actions: Doubles) -> Doubles:
+        """By what actions are divided, [N, columns]: their range; without one their size, or 1 where that is more."""
+        return np.where(np.isnan(self.span), np.maximum(1.0, np.abs(actions)), self.span)
 
-    def _is_tie(self, got: NDArray[Any], want: NDArray[Any], scores: Doubles, bounds: Doubles) -> bool:
-        """Whether both choices are the best one as far as float32 can tell; `scores` [all choices] are exact."""
-        counts = getattr(self.plan.net.head, "counts", None) or [len(scores) // len(got)] * len(got)
-        ends = np.cumsum(counts)[:-1]
-        pairs = zip(got.astype(int), want.astype(int), np.split(scores, ends), np.split(bounds, ends), strict=True)
-        for a, b, of, bound in pairs:
-            best = int(of.argmax())
-            units = _TIE_UNITS * UNIT * np.maximum(1.0, np.abs(of))
-            reach = bound + bound[best] + np.maximum(units, units[best])
-            if a != b and not all(of[best] - of[one] <= reach[one] < np.inf for one in (a, b)):
-                return False
-        return True
-
-    def _judge_digits(self, kind: str, want: list[NDArray[Any]], exactly: Exactly, limit: float) -> None:
-        """Refuse a policy that float32 cannot compute: two kernels may agree on it by luck, others will not."""
-        coarse = np.zeros(len(want[0]), np.bool_)
-        with suppress(Unbounded):
-            for index, (theirs, (exact, _)) in enumerate(zip(self._numbers(want), exactly(), strict=False)):
-                scale = self._scale(kind, index, theirs)
-                coarse |= ~(np.abs(theirs - exact) <= limit * scale).all(axis=1)
-        self._allow(
-            kind, int(coarse.sum()), len(coarse),
-            f"{self.reference} is further than {limit} of the action range from the exact result",
-        )  # fmt: skip
-
-    def _exactly(self, inputs: Inputs, raw: th.Tensor) -> list[tuple[Doubles, Doubles]]:
-        """The exact numbers, the bounds of float32 of the outputs as `_numbers` has them, then of the choices' scores.
-
-        The scores come twice: as the whole net gives them, and as they follow from `raw`, float32's own last output.
-
-        Raises:
-            Unbounded: the net takes an operation of which it is not known how it rounds.
-        """
-
-        def compute() -> list[th.Tensor]:
-            outputs = self.plan.net(*inputs)
-            last = (outputs[-1], raw) if self.chosen.any() else ()
-            return [*self._numbers(outputs), *(th.cat(self.plan.net.scores(one, *inputs), dim=1) for one in last)]
-
-        return [(exact.cpu().numpy(), bound.cpu().numpy()) for exact, bound in evaluate(compute)]
-
-    def _exact_or_refuse(
-        self, kind: str, got: NDArray[Any], want: NDArray[Any], exactly: Exactly, what: str
-    ) -> list[tuple[Doubles, Doubles]]:
-        """What `exactly` gives; raises ExportError where there is no bound."""
-        try:
-            return exactly()
-        except Unbounded as error:
-            self._refuse(
-                kind, got[0], want[0], f"{what}; whether it is rounding cannot be told, since it is not known how this "
-                f"rounds: {error}", "use operations of torch.nn in the policy, or pass a larger tolerance",
-            )  # fmt: skip
-
-    def _numbers(self, outputs: Any) -> list[Any]:
-        """The outputs without the choices in the actions, each [N, columns]."""
-        return [outputs[0][:, ~self.chosen], *(output.reshape(len(output), -1) for output in outputs[1:])]
-
-    def _scale(self, kind: str, index: int, values: NDArray[Any]) -> Doubles:
-        """By what differences are divided, [N, columns]: the action range; of states and scores the greatest so far."""
-        # Below 1 absolute: onnxruntime's exp(x) - 1 and sigmoid have no relative precision near 0.
-        scale = np.maximum(1.0, np.abs(values.astype(np.float64)))
-        if index == 0:
-            return np.where(np.isnan(self.span), scale, self.span)
-        largest = np.maximum(self.largest.get((kind, index), 1.0), scale.max(axis=0, initial=1.0))
-        self.largest[kind, index] = largest
-        return np.broadcast_to(largest, values.shape)
-
-    def _allow(self, kind: str, rows: int, tried: int, what: str) -> None:
-        if rows > max(1, ROW_LIMIT * tried):
-            found = f"{rows} of {tried}"
-            self._too_coarse(f"on too many {kind} observations {what}", f"at most {ROW_LIMIT:.0%}", found)
-
-    def _too_coarse(self, what: str, expected: object, got: object) -> NoReturn:
-        raise ExportError(
-            f"float32 is too coarse for this policy: {what}", fault="model", expected=expected, got=got,
-            cure="normalise your observations (VecNormalize) and train with that",
-        )  # fmt: skip
-
-    def _refuse(
-        self,
-        kind: str,
-        got: NDArray[Any],
-        want: NDArray[Any],
-        what: str,
-        cure: str = "the policy does something that the graph does not hold; nothing was written",
-    ) -> NoReturn:
+    def _refuse(self, kind: str, got: Any, want: Any, what: str) -> NoReturn:
         raise ExportError(
             f"the exported file acts differently from {self.reference} on a {kind} observation: {what}",
-            fault="policy", expected=want, got=got, cure=cure,
+            fault="policy", expected=want, got=got,
+            cure="the policy does something that the graph does not hold; nothing was written. A tolerance that is "
+            "known to be harmless is set by --tolerance",
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """Wrong files are refused and right ones are not, on nets that float32 computes well and on some that it does not.
 
-What float32 may be off by follows from the arithmetic (export/rounding.py), so that the verdict is the same on each
-processor: .ci/numerics repeats these tests with the kernels of others.
+What float32 is off by is measured (export/verify.py), and differs from processor to processor; the verdict does not:
+.ci/numerics repeats these tests with the kernels of others.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def test_in_a_net_of_which_float32_keeps_few_digits_no_wrong_file_hides(offset, 
     """Whether two kernels differ there is luck: such a policy is refused though they may agree on this machine."""
     if offset < 1e3:
         export_onnx(with_offset(offset, action=action), path)
-    if offset > 1e5:
+    if offset > 5e6:
         with pytest.raises(ExportError, match=r"too coarse.*Normalise your observations \(VecNormalize\)"):
             export_onnx(with_offset(offset, action=action), path)
     for change in (dropped, permuted, half_precision):
@@ -262,7 +262,7 @@ def test_in_a_net_of_which_float32_keeps_few_digits_no_wrong_file_hides(offset, 
 @pytest.mark.parametrize("stochastic", [False, True])
 @pytest.mark.parametrize("offset", [1e2, 1e4, 1e6, 1e7])
 def test_in_a_hybrid_policy_of_few_digits_no_wrong_file_hides(offset, stochastic, path, monkeypatch):
-    if offset > 1e5:
+    if offset > 5e6:
         with pytest.raises(ExportError, match="too coarse"):
             export_onnx(with_offset(offset, algorithm=SAC, action=HYBRID), path, stochastic=stochastic)
     for change in (dropped, permuted, negated, half_precision, without_a_layer):

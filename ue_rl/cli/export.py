@@ -43,7 +43,13 @@ from ue_rl.training.found import Found, find, handshake_near, is_of_rllib
 @click.option(
     "--tolerance",
     type=float,
-    help="Largest difference from predict() that is accepted, as a share of the action range.",
+    help="What the file may be off from the policy in float64, as a share of the action range; more only where "
+    "predict() is, too.  [default: 1e-5]",
+)
+@click.option(
+    "--opset",
+    type=click.IntRange(min=9),
+    help="ONNX operator set, for runtimes that read no newer one.  [default: 15]",
 )
 @click.option(
     "--format",
@@ -63,6 +69,7 @@ def export(
     masks: str | None,
     flat: bool,
     tolerance: float | None,
+    opset: int | None,
     url: str | None,
     policy: str | None,
     written: str,
@@ -74,7 +81,8 @@ def export(
     """
     if written == "safetensors":
         others = {
-            "url": url, "policy": policy, "stochastic": stochastic, "masks": masks, "flat": flat, "tolerance": tolerance
+            "url": url, "policy": policy, "stochastic": stochastic, "masks": masks, "flat": flat,
+            "tolerance": tolerance, "opset": opset,
         }  # fmt: skip
         if name := next((name for name, value in others.items() if value), None):
             raise WrongCommandLine("not for safetensors, which hold weights alone", field=name, cure="leave it out")
@@ -82,6 +90,8 @@ def export(
         return
     options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
     options |= {"flat_input": flat}
+    if opset is not None:
+        options |= {"opset": opset}
     stats: Path | Literal[False] | None = vecnormalize
     if is_of_rllib(model):
         has_statistics = vecnormalize is not None

@@ -29,7 +29,8 @@ from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 
 from ue_rl.errors import ExportError
 from ue_rl.inference.export.file import (
-    TOLERANCES,
+    DEFAULT_OPSET,
+    TOLERANCE,
     ExportReport,
     check_libraries,
     check_sizes,
@@ -60,8 +61,9 @@ def export_rl_module(
     spec: EnvSpec | None = None,
     flat_input: bool = False,
     recorded: Any = None,
-    n_verify: int = 1024,
-    tolerance: float = TOLERANCES[0],
+    n_verify: int | None = None,
+    tolerance: float = TOLERANCE,
+    opset: int = DEFAULT_OPSET,
 ) -> ExportReport:
     """Export an RLModule to `path`, compare the file with forward_inference(), and write it only if both agree.
 
@@ -81,7 +83,8 @@ def export_rl_module(
         spec: the engine's handshake, for the names of its numbers.
         flat_input: one input `obs` [N, total] for a Dict.
         recorded: observations of the env to compare on as well: [N, ...], or a mapping of keys.
-        n_verify: how many observations to compare on besides; at least 1000. tolerance: see export_onnx.
+        n_verify: how many observations to compare on besides, at least 1000; None: 10 000.
+        tolerance, opset: see export_onnx.
 
     Raises:
         ExportError: the module has a state (an LSTM), its spaces are not those above, torch cannot convert it, it acts
@@ -115,7 +118,8 @@ def export_rl_module(
         began,
         n_verify=n_verify,
         recorded=recorded,
-        tolerances=(tolerance, TOLERANCES[1]),
+        tolerance=tolerance,
+        opset=opset,
         reference=_REFERENCE,
         batches=_BATCHES,
     )
@@ -128,6 +132,10 @@ class _Reference:
         self.action_space = action_space
         self.policy = SimpleNamespace(device=th.device("cpu"))
         self._module, self._normalize, self._clip = module, normalize, clip
+
+    def in_float64(self) -> _Reference:
+        """The same, with the module's parameters in float64."""
+        return _Reference(copy.deepcopy(self._module).double(), self.action_space, self._normalize, self._clip)
 
     def predict(self, obs: Any, **_: Any) -> tuple[NDArray[Any], None]:
         """The env's actions; choices count from 0."""

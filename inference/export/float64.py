@@ -1,0 +1,60 @@
+"""A policy in float64: its own code, on numbers with twice the digits."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch as th
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+_SINGLE = (th.float32, th.float16, th.bfloat16)
+
+
+class _Doubled(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within it no operation gives or takes float32: what code asks for in float32 it gets in float64."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = {name: th.float64 if value in _SINGLE else value for name, value in (kwargs or {}).items()}
+        return tree_map(_double, func(*tree_map(_double, args), **tree_map(_double, named)))
+
+
+@contextmanager
+def in_float64() -> Iterator[None]:
+    """Within it torch computes in float64, without gradients."""
+    with th.no_grad(), _Doubled():  # type: ignore[no-untyped-call]
+        yield
+
+
+def doubled(model: Any) -> Any:
+    """What acts as `model` does, in float64: a copy of its policy in a model that is otherwise the same.
+
+    Args:
+        model: of Stable-Baselines3, or anything with a `policy`; one with a method `in_float64` makes its own.
+    """
+    if hasattr(model, "in_float64"):
+        return model.in_float64()
+    twin = copy.copy(model)
+    twin.policy = doubled_net(model.policy)
+    return twin
+
+
+def doubled_net(net: nn.Module) -> nn.Module:
+    """A copy of `net` with parameters and buffers in float64."""
+    return copy.deepcopy(net).double()
+
+
+def doubled_array(array: Any) -> Any:
+    """NumPy numbers, or a dict of such, in float64; whole ones stay as they are."""
+    if isinstance(array, dict):
+        return {name: doubled_array(part) for name, part in array.items()}
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _double(value: Any) -> Any:
+    return value.double() if isinstance(value, th.Tensor) and value.dtype in _SINGLE else value
