@@ -127,8 +127,10 @@ class _Gate:
             await self._app(scope, receive, send)
             return
         self._refusals.log(_peer(scope), refusal.reason)
-        if scope["type"] == "websocket" and "websocket.http.response" not in (scope.get("extensions") or {}):
-            await send({"type": "websocket.close", "code": 1008})  # before it was accepted: 403
+        if scope["type"] == "websocket":
+            # Before it was accepted: 403. An answer with a reason, which ASGI has too, makes uvicorn 0.54 log an error
+            # each time: a page could fill the disk.
+            await send({"type": "websocket.close", "code": 1008})
             return
         proof = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
         # what is left of a body that nobody reads would be taken for the next request

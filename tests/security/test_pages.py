@@ -177,8 +177,16 @@ def test_there_are_sixty_foreign_requests() -> None:
 def test_a_foreign_request_is_refused(servers: Servers, route: Route, changed: dict[str, str | None]) -> None:
     status, answer = said(servers.ports[route.server], route, changed)
     assert status in (403, 415, 421), answer
-    assert "--allow-host" in answer or "application/json" in answer, "and says what to do"
+    assert route.method == "WS" or "--allow-host" in answer or "application/json" in answer, "and says what to do"
     assert not servers.pool.sessions(), "and nothing was played"
+
+
+def test_a_crowd_of_foreign_requests_is_a_line_of_the_log(servers: Servers, caplog: pytest.LogCaptureFixture) -> None:
+    sockets = [route for route in ROUTES if route.method == "WS"]
+    for _ in range(10):
+        for route in sockets:
+            said(servers.ports[route.server], route, {"Origin": "https://evil.example"})
+    assert len([record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]) <= 3, caplog.text
 
 
 @pytest.mark.parametrize("ours", OURS.values(), ids=OURS)
