@@ -334,3 +334,18 @@ def test_a_hostile_trainer_in_memory(
         assert np.isfinite(carrier.receive().obs).all()
         carrier.close()
         eventually(lambda: unity_engine.segments() <= before, said="it keeps none behind a session")
+
+
+@pytest.mark.parametrize("between", [b"", b"\n\n"])
+def test_lines_in_a_post_of_a_browser_are_not_played(side: Side, between: bytes) -> None:
+    """A page can send them to a port of this machine: as the body of a request, whose head is no line of a trainer."""
+    lines = f"ACT=RESET;ENV=3\nACT={side.act};ENV=3\n".encode()
+    head = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://evil.example\r\nContent-Type: text/plain\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", side.port), timeout=20) as page:
+        page.sendall(between + head + lines)
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := page.recv(4096):
+                said += piece
+    assert b"OBS=" not in said.partition(b"\n")[2], "a handshake at most"
+    side.serves()
