@@ -86,6 +86,17 @@ def test_what_a_model_does_wrong_is_idle_and_logged(line: Any, code: str) -> Non
     assert len(json.dumps(outcome.trace)) < 20_000
 
 
+def test_parameters_beside_the_tool_are_not_lost() -> None:
+    """`collect` takes none, too: without its name another berry would be taken."""
+    call = {"tool": "collect", "item_name": "berry_3", "confidence": 0.9, "reasoning": "near"}
+    assert asked(call)[1].decision == AgentDecision("collect", {"item_name": "berry_3"}, "near")
+    assert asked({"action": "move_to", "target_position": [1, 0, 1], "speed": 2})[1].decision.params == {
+        "target_position": [1, 0, 1], "speed": 2,
+    }  # fmt: skip
+    assert asked({"tool": "idle", "confidence": 0.9})[1].code is None
+    assert AgentDecision.from_llm_response(json.dumps(call)).params == {}, "which tools there are is not known"
+
+
 def test_the_same_model_twice_gives_the_same_episode() -> None:
     def run() -> Any:
         log = RunLog()

@@ -92,7 +92,7 @@ class LLMAgentBehavior(AgentBehavior):
             answer = self.backend.generate_with_tools(prompt, tools, self.max_tokens)
             self.trace = {**self.trace, "answer": answer.text[:4000], "cached": answer.cached,
                           "tokens": self._spent + answer.spent}  # fmt: skip
-            decision = AgentDecision.from_llm_response(answer.text)
+            decision = AgentDecision.from_llm_response(answer.text, tools)
         except BackendRefused:
             raise
         except (TimeoutError, ConnectionError) as error:

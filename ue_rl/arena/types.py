@@ -9,7 +9,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from ue_rl.arena.answers import SPELLINGS, call_in
 from ue_rl.errors import ConfigurationError, printable, shorten
 from ue_rl.system.json_values import readable
+from ue_rl.tools import ToolSchema
 
 IDLE = "idle"
 MAX_REASONING = 2000  # characters that are kept; a model may write without end
@@ -198,7 +199,7 @@ class AgentDecision:
         return cls(tool, dict(params), str(reasoning)[:MAX_REASONING])
 
     @classmethod
-    def from_llm_response(cls, text: str) -> AgentDecision:
+    def from_llm_response(cls, text: str, tools: Iterable[ToolSchema] = ()) -> AgentDecision:
         """The decision in a model's answer.
 
         Thoughts are no decision: blocks of <think> and the like, what stands before an end tag alone, and before
@@ -208,10 +209,16 @@ class AgentDecision:
         `ue_rl.arena.answers.call_in`. Where no object has a tool, it is idle. What stands before the object is the
         reasoning, where it gives none.
 
+        Args:
+            tools: with these a call that has its parameters beside the tool, {"tool": "collect", "item_name": ..},
+                is understood, too.
+
         Raises:
             ValueError: no JSON object is in it, or it breaks off in the middle, or within the thoughts.
         """
         found, before = call_in(text)
+        if not any(spelt in found for spelt in SPELLINGS["params"]):
+            found = {**found, "params": _beside(cls.of(found).tool, found, tools)}
         for spelt in SPELLINGS["params"]:
             if isinstance(found.get(spelt), str):  # OpenAI's arguments are JSON in a string
                 found = {**found, spelt: _read(found[spelt])}
@@ -220,6 +227,13 @@ class AgentDecision:
             return decision
         thought = _NOT_REASONING.sub("", before).strip()
         return replace(decision, reasoning=thought[:MAX_REASONING])
+
+
+def _beside(name: str, found: Mapping[str, Any], tools: Iterable[ToolSchema]) -> dict[str, Any]:
+    """The parameters of the tool `name` that stand beside its name."""
+    names = next((tool.parameters.get("properties", {}) for tool in tools if tool.name == name), {})
+    said = {spelt for words in SPELLINGS.values() for spelt in words}
+    return {key: value for key, value in found.items() if key in names and key not in said}
 
 
 def _read(text: str) -> Any:
