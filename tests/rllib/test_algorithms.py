@@ -13,7 +13,7 @@ pytest.importorskip("stable_baselines3", reason="training needs ue_rl[train]")
 import gymnasium as gym
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.rllib.algorithms import algorithm_config, check_actions, env_config
+from ue_rl.rllib.algorithms import algorithm_config, check_actions, env_config, lost_ends
 from ue_rl.rllib.engines import register
 from ue_rl.training import TrainOptions
 
@@ -89,3 +89,11 @@ def test_actions_that_an_algorithm_does_not_learn_with() -> None:
         check_actions(TrainOptions(backend="rllib", algo="sac"), choices)
     check_actions(TrainOptions(backend="rllib", algo="sac"), box)
     check_actions(TrainOptions(backend="rllib", algo="ppo"), choices)
+
+
+@pytest.mark.parametrize(("n_step", "words"), [(1, ""), (3, "the last 2 states"), ([1, 5], "the last 4 states")])
+def test_what_several_steps_at_once_lose_is_said(tmp_path: Path, n_step: Any, words: str) -> None:
+    options = TrainOptions(backend="rllib", algo="dqn", hyperparameters={"n_step": n_step}, env="CartPole-v1")
+    said = lost_ends(algorithm_config(options, tmp_path, "nobody"))
+    assert words in said
+    assert bool(said) == bool(words)

@@ -287,3 +287,25 @@ def test_options_without_an_engine_of_its_own() -> None:
     assert TrainOptions().evaluated == 20
     assert TrainOptions(url="a").evaluated == 0
     assert TrainOptions(url="a", eval_freq=10).evaluated == 20
+
+
+class Wide(Near):
+    """Shows three numbers."""
+
+    observation_space = spaces.Box(-1, 1, (3,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(3, np.float32), {}
+
+
+def test_an_engine_for_evaluations_with_other_spaces_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    with run_in_thread(GymnasiumBridge(Near, N)) as learns, run_in_thread(GymnasiumBridge(Wide, N)) as plays:
+        options = resolve(
+            {"url": learns.url, "eval_url": plays.url, "eval_freq": 32, "log_dir": str(tmp_path), "timesteps": 64}, None
+        )
+        with pytest.raises(errors.ConfigurationError, match="for evaluations is another game") as caught:
+            train(options)
+    assert (caught.value.field, caught.value.expected, caught.value.got) == ("OBS", "2", "3")
+    assert "--eval-url" in str(caught.value.cure)
+    assert list(tmp_path.iterdir()) == [], "nothing was learnt"

@@ -15,6 +15,7 @@ from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import action_space
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
+from ue_rl.system.seeds import own_seed
 
 
 class Player(Protocol):
@@ -81,7 +82,7 @@ class RandomPlayer:
 
     def __init__(self, spec: EnvSpec, seed: int | None = None) -> None:
         self._space, self._count, self._writer = action_space(spec), spec.num_envs, ActionWriter(spec)
-        self._space.seed(seed)
+        self._space.seed(own_seed(seed, "actions"))
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
         """See Player."""

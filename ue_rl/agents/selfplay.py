@@ -23,6 +23,7 @@ from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.agents.sides import Game, SidesTransport, names_of
 from ue_rl.agents.vec_env import GroupVecEnv
 from ue_rl.errors import ConfigurationError
+from ue_rl.system.seeds import own_stream
 
 LATEST = "latest"
 
@@ -57,7 +58,7 @@ class SelfPlay(BaseCallback):
         self._transport, self._folder = env.transport, folder
         self.options = options or SelfPlayOptions()
         self.pool = Pool(folder / "opponents", self.options.initial_elo)
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(own_stream(seed, "opponents"))
         self._results: deque[float] = deque(maxlen=100)
         self._against: Past | None = None
 

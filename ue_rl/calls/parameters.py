@@ -15,6 +15,7 @@ import numpy as np
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
+from ue_rl.system.seeds import own_stream
 from ue_rl.transport import Transport
 from ue_rl.wire.settings import check_parameter
 
@@ -42,7 +43,7 @@ class Randomizer:
     def __init__(self, spec: EnvSpec, ranges: Ranges, seed: int | None = None) -> None:
         self.ranges = as_ranges(ranges)
         check_ranges(spec, self.ranges)
-        self._draws = [np.random.default_rng(None if seed is None else (seed, env)) for env in range(spec.num_envs)]
+        self._draws = [np.random.default_rng(own_stream(seed, "params", env)) for env in range(spec.num_envs)]
         self.values: dict[int, dict[str, float]] = {env: {} for env in range(spec.num_envs)}
 
     def __call__(self, env_id: int) -> dict[str, float]:

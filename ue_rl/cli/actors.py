@@ -8,6 +8,7 @@ from typing import Any
 from ue_rl.cli.common import command_line
 from ue_rl.errors import ConfigurationError
 from ue_rl.system.loading import loaded
+from ue_rl.system.seeds import own_seed
 
 
 def actor_of(text: str, vec_env: Any, seed: int | None) -> Any:
@@ -31,7 +32,7 @@ class _Random:
 
     def __init__(self, vec_env: Any, seed: int | None) -> None:
         self._vec_env, self._space = vec_env, vec_env.action_space
-        self._space.seed(seed)
+        self._space.seed(own_seed(seed, "actions"))
         self._masked = vec_env.engine_spec.mask_size > 0 and not hasattr(self._space, "from_rows")
 
     def predict(self, observation: Any, *_: Any, **__: Any) -> tuple[Any, Any]:

@@ -29,6 +29,7 @@ from ue_rl.cli.common import (
 )
 from ue_rl.cli.export import model_in
 from ue_rl.errors import nearest, printable
+from ue_rl.system.seeds import own_seed
 from ue_rl.training.found import config_near, is_of_rllib
 
 
@@ -207,7 +208,7 @@ def load_policy(model: Path, vecnormalize: Path | Literal[False] | None = None, 
             raise WrongCommandLine(
                 "an ONNX file has its normalisation inside", field="vecnormalize", cure="leave it out"
             )
-        return OnnxInference(model, seed=seed)
+        return OnnxInference(model, seed=own_seed(seed, "noise"))
     if model.suffix == ".zip":
         return Sb3Inference(model, vecnormalize)
     runs = [path.parent.name for path in model.parent.glob("*/config.yaml")]

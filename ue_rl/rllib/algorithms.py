@@ -113,6 +113,19 @@ def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any
     return config
 
 
+def lost_ends(config: Any) -> str:
+    """A sentence where RLlib's replay buffer never gives the learner the ends of episodes; "" otherwise."""
+    n_step = getattr(config, "n_step", 1)
+    most = max(n_step) if isinstance(n_step, (list, tuple)) else n_step
+    if most is None or most <= 1:
+        return ""
+    return (
+        f"n_step={n_step}: of the last {most - 1} states of each episode Ray's prioritised replay buffer draws none, "
+        "and its uniform one draws them without their end, so a reward there is learnt late or not at all. Leave "
+        "n_step at 1 where rewards come at the end, or train with --backend sb3"
+    )
+
+
 def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
     """What UnrealEnvRunner opens its engines by.
 

@@ -29,7 +29,7 @@ from ray.exceptions import RayError
 
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, EngineDisconnected, UeRlError, printable
-from ue_rl.rllib.algorithms import algorithm_config, check_actions, num_env_runners, resources
+from ue_rl.rllib.algorithms import algorithm_config, check_actions, lost_ends, num_env_runners, resources
 from ue_rl.rllib.cluster import cluster
 from ue_rl.rllib.engines import SEEDS, register
 from ue_rl.rllib.inbox import Inbox
@@ -76,6 +76,9 @@ class RllibLearner(Learner):
         name = f"ue_rl-{uuid.uuid4().hex}"
         register()
         config = self._config(resume, name)  # what is wrong with it is said before Ray is started
+        if text := lost_ends(config):
+            _log.warning("%s", text)
+            report.warned(text)
         stack.enter_context(cluster(options.ray_address, *resources(options), options.start_timeout))
         self.inbox = stack.enter_context(Inbox(name, report))
         self.algorithm: Any = self._built(config)

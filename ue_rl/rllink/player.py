@@ -9,6 +9,7 @@ import numpy as np
 from ue_rl.rllink.episodes import EpisodeCutter
 from ue_rl.rllink.messages import Chunk
 from ue_rl.rllink.policy import Policy
+from ue_rl.system.seeds import own_stream
 from ue_rl.transport import Transport
 
 
@@ -38,7 +39,7 @@ class Player:
 
     def __init__(self, transport: Transport, seed: int | None = None) -> None:
         self._transport, self._seed = transport, seed
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(own_stream(seed, "actions"))
         count = transport.spec.num_envs
         self._cutter = EpisodeCutter(count)
         self._over = np.zeros(count, np.bool_)

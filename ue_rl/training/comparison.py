@@ -104,13 +104,29 @@ def check_spaces(spec: EnvSpec, handshake: Path) -> tuple[EnvSpec, EnvSpec] | No
     if before is None:
         return None
     now = decode_handshake(encode_handshake(replace(spec, shm=None)))
-    for name, key in _SPACES.items():
-        if getattr(before, name) != getattr(now, name):
-            what = "the engine is not the one that the run was trained in: its observations or actions differ"
-            cure = "connect to the game that the run was begun with, or begin a new run"
-            raise ConfigurationError(what, field=key, expected=_said(before, key), got=_said(now, key), cure=cure)
+    what = "the engine is not the one that the run was trained in: its observations or actions differ"
+    _check_same(before, now, what, "connect to the game that the run was begun with, or begin a new run")
     _check_order(before, now)
     return before, now
+
+
+def check_evaluated(learnt: EnvSpec, played: EnvSpec) -> None:
+    """The engine for evaluations against the one that the policy learns in.
+
+    Raises:
+        ConfigurationError: other observations or actions, by the part of the handshake that differs; the same ones in
+            another order, as far as they have names.
+    """
+    what = "the engine for evaluations is another game: its observations or actions differ"
+    cure = "give --eval-url the game that learns, on another port; or leave it out where --engine or --env starts one"
+    _check_same(replace(learnt, shm=None), replace(played, shm=None), what, cure)
+    _check_order(learnt, played)
+
+
+def _check_same(before: EnvSpec, now: EnvSpec, what: str, cure: str) -> None:
+    for name, key in _SPACES.items():
+        if getattr(before, name) != getattr(now, name):
+            raise ConfigurationError(what, field=key, expected=_said(before, key), got=_said(now, key), cure=cure)
 
 
 def check_order(model: Path, spec: EnvSpec) -> None:

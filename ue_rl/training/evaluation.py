@@ -25,8 +25,10 @@ from ue_rl.calls.parameters import as_ranges, randomize
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.saving.snapshot import kept_random
 from ue_rl.saving.stopping import Stopped
+from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import write_whole
 from ue_rl.training.agents import env_of
+from ue_rl.training.comparison import check_evaluated
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.engine import engines_of, set_game
@@ -45,7 +47,7 @@ class Evaluation(BaseCallback):
 
     Args:
         options, run: of the run. report: is told. export: writes an ONNX file of (model, path, VecNormalize or None);
-            None: none is wanted.
+            None: none is wanted. learnt_in: of the engine that the policy learns in; None: the spaces are not compared.
 
     Attributes:
         last: the last evaluation; None before. best: (env-steps, mean return) of best_model.zip; None before.
@@ -58,6 +60,7 @@ class Evaluation(BaseCallback):
         run: RunDirectory,
         report: Report,
         export: Callable[[BaseAlgorithm, Path, Any], object] | None = None,
+        learnt_in: EnvSpec | None = None,
     ) -> None:
         super().__init__()
         self.options, self.run, self.report, self.export = options, run, report, export
@@ -65,6 +68,7 @@ class Evaluation(BaseCallback):
         self.last: Evaluated | None = None
         self.best: tuple[int, float] | None = None
         self._env: VecEnv | None = None
+        self._learnt_in = learnt_in
         self._seed = HELD_OUT + (options.seed or 0)
         self._guard = Guard(run.path / EVALUATIONS, report.warned, Exception)
         self._reached = False
@@ -75,7 +79,7 @@ class Evaluation(BaseCallback):
         """Starts or dials the engine that it plays in.
 
         Raises:
-            UeRlError: that cannot be, or the engine has agents.
+            UeRlError: that cannot be, the engine has agents, or other spaces than the one that the policy learns in.
         """
         o, output = self.options, self.run.engines / "evaluation"
         if o.eval_url is None:
@@ -89,6 +93,8 @@ class Evaluation(BaseCallback):
             if spec.groups:
                 what = "agents are not evaluated while they learn"
                 raise ConfigurationError(what, field="eval_freq", got=spec.groups, cure="leave it out")
+            if self._learnt_in is not None:
+                check_evaluated(self._learnt_in, spec)
             set_game(transport, spec, {}, None, o.time_scale, lambda _: None)
             self._env = wrapped(o, vec_env)
         except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import time
 import warnings
 from collections.abc import Sequence
@@ -26,17 +27,20 @@ from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, LookingOn, RunNu
 from ue_rl.training.comparison import check_engine, check_unfinished
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.directory import RunDirectory
+from ue_rl.training.ends import EpisodeEnds
 from ue_rl.training.engine import set_game
 from ue_rl.training.evaluation import HELD_OUT, Evaluation, StopAtReturn
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.learning import Learner
-from ue_rl.training.models import algorithm, device, evaluated, new_model, normalized
+from ue_rl.training.models import algorithm, device, evaluated, new_model, normalized, without_effect
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.tables import columns
 from ue_rl.training.teaching import Teaching
 from ue_rl.training.videos import Films, check_films
 from ue_rl.training.watching import Watching
+
+_log = logging.getLogger(__name__)
 
 
 class Sb3Learner(Learner):
@@ -101,6 +105,9 @@ class Sb3Learner(Learner):
             self.model = saved or new_model(options, vec_env, report.said)
         self._is_resumed = saved is not None
         self.env: VecEnv = self.model.get_env() or vec_env
+        for text in without_effect(options, self.model):
+            _log.warning("%s", text)
+            report.warned(text)
         if options.export:
             self._check_export()
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
@@ -207,6 +214,7 @@ class Sb3Learner(Learner):
             self.numbers,
             EngineNumbers(columns(run.path / "progress.csv")),
             Watching(self.report.warned),
+            EpisodeEnds(self.report.warned),
         ]
         if o.video_freq:
             found.append(Films(run.path / "videos", o.video_freq, self.report.warned))

@@ -58,8 +58,8 @@ class Learner(ABC):
         self.begun_at = 0.0
         self.closing: list[Any] = []
         self._exported: str | None = None
-        # Small networks learn no faster on several threads, and the engine needs a core too.
-        torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 2) // 2))
+        # The first weights are those of a QR decomposition, which gives others on more threads: one makes the model.
+        torch.set_num_threads(1)
 
     def learn(self, stopping: Stopping) -> Outcome:
         """Learns, saves, evaluates, exports.
@@ -71,6 +71,8 @@ class Learner(ABC):
             BaseException: whatever it is, before the first step. What ends learning later is in the outcome.
         """
         o, run = self.options, self.run
+        # Small networks learn no faster on several threads, and the engine needs a core too.
+        torch.set_num_threads(o.threads or max(1, (os.cpu_count() or 2) // 2))
         first = self.env_steps
         self.begun_at = time.monotonic()
         stopped: BaseException | None = None

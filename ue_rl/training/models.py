@@ -12,9 +12,11 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+from stable_baselines3.common.type_aliases import TrainFrequencyUnit
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.system.seeds import own_seed
 from ue_rl.training import agents
 from ue_rl.training.algorithms import ALGORITHMS, OFF_POLICY
 from ue_rl.training.comparison import check_order
@@ -127,7 +129,7 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
             tell(text)
         model = load_model(kind, start.model, env, o, device=device(o, env), **arguments)
         model.num_timesteps = 0
-        return model
+        return _with_own_actions(model, o.seed)
     policy = _policy(o, env)
     if o.policy == "auto" and is_image_space(env.observation_space) and "Cnn" not in policy:
         tell(
@@ -135,11 +137,12 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
             f"{_SMALLEST} x {_SMALLEST} and more: the policy is an {policy}"
         )
     try:
-        return kind(policy, env, seed=o.seed, device=device(o, env), verbose=o.verbose, **arguments)  # type: ignore[no-any-return]
+        made = kind(policy, env, seed=o.seed, device=device(o, env), verbose=o.verbose, **arguments)
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         what = f"{o.algo} does not take these arguments"
         cure = f"see the parameters of {kind.__name__} in the documentation of {ALGORITHMS[o.algo]}"
         raise ConfigurationError(what, field="hyperparameters", got=str(error), cure=cure) from error
+    return _with_own_actions(made, o.seed)
 
 
 def _own_buffers(kind: Any) -> dict[str, Any]:
@@ -150,6 +153,49 @@ def _own_buffers(kind: Any) -> dict[str, Any]:
     }  # fmt: skip
     taken = inspect.signature(kind.__init__).parameters
     return {name: value for name, value in usual.items() if name in taken}
+
+
+def _with_own_actions(model: BaseAlgorithm, seed: int | None) -> BaseAlgorithm:
+    """`model`, whose random actions (before learning_starts) are none of the env's own random numbers.
+
+    SB3 gives the action space the seed that env 0 gets too, and NumPy's generators of one seed draw the same numbers.
+    """
+    if seed is not None:
+        model.action_space.seed(own_seed(seed, "actions"))
+    return model
+
+
+def without_effect(options: TrainOptions, model: BaseAlgorithm) -> list[str]:
+    """A sentence for each hyperparameter that was given and that the algorithm, as the others are, does not heed."""
+    given = tuned_for(options, resolved=False)
+    said = []
+    for name in ("sde_sample_freq", "use_sde_at_warmup"):
+        if name in given and not model.use_sde:
+            said.append(f"{name} has no effect without use_sde=true")
+    if given.get("target_entropy", "auto") != "auto" and not str(given.get("ent_coef", "auto")).startswith("auto"):
+        said.append(f"target_entropy has no effect where ent_coef is {given['ent_coef']}: it steers ent_coef=auto")
+    if options.algo in ("sac", "tqc") and "target_update_interval" in given:
+        said += _within_an_update(options, model)
+    return said
+
+
+def _within_an_update(options: TrainOptions, model: Any) -> list[str]:
+    """SB3 counts target_update_interval of SAC and TQC from 0 in each call of train()."""
+    interval, steps, frequency = model.target_update_interval, model.gradient_steps, model.train_freq
+    is_steps = frequency.unit == TrainFrequencyUnit.STEP
+    if steps < 0:  # as many as env-steps were collected
+        if not is_steps:
+            return []
+        steps = frequency.frequency * model.n_envs
+    if options.overlap and is_steps:
+        steps = -(-steps // frequency.frequency)  # a share is taken in each step of the rollout
+    if interval <= 1 or interval <= steps:
+        return []
+    return [
+        f"target_update_interval={interval} has no effect: Stable-Baselines3 counts it anew in each update, which has "
+        f"{steps} gradient steps here, and each update begins with a target update. Raise gradient_steps and "
+        "train_freq to it or beyond, or lower tau instead"
+    ]
 
 
 def device(options: TrainOptions, env: VecEnv) -> str:

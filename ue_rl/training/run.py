@@ -154,7 +154,7 @@ def _prepared(
     report.engines(Fleet(engine.transport))
     evaluation = None
     if o.eval_freq:
-        evaluation = Evaluation(o, run, report)
+        evaluation = Evaluation(o, run, report, learnt_in=engine.engine_spec)
         stack.callback(evaluation.close)
         evaluation.open()
     vec_env = wrapped(o, engine)
