@@ -416,23 +416,6 @@ def test_pictures_are_filmed_and_a_dataset_without_any_says_so(tmp_path: Path) -
     assert "no pictures were recorded" in str(shown.exception)
 
 
-def test_cloning_says_how_far_it_is(cart_pole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stable_baselines3 import PPO
-
-    from ue_rl.demonstrations import cloning
-
-    monkeypatch.setattr(cloning, "_TOLD", 0.0)
-    said: list[str] = []
-    with run_in_thread(GymnasiumBridge("CartPole-v1", 1)) as server:
-        env = ue_rl.connect(server.url)  # type: ignore[attr-defined]
-        found = read(cart_pole).of(env.observation_space, env.action_space)
-        cloning.clone(PPO("MlpPolicy", env, device="cpu", seed=0), found, epochs=2, seed=0, tell=said.append)
-        env.close()
-    assert [text.partition(",")[0].partition(":")[0] for text in said[1:]] == ["cloning", "cloning"]
-    assert said[0].startswith("cloning ")
-    assert "epoch 2: loss" in said[-1]
-
-
 def test_demonstrations_of_a_tuple_are_those_of_the_same_parts_alone(tmp_path: Path) -> None:
     seen = spaces.Tuple([spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)])
     observations = (np.zeros((3, 2), np.float32), np.zeros(3, np.int64))

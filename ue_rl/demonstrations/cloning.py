@@ -89,7 +89,7 @@ def clone(
     first, at, rows = best, 0, []
     model.policy.set_training_mode(True)
     if tell is not None:
-        tell(f"cloning {len(learnt[1]):,} steps of {len(train)} episodes, until it gets no better on {kept} others")
+        tell(f"cloning {len(learnt[1]):,} steps of {len(train)} episodes, until it gets no better on {kept} more")
     told = time.monotonic()
     for epoch in range(1, epochs + 1):
         total = 0.0
