@@ -47,7 +47,7 @@ ue-rl check --engine './Game.sh --port {port}'
 ue-rl export runs/first
 """,
     "replay": """\
-ue-rl replay run.trace --listen tcp://127.0.0.1:7777
+ue-rl replay run.trace --port 7777
 ue-rl replay run.trace tcp://127.0.0.1:7777
 """,
     "trace": "ue-rl trace show run.trace --messages 50\n",

@@ -84,6 +84,7 @@ def serve_app(
         server_header=False, limit_concurrency=connections,
     )  # fmt: skip
     config.load()
+    logging.getLogger("uvicorn.error").addFilter(_of_stopping)
     config.ssl = doorway.tls
 
     async def serve(ready: Callable[[str], None], stop: asyncio.Event) -> None:
@@ -98,6 +99,17 @@ def serve_app(
         await task
 
     return LoopServer(serve, name)
+
+
+class _OfStopping(logging.Filter):
+    """Leaves out what uvicorn says, with a traceback each, of requests that a stop breaks off: nothing is wrong."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not (isinstance(error, asyncio.CancelledError) or str(record.msg).startswith("Cancel "))
+
+
+_of_stopping = _OfStopping()
 
 
 class _Listener(socket.socket):

@@ -329,6 +329,17 @@ def test_the_commands(recorded: Path, tmp_path: Path) -> None:
         found = run("replay", str(recorded), engine.url)
         assert isinstance(found.exception, ReplayInvalid)
         assert "env 1, field OBS[1]" in str(found.exception)
+    for words in (["--port", "7780", "--listen", "shm://x"], ["--port", "7780", "127.0.0.1:7779"]):
+        refused = run("replay", str(recorded), *words)
+        assert "leave one out" in str(refused.exception) or "give one of them" in str(refused.exception)
+
+
+def test_a_trace_answers_at_the_port_that_is_given(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[str] = []
+    monkeypatch.setattr("ue_rl.cli.replay.host_at", lambda address, *_: places.append(str(address)))
+    for words in (["--port", "7780"], []):
+        CliRunner().invoke(cli, ["replay", str(recorded), *words], standalone_mode=False, catch_exceptions=False)
+    assert places == ["tcp://127.0.0.1:7780", "tcp://127.0.0.1:7777"]
 
 
 @pytest.mark.parametrize("kind", ["box", "discrete", "dict"])

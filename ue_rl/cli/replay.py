@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ue_rl.cli import completion
-from ue_rl.cli.common import engine_url, listening_url, show_log, timeout_option
+from ue_rl.cli.common import Port, engine_url, listening_url, port_url, show_log, timeout_option
 from ue_rl.cli.serve import host_at
 
 if TYPE_CHECKING:
@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 @click.command(short_help="Answer, or ask, as a trace was recorded.")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.argument("url", required=False, metavar="[URL]", shell_complete=completion.url)
+@click.option("--port", type=Port(0), metavar="PORT", help="Short for --listen tcp://127.0.0.1:PORT; 0: a free one.")
 @click.option("--listen", metavar="URL", help="Where the engine listens.  [default: tcp://127.0.0.1:7777]")
 @click.option("--shm", is_flag=True, help="Offer shared memory to trainers on this machine.")
 @timeout_option(30.0, "How long a step of the engine at URL may take.")
-def replay(file: Path, url: str | None, listen: str | None, shm: bool, timeout: float) -> int:
+def replay(file: Path, url: str | None, port: int | None, listen: str | None, shm: bool, timeout: float) -> int:
     """Play FILE, which --trace has written, as an engine; or, with the URL of an engine, as a trainer.
 
     Whatever the other side does otherwise than it was recorded is named: env, step, field, expected, got. The exit code
     is 1 then. As an engine it serves one trainer after the other, until Ctrl-C.
     """
-    if url is not None and (listen is not None or shm):
-        raise click.UsageError("URL is an engine that is asked; --listen and --shm are for answering: give one of them")
+    if url is not None and (port is not None or listen is not None or shm):
+        what = "URL is an engine that is asked; --port, --listen and --shm are for answering: give one of them"
+        raise click.UsageError(what)
+    if port is not None and listen is not None:
+        raise click.UsageError(f"--port {port} is short for --listen {port_url(port)}: leave one out")
     from ue_rl.recording import ReplayedGame, Trace, replay_trainer
 
     trace = Trace(file)
@@ -43,7 +47,7 @@ def replay(file: Path, url: str | None, listen: str | None, shm: bool, timeout: 
         cut = f"; {trace.end}" if trace.end else ""
         click.echo(f"{played.env_steps:,} env-steps and {played.resets:,} resets, equal to the bit{cut}")
         return 0
-    address = listening_url(listen, None)
+    address = listening_url(listen, port)
     found: list[ReplayInvalid] = []  # the host's log says what each is
     game = ReplayedGame(trace, found.append)
     show_log("ue_rl.bridges.tcp.server", "ue_rl.bridges.shm")
