@@ -184,34 +184,40 @@ async def measured(kind: Kind, url: str, seconds: float, turns: int) -> str:
     ended = "stayed"
     if process.returncode or len(seen) < turns:
         ended = (err.decode().strip().splitlines() or [f"exit code {process.returncode}"])[-1][:80]
+    carrier = f"{kind.carrier} {kind.way}".strip()
     return (
-        f"| {kind.language} | {kind.carrier} {kind.way} | {seconds:g} | {len(seen)} of {turns} | {oldest:.3f} "
-        f"| {dropped} | {ended} |"
+        f"| {kind.language} | {carrier} | {seconds:g} | {len(seen)} of {turns} | {oldest:.3f} | {dropped} | {ended} |"
     )
 
 
-async def main() -> None:
-    """See the module's docstring."""
+def main() -> None:
+    """See the module's docstring; exit code 1: somebody was sent away."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", nargs="+", type=float, default=[0.06, 0.5])
     parser.add_argument("--node-modules", type=Path, metavar="FOLDER")
     parser.add_argument("--only", default="", help="kinds whose name has this in it, such as grpc or Node")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        chosen = [
-            kind for kind in kinds(given.node_modules, Path(folder)) if given.only in f"{kind.language} {kind.carrier}"
-        ]
-        print(
-            "| language | carrier | blocks for (s) | turns | oldest (s) | missed | end |\n|---|---|---|---|---|---|---|"
-        )
-        async with served() as addresses:
-            for group in ([each for each in given.seconds if each < 5], [each for each in given.seconds if each >= 5]):
-                rows = []
-                for seconds in group:
-                    turns = 4 if seconds >= 5 else 10
-                    rows += [measured(kind, addresses[kind.carrier](), seconds, turns) for kind in chosen]
-                for row in await asyncio.gather(*rows):
-                    print(row, flush=True)
+        every = list(kinds(given.node_modules, Path(folder)))
+        chosen = [kind for kind in every if given.only in f"{kind.language} {kind.carrier}"]
+        rows = asyncio.run(table(chosen, given.seconds))
+    sys.exit(any(not row.endswith(" stayed |") for row in rows))
+
+
+async def table(chosen: list[Kind], blocks: list[float]) -> list[str]:
+    """Its rows, each printed once it is there: first the minds that block for a moment, then the others."""
+    print("| language | carrier | blocks for (s) | turns | oldest (s) | missed | end |")
+    print("|---|---|---|---|---|---|---|")
+    rows: list[str] = []
+    async with served() as addresses:
+        for turns, group in ((10, [each for each in blocks if each < 5]), (3, [each for each in blocks if each >= 5])):
+            under_way = [
+                measured(kind, addresses[kind.carrier](), seconds, turns) for seconds in group for kind in chosen
+            ]
+            for row in asyncio.as_completed(under_way):
+                rows.append(await row)
+                print(rows[-1], flush=True)
+    return rows
 
 
 if __name__ == "__main__":
@@ -219,4 +225,4 @@ if __name__ == "__main__":
         name, where, block, count = sys.argv[2:]
         asyncio.run(MINDS[name](where, float(block), int(count)))
     else:
-        asyncio.run(main())
+        main()

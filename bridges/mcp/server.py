@@ -21,6 +21,8 @@ from ue_rl.bridges.serving.http import serve_app
 from ue_rl.bridges.serving.thread import LoopServer
 from ue_rl.security.doors import Doorway
 
+_IDLE = 1800.0  # seconds after which the package forgets a client that asks for nothing; 1.x remembers them for ever
+
 
 def serve(
     pool: SessionPool,
@@ -80,8 +82,10 @@ def application(pool: SessionPool, local: bool = True) -> Starlette:
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=local, allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
     )
+    # Not sooner than the game's session ends: a client that is there hears of that, and may begin another one.
+    patience = max(_IDLE, 2 * pool.idle_timeout)
     manager = StreamableHTTPSessionManager(
-        make_server(pool.name, players), json_response=True, security_settings=security
+        make_server(pool.name, players), json_response=True, security_settings=security, session_idle_timeout=patience
     )
 
     @contextlib.asynccontextmanager

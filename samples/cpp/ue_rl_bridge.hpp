@@ -1581,7 +1581,20 @@ public:
         int on = 1;
         non_blocking(socket_);
         setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, reinterpret_cast<const char*>(&on), sizeof on);
+        // A trainer may compute for as long as it likes: its system answers for it. One whose machine has vanished is
+        // found out within 20 s.
         setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, reinterpret_cast<const char*>(&on), sizeof on);
+        const int idle = 10, every = 5, count = 2;
+#if defined(TCP_KEEPIDLE)
+        setsockopt(socket_, IPPROTO_TCP, TCP_KEEPIDLE, reinterpret_cast<const char*>(&idle), sizeof idle);
+#elif defined(TCP_KEEPALIVE)
+        setsockopt(socket_, IPPROTO_TCP, TCP_KEEPALIVE, reinterpret_cast<const char*>(&idle), sizeof idle);
+#endif
+#if defined(TCP_KEEPINTVL) && defined(TCP_KEEPCNT)
+        setsockopt(socket_, IPPROTO_TCP, TCP_KEEPINTVL, reinterpret_cast<const char*>(&every), sizeof every);
+        setsockopt(socket_, IPPROTO_TCP, TCP_KEEPCNT, reinterpret_cast<const char*>(&count), sizeof count);
+#endif
+        (void)idle, (void)every, (void)count;
 #ifdef SO_NOSIGPIPE
         setsockopt(socket_, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
 #endif

@@ -78,6 +78,8 @@ SLOW = {
     "bench_sessions": Small("--quick --sessions 2 --only memory", "MB"),
     "bench_shm": Small("--quick --only idle", "| upgraded from TCP |"),
     "bench_tcp": Small("--quick", "|", needs=("cc",)),
+    "blocked_minds": Small("--seconds 0.06 0.5", "| C++ | text | 0.5 |", needs=("grpc", "websockets", "mcp", "g++")),
+    "blocked_minds long": Small("--seconds 25 90 --only Python", "stayed", needs=("grpc", "websockets", "mcp")),
     "chaos_kill": Small("--kills 1", "always resumed"),
     "compare": Small(f"{BENCHMARKS.parent} --rounds 1 --only decode", "this / other", needs=("cc",)),
     "demonstrations": Small("", "| 0 |", {"STEPS": 1024}),

@@ -13,12 +13,15 @@ from click.testing import CliRunner
 from tests.harness.rllink_server import RLlinkFault, RLlinkServer
 from tests.harness.several import Walk
 from tests.rllink.test_client import ACTIONS, walk
+from tests.support.vanishing import can_vanish, vanish_at
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.cli import cli
 from ue_rl.errors import LearnerDisconnected, LearnerTimeout, LearnerUnreachable, MalformedMessage, UeRlError
 from ue_rl.rllink.client import RLlinkClient
 from ue_rl.rllink.frames import FrameReader, frame
-from ue_rl.rllink.msgpack_dialect import pack
+from ue_rl.rllink.link import Link
+from ue_rl.rllink.msgpack_dialect import MsgpackDialect, pack
+from ue_rl.system import keepalive
 
 PONG = frame(pack({"type": "PONG"}))
 with RLlinkServer(4, ACTIONS["discrete"], steps_per_sample=30) as _server:
@@ -129,3 +132,15 @@ def test_seconds_that_no_clock_has_are_refused(flag: str, value: str) -> None:
 def test_a_host_that_is_no_name_is_a_named_error() -> None:
     with pytest.raises(LearnerUnreachable, match="no RLlink server listens on"):
         RLlinkClient(walk(1), "x" * 300, 5555).connect()
+
+
+@can_vanish
+def test_a_server_whose_machine_vanishes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may learn for minutes; who is gone is known before."""
+    monkeypatch.setattr(keepalive, "_OPTIONS", tuple((name, 1) for name, _ in keepalive._OPTIONS))
+    with scripted(None) as port:
+        link = Link("127.0.0.1", port, 100.0, MsgpackDialect())
+        threading.Timer(0.3, vanish_at, [port]).start()  # by then the question has arrived
+        with pytest.raises(LearnerDisconnected, match="its machine does not answer any more"):
+            link.ask("GET_STATE")
+        link.close()

@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,11 +29,20 @@ def vanish(sock: socket.socket) -> None:
 
 def vanish_from(port: int) -> int:
     """As `vanish`, of all sockets of this process that are connected to `port`; how many there were."""
+    return _vanish_where(lambda sock: sock.getpeername()[1] == port)
+
+
+def vanish_at(port: int) -> int:
+    """As `vanish`, of all that have `port` themselves."""
+    return _vanish_where(lambda sock: sock.getsockname()[1] == port)
+
+
+def _vanish_where(wanted: Callable[[socket.socket], bool]) -> int:
     count = 0
     for descriptor in os.listdir("/proc/self/fd"):
         try:
             with socket.socket(fileno=os.dup(int(descriptor))) as sock:
-                if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.getpeername()[1] == port:
+                if sock.family in (socket.AF_INET, socket.AF_INET6) and wanted(sock):
                     vanish(sock)
                     count += 1
         except OSError:

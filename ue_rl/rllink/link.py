@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from ue_rl.rllink.frames import FrameReader, frame
 from ue_rl.rllink.json_dialect import JsonDialect
 from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, PING, Answer, Chunk, Dialect, Pong
 from ue_rl.rllink.msgpack_dialect import MsgpackDialect
+from ue_rl.system.keepalive import ask_for_life
 
 DIALECTS: dict[str, Callable[[], Dialect]] = {"msgpack": MsgpackDialect, "json": JsonDialect}
 DEFAULT_PORT = 5555
@@ -53,6 +55,7 @@ class Link:
                 "with num_env_runners=0, 5556 and up with 1 and more; it listens on localhost only",
             ) from error
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        ask_for_life(self._sock)  # no more: a server that learns may leave episodes unread for minutes
 
     def ask(self, what: str) -> Answer:
         """The answer to PING, GET_CONFIG or GET_STATE.
@@ -109,6 +112,8 @@ class Link:
                 self._sock.settimeout(left)
                 data = self._sock.recv(_BLOCK)
             except TimeoutError as error:
+                if error.errno == errno.ETIMEDOUT:  # the system's: nobody has answered it either
+                    raise self._gone(what, "its machine does not answer any more") from error
                 raise self._late(what) from error
             except OSError as error:
                 raise self._gone(what, str(error)) from error
