@@ -191,6 +191,12 @@ def test_the_schedule_of_the_documentation_is_known_from_every_python(code: str)
         for text in (linear_schedule(1.0).__code__.co_code, bytes.fromhex(code))
     )
     assert unframed.count(written) == 1
+    # As SB3 before 2.7 keeps it: inside of another function.
+    value_schedule = linear_schedule(2e-3)
+    inside = cloudpickle.dumps(lambda left: float(value_schedule(left)))
+    assert linear_schedule_in(inside) == LinearSchedule(2e-3)
+    value_schedule = LinearSchedule(1e-3)
+    assert linear_schedule_in(cloudpickle.dumps(lambda left: float(value_schedule(left)))) == LinearSchedule(1e-3)
     assert linear_schedule_in(unframed.replace(written, wanted)) == LinearSchedule(2e-3)
     assert linear_schedule_in(unframed.replace(written, wanted[:-1] + b"\x01")) is None
 

@@ -23,6 +23,15 @@ _PRODUCT = {
     bytes.fromhex("950197007c0089017a0500005300"),  # 3.11, 3.12
     bytes.fromhex("3e019500550054012d0500002400"),  # 3.13
 }
+# `lambda argument: float(cell(argument))`, in which SB3 before 2.7 puts a schedule.
+_AS_FLOAT = {
+    bytes.fromhex("740088007c00830183015300"),  # 3.9, 3.10
+    bytes.fromhex(
+        "95019700740100000000000000000000020089017c00a6010000ab010000000000000000a6010000ab0100000000000000005300"
+    ),  # 3.11
+    bytes.fromhex("9501970074010000000000000000020089017c00ab01000000000000ab010000000000005300"),  # 3.12
+    bytes.fromhex("3e0195005b010000000000000000540122005500350100000000000035010000000000002400"),  # 3.13
+}
 _CODE, _NAMES = 6, 8  # arguments of CodeType, the same in all of them
 _CLOUDPICKLE = "cloudpickle.cloudpickle"
 _ANNOTATIONS = {"float", "int"}
@@ -87,9 +96,16 @@ def linear_schedule(pickled: bytes) -> LinearSchedule | None:
     except Exception:  # noqa: BLE001 - whatever it is, it is not this schedule
         return None
     function = getattr(found, "value_schedule", found)  # SB3's FloatSchedule, which it stands in
-    if not isinstance(function, _Inert) or len(reader.codes) != 1 or len(reader.cells) != 1:
+    if not isinstance(function, _Inert) or any(len(code) <= _NAMES for code in reader.codes):
         return None
-    code, value = reader.codes[0], reader.cells[0]
-    if len(code) <= _NAMES or code[_CODE] not in _PRODUCT or code[_NAMES] != ():
+    products = [code for code in reader.codes if code[_CODE] in _PRODUCT and code[_NAMES] == ()]
+    casts = [code for code in reader.codes if code[_CODE] in _AS_FLOAT and code[_NAMES] == ("float",)]
+    values = [value for value in reader.cells if type(value) in (float, int)]
+    if not products and len(casts) == len(reader.codes) == len(reader.cells) == 1:
+        return reader.cells[0] if isinstance(reader.cells[0], LinearSchedule) else None
+    # Each function has one cell: that of the product holds the number, that of a cast the other function.
+    if len(products) != 1 or len(casts) > 1 or len(values) != 1:
         return None
-    return LinearSchedule(float(value)) if type(value) in (float, int) else None
+    if len(products) + len(casts) != len(reader.codes) or len(reader.codes) != len(reader.cells):
+        return None
+    return LinearSchedule(float(values[0]))

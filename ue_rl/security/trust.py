@@ -206,18 +206,22 @@ def _held(kind: Any, name: str, data: bytes) -> Any:
 
 
 def load_policy(kind: Any, path: Path) -> Any:
-    """`kind.load(path, device="cpu")` of a policy that was saved alone; as `load_model`."""
+    """`kind.load(path, device="cpu")` of a policy that was saved alone; as `load_model`.
+
+    torch's random numbers are left as they are: a run that meets an opponent goes on as if it knew it already.
+    """
     content, trusted = read(path)
-    if trusted:
-        return kind.load(io.BytesIO(content), device="cpu")
     import torch
 
-    with _named(path):
-        check_zip(io.BytesIO(content), path.name)
-        saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=False, pickle_module=pickles)
-    policy = kind(**saved["data"])
-    policy.load_state_dict(saved["state_dict"])
-    return policy
+    with torch.random.fork_rng(devices=[]):
+        if trusted:
+            return kind.load(io.BytesIO(content), device="cpu")
+        with _named(path):
+            check_zip(io.BytesIO(content), path.name)
+            saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=False, pickle_module=pickles)
+        policy = kind(**saved["data"])
+        policy.load_state_dict(saved["state_dict"])
+        return policy
 
 
 def _is_pickle(value: Any) -> bool:
