@@ -34,7 +34,7 @@ ROWS = (
     Place("ue_rl/rllib/", "RLlib: env runners, learner, export",
           "training/ saving/ agents/ engines/ inference/ inference/export/ rllink/ envs/ security/"),
     Place("ue_rl/arena/", "agents that reason, their scenes and memory",
-          "bridges/ bridges/serving/ inference/ tools/"),
+          "bridges/ bridges/serving/ inference/ security/ tools/"),
     Place("ue_rl/tuning/", "a search for hyperparameters", "training/ saving/ launching/ security/"),
     Place("ue_rl/runs/", "runs listed, compared, watched", "training/ saving/ engines/"),
     Place("ue_rl/training/", "a training run",

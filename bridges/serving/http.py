@@ -20,6 +20,7 @@ from ue_rl.security.doors import Doorway, Refusals, is_local, warn_if_open, warn
 from ue_rl.security.visitors import Refusal, Visitors
 from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.keepalive import ask_for_life
+from ue_rl.system.listening import listeners
 from ue_rl.system.vanished import watch_port
 
 _log = logging.getLogger("ue_rl.bridges.serving")
@@ -53,29 +54,31 @@ def serve_app(
     if isinstance(allow_hosts, str):
         raise ConfigurationError("not a list of names", field="allow_hosts", got=allow_hosts)
     doorway = doorway or Doorway()
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.create_server((host, port), family=family, backlog=128)
-    listener = _Listener(fileno=made.detach())
-    leave_to_parent(listener)
+    sockets = [_Listener(fileno=made.detach()) for made in listeners(host, port, 128)]
+    for listener in sockets:
+        leave_to_parent(listener)
     try:
         # what counts is where it listens: a name may stand for a loopback address
-        local = is_local(listener.getsockname()[0])
+        local = all(is_local(str(listener.getsockname()[0])) for listener in sockets)
         named = [host] if local and not is_local(host) else []
         visitors = Visitors(local, [*named, *allow_hosts], doorway.token)
     except BaseException:
-        listener.close()
+        for listener in sockets:
+            listener.close()
         raise
     if not doorway.asks and not local:
         warn_if_open(host)
     if not local:
         warn_if_readable(host, doorway)
-    # what it accepts inherits this; asyncio sets it itself only where a socket says that its protocol is TCP
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    ask_for_life(listener)
-    watch_port(listener.getsockname()[1])
+    for listener in sockets:
+        # what it accepts inherits this; asyncio sets it itself only where a socket says that its protocol is TCP
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        ask_for_life(listener)
+    bound = int(sockets[0].getsockname()[1])
+    watch_port(bound)
     shown = f"[{host}]" if ":" in host else host
     scheme = "http" if doorway.tls is None else "https"
-    url = f"{scheme}://{shown}:{listener.getsockname()[1]}{path}"
+    url = f"{scheme}://{shown}:{bound}{path}"
     # No pings: a client that computes without giving way to its event loop does not answer them, and would be closed.
     # The system finds out who has vanished (`ask_for_life`, `watch_port`).
     config = uvicorn.Config(
@@ -89,7 +92,7 @@ def serve_app(
 
     async def serve(ready: Callable[[str], None], stop: asyncio.Event) -> None:
         server = _Server(config)
-        task = asyncio.ensure_future(server.serve(sockets=[listener]))
+        task = asyncio.ensure_future(server.serve(sockets=sockets))
         while not server.started and not task.done():
             await asyncio.sleep(0.005)
         if not task.done():

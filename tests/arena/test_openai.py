@@ -237,3 +237,13 @@ def test_a_service_embeds(service: Any) -> None:
     found = ApiEmbedder("m", 2, service.url).embed(["a", "b"])
     assert found.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0, 0]]
     assert service.asked[0]["input"] == ["a", "b"]
+
+
+def test_no_proxy_is_asked_for_this_machine(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody answers
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for url in (service.url, service.url.replace("127.0.0.1", "localhost")):
+        service.answers = [(200, {"content": "hello"})]
+        assert OpenAIBackend("m", url, timeout=20, retries=0).generate("hi").text == "hello"

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import socket
 from collections.abc import Callable
+from typing import Any
 
 from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.vanished import watch_port
 
+_ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # a family that this machine has not, though a name has it
+_TRIES = 10  # ports, of which another program may have one on the second address
 _ACCEPTS = 2  # a turn of the loop; each costs about 0.1 ms
 
 
@@ -35,3 +41,44 @@ async def listen(
             same.listen(backlog)
     watch_port(ports[0])
     return server, ports[0]
+
+
+def listeners(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """Listening sockets on one port of each address of `host`, as `listen` has them, for servers that take sockets.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    if port or len(addresses) == 1:
+        return _on_all(addresses, port, backlog)
+    for _ in range(_TRIES):
+        with socket.create_server(addresses[0][1], family=addresses[0][0]) as free:
+            chosen = int(free.getsockname()[1])
+        try:
+            return _on_all(addresses, chosen, backlog)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    return _on_all(addresses[:1], 0, backlog)
+
+
+def _on_all(addresses: list[tuple[int, Any]], port: int, backlog: int) -> list[socket.socket]:
+    """Raises OSError: on one of them it cannot, or this machine has none of them."""
+    with contextlib.ExitStack() as undone:
+        sockets = []
+        absent: OSError | None = None
+        for family, (where, _, *scope) in addresses:
+            try:
+                sock = socket.create_server((where, port, *scope), family=family, backlog=backlog)
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise
+                absent = error
+            else:
+                sockets.append(undone.enter_context(sock))
+        if absent is not None and not sockets:
+            raise absent
+        undone.pop_all()
+    return sockets

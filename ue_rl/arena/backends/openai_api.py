@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from ue_rl.arena.backends.base import Answer, Backend, BackendRefused, decision_schema
 from ue_rl.errors import ConfigurationError, shorten
+from ue_rl.security.doors import is_local
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.tools import ToolSchema
 
@@ -33,8 +36,13 @@ def openai_client(what: str, base_url: str | None, api_key: str | None, timeout:
     with named_if_missing(what):
         import openai
     key = api_key or ("none" if base_url else None)
+    more: dict[str, Any] = {}
+    host = urlsplit(base_url or os.environ.get("OPENAI_BASE_URL") or "").hostname
+    if host is not None and is_local(host):  # else the proxy of $http_proxy would be asked for this machine
+        name = f"[{host}]" if ":" in host else host
+        more["http_client"] = openai.DefaultHttpxClient(mounts={f"all://{name}": None})
     try:
-        return openai.OpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=retries)
+        return openai.OpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=retries, **more)
     except openai.OpenAIError as error:
         raise ConfigurationError(
             f"{what} has no key", field="api_key", got=str(error), cure="give one, or set OPENAI_API_KEY"
