@@ -54,7 +54,7 @@ def serve_app(
     if isinstance(allow_hosts, str):
         raise ConfigurationError("not a list of names", field="allow_hosts", got=allow_hosts)
     doorway = doorway or Doorway()
-    sockets = [_Listener(fileno=made.detach()) for made in listeners(host, port, 128)]
+    sockets: list[socket.socket] = [_Listener(fileno=made.detach()) for made in listeners(host, port, 128)]
     for listener in sockets:
         leave_to_parent(listener)
     try:

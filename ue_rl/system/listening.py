@@ -50,7 +50,7 @@ def listeners(host: str, port: int, backlog: int) -> list[socket.socket]:
         OSError: the address cannot be listened on.
     """
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    addresses: list[tuple[int, Any]] = list(dict.fromkeys((each[0], each[4]) for each in found))
     if port or len(addresses) == 1:
         return _on_all(addresses, port, backlog)
     for _ in range(_TRIES):
