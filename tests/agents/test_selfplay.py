@@ -159,6 +159,25 @@ def test_a_run_saves_draws_rates_and_writes_down(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "opponents" / "pool.json").read_text())["elo"] == callback.pool.elo
 
 
+def test_a_full_disk_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, callback, _ = learner(tmp_path, save_steps=64, swap_steps=16, play_against_latest_model_ratio=0.5)
+    before = Pool.save
+
+    def full(pool: Pool) -> None:
+        if model.num_timesteps > 100:
+            raise OSError(28, "No space left on device")
+        before(pool)
+
+    monkeypatch.setattr(Pool, "save", full)
+    model.learn(256, callback=callback)
+    assert model.num_timesteps == 256
+    said = [record.getMessage() for record in caplog.records if record.name == "ue_rl.agents.selfplay"]
+    assert len(said) == 1
+    assert "No space left on device" in said[0]
+
+
 def test_elo_is_logged(tmp_path: Path) -> None:
     model, callback, _ = learner(tmp_path, save_steps=64, swap_steps=16, play_against_latest_model_ratio=0.0)
     told: dict[str, Any] = {}

@@ -10,7 +10,9 @@ drawn (of a side with several agents: the sum of their last rewards), as in ML-A
 from __future__ import annotations
 
 import csv
+import logging
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.system.seeds import own_stream
 
 LATEST = "latest"
+_log = logging.getLogger(__name__)
 
 
 class SelfPlay(BaseCallback):
@@ -60,6 +63,7 @@ class SelfPlay(BaseCallback):
         self.pool = Pool(folder / "opponents", self.options.initial_elo)
         self._rng = np.random.default_rng(own_stream(seed, "opponents"))
         self._results: deque[float] = deque(maxlen=100)
+        self._told = False
         self._against: Past | None = None
 
     def _on_training_start(self) -> None:
@@ -105,20 +109,23 @@ class SelfPlay(BaseCallback):
 
     def close(self) -> None:
         """Writes the pool's ratings and closes the file of games; also after an exception."""
-        self.pool.save()
+        self._try(self.pool.save)
         if hasattr(self, "_file"):
-            self._file.close()
+            self._try(self._file.close)
 
     # -- what happens every so many steps
 
     def _save(self) -> None:
-        self.pool.add(self.num_timesteps, self.model)
+        if self.pool.policies:
+            self._try(lambda: self.pool.add(self.num_timesteps, self.model))
+        else:  # without any there is nobody to play against
+            self.pool.add(self.num_timesteps, self.model)
 
     def _swap_sides(self) -> None:
         self._transport.swap_sides()
 
     def _draw(self, now: bool = False) -> None:
-        self.pool.save()
+        self._try(self.pool.save)
         recent = self.pool.policies[-self.options.window :]
         self.pool.keep_loaded({past.name for past in recent} | set(self._transport.opponent_of))
         if self._rng.random() < self.options.play_against_latest_model_ratio:
@@ -139,7 +146,16 @@ class SelfPlay(BaseCallback):
             self._results.append(result)
         side = names_of(self._transport.engine_spec, self._transport.sides[game.side])
         elo = round(self.pool.elo, 2), round(self.pool.elo if past is None else past.elo, 2)
-        self._writer.writerow([self.num_timesteps, side, game.opponent, result, *elo])
+        self._try(lambda: self._writer.writerow([self.num_timesteps, side, game.opponent, result, *elo]))
+
+    def _try(self, write: Callable[[], object]) -> None:
+        """A disk that is full costs a row, a rating or an opponent, and not the run."""
+        try:
+            write()
+        except OSError as error:
+            if not self._told:
+                self._told = True
+                _log.warning("self-play cannot be written: %s; learning goes on without what does not fit", error)
 
     def _present(self) -> Any:
         """The model's policy as it is at any time, for raw observations."""
