@@ -95,7 +95,7 @@ CONVERTED: list[tuple[Any, Any]] = [
     (np.array([Thing("a")]), [{"name": "a", "kind": "berry", "at": None}]), (np.longdouble([1, 2]), [1.0, 2.0]),
     (np.ma.masked_array([1, 2], [False, True]), [1, None]), (np.ma.masked, None),
     (np.zeros(1, [("hp", "i4"), ("at", "f4", 2)]), [{"hp": 0, "at": [0.0, 0.0]}]),
-    (np.datetime64("2020-01-02"), "2020-01-02"), (np.timedelta64(5, "m"), 300.0), (np.datetime64("NaT"), None),
+    (np.datetime64("2020-01-02"), "2020-01-02"), (np.timedelta64(5, "m"), 300.0), (np.datetime64("NaT", "s"), None),
     ({np.int64(8): 2, np.float32(0.5): 3, None: 4, True: 5, 6: 7}, {"8": 2, "0.5": 3, "null": 4, "true": 5, "6": 7}),
     ({datetime.date(2020, 1, 2): 1, pathlib.PurePosixPath("a"): 2}, {"2020-01-02": 1, "a": 2}),
 ]  # fmt: skip
