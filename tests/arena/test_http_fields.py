@@ -57,3 +57,9 @@ def test_a_tool_of_an_agent_that_nobody_knows(client: Any) -> None:
     asks("/agents/register", {"agent_id": "scout"})
     for agent_id in ("ghost", "scout"):
         assert asks("/tools/execute", {**call, "agent_id": agent_id})[1]["success"]
+
+
+@pytest.mark.parametrize("word", ["params", "parameters", "arguments"])
+def test_the_parameters_of_a_tool_in_every_spelling(client: Any, word: str) -> None:
+    said = client()("/tools/execute", {"tool": "craft", word: {"recipe": "axe"}})[1]
+    assert said["result"] == {"recipe": "axe"}

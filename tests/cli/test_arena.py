@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -12,6 +13,7 @@ from click.testing import Result
 pytest.importorskip("pydantic", reason="the extra arena is not installed")
 
 from tests.support.command_line import run
+from ue_rl.arena import evals
 
 
 def said(*words: object) -> Result:
@@ -57,6 +59,33 @@ def test_behaviours_are_compared(tmp_path: Path) -> None:
     result = said("eval", "crafting", "--episodes", "1", "--seeds", "2", "--json", table)
     assert "rules" in result.output
     assert [row["label"] for row in json.loads(table.read_text())] == ["rules", "random"]
+
+
+def test_what_a_file_says_holds_for_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text("scene: {max_ticks: 3}\nbehavior: random\nepisodes: 2\nseed: 7\ndeadline: 5\n")
+    table = tmp_path / "t.json"
+    asked: list[Any] = []
+    real = evals.evaluate
+
+    def evaluate(game: Any, behaviors: Any, **options: Any) -> Any:
+        asked.append((game.max_ticks, options))
+        return real(game, behaviors, **options)
+
+    monkeypatch.setattr("ue_rl.arena.evals.evaluate", evaluate)
+    assert said("eval", "crafting", "--config", config, "--seeds", "1", "--json", table).exit_code == 0
+    assert [(row["label"], row["episodes"]) for row in json.loads(table.read_text())] == [("random", 2)]
+    assert asked == [(3, {"episodes": 2, "seeds": range(7, 8), "deadline": 5.0})]
+    assert said("run", "crafting", "--config", config, "--out", tmp_path / "run").exit_code == 0
+    played = json.loads((tmp_path / "run" / "episodes.json").read_text())
+    assert [(each["seed"], each["ticks"]) for each in played] == [(7, 3), (8, 3)]
+    assert said("run", "crafting", "--config", config, "--set", "seed=null").exit_code == 0
+    served: list[Any] = []
+    monkeypatch.setattr("ue_rl.arena.AgentArena.run", lambda arena, ready: served.append(arena.deadline))
+    for words in ((), ("--deadline", "2s")):
+        assert said("serve", "--agent", "a=rules", "--config", config, *words).exit_code == 0
+    assert said("serve").exit_code == 0
+    assert served == [5.0, 2.0, 10.0]
 
 
 @pytest.mark.parametrize(
