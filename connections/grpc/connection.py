@@ -18,7 +18,7 @@ from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.connections.grpc.access import Access
 from ue_rl.connections.grpc.errors import named, of_a_run
-from ue_rl.errors import ConfigurationError, MalformedMessage, NonFiniteValue, UeRlError, WrongCount
+from ue_rl.errors import ConfigurationError, EngineTimeout, MalformedMessage, NonFiniteValue, UeRlError, WrongCount
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import FLOAT, MAX_TICKS, SERVICE
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
@@ -80,7 +80,13 @@ class GrpcConnection(BaseTransport):
             f"/{SERVICE}/StepAll", messages.StepAllRequest.SerializeToString, messages.StepAllResponse.FromString
         )
         first = self._create(self.wait > 0, self.wait + self.connect_timeout)
-        info = self._result(first.result)
+        try:
+            info = self._result(first.result)
+        except EngineTimeout:
+            if not self.wait:
+                raise
+            # who waits for a server is not told why it cannot be reached; who does not wait is, at once
+            info = self._result(self._create(False, self.connect_timeout).result)
         self._ids.append(info.session_id)
         self.handshake = info.handshake
         others = [self._create(False, self.connect_timeout) for _ in range(self.num_envs - 1)]

@@ -32,6 +32,7 @@ _NO_TLS = (
     ("certificate has expired", "the certificate has expired", "make the server a new one"),
     ("not yet valid", "the certificate is not valid yet", "is the clock of this machine right?"),
     ("Hostname Verification", "the certificate is of another host", "dial the name that stands in it"),
+    ("not in peer certificate", "the certificate is of another host", "dial the name that stands in it"),
     ("self signed", "the certificate is signed by itself", "give who has signed it: grpcs://HOST:PORT?ca=FILE"),
     ("self-signed", "the certificate is signed by itself", "give who has signed it: grpcs://HOST:PORT?ca=FILE"),
     ("issuer certificate", "the certificate is signed by somebody whom this side does not know",

@@ -118,6 +118,15 @@ def test_over_grpc_who_speaks_no_tls_is_told(served: Any) -> None:
         open_transport(f"{plain.url.replace('grpc', 'grpcs')}?{CA}", timeout=20)
 
 
+def test_over_grpc_who_waits_in_vain_is_told_why(served: Any) -> None:
+    _, guarded = served("grpc", carrier_options=door(tls_cert=CERTS / "engine.pem"))
+    for url, what in (
+        (guarded.url, "somebody whom this side does not know"), (guarded.url.replace("grpcs", "grpc"), "dial grpcs://"),
+    ):  # fmt: skip
+        with pytest.raises((AccessRefused, EngineUnreachable), match=what):
+            open_transport(url, wait=0.2, connect_timeout=0.3)
+
+
 def test_over_grpc_a_certificate_of_the_client_is_asked_for(served: Any) -> None:
     files = {"tls_cert": CERTS / "engine.pem", "tls_client_ca": CERTS / "ca.pem"}
     _, server = served("grpc", carrier_options=door(**files))
