@@ -19,6 +19,7 @@ from websockets.sync.client import connect as dial_websocket
 from tests.support.command_line import run
 from tests.support.steps import advance, begin
 from ue_rl.arena import AgentArena
+from ue_rl.cli.session_carriers import CARRIERS
 from ue_rl.connecting import address_of, open_transport
 from ue_rl.connections.grpc import SessionClient
 from ue_rl.errors import AccessRefused, ConfigurationError, EngineUnreachable
@@ -227,3 +228,30 @@ async def test_an_address_of_a_client_is_read_as_elsewhere() -> None:
 def test_what_no_server_could_do_is_refused(words: list[str], what: str, token: Path) -> None:
     result = run("sessions", "tests.sessions.game:Drift", *(word.replace("TOKEN", str(token)) for word in words))
     assert what in f"{result.output} {result.exception}".replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", ["tcp", "grpc", "openenv", "mcp"])
+def test_the_command_hands_each_carrier_what_guards_it(name: str, token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    def serve(pool: Any, host: str, port: int, **options: Any) -> Any:
+        given.update(options)
+        raise OSError("enough was seen")
+
+    monkeypatch.setattr(f"{CARRIERS[name].module}.serve", serve)
+    words = ["--allow-host", "a.example", "--allow-host", "b.example"] if name in ("openenv", "mcp") else []
+    files = ["--token-file", token, "--tls-cert", CERTS / "engine.pem"]
+    run("sessions", "tests.sessions.game:Drift", f"--{name}", "0", *files, *words)
+    assert given["doorway"].token == token.read_bytes().strip()
+    assert given["doorway"].tls is not None
+    assert given.get("allow_hosts", ()) == tuple(words[1::2])
+
+
+def test_the_command_of_an_arena_hands_on_what_guards_it(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[AgentArena] = []
+    monkeypatch.setattr(AgentArena, "run", lambda arena, ready: made.append(arena))
+    run("arena serve", "--port", "0", "--token-file", token, "--allow-host", "a.example")
+    (arena,) = made
+    assert arena.doorway is not None
+    assert arena.doorway.token == token.read_bytes().strip()
+    assert arena.allow_hosts == ("a.example",)
