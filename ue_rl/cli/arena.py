@@ -46,14 +46,14 @@ def arena() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=Port(0), default=5000, show_default=True, help="Port; 0 takes a free one.")
 @click.option("--agent", "agents", multiple=True, metavar="ID=BEHAVIOR", help="Who plays an agent; once for each.")
-@duration_option("--deadline", default=10.0, help="How long a decision may take.")
+@duration_option("--deadline", default=None, help="How long a decision may take.  [default: 10s]")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the log of decisions.")
 @vecnormalize_option()
 @doorway_options
 @allow_host_option
 @_config
 def serve(
-    host: str, port: int, agents: tuple[str, ...], deadline: float, out: Path | None,
+    host: str, port: int, agents: tuple[str, ...], deadline: float | None, out: Path | None,
     vecnormalize: Path | Literal[False] | None, config: Path | None, overrides: tuple[str, ...],
     allow_hosts: tuple[str, ...], **guarded: Any,
 ) -> None:  # fmt: skip
@@ -70,6 +70,8 @@ def serve(
         names = [each.partition("=")[2] for each in agents]
         settings |= _statistics(vecnormalize, [name or settings.get("behavior", "") for name in names])
         scene = scene_of(settings)
+        if deadline is None:
+            deadline = float(settings.get("deadline") or 10.0)
         made = AgentArena(
             deadline=deadline, host=host, port=port, log=RunLog(out), doorway=doorway, allow_hosts=allow_hosts
         )
@@ -105,8 +107,8 @@ def run(
     from ue_rl.arena.config import behaviors_of, load_config, scene_of
 
     with command_line():
-        settings = load_config(config, overrides)
-        given = {"scene": scene, "behavior": behavior, "episodes": episodes, "seed": seed, "deadline": deadline}
+        settings = _in_scene(load_config(config, overrides), scene)
+        given = {"behavior": behavior, "episodes": episodes, "seed": seed, "deadline": deadline}
         settings |= {name: value for name, value in given.items() if value is not None}
         settings |= _statistics(vecnormalize, [settings.get("behavior", "")])
         world = scene_of(settings)()
@@ -115,7 +117,7 @@ def run(
         out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         played = AgentArena.play(
-            world, behaviors, episodes=int(settings.get("episodes", 1)), seed=int(settings.get("seed", 0)),
+            world, behaviors, episodes=int(settings.get("episodes", 1)), seed=settings.get("seed", 0),
             deadline=settings.get("deadline"), log=RunLog(out), replay=None if out is None else out / "replay.msgpack",
             on_tick=_film(stack, gif),
         )  # fmt: skip
@@ -131,14 +133,14 @@ def run(
 @arena.command("eval", short_help="Compare behaviours on the same episodes.")
 @click.argument("scene", required=False)
 @click.option("--behavior", "names", multiple=True, help="As of run; once for each.  [default: rules and random]")
-@click.option("--episodes", type=click.IntRange(1), default=10, show_default=True, help="Episodes of each seed.")
+@click.option("--episodes", type=click.IntRange(1), help="Episodes of each seed.  [default: 10]")
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="How many seeds.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the table into this JSON file.")
 @click.option("--chart", "chart_file", type=click.Path(path_type=Path), help="Draw it. Needs matplotlib.")
 @vecnormalize_option()
 @_config
 def evaluate(
-    scene: str | None, names: tuple[str, ...], episodes: int, seeds: int, json_file: Path | None,
+    scene: str | None, names: tuple[str, ...], episodes: int | None, seeds: int, json_file: Path | None,
     chart_file: Path | None, vecnormalize: Path | Literal[False] | None, config: Path | None,
     overrides: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -148,14 +150,19 @@ def evaluate(
     from ue_rl.arena.evals import evaluate as compare
 
     with command_line():
-        settings = load_config(config, overrides) | ({} if scene is None else {"scene": scene})
+        settings = _in_scene(load_config(config, overrides), scene)
         world = scene_of(settings)
-        labels = names or ("rules", "random")
+        given = (str(settings["behavior"]),) if "behavior" in settings else ("rules", "random")
+        labels = names or given
         settings |= _statistics(vecnormalize, labels)
         for name in labels:  # a mistake is found before anything is played
             behaviors_of(settings, world, named=name)
     makers = {name: lambda name=name: behaviors_of(settings, world, named=name) for name in labels}
-    scores = compare(world, makers, episodes=episodes, seeds=range(seeds))
+    first = int(settings.get("seed") or 0)
+    scores = compare(
+        world, makers, episodes=episodes or int(settings.get("episodes", 10)), seeds=range(first, first + seeds),
+        deadline=settings.get("deadline"),
+    )  # fmt: skip
     _table([
         {"behavior": score.label, "return": f"{score.mean:.2f} [{score.low:.2f}, {score.high:.2f}]",
          "success": score.success, "metrics": _words(score.metrics), "ms": score.seconds * 1000,
@@ -213,6 +220,14 @@ def _statistics(given: Path | Literal[False] | None, behaviors: Sequence[str]) -
     if not any(name.endswith(".zip") for name in behaviors):
         raise click.UsageError("--vecnormalize is for a behaviour that is a model.zip: leave it out")
     return {"vecnormalize": NONE if given is False else str(given)}
+
+
+def _in_scene(settings: dict[str, Any], name: str | None) -> dict[str, Any]:
+    """The settings with another scene; what they change of it (its ticks, its size) they change of this one."""
+    if name is None:
+        return settings
+    scene = settings.get("scene")
+    return {**settings, "scene": {**scene, "name": name} if isinstance(scene, dict) else name}
 
 
 def _film(stack: ExitStack, path: Path | None) -> Any:

@@ -41,7 +41,9 @@ class Execute(_Body):
     """POST /tools/execute: one of the public clients says tool_name, the other tool."""
 
     tool: Name = Field(validation_alias=AliasChoices("tool", "tool_name"))
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, Any] = Field(
+        default_factory=dict, validation_alias=AliasChoices("params", "parameters", "arguments")
+    )
     agent_id: str = ""
     tick: int = 0
 
