@@ -1,5 +1,6 @@
 # The names of this package, each imported when it is first used (ue_rl/system/lazy.py).
 from ue_rl.inference.export.file import ExportReport as ExportReport
+from ue_rl.inference.export.onnx import adopt_onnx as adopt_onnx
 from ue_rl.inference.export.onnx import check_exportable as check_exportable
 from ue_rl.inference.export.onnx import export_onnx as export_onnx
 from ue_rl.inference.export.onnx import load_and_export as load_and_export

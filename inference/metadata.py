@@ -243,6 +243,12 @@ def seal(content: bytes) -> tuple[bytes, str]:
     return content[:at] + digest.encode() + content[at + 64 :], digest
 
 
+def unsealed(content: bytes) -> bytes | None:
+    """A file with UNSEALED in the place of its sha256, ready for `seal`; None where it has none."""
+    at = _digest_in(content)
+    return None if at is None else content[:at] + UNSEALED.encode() + content[at + 64 :]
+
+
 def is_intact(content: bytes) -> bool:
     """Whether an ONNX file has the sha256 that it says, or says none: older files, and those of other tools."""
     at = _digest_in(content)

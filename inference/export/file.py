@@ -54,7 +54,7 @@ class ExportReport(Comparison):
         algorithm: such as "PPO".
         metadata: the description in the file.
         num_bytes: size of the file.
-        exporter: torch's converter: "torchscript" or "dynamo".
+        exporter: torch's converter: "torchscript" or "dynamo"; "adopted": another tool made the file.
         seconds: time taken in all.
         reference: what the file was compared with.
     """
@@ -158,6 +158,7 @@ def export(
     reference: str = "predict()",
     batches: tuple[int, ...] = (),
     optional_masks: bool = False,
+    adopted: bytes | None = None,
 ) -> ExportReport:
     """Convert `plan`, compare the file with `model`, and write it in one step.
 
@@ -168,24 +169,32 @@ def export(
         seen: the rows of each leaf where `recorded` is None. reference: what the model's predict() is, for messages.
         batches: compare in batches of these sizes, too.
         optional_masks: see export_onnx.
+        adopted: a file that another tool made of an exported one: it is compared and described, nothing is converted.
 
     Raises:
         ExportError: as export_onnx.
     """
+    from ue_rl.inference.export.adopting import described
     from ue_rl.inference.export.graph import to_onnx
     from ue_rl.inference.export.verify import Verifier
 
-    bare, used = to_onnx(plan, opset, exporter)
+    bare, used = b"", "adopted"
+    if adopted is None:
+        bare, used = to_onnx(plan, opset, exporter)
+        tried_out = _with_metadata(bare, metadata, optional_masks=optional_masks)
+    else:
+        tried_out, _ = described(adopted, metadata)
     runtime = OnnxInference()
     try:
-        runtime.load_bytes(_with_metadata(bare, metadata, optional_masks=optional_masks), name="the exported graph")
+        runtime.load_bytes(tried_out, name="the exported graph" if adopted is None else "the file to adopt")
     except InferenceError as error:
         raise ExportError(
             f"the exported graph cannot be used: {error.message}", fault="policy", got=error.got, cure=error.cure
         ) from error
-    verifier = Verifier(model, plan, stats, runtime, reference)
+    verifier = Verifier(model, plan, stats, runtime, reference, with_scores=adopted is None)
     n_verify = rows_to_verify(n_verify, metadata.obs_size)
-    kinds = verifier.kinds
+    # What another tool made coarser on purpose is so by much on observations that the env never gives.
+    kinds = verifier.kinds if adopted is None else ("typical",)
     for kind in kinds:  # a fifth of the observations are neighbours of these
         verifier.compare(kind, verifier.draw(kind, -(-n_verify * 4 // (5 * len(kinds)))), tolerance)
     for size in batches:
@@ -197,7 +206,10 @@ def export(
     verifier.finish()
     tried = asdict(verifier.found) | {"tolerance": tolerance}
     metadata = replace(metadata, verification=tried, sha256=UNSEALED)
-    content, digest = seal(_with_metadata(bare, metadata, optional_masks=optional_masks, final=True))
+    if adopted is None:
+        content, digest = seal(_with_metadata(bare, metadata, optional_masks=optional_masks, final=True))
+    else:
+        content, digest = described(adopted, metadata)
     if target is not None:
         _write(content, target)
     report = ExportReport(

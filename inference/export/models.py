@@ -64,6 +64,7 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
         what, cure = f"{path} is not a saved model of Stable-Baselines3", "check the path"
         raise ExportError(what, got=f"{type(error).__name__}: {error}", cure=cure) from error
+    _refuse_jax(path, saved.data)
     name = {known.lower(): known for known in ALGORITHMS}.get((algorithm or _guess(saved.data) or "").lower())
     if name is None:
         what, cure = f"the algorithm of {path} is not supported or cannot be told from it", "name the algorithm"
@@ -82,6 +83,20 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
             got=f"{type(error).__name__}: {error}",
             cure="use the library versions that it was saved with, and make its custom classes importable",
         ) from error
+
+
+def _refuse_jax(path: Path, data: Mapping[str, Any]) -> None:
+    """Raises ExportError for a model of SBX, whose zips look like those of Stable-Baselines3."""
+    held = data.get("policy_class")
+    module = str(held.get("__module__", "")) if isinstance(held, Mapping) else ""
+    if f"{module}.".startswith("sbx."):
+        raise ExportError(
+            f"{path} is a model of SBX: its policy is one of JAX, and is neither played nor exported here",
+            fault="caller",
+            expected="a model of Stable-Baselines3 or sb3-contrib, whose policies are torch's",
+            got=module,
+            cure="train with the algorithm of the same name of Stable-Baselines3",
+        )
 
 
 def as_saved(path: str | PathLike[str]) -> Path:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ from ue_rl.inference.export.file import (
     describe,
     export,
 )
-from ue_rl.inference.metadata import ACTION_MASKS
+from ue_rl.inference.interface import between_files
+from ue_rl.inference.metadata import ACTION_MASKS, PolicyMetadata
 from ue_rl.spaces.tree import Branch
 from ue_rl.spec import EnvSpec
 
@@ -133,6 +135,71 @@ def load_and_export(
     return export_onnx(model, path or Path(model_path).with_suffix(".onnx"), statistics, **options)
 
 
+def adopt_onnx(
+    model: Any,
+    file: str | PathLike[str],
+    path: str | PathLike[str] | None = None,
+    vec_normalize: Any = None,
+    *,
+    image_layout: str = "auto",
+    recorded: Any = None,
+    n_verify: int | None = None,
+    tolerance: float = TOLERANCE,
+    allow_custom: bool = False,
+) -> ExportReport:
+    """Compare a file that another tool made of an exported one with its model, and seal it again.
+
+    Such are files that were quantised, optimised, given a fixed batch or metadata of others, or converted to
+    onnxruntime's format (.ort): their sha256 is no longer true, so that nothing here loads them. Compared are the
+    actions and the states of a recurrent policy, by the rule of export_onnx, on typical and recorded observations; a
+    quantised file needs a `tolerance`.
+
+    Args:
+        model: what the first file was exported from, as export_onnx takes it, or the path of its zip.
+        file: what the other tool wrote; float32 must go in and come out. What it says of flat inputs, noise and masks
+            holds; one without a description is taken for what export_onnx writes by default.
+        path: the file to write; None: `file` itself.
+        vec_normalize, image_layout, recorded, n_verify, tolerance, allow_custom: see export_onnx.
+
+    Raises:
+        ExportError: it cannot be read, is of another model, or is off by more than the rule allows; it stays as it is.
+        UntrustedFile: `model` is a file that would run code.
+    """
+    from ue_rl.inference.export.adopting import description_in
+
+    check_libraries()
+    source = Path(file)
+    try:
+        content = source.read_bytes()
+    except OSError as error:
+        what = f"the file {source} cannot be read"
+        raise ExportError(what, field="adopt", got=error.strerror or str(error), cure="check the path") from error
+    if isinstance(model, (str, PathLike)):
+        from ue_rl.inference.export.models import load_sb3_model, vec_normalize_of
+
+        zipped = Path(model)
+        model = load_sb3_model(zipped)
+        vec_normalize = vec_normalize_of(zipped, vec_normalize)
+    target = check_target(source if path is None else path, n_verify)
+    said = description_in(content)
+    of_graph: dict[str, Any] = {"image_layout": image_layout, "allow_custom": allow_custom}
+    if said is not None:
+        of_graph |= {"stochastic": said.stochastic, "flat_input": said.flat_input}
+        if not said.ports(ACTION_MASKS):
+            of_graph["action_masks"] = False
+    return _export(
+        model,
+        vec_normalize,
+        target,
+        recorded=recorded,
+        n_verify=n_verify,
+        tolerance=tolerance,
+        adopted=content,
+        said=said,
+        **of_graph,
+    )
+
+
 def check_exportable(model: Any, vec_normalize: Any = None, **options: Any) -> None:
     """Refuse now what export_onnx would refuse after the training; to be called before the first step.
 
@@ -166,9 +233,14 @@ def _export(
     *,
     spec: EnvSpec | None = None,
     recorded: Any = None,
+    said: PolicyMetadata | None = None,
     **options: Any,
 ) -> ExportReport:
-    """The verified file of a model of Stable-Baselines3; `options`: of plan_graph and of file.export."""
+    """The verified file of a model of Stable-Baselines3.
+
+    Args:
+        said: the description of a file that is adopted. options: of plan_graph and of file.export.
+    """
     began = time.perf_counter()
     check_libraries()
     from ue_rl.inference.export.graph import algorithm_of, evaluation_mode, plan_graph
@@ -178,6 +250,8 @@ def _export(
     told = spec if spec is not None else _spec_of(model)
     tree = None if told is None else told.obs_space
     order = tuple(name for name, _ in tree.parts) if isinstance(tree, Branch) else ()
+    if said is not None:
+        order = tuple(said.observation_space.get("spaces", ()))
     stats = choose_vec_normalize(model, vec_normalize)
     twin = on_cpu(model)
     with evaluation_mode(twin.policy):
@@ -201,8 +275,26 @@ def _export(
         )
         if spec is not None:
             check_sizes(spec, metadata)
+        if said is not None:
+            _check_same(said, metadata)
+            metadata = replace(metadata, obs_names=said.obs_names, act_names=said.act_names)
         seen = None if recorded is not None else buffered_rows(model, plan.leaves, stats)
         return export(twin, plan, metadata, target, began, stats, recorded=recorded, seen=seen, **options)
+
+
+def _check_same(said: PolicyMetadata, metadata: PolicyMetadata) -> None:
+    """Raises ExportError where a file to adopt says that it is of another model."""
+    ours, theirs = (replace(one, obs_names=(), act_names=()) for one in (metadata, said))
+    found = between_files(theirs, ours)
+    if found is not None:
+        raise ExportError(
+            "the file to adopt is not of this model",
+            fault="caller",
+            field=found.field,
+            expected=found.got,
+            got=found.expected,
+            cure="name the model that the file was exported from",
+        )
 
 
 def _spec_of(model: Any) -> EnvSpec | None:

@@ -50,14 +50,16 @@ def draw_rows(kind: str, leaf: Leaf, stats: Any, n: int, rng: np.random.Generato
     """`n` observations of a kind, float32 [n, *leaf.shape]; `anywhere`: also beyond the bounds of the space."""
     if kind == "extreme":
         return _extreme_rows(leaf, stats, n, rng)
-    if stats is None and _is_vector(leaf) and kind == "near" and not _is_near(leaf.space):
+    space: Any = leaf.space
+    plain = stats is None and _is_vector(leaf)
+    if plain and kind == "near" and not _is_near(space):
         rows = _normal(n, leaf, rng)
-        return rows if anywhere else np.clip(rows, leaf.space.low, leaf.space.high).astype(np.float32)
-    if stats is None and _is_vector(leaf) and kind == "wide" and not is_narrow(leaf.space):
+        return rows if anywhere else np.clip(rows, space.low, space.high).astype(np.float32)
+    if plain and kind == "wide" and not is_narrow(space):
         size = 10.0 ** rng.uniform(*_WIDE, (n,) + (1,) * len(leaf.shape))
         offset = rng.standard_normal(leaf.shape)
-        rows = size * (offset + rng.standard_normal((n, *leaf.shape)))
-        return np.clip(rows, leaf.space.low, leaf.space.high).astype(np.float32)
+        numbers = size * (offset + rng.standard_normal((n, *leaf.shape)))
+        return np.clip(numbers, space.low, space.high).astype(np.float32)
     return _typical_rows(leaf, stats, n, rng)
 
 
@@ -65,9 +67,10 @@ def moved(leaf: Leaf, rows: Floats, rng: np.random.Generator) -> Floats:
     """Neighbours of `rows`, float32 [n, *leaf.shape]; choices, whole numbers and pictures stay."""
     if not _is_vector(leaf):
         return rows
+    space: Any = leaf.space
     near = moved_numbers(rows, rng)
-    inside = (rows >= leaf.space.low) & (rows <= leaf.space.high)
-    return np.where(inside, np.clip(near, leaf.space.low, leaf.space.high), near).astype(np.float32)
+    inside = (rows >= space.low) & (rows <= space.high)
+    return np.where(inside, np.clip(near, space.low, space.high), near).astype(np.float32)
 
 
 def moved_numbers(rows: Floats, rng: np.random.Generator) -> Floats:

@@ -21,7 +21,6 @@ refused.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,6 +31,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from ue_rl.errors import ExportError, InferenceError
 from ue_rl.inference.export.float64 import doubled, doubled_array, doubled_net, in_float64
 from ue_rl.inference.export.graph import SCORES, Plan, is_trusted
+from ue_rl.inference.export.measured import Batch, Doubles, Floats, Kind, Outputs, Rows, Spread, check_outputs
 from ue_rl.inference.export.observations import stats_of
 from ue_rl.inference.export.sb3 import predict
 from ue_rl.inference.export.tries import draw_rows, kinds_of, moved, moved_numbers
@@ -49,82 +49,12 @@ from ue_rl.spaces.tree import bounds, choices
 
 logger = logging.getLogger(__name__)
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-Rows = list[Floats]
-
 RATIO = 4.0  # two kernels that add up in other orders differ by a small factor in the most that they are off by
 LIMIT = 0.01 / RATIO
 _CHUNKS = ((1000, 256), (1 << 62, 64))  # rows per call, by the numbers of an observation: images are large
-_SENSITIVE = 16  # rows of a kind that get neighbours
 _UNIT = 2.0**-24
 _TIE_UNITS = 16.0  # by so many units of 1 the softmax or sigmoid before a choice may round two scores together
 _MASKED = -1e7  # scores below are those of choices that are not legal
-_TINY = float(np.finfo(np.float32).tiny)
-
-
-@dataclass
-class Outputs:
-    """What a policy gives for some rows.
-
-    Attributes:
-        numbers: the actions without choices, the new states, the scores before the head; each [N, columns].
-        chosen: the choices, counted from 0, [N, choices]. scores: between which they are, one [N, count] for each.
-    """
-
-    numbers: list[NDArray[Any]]
-    chosen: NDArray[Any]
-    scores: list[NDArray[Any]]
-
-
-@dataclass
-class Batch:
-    """Some rows: the parts of their observations, and what each input of the graph is given."""
-
-    rows: Rows
-    arrays: list[Floats]
-
-    def take(self, at: NDArray[np.intp]) -> Batch:
-        """Some of the rows."""
-        return Batch([part[at] for part in self.rows], [array[at] for array in self.arrays])
-
-    def joined(self, other: Batch) -> Batch:
-        """Its rows, then the other's."""
-        rows = [np.concatenate(pair) for pair in zip(self.rows, other.rows, strict=True)]
-        arrays = [np.concatenate(pair) for pair in zip(self.arrays, other.arrays, strict=True)]
-        return Batch(rows, arrays)
-
-
-@dataclass
-class Spread:
-    """How far one output of file and predict() was off, at most, on one kind of observation.
-
-    Attributes:
-        largest: the greatest number in float64; 1 where the errors are shares already.
-    """
-
-    largest: float = _TINY
-    of_file: float = 0.0
-    of_predict: float = 0.0
-
-    def shares(self) -> tuple[float, float]:
-        """Of file and predict(), as a share of the greatest number."""
-        return self.of_file / self.largest, self.of_predict / self.largest
-
-
-@dataclass
-class Kind:
-    """What was found on one kind of observation."""
-
-    spreads: dict[int, Spread] = field(default_factory=dict)
-    largest_score: float = 0.0
-    score_error: float = 0.0  # of predict()'s scores
-    behind: float = 0.0  # how far the score of a choice was behind the best one
-    example: tuple[Any, Any] = (None, None)  # what the file and predict() gave where they were furthest apart
-    apart: float = -1.0
-    wrong_choice: tuple[Any, Any] = (None, None)  # where the choice was furthest behind
-    sensitive: Batch | None = None
-    errors: Doubles = field(default_factory=lambda: np.zeros(0))  # of the sensitive rows
 
 
 class Verifier:
@@ -136,6 +66,8 @@ class Verifier:
         vec_normalize: the statistics in the graph.
         runtime: the file, loaded.
         reference: what the model's predict() is, for messages.
+        with_scores: whether the file gives its scores, as one does before it is written; else its actions and states
+            alone are compared.
     """
 
     def __init__(
@@ -145,7 +77,10 @@ class Verifier:
         vec_normalize: VecNormalize | None,
         runtime: OnnxInference,
         reference: str = "predict()",
+        *,
+        with_scores: bool = True,
     ) -> None:
+        self.with_scores = with_scores
         self.reference = reference
         self.model = model
         self.plan = plan
@@ -187,6 +122,12 @@ class Verifier:
         if chunk is None:
             size = sum(leaf.size for leaf in self.plan.leaves)
             chunk = next(rows_per_call for limit, rows_per_call in _CHUNKS if size < limit)
+        fixed = self.runtime.fixed_batch
+        if fixed is not None:  # every call takes so many rows, or a multiple of them
+            chunk = max(fixed, chunk // fixed * fixed)
+            whole = len(rows[0]) // fixed * fixed
+            enough = np.resize(np.arange(len(rows[0])), max(fixed, whole))
+            rows = [array[enough] for array in rows]
         here = Kind()
         state: list[Floats] = []
         for at in range(0, len(rows[0]), chunk):
@@ -203,7 +144,7 @@ class Verifier:
 
     def finish(self) -> None:
         """To be called when all kinds were compared; raises ExportError: float32 is too coarse for this policy."""
-        if self._exact and self.digits and min(self.digits) > LIMIT:
+        if self.with_scores and self._exact and self.digits and min(self.digits) > LIMIT:
             raise ExportError(
                 "float32 is too coarse for this policy: a file that is wrong by a hundredth could hide in its rounding",
                 fault="model",
@@ -223,7 +164,7 @@ class Verifier:
         if not self.plan.stochastic:  # predict() takes no noise, and it tells no scores
             raw_want[:-1] = self._predict(batch)
         raw_got = self._run_file(batch.arrays)
-        self._check_outputs(raw_got, raw_want)
+        check_outputs(raw_got, raw_want if self.with_scores else raw_want[:-1], self.reference)
         with th.no_grad():
             want = self._outputs(raw_want, self.plan.net, inputs)
         got = self._outputs(raw_got, None, inputs)
@@ -293,6 +234,8 @@ class Verifier:
         assert kept is not None
         each = max(8, -(-n // (4 * len(kept.rows[0]))))  # a quarter of what was drawn: a fifth of all
         again = np.tile(np.arange(len(kept.rows[0])), each)
+        fixed = self.runtime.fixed_batch or 1
+        again = np.resize(again, -(-len(again) // fixed) * fixed)
         batch = kept.take(again)
         batch.rows = [moved(leaf, part, self.rng) for leaf, part in zip(self.plan.leaves, batch.rows, strict=True)]
         observed = iter(self._observed(batch.rows))
@@ -318,12 +261,15 @@ class Verifier:
         side["state"] = {port.name: array for port, array in given if port.role == STATE} or None
         try:
             actions, after = self.runtime.run(observed.get(None, observed), **side)  # type: ignore[arg-type]
+            states = [after[str(port.key)] for port in self.plan.outputs if port.role == STATE]
+            if not self.with_scores:
+                return [actions, *states]
             scores = self.runtime.run_raw({port.name: array for port, array in given}, SCORES)
         except InferenceError as error:
             raise ExportError(
                 f"the exported file cannot be run: {error.message}", fault="model", got=error.got
             ) from error
-        return [actions, *(after[str(port.key)] for port in self.plan.outputs if port.role == STATE), scores]
+        return [actions, *states, scores]
 
     def _predict(self, batch: Batch) -> list[NDArray[Any]]:
         """The actions and the new states."""
@@ -353,22 +299,6 @@ class Verifier:
 
     # -- noting and judging ------------------------------------------------------------------------------------------
 
-    def _check_outputs(self, got: list[NDArray[Any]], want: list[NDArray[Any]]) -> None:
-        """Refuse other shapes, NaN and infinity."""
-        if [array.shape for array in got] != [array.shape for array in want]:
-            raise ExportError(
-                f"the exported file gives another shape than {self.reference}", fault="model",
-                expected=[array.shape for array in want], got=[array.shape for array in got],
-            )  # fmt: skip
-        for who, outputs, cure in (
-            (f"{self.reference} itself", want, "the weights may hold NaN: export an earlier checkpoint"),
-            ("the exported file", got, "the policy does something that the graph does not hold"),
-        ):
-            for array in outputs:
-                if not np.isfinite(array).all():
-                    bad = array[~np.isfinite(array.reshape(len(array), -1)).all(axis=1)][:1]
-                    raise ExportError(f"{who} gives NaN or infinity", fault="policy", got=bad, cure=cure)
-
     def _note(
         self, kind: str, here: Kind, batch: Batch, got: Outputs, want: Outputs, exact: Outputs, tolerance: float
     ) -> None:
@@ -391,7 +321,7 @@ class Verifier:
         if exact.scores:
             self._note_choices(here, got, want, exact)
             self.found.max_relative_difference.setdefault(kind, 0.0)
-        self._keep_sensitive(here, batch, errors)
+        here.keep_sensitive(batch, errors)
 
     def _note_difference(
         self, kind: str, here: Kind, got: NDArray[Any], want: NDArray[Any], scale: Doubles, tolerance: float
@@ -424,12 +354,6 @@ class Verifier:
                 if behind[row] > here.behind:
                     here.behind = float(behind[row])
                     here.wrong_choice = got.chosen[row], want.chosen[row]
-
-    def _keep_sensitive(self, here: Kind, batch: Batch, errors: Doubles) -> None:
-        all_errors = np.concatenate([here.errors, errors])
-        joined = batch if here.sensitive is None else here.sensitive.joined(batch)
-        best = np.argsort(-all_errors, kind="stable")[:_SENSITIVE]
-        here.sensitive, here.errors = joined.take(best), all_errors[best]
 
     def _judge(self, kind: str, here: Kind, tolerance: float) -> None:
         """The rule of the module."""

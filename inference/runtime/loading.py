@@ -321,7 +321,7 @@ def load_session(content: bytes, *, name: str, providers: list[str], threads: in
         raise ModelLoadError(
             f"{name} is not as it was exported: it is damaged, or was changed", fault="model",
             expected="the sha256 in its description", got=f"{len(content)} bytes with another one",
-            cure="copy or export it again; after a change on purpose take the sha256 out of its description",
+            cure="copy or export it again; after a change on purpose: `ue-rl export MODEL --adopt FILE`",
         )  # fmt: skip
     metadata = PolicyMetadata.from_json(text) if text is not None else None
     return _fit(session, metadata, name)
@@ -356,7 +356,8 @@ def _fit(session: Any, metadata: PolicyMetadata | None, name: str) -> LoadedMode
         raise _mismatch(message, wanted_out, list(outputs), cure=cure.format("output_names", wanted_out))
     for node in inputs.values():
         if node.type != _FLOAT:
-            raise _mismatch(f"{name} takes another type than float32", _FLOAT, node.type, field=node.name)
+            cure = "leave inputs and outputs float32 (keep_io_types=True of onnxconverter-common)"
+            raise _mismatch(f"{name} takes another type than float32", _FLOAT, node.type, field=node.name, cure=cure)
         if len(node.shape) < 2:
             message = f"{name} has an input without a batch axis"
             raise _mismatch(message, "[N, obs_size]", node.shape, field=node.name)

@@ -161,6 +161,11 @@ class OnnxInference(StatefulInference):
         return ((), ()) if metadata is None else (metadata.obs_names, metadata.act_names)
 
     @property
+    def fixed_batch(self) -> int | None:
+        """The only number of rows that the file takes in one call; None: any."""
+        return self._loaded().fixed_batch
+
+    @property
     def provider(self) -> str:
         """The execution provider that onnxruntime really uses."""
         return self._loaded().provider

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
+
 import numpy as np
 import pytest
 import torch as th
@@ -10,7 +13,7 @@ from sb3_contrib import QRDQN, TQC, TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 
 from tests.support.models import BOX, make, rows, vector
-from ue_rl.errors import ExportError
+from ue_rl.errors import ExportError, ModelLoadError
 from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx, load_and_export
 from ue_rl.inference.export.models import on_cpu
 
@@ -161,3 +164,20 @@ def test_a_model_on_another_device_is_exported_as_its_env_gives_images(path, els
     model = make(observation=spaces.Box(0, 255, (36, 40, 3), np.uint8), policy="CnnPolicy")
     elsewhere(model.policy)
     assert export_onnx(model, path).metadata.inputs[0].shape == (36, 40, 3), "the copy has no env"
+
+
+@pytest.mark.parametrize("name", ["ppo", "sac", "dqn"])
+def test_a_model_of_jax_is_refused_by_that_name(name, tmp_path):
+    """As SBX 0.28 writes them: a zip like SB3's, whose policy_class stands in one of SBX's modules."""
+    make().save(tmp_path / "model.zip")
+    with zipfile.ZipFile(tmp_path / "model.zip") as archive:
+        held = {member: archive.read(member) for member in archive.namelist()}
+    data = json.loads(held["data"])
+    data["policy_class"]["__module__"] = f"sbx.{name}.policies"
+    held["data"] = json.dumps(data).encode()
+    with zipfile.ZipFile(tmp_path / "jax.zip", "w") as archive:
+        for member, content in held.items():
+            archive.writestr(member, content)
+    for load in (load_and_export, Sb3Inference):
+        with pytest.raises((ExportError, ModelLoadError), match=r"a model of SBX: its policy is one of JAX"):
+            load(tmp_path / "jax.zip")

@@ -16,8 +16,9 @@ from gymnasium import spaces
 from ue_rl.errors import ExportError
 from ue_rl.inference.export import sb3, tries
 from ue_rl.inference.export.float64 import in_float64
+from ue_rl.inference.export.measured import Batch, Kind, Outputs, check_outputs
 from ue_rl.inference.export.observations import Leaf
-from ue_rl.inference.export.verify import Batch, Kind, Outputs, Verifier
+from ue_rl.inference.export.verify import Verifier
 
 BOX = spaces.Box(np.float32([-1, 0]), np.float32([3, 10]))  # ranges of 4 and 10
 WIDE, ENDLESS = (spaces.Box(-np.inf, np.inf, (n,)) for n in (2, 1))
@@ -178,12 +179,12 @@ def test_a_policy_that_float32_cannot_compute_is_refused(kind: str, off: float, 
 def test_what_is_no_number_is_refused(who: str, text: str, number: float) -> None:
     fine, bad = [np.zeros((3, 2))], [np.array([[0.0, 0.0], [0.0, number], [0.0, 0.0]])]
     with pytest.raises(ExportError, match=text):
-        Judge(BOX)._check_outputs(bad if who == "got" else fine, bad if who == "want" else fine)
+        check_outputs(bad if who == "got" else fine, bad if who == "want" else fine, "predict()")
 
 
 def test_another_shape_is_refused() -> None:
     with pytest.raises(ExportError, match=r"another shape than predict\(\)"):
-        Judge(BOX)._check_outputs([np.zeros((3, 1))], [np.zeros((3, 2))])
+        check_outputs([np.zeros((3, 1))], [np.zeros((3, 2))], "predict()")
 
 
 def test_some_choice_of_each_number_is_allowed_and_some_are_not() -> None:

@@ -31,6 +31,12 @@ from ue_rl.training.found import Found, find, handshake_near, is_of_rllib
     help="Ask this engine for names and order of the observation's numbers.",
 )
 @click.option("--algo", metavar="NAME", help="The algorithm of the zip file.  [default: read from the file]")
+@click.option(
+    "--adopt",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Compare this file, which another tool made of MODEL's exported one (quantised, optimised, .ort), and seal it "
+    "again, in place or as --output.",
+)
 @click.option("--policy", metavar="NAME", help="Which policy to export, where an RLlib checkpoint has several.")
 @click.option("--stochastic", is_flag=True, help="The file samples its actions; a second input takes the noise.")
 @click.option(
@@ -64,6 +70,7 @@ def export(
     model: Path,
     vecnormalize: Path | Literal[False] | None,
     output: Path | None,
+    adopt: Path | None,
     algo: str | None,
     stochastic: bool,
     masks: str | None,
@@ -79,14 +86,20 @@ def export(
     MODEL is a model.zip. RUN is the folder of a run, of a checkpoint, or of RLlib's Algorithm.save_to_path. One that
     would run code is refused, unless it was made here: see --trust.
     """
+    of_graph = {
+        "url": url, "policy": policy, "stochastic": stochastic, "masks": masks, "flat": flat, "opset": opset
+    }  # fmt: skip
     if written == "safetensors":
-        others = {
-            "url": url, "policy": policy, "stochastic": stochastic, "masks": masks, "flat": flat,
-            "tolerance": tolerance, "opset": opset,
-        }  # fmt: skip
+        others = {**of_graph, "tolerance": tolerance, "adopt": adopt}
         if name := next((name for name, value in others.items() if value), None):
             raise WrongCommandLine("not for safetensors, which hold weights alone", field=name, cure="leave it out")
         _weights(model_in(model), vecnormalize, output, algo)
+        return
+    if adopt is not None:
+        if name := next((name for name, value in of_graph.items() if value), None):
+            what = "not for --adopt: what the file takes was decided when it was exported"
+            raise WrongCommandLine(what, field=name, cure="leave it out")
+        _show(*_adopted(model, adopt, vecnormalize, output, algo, tolerance))
         return
     options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
     options |= {"flat_input": flat}
@@ -111,6 +124,32 @@ def export(
         if masks is not None:
             options |= {"action_masks": masks != "none", "optional_masks": masks == "optional"}
         report = load_and_export(found.path, output or found.onnx, stats, **options)
+    _show(report, stats)
+
+
+def _adopted(
+    model: Path,
+    file: Path,
+    vecnormalize: Path | Literal[False] | None,
+    output: Path | None,
+    algo: str | None,
+    tolerance: float | None,
+) -> tuple[Any, Path | Literal[False] | None]:
+    """The report of a file of another tool's that was sealed again, and where its statistics came from."""
+    if is_of_rllib(model):
+        cure = "name the model.zip that the file was exported from"
+        raise WrongCommandLine("not for a checkpoint of RLlib's", field="adopt", cure=cure)
+    from ue_rl.inference import adopt_onnx
+    from ue_rl.inference.export.models import load_sb3_model, vec_normalize_of
+
+    found = model_in(model)
+    options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
+    statistics = vec_normalize_of(found.path, vecnormalize)
+    report = adopt_onnx(load_sb3_model(found.path, algo), file, output, statistics, **options)
+    return report, statistics_of(found.path) if vecnormalize is None else vecnormalize
+
+
+def _show(report: Any, stats: Path | Literal[False] | None) -> None:
     table = two_columns()
     table.add_row("file", f"{report.path} ({report.num_bytes / 1024:.0f} KiB)")
     table.add_row("policy", f"{report.algorithm}, {report.metadata.obs_size} -> {report.metadata.act_size} numbers")
@@ -152,7 +191,12 @@ def _ports(path: Path) -> dict[str, list[str]]:
     """The inputs and outputs as the file itself names them, such as `obs float32 [N, 4]`; N is any number of rows."""
     import onnx
 
-    graph = onnx.load(str(path)).graph
+    from ue_rl.inference.export.adopting import is_ort_format
+
+    content = path.read_bytes()
+    if is_ort_format(content):  # onnx does not read it
+        return {}
+    graph = onnx.load_from_string(content).graph
     sides = {"inputs": graph.input, "outputs": graph.output}
     return {side: [_port(value, onnx.helper) for value in values] for side, values in sides.items()}
 
