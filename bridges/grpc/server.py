@@ -17,7 +17,7 @@ from ue_rl.bridges.serving.thread import LoopServer
 from ue_rl.security.doors import Doorway, warn_if_open, warn_if_readable
 from ue_rl.sessions.limits import MAX_CALLS, SERVICE, server_options
 from ue_rl.sessions.sessions_pb2_grpc import add_SessionsServicer_to_server
-from ue_rl.system.vanished import watch_port
+from ue_rl.system.vanished import WATCHES, watch_port
 
 _GRACE = 1.0  # seconds that requests under way have when the server closes
 
@@ -49,7 +49,7 @@ def serve(
         if not door.asks:
             warn_if_open(host)
         warn_if_readable(host, door)
-        server = aio.server(options=server_options(), interceptors=guards, maximum_concurrent_rpcs=MAX_CALLS)
+        server = aio.server(options=server_options(WATCHES), interceptors=guards, maximum_concurrent_rpcs=MAX_CALLS)
         patience = pool.idle_timeout if stalled_after is None else stalled_after
         add_SessionsServicer_to_server(SessionService(pool, patience), server)
         healthy = health.aio.HealthServicer()  # type: ignore[attr-defined]

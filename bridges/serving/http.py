@@ -27,6 +27,9 @@ _log = logging.getLogger("ue_rl.bridges.serving")
 
 MOST_CONNECTIONS = 4096
 _MESSAGE = 16 * 2**20  # bytes of one WebSocket message
+# Seconds that a connection may be without a request. Of uvicorn's five a client that computes for as long between two
+# requests would meet the end: it sends into a connection that is just being closed.
+_BETWEEN = 90
 
 
 def serve_app(
@@ -84,7 +87,7 @@ def serve_app(
     config = uvicorn.Config(
         _Gate(readable_by_pages(app, allow_hosts), visitors, name), log_config=None, access_log=False, lifespan="on",
         ws_max_size=_MESSAGE, ws_ping_interval=None, ws_ping_timeout=None, timeout_graceful_shutdown=1,
-        server_header=False, limit_concurrency=connections,
+        server_header=False, limit_concurrency=connections, timeout_keep_alive=_BETWEEN,
     )  # fmt: skip
     config.load()
     logging.getLogger("uvicorn.error").addFilter(_of_stopping)

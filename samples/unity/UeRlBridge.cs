@@ -1771,9 +1771,30 @@ namespace UeRl
             Since = now;
             socket.Blocking = false;
             socket.NoDelay = true;
+            FindOutWhoVanishes(socket);
             var peer = (IPEndPoint)socket.RemoteEndPoint;
             Host = peer.Address;
             Peer = peer.ToString();
+        }
+
+        // A trainer may compute for as long as it likes: its system answers for it. One whose machine has vanished is
+        // found out within about 20 s.
+        private static void FindOutWhoVanishes(Socket socket)
+        {
+            const int idle = 10, every = 1; // seconds; ten questions, or nine
+            try
+            {
+                socket.SetSocketOption(SocketOptionLevel.Socket, SocketOptionName.KeepAlive, true);
+                var values = new byte[12];
+                BitConverter.GetBytes(1).CopyTo(values, 0);
+                BitConverter.GetBytes(1000 * idle).CopyTo(values, 4);
+                BitConverter.GetBytes(1000 * every).CopyTo(values, 8);
+                socket.IOControl(IOControlCode.KeepAliveValues, values, null);
+            }
+            catch (Exception error) when (error is SocketException || error is NotSupportedException)
+            {
+                // This system asks as rarely as it is set up: usually after two hours.
+            }
         }
 
         /// <summary>Reads what is there, until `most` bytes wait. Sets Gone where the other side has closed.</summary>

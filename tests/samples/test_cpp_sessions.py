@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import secrets
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from tests.samples.reach import Reach, rollout
 from tests.support.doubles import some_doubles
 from tests.support.same import assert_same
 from tests.support.steps import advance, begin
+from tests.support.vanishing import can_vanish, vanish
 from ue_rl import compliance
 from ue_rl.bridges import run_in_thread
 from ue_rl.compliance import Report
 from ue_rl.compliance.memory_peer import MEMORY
 from ue_rl.compliance.text_peer import PER_ENV, SHARED
 from ue_rl.errors import CommandFailed, EngineDisconnected
+from ue_rl.testing.raw_client import RawClient
 
 pytestmark = MARKS
 
@@ -256,3 +259,17 @@ def test_wrong_specs_and_taken_ports_are_named(built: dict[str, Path]) -> None:
     assert wrong.returncode == 1
     assert "ENV_COUNT is 1 to 65536" in wrong.stderr
     assert subprocess.run([built["reach"], "--envs"], capture_output=True, check=False).returncode == 2
+
+
+@can_vanish
+@pytest.mark.exhaustive
+def test_a_trainer_whose_machine_vanishes_gives_way(built: dict[str, Path]) -> None:
+    """Within 20 s, if the next one waits."""
+    with reach(built, "--num-envs", "1") as port, RawClient(("127.0.0.1", port)) as lost:
+        assert lost.line().startswith("CONFIG")
+        assert lost.ask("ACT=RESET;ENV=0").startswith("OBS")
+        vanish(lost.sock)
+        with socket.create_connection(("127.0.0.1", port), timeout=40) as waiting:
+            said = waiting.makefile("r")
+            assert said.readline().startswith("BUSY")
+            assert said.readline().startswith("CONFIG")

@@ -19,10 +19,13 @@ from tests.support.steps import begin
 from tests.support.vanishing import can_vanish, quick_watch, vanish_from
 from tests.support.waiting import eventually
 from ue_rl import errors
+from ue_rl.bridges.grpc import server as grpc_server
 from ue_rl.connecting import open_transport
+from ue_rl.sessions import limits
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import SESSION_ID, client_options
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
+from ue_rl.system import vanished
 
 __all__ = ["quick_watch"]
 
@@ -151,5 +154,25 @@ async def test_a_client_that_vanishes_loses_its_session(quick_watch: Any, served
         stream = stub.Play(metadata=((SESSION_ID, info.session_id),))
         await stream.read()
         assert vanish_from(int(server.url.rsplit(":", 1)[1])) == 1
+        await asyncio.to_thread(eventually, lambda: not pool.sessions())
+        stream.cancel()
+
+
+@can_vanish
+async def test_where_nobody_watches_a_client_that_vanishes_is_asked_for_a_sign_of_life(
+    monkeypatch: pytest.MonkeyPatch, served: Any
+) -> None:
+    """As on systems other than Linux."""
+    monkeypatch.setattr(grpc_server, "WATCHES", False)
+    monkeypatch.setattr(vanished, "WATCHES", False)
+    monkeypatch.setattr(limits, "_ASKS_EVERY", 1000)
+    monkeypatch.setattr(limits, "_PATIENCE", 1000)
+    pool, listening = served("grpc", Endless)
+    async with grpc.aio.insecure_channel(listening.url.removeprefix("grpc://")) as channel:
+        stub: Any = SessionsStub(channel)
+        name = (await stub.CreateSession(messages.CreateSessionRequest())).session_id
+        stream = stub.Keep(messages.KeepRequest(session_ids=[name]))
+        await asyncio.to_thread(eventually, lambda: pool.get(name).kept)
+        assert vanish_from(int(listening.url.rsplit(":", 1)[1])) == 1
         await asyncio.to_thread(eventually, lambda: not pool.sessions())
         stream.cancel()

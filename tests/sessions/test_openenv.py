@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
 
 import numpy as np
@@ -385,3 +388,15 @@ def test_the_cause_stands_in_the_message_which_is_all_that_clients_show(socket: 
     assert "seed: " in told["message"]
     assert told["message"].endswith("(1 more faults)")
     assert len(told["errors"]) == 2
+
+
+def test_a_connection_is_kept_while_a_client_computes_between_two_requests(served: Any) -> None:
+    _, server = served("openenv")
+    with closing(HTTPConnection(server.url.removeprefix("http://"), timeout=20)) as client:
+        client.connect()
+        sock = client.sock
+        for pause in (6, 0):  # seconds; uvicorn's own patience is five
+            client.request("GET", "/health")
+            assert client.getresponse().read() == b'{"status":"healthy"}'
+            assert client.sock is sock
+            time.sleep(pause)

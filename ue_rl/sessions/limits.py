@@ -20,6 +20,7 @@ _PINGS = (  # either side may ask for signs of life at any time
     ("grpc.http2.max_pings_without_data", 0),
 )
 _NEVER = 2**31 - 1  # milliseconds: gRPC's own word for it
+_ASKS_EVERY, _PATIENCE = 30_000, 300_000  # milliseconds
 # A server whose queue is full says RESOURCE_EXHAUSTED; gRPC itself asks again, five times at most.
 _RETRIES = {
     "methodConfig": [
@@ -37,17 +38,27 @@ _RETRIES = {
 }
 
 
-def server_options() -> list[tuple[str, int | str]]:
-    """Options of a gRPC server."""
+def server_options(watched: bool) -> list[tuple[str, int | str]]:
+    """Options of a gRPC server.
+
+    Args:
+        watched: somebody else finds out who has vanished (ue_rl/system/vanished.py). Then the server asks for no signs
+            of life: a client whose event loop is busy (all of Node's are one) could not give any, and would lose its
+            session. False: it asks, and waits for as long as sessions usually may be idle.
+    """
+    pings = [("grpc.keepalive_time_ms", _NEVER)]  # which also keeps gRPC from a TCP_USER_TIMEOUT of its own
+    if not watched:
+        pings = [
+            ("grpc.keepalive_time_ms", _ASKS_EVERY),
+            ("grpc.keepalive_timeout_ms", _PATIENCE),
+            ("grpc.http2.ping_timeout_ms", _PATIENCE),
+        ]
     return [
         ("grpc.max_receive_message_length", _RECEIVE),
         ("grpc.max_send_message_length", _SEND),
         ("grpc.so_reuseport", 0),  # a port that is taken is an error
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-        # The server asks for none: a client whose event loop is busy (all of Node's are one) could not answer, and
-        # would lose its session. The system finds out who has vanished (ue_rl/system/vanished.py). Never also keeps
-        # gRPC from setting a TCP_USER_TIMEOUT of its own.
-        ("grpc.keepalive_time_ms", _NEVER),
+        *pings,
         *_PINGS,
     ]
 

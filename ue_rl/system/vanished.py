@@ -28,6 +28,7 @@ UNHEARD = 15.0  # seconds; with the pause between two looks: within 20
 _log = logging.getLogger(__name__)
 _SOCKETS = "/proc/self/fd"
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
+WATCHES = _TCP_INFO is not None and os.path.isdir(_SOCKETS)  # has this system what is looked at here?
 # Of struct tcp_info in linux/tcp.h: tcpi_probes, the questions that a peer without room has not answered; tcpi_unacked,
 # the segments that are under way; tcpi_last_data_sent and tcpi_last_ack_recv, milliseconds since something was sent,
 # also once more, and since the peer's last sign of life.
@@ -42,7 +43,7 @@ def watch_port(port: int) -> None:
     of gRPC shows its sockets to nobody. Where the system has no such counters (only Linux has) keepalive is asked for
     where the caller has the socket (`ask_for_life`), and here nothing is done.
     """
-    if _TCP_INFO is not None and os.path.isdir(_SOCKETS):
+    if WATCHES:
         _watch.add(port)
 
 
