@@ -28,6 +28,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tests.support.models import BOX, RandomEnv, make, rows, vector
 from ue_rl.arena import PolicyBehavior
 from ue_rl.arena.config import behaviors_of, scene_of
+from ue_rl.cli.common import WrongCommandLine
 from ue_rl.cli.export import export
 from ue_rl.cli.play import load_policy
 from ue_rl.errors import ExportError, ModelLoadError
@@ -249,6 +250,24 @@ def test_statistics_are_found_where_others_leave_them(tmp_path: Path) -> None:
     statistics.rename(tmp_path / "elsewhere.pkl")
     with pytest.raises(ModelLoadError, match="statistics of VecNormalize are missing"):
         Sb3Inference(path)
+
+
+def test_a_run_says_that_its_statistics_are_missing(tmp_path: Path) -> None:
+    """Where its zip cannot: SAC in one env, on numbers without bounds."""
+    path = tmp_path / "model.zip"
+    make(SAC).save(path)
+    config = tmp_path / "config.yaml"
+    config.write_text("format: 1\nalgo: sac\nnormalize: true\n")
+    said = r"statistics are missing \(field vecnormalize\).*model_vecnormalize.pkl.*config.yaml has normalize"
+    for words in ([], ["--format", "safetensors"]):
+        refused = CliRunner().invoke(export, [str(path), *words])
+        assert re.search(said, str(refused.exception))
+        taken = CliRunner().invoke(export, [str(path), *words, "--vecnormalize", "none"], catch_exceptions=False)
+        assert taken.exit_code == 0
+    with pytest.raises(WrongCommandLine, match=said):
+        load_policy(path)
+    config.write_text("format: 1\nalgo: sac\nnormalize: {norm_obs: false}\n")
+    assert load_policy(path).is_model_loaded()
 
 
 def test_a_live_model_acts_as_it_is_trained() -> None:

@@ -11,8 +11,8 @@ import click
 from ue_rl.cli import completion
 from ue_rl.cli.common import WrongCommandLine, console, engine_url, trust_option, two_columns, vecnormalize_option
 from ue_rl.errors import ExportError, printable
-from ue_rl.inference.statistics import statistics_of
-from ue_rl.training.found import Found, find, handshake_near, is_of_rllib
+from ue_rl.inference.statistics import NONE, statistics_names, statistics_of
+from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, normalized_in_its_run
 
 
 @click.command(short_help="Write a verified ONNX file.")
@@ -119,6 +119,7 @@ def export(
         if policy is not None:
             raise WrongCommandLine("a model.zip holds one policy", field="policy", cure="leave it out")
         found = model_in(model)
+        require_statistics(found.path, vecnormalize)
         stats = statistics_of(found.path) if vecnormalize is None else vecnormalize
         options |= {"algorithm": algo, "stochastic": stochastic, "spec": _handshake(found.path, url)}
         if masks is not None:
@@ -178,6 +179,7 @@ def _weights(found: Found, vecnormalize: Path | Literal[False] | None, output: P
     from ue_rl.inference.export.safetensors import export_safetensors
 
     path = output or found.onnx.with_suffix(".safetensors")
+    require_statistics(found.path, vecnormalize)
     model = load_sb3_model(found.path, algo)
     statistics = statistics_of(found.path) if vecnormalize is None else vecnormalize
     shapes = export_safetensors(model, path, statistics)
@@ -216,6 +218,20 @@ def _handshake(model: Path, url: str | None) -> Any:
 
     with closing(open_transport(engine_url(url))) as transport:
         return transport.connect()
+
+
+def require_statistics(model: Path, given: Path | Literal[False] | None) -> None:
+    """Refuses a model of a run whose config.yaml says that there are statistics, where there are none.
+
+    What the zip itself shows is refused where it is loaded.
+    """
+    if given is None and statistics_of(model) is None and normalized_in_its_run(model):
+        raise WrongCommandLine(
+            f"{model} was learnt on normalised observations, and their statistics are missing", field="vecnormalize",
+            expected=" or ".join(file.name for file in statistics_names(model)),
+            got="none; its config.yaml has normalize",
+            cure=f"put the file beside the model, or give --vecnormalize FILE; --vecnormalize {NONE} goes on without",
+        )  # fmt: skip
 
 
 def model_in(path: Path) -> Found:

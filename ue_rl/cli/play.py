@@ -27,7 +27,7 @@ from ue_rl.cli.common import (
     trust_option,
     vecnormalize_option,
 )
-from ue_rl.cli.export import model_in
+from ue_rl.cli.export import model_in, require_statistics
 from ue_rl.errors import nearest, printable
 from ue_rl.system.seeds import own_seed
 from ue_rl.training.found import config_near, is_of_rllib
@@ -210,6 +210,7 @@ def load_policy(model: Path, vecnormalize: Path | Literal[False] | None = None, 
             )
         return OnnxInference(model, seed=own_seed(seed, "noise"))
     if model.suffix == ".zip":
+        require_statistics(model, vecnormalize)
         return Sb3Inference(model, vecnormalize)
     runs = [path.parent.name for path in model.parent.glob("*/config.yaml")]
     raise WrongCommandLine(

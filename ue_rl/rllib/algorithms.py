@@ -21,10 +21,11 @@ from ue_rl.engines.restarts import read_restarts
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.rllib.engines import HOSTED, NAME, OPTIONS
 from ue_rl.rllib.env_runner import UnrealEnvRunner
+from ue_rl.security.schedules import LinearSchedule
 from ue_rl.system.known import require_known
 from ue_rl.training.algorithms import OFF_POLICY, RLLIB_ALGORITHMS
 from ue_rl.training.engine import command_of
-from ue_rl.training.hyperparameters import LinearSchedule, schedule, tuned_for
+from ue_rl.training.hyperparameters import schedule, tuned_for
 from ue_rl.training.kinds import named_of
 from ue_rl.training.named import hosted_wrappers
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions

@@ -96,7 +96,9 @@ def linear_schedule(pickled: bytes) -> LinearSchedule | None:
     except Exception:  # noqa: BLE001 - whatever it is, it is not this schedule
         return None
     function = getattr(found, "value_schedule", found)  # SB3's FloatSchedule, which it stands in
-    if not isinstance(function, _Inert) or any(len(code) <= _NAMES for code in reader.codes):
+    if not isinstance(function, _Inert):
+        return None
+    if any(len(code) <= _NAMES or not isinstance(code[_CODE], bytes) for code in reader.codes):
         return None
     products = [code for code in reader.codes if code[_CODE] in _PRODUCT and code[_NAMES] == ()]
     casts = [code for code in reader.codes if code[_CODE] in _AS_FLOAT and code[_NAMES] == ("float",)]

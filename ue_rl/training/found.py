@@ -77,3 +77,10 @@ def config_near(model: Path) -> dict[str, Any]:
             if path.is_file():
                 return read_config(path)
     return {}
+
+
+def normalized_in_its_run(model: Path) -> bool:
+    """Does the run that a model belongs to say that it was learnt on normalised observations?"""
+    normalize = config_near(model).get("normalize")
+    rewards_alone = isinstance(normalize, dict) and normalize.get("norm_obs") is False
+    return bool(normalize) and not rewards_alone

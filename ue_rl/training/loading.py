@@ -22,7 +22,7 @@ from ue_rl.inference.statistics import EVIDENCE, NONE, statistics_names, statist
 from ue_rl.saving.resuming import with_statistics
 from ue_rl.security import trust
 from ue_rl.training.algorithms import OFF_POLICY
-from ue_rl.training.found import config_near, find
+from ue_rl.training.found import config_near, find, normalized_in_its_run
 from ue_rl.training.hyperparameters import applied, loadable, tuned_for
 from ue_rl.training.options import TrainOptions
 
@@ -61,7 +61,8 @@ def find_start(options: TrainOptions) -> Start:
         cure = f"train with --algo {config['algo']}, or without --init-from"
         raise ConfigurationError(what, field="algo", expected=config["algo"], got=options.algo, cure=cure)
     if statistics is None and options.vecnormalize is None:
-        why = "its config.yaml has normalize" if config.get("normalize") else _why_needed(model, options.algo)
+        in_its_run = normalized_in_its_run(model)
+        why = "its config.yaml has normalize" if in_its_run else _why_needed(model, options.algo)
         if why is not None:
             raise ConfigurationError(
                 f"{model} was learnt on normalized observations, and their statistics are missing",
