@@ -36,12 +36,14 @@ class Small(NamedTuple):
 
     Attributes:
         shows: what stands in its output. needs: packages and programs without which it is skipped.
+        codes: with which it may end: some judge speeds, which say nothing in so small a size.
     """
 
     words: str
     shows: str
     constants: dict[str, Any] = {}  # noqa: RUF012 - a NamedTuple's
     needs: tuple[str, ...] = ()
+    codes: tuple[int, ...] = (0,)
 
 
 QUICK = {
@@ -75,19 +77,19 @@ SLOW = {
     "bench_rllib": Small("--envs 1 --seconds 0.05 --rounds 1", "env-steps/s", needs=("ray",)),
     "bench_rllib_scaling": Small("--runners 1 --envs 2 --steps 8 --rounds 1", "of linear", needs=("ray",)),
     "bench_rllink": Small("--envs 1 --rounds 1 --steps 100", "RLlink clients", needs=("ray",)),
-    "bench_sessions": Small("--quick --sessions 2 --only memory", "MB"),
+    "bench_sessions": Small("--quick --sessions 2", "| 25 Hz, a bridge a session |"),
     "bench_shm": Small("--quick --only idle", "| upgraded from TCP |"),
     "bench_tcp": Small("--quick", "|", needs=("cc",)),
     "blocked_minds": Small("--seconds 0.06 0.5", "| C++ | text | 0.5 |", needs=("grpc", "websockets", "mcp", "g++")),
     "blocked_minds long": Small("--seconds 25 90 --only Python", "stayed", needs=("grpc", "websockets", "mcp")),
     "chaos_kill": Small("--kills 1", "always resumed"),
-    "compare": Small(f"{BENCHMARKS.parent} --rounds 1 --only decode", "this / other", needs=("cc",)),
+    "compare": Small(f"{BENCHMARKS.parent} --rounds 1 --only codec", "this / other", needs=("cc",)),
     "demonstrations": Small("", "| 0 |", {"STEPS": 1024}),
     "fuzz": Small("--messages 200 --processes 1", "| reader | messages |"),
     "late_answers": Small("--repeats 1", "0 wrong"),
     "learning": Small("cartpole-ppo --channels shared", "| cartpole-ppo |"),
     "rllib_faults": Small("--rounds 1", "nothing is left", needs=("ray",)),
-    "soak": Small("--minutes 0.1 --engines 1 --envs 2 --every 3", "| what was seen | holds |"),
+    "soak": Small("--minutes 0.1 --engines 1 --envs 2 --every 3", "| what was seen | holds |", codes=(0, 1)),
 }
 # charts and gallery write the pages, which tests/docs compares; the others are parts of benchmarks.
 OTHERS = {"charts", "gallery", "gallery_film", "plain_codec", "rllib_engines"}
@@ -111,5 +113,5 @@ def test_it_prints_its_table(name: str, small: Small, tmp_path: Path, warm_cli: 
     path = BENCHMARKS / f"{name.partition(' ')[0]}.py"
     words = [str(path), json.dumps(small.constants), *small.words.split()]
     done = warm_cli.run_script(SMALL, *words, folder=tmp_path, timeout=380)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode in small.codes, done.stderr[-3000:]
     assert small.shows in done.stdout, done.stdout
