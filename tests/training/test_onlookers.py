@@ -93,6 +93,15 @@ def test_a_report_that_fails_ends_nothing(tmp_path: Path, url: str, name: str) -
     done(run(tmp_path, "r", Fails(), timesteps=64, url=url, eval_episodes=1))
 
 
+def test_a_checkpoint_is_saved_whatever_becomes_of_its_copies(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning.shutil, "copyfile", breaks)
+    said = Said()
+    done(run(tmp_path, "r", said, timesteps=64, url=url, eval_episodes=0))
+    assert sum("it is broken" in text for text in said.texts) == 1
+
+
 def test_an_outcome_that_cannot_be_written_is_returned(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

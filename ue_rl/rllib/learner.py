@@ -46,7 +46,7 @@ from ue_rl.training.learning import Learner
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.watching import diverged
-from ue_rl.training.writing import sentence
+from ue_rl.training.writing import Guard, sentence
 
 _log = logging.getLogger(__name__)
 _SEED = 2**31  # seeds are below: NumPy's and engines'
@@ -84,6 +84,7 @@ class RllibLearner(Learner):
         self.algorithm: Any = self._built(config)
         stack.callback(self._stop)
         self._finite = True
+        self._tables = Guard("the run's tables", report.warned, Exception)
         self._periodic = Periodic(self._store, options.save_freq, options.save_interval)
         checkpoint = self._restored() if resume else None
         self._first = self.inbox.env_steps = 0 if checkpoint is None else checkpoint.env_steps
@@ -181,7 +182,8 @@ class RllibLearner(Learner):
         self.inbox.pump()
         if num_env_runners(self.options) and not group.num_healthy_remote_workers():
             self._wait_for_runners(group)
-        self._record(result)
+        with self._tables:
+            self._record(result)
         if self._periodic.due(self.env_steps):
             self._save("")
 

@@ -58,6 +58,7 @@ class Learner(ABC):
         self.begun_at = 0.0
         self.closing: list[Any] = []
         self._exported: str | None = None
+        self._copies = Guard(run.path, report.warned, Exception)
         # The first weights are those of a QR decomposition, which gives others on more threads: one makes the model.
         torch.set_num_threads(1)
 
@@ -172,13 +173,14 @@ class Learner(ABC):
 
     def _saved(self, checkpoint: Checkpoint) -> None:
         """The newest files lie in the run's folder itself, too; the run that this one overwrites has had its time."""
-        for name in (*self.copied, *self.linked):
-            source = checkpoint.file(name)
-            if source is not None:
-                copy = _link if name in self.linked else shutil.copyfile
-                write_whole(self.run.path / name, functools.partial(copy, source))
-        if checkpoint.env_steps > 0:
-            self.run.remove_replaced()
+        with self._copies:  # the checkpoint is there, whatever becomes of its copies
+            for name in (*self.copied, *self.linked):
+                source = checkpoint.file(name)
+                if source is not None:
+                    copy = _link if name in self.linked else shutil.copyfile
+                    write_whole(self.run.path / name, functools.partial(copy, source))
+            if checkpoint.env_steps > 0:
+                self.run.remove_replaced()
 
     def _export_by(self, export: Callable[[], ExportReport], newest: bool = True) -> None:
         """Writes an ONNX file; the summary speaks of the `newest` one, that of a checkpoint in the run's folder."""
