@@ -18,6 +18,7 @@ with named_if_missing("--metrics"):
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
     from prometheus_client.registry import Collector
 
+_CURE = "ask for 127.0.0.1 or localhost, or let it listen on another address: --metrics HOST:PORT"
 _log = logging.getLogger(__name__)
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -88,7 +89,7 @@ def serve_metrics(address: str, source: Source) -> Iterator[str]:
     if not local:
         warn_if_open(bare)
     named = [bare] if local and not is_local(bare) else []
-    server.set_app(_Gate(server.get_app(), Visitors(local, named)))
+    server.set_app(_Gate(server.get_app(), Visitors(local, named, cure=_CURE)))
     try:
         yield f"http://{host or '127.0.0.1'}:{server.server_port}/metrics"
     finally:

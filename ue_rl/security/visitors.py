@@ -20,7 +20,9 @@ _ORIGIN = re.compile(rf"[a-zA-Z][a-zA-Z0-9+.-]*://({_NAME})(?::\d+)?")
 _JSON = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json")
 _SCHEME = "Bearer"
 _READS = ("GET", "HEAD", "OPTIONS")
-_CURE = "a page or a proxy of yours: give its name, --allow-host"
+_CURE = (
+    "if this is a page or a proxy of yours, start the server with its name: --allow-host NAME, in Python allow_hosts"
+)
 
 
 class Refusal(NamedTuple):
@@ -41,19 +43,20 @@ class Visitors:
         local: it listens on this machine alone: other names than this machine's are refused in Host.
         names: host names that may stand in Host and in Origin beside "localhost" and loopback addresses.
         token: what each request must bring, as `Authorization: Bearer TOKEN`; None: nothing.
+        cure: what to do where a request is refused for its host or its page.
 
     Raises:
         ConfigurationError: one of `names` is no host name, or the token cannot stand in a header.
     """
 
-    def __init__(self, local: bool, names: Collection[str] = (), token: bytes | None = None) -> None:
+    def __init__(self, local: bool, names: Collection[str] = (), token: bytes | None = None, cure: str = _CURE) -> None:
         for name in names:
             if re.fullmatch(_NAME, name) is None:
                 raise ConfigurationError(
                     "not the name of a host", field="allow_hosts", expected="such as game.example", got=name,
                     cure="leave out the scheme and the port",
                 )  # fmt: skip
-        self._local = local
+        self._local, self._cure = local, cure
         self._names = {_plain(name) for name in names}
         self._proof = None if token is None else bearer(token)
 
@@ -90,19 +93,19 @@ class Visitors:
         names = [_name_in(_HOST, host) for host in hosts]
         if self._local and not (len(names) == 1 and self._knows(names[0])):
             got = shorten(", ".join(hosts)) or "none"
-            return Refusal(421, f"it asks for the host {got}, and this server is for this machine alone; {_CURE}")
+            return Refusal(421, f"it asks for the host {got}, and this server is for this machine alone; {self._cure}")
         origins = said.get("origin", [])
         for origin in origins:
             page = "null" if origin == "null" else _name_in(_ORIGIN, origin)
             # behind a name of its own a server's pages are those of this name
             own = not self._local and page != "" and names == [page]
             if not own and not self._knows(page):
-                return Refusal(403, f"a page of {shorten(origin) or 'nobody'} has sent it; {_CURE}")
+                return Refusal(403, f"a page of {shorten(origin) or 'nobody'} has sent it; {self._cure}")
         # a browser says no Origin where a page loads a picture or a script; of an address typed or clicked it says
         # "navigate": that one is the user's own doing
         site, mode = said.get("sec-fetch-site", []), said.get("sec-fetch-mode", [])
         if not origins and "cross-site" in site and "navigate" not in mode:
-            return Refusal(403, f"a page of elsewhere has sent it; {_CURE}")
+            return Refusal(403, f"a page of elsewhere has sent it; {self._cure}")
         return None
 
     def _foreign_type(self, method: str, said: dict[str, list[str]]) -> Refusal | None:
