@@ -252,6 +252,24 @@ def test_what_is_loaded_is_what_was_looked_at(tmp_path: Path, monkeypatch: pytes
         load_model(PPO, ours, device="cpu")
 
 
+def test_a_folder_is_read_from_a_copy_of_what_was_judged(tmp_path: Path) -> None:
+    def write(at: Path) -> dict[str, object]:
+        (at / "algorithm" / "deep").mkdir(parents=True)
+        (at / "algorithm" / "deep" / "made").write_text("here")
+        return {}
+
+    folder = CheckpointStore(tmp_path / "checkpoints").save(10, write).path / "algorithm"
+    with trust.judged(folder, "it") as copied:
+        (folder / "deep" / "made").write_text("elsewhere")
+        assert copied != folder
+        assert (copied / "deep" / "made").read_text() == "here"
+    assert not copied.exists()
+    with pytest.raises(UntrustedFile, match="got it"), trust.judged(folder, "it"):
+        pass
+    with trusting(), trust.judged(folder, "it") as trusted:
+        assert trusted == folder
+
+
 def test_a_checkpoint_is_not_trusted_for_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = run_of_ones_own(tmp_path / "run")
     store = CheckpointStore(at.parent)

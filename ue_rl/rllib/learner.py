@@ -37,7 +37,7 @@ from ue_rl.saving.callbacks import LEARNING
 from ue_rl.saving.checkpoints import OVER, Checkpoint, CheckpointStore
 from ue_rl.saving.periodic import Periodic
 from ue_rl.saving.stopping import Stopping
-from ue_rl.security.trust import require_trust
+from ue_rl.security.trust import load_pickle, require_trust
 from ue_rl.spec import EnvSpec
 from ue_rl.training.comparison import check_spaces, check_unfinished
 from ue_rl.training.directory import RunDirectory
@@ -327,7 +327,7 @@ def restore(store: CheckpointStore, algorithm: Any) -> Checkpoint | None:
         algorithm.restore_from_path((checkpoint.path / FOLDER).absolute())
         replay = checkpoint.file(REPLAY)
         if replay is not None and algorithm.local_replay_buffer is not None:
-            algorithm.local_replay_buffer.set_state(pickle.loads(replay.read_bytes()))
+            algorithm.local_replay_buffer.set_state(load_pickle(replay))
 
     found = store.newest_that_loads(load)
     return None if found is None else found[0]

@@ -22,8 +22,7 @@ from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ExportError
 from ue_rl.inference.export.file import ExportReport, check_libraries
 from ue_rl.rllib.exporting import export_rl_module
-from ue_rl.security.origin import made_here
-from ue_rl.security.trust import require_trust
+from ue_rl.security.trust import judged
 from ue_rl.spec import EnvSpec
 from ue_rl.training.found import Found, find
 
@@ -55,15 +54,14 @@ def load_and_export_rl_module(
     """
     check_libraries()
     found = _found(Path(folder).absolute())
-    where = found.path
-    require_trust(f"the pickles of RLlib in {where}", made_here(where))
-    kind, config = _config_of(where)
-    for name in ("env_to_module_connector", "module_to_env_connector"):
-        if config.get(f"_{name}") is not None:
-            what = "the policy was trained behind a connector of its own, which a file cannot hold"
-            cure = "export the module with ue_rl.rllib.export_rl_module, and do in the game what the connector does"
-            raise ExportError(what, field=name, got=str(folder), cure=cure)
-    module = _module_of(where / "learner_group" / "learner" / "rl_module", policy)
+    with judged(found.path, f"the pickles of RLlib in {found.path}") as where:
+        kind, config = _config_of(where)
+        for name in ("env_to_module_connector", "module_to_env_connector"):
+            if config.get(f"_{name}") is not None:
+                what = "the policy was trained behind a connector of its own, which a file cannot hold"
+                cure = "export the module with ue_rl.rllib.export_rl_module, and do in the game what the connector does"
+                raise ExportError(what, field=name, got=str(folder), cure=cure)
+        module = _module_of(where / "learner_group" / "learner" / "rl_module", policy)
     return export_rl_module(
         module,
         found.onnx if path is None else path,

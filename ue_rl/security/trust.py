@@ -13,7 +13,9 @@ import io
 import json
 import logging
 import pickle
+import shutil
 import sys
+import tempfile
 import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -24,7 +26,7 @@ from typing import Any
 from ue_rl.errors import UntrustedFile
 from ue_rl.security import pickles
 from ue_rl.security.archives import check_zip
-from ue_rl.security.origin import made_here
+from ue_rl.security.origin import MANIFEST, made_here
 from ue_rl.security.pickles import TRUST, load_data, wants_code
 from ue_rl.security.schedules import linear_schedule
 from ue_rl.system.files import require_file
@@ -74,6 +76,30 @@ def require_trust(what: str, made: bool = False) -> None:
     """
     if not (made or _trusted.get()):
         raise wants_code(what)
+
+
+@contextmanager
+def judged(folder: Path, what: str) -> Iterator[Path]:
+    """A folder of programs, such as pickles, that may run: of one that was made here a copy that nobody else can reach.
+
+    What is compared with the signed manifest is what is read, whatever takes the files' places meanwhile.
+
+    Args:
+        what: is named where it is refused.
+
+    Raises:
+        UntrustedFile: it was not made here, and nobody said that it is trusted.
+    """
+    if _trusted.get():
+        yield folder
+        return
+    require_trust(what, made_here(folder))
+    with tempfile.TemporaryDirectory(prefix="ue_rl-") as private:
+        copied = Path(private, folder.name)
+        shutil.copytree(folder, copied, symlinks=True)
+        shutil.copyfile(folder.with_name(MANIFEST), copied.with_name(MANIFEST))
+        require_trust(what, made_here(copied))
+        yield copied
 
 
 def refuse_links(*folders: Path) -> None:
