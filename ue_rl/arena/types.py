@@ -231,7 +231,7 @@ class AgentDecision:
 
 def _beside(name: str, found: Mapping[str, Any], tools: Iterable[ToolSchema]) -> dict[str, Any]:
     """The parameters of the tool `name` that stand beside its name."""
-    names = next((tool.parameters.get("properties", {}) for tool in tools if tool.name == name), {})
+    names: Mapping[str, Any] = next((tool.parameters.get("properties", {}) for tool in tools if tool.name == name), {})
     said = {spelt for words in SPELLINGS.values() for spelt in words}
     return {key: value for key, value in found.items() if key in names and key not in said}
 
