@@ -131,6 +131,9 @@ def open_transport(
     **options: Any,
 ) -> BaseTransport:
     """A connected transport for `url`; the arguments as for `connect`."""
+    if not reconnect and restarts != "10/60s":
+        what = "restarts says how often a lost engine is dialled again, and none is"
+        raise ConfigurationError(what, field="restarts", got=restarts, cure="give reconnect=60.0 too, or leave it out")
     if isinstance(url, str) and not reconnect and on_change is None:
         return dial(address_of(url), transport, **options)
     from ue_rl.engines.restarts import Restarts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ue_rl.carriers.address import refuse_given
 from ue_rl.connections.grpc.access import Access
 from ue_rl.connections.grpc.connection import GrpcConnection
 from ue_rl.errors import ConfigurationError
@@ -28,8 +29,7 @@ def _dialled(place: str, transport: str, tls: bool, options: dict[str, Any]) -> 
     if transport != "auto" or options.pop("channel", "auto") != "auto":
         raise ConfigurationError("this address is gRPC", field="transport", expected="'auto'", got=transport)
     files = {name: options.pop(name) for name in GUARDED if name in options}
-    for name in ("compiled", "nul_terminated"):  # of text only
-        options.pop(name, None)
+    refuse_given(options, ("compiled", "nul_terminated"), "gRPC carries no text")
     connection = GrpcConnection(place, access=Access.of(tls, **files), **options)
     connection.connect()
     return connection

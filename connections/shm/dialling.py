@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ue_rl.carriers.address import refuse_given
 from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.errors import ConfigurationError
 from ue_rl.security.guard import GUARDED
@@ -19,6 +20,6 @@ def dial(place: str, transport: str, **options: Any) -> SharedMemoryConnection:
         raise ConfigurationError(
             "this address is shared memory", field="transport", expected="transport='auto' or 'shm'", got=transport
         )
-    for name in ("compiled", "nul_terminated", *GUARDED):  # of text only; here the file's permissions guard
-        options.pop(name, None)
+    refuse_given(options, ("compiled", "nul_terminated"), "shm:// carries no text")
+    refuse_given(options, GUARDED, "shm:// asks for no token and no TLS: the permissions of its file guard it")
     return SharedMemoryConnection.attach(place or None, **options)

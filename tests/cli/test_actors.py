@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.harness.exactness import Drift
-from tests.support.command_line import ok, refused
+from tests.support.command_line import ok, refused, run
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 
 ME = __name__
@@ -74,3 +74,21 @@ def test_an_engine_is_started() -> None:
 def test_what_does_not_act_is_named(actor: str, text: str) -> None:
     with run_in_thread(GymnasiumBridge(Sums, 1)) as engine:
         assert text in str(refused(f"play --actor {actor}", engine.url))
+
+
+def test_flags_that_would_have_no_effect_are_refused(tmp_path: Path) -> None:
+    for command, word in (
+        ("play --actor random --num-envs 3 tcp://127.0.0.1:1", "--num-envs"),
+        ("play --actor random --vecnormalize x.pkl --env CartPole-v1", "--vecnormalize"),
+        ("serve --bridge ue_rl.cli.do_nothing:DoNothingBridge --send-info", "--send-info"),
+        ("rllink --url tcp://127.0.0.1:1 --num-envs 3", "num_envs"),
+        ("rllink --url tcp://127.0.0.1:1 --num-engines 3", "num_engines"),
+        ("check --num-envs 3 --port 1", "--num-envs"),
+        ("check --start-timeout 3s --port 1", "--start-timeout"),
+        ("train --seeds 2 --ui", "--ui"),
+        ("rllink --engine 'x {port}' --env-kwargs '{\"a\": 1}'", "env_kwargs"),
+    ):
+        result = run(command)
+        assert result.exit_code != 0
+        assert word in f"{result.output} {result.exception}", (command, result.output, result.exception)
+        assert "listens" not in str(result.exception), command

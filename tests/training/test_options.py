@@ -12,6 +12,7 @@ from ue_rl.cli.common import WrongCommandLine
 from ue_rl.cli.train import train
 from ue_rl.errors import ConfigurationError
 from ue_rl.launching.template import program_of
+from ue_rl.training.checks import without_use
 from ue_rl.training.config import parse_setting, read_config, resolve
 from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions, plain
@@ -206,3 +207,37 @@ def test_teaching_that_does_not_fit_is_refused_before_a_folder_is_made(words: st
     assert isinstance(done.exception, WrongCommandLine)  # exit code 2
     assert "does not go with this run" in str(done.exception)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "cure"),
+    [
+        ({"url": "a", "env_kwargs": {"x": 1}}, "--env"),
+        ({"engine": "x {port}", "env_kwargs": {"x": 1}}, "--env"),
+        ({"engine": "x {port}", "reconnect": 60}, "--restarts"),
+        ({"env": "CartPole-v1", "wait": 5}, "--start-timeout"),
+        ({"trace_size": 5}, "--trace FILE"),
+        ({"init_from": "x.zip", "policy": "MlpPolicy"}, "--init-from"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(given: dict[str, Any], cure: str) -> None:
+    with pytest.raises(ConfigurationError, match="has no effect here") as caught:
+        resolve(given, None)
+    assert caught.value.field == list(given)[1 if len(given) > 1 and "policy" not in given else -1]
+    assert cure in str(caught.value.cure)
+
+
+def test_limits_that_have_no_effect_are_said() -> None:
+    options = resolve({"url": "a", "num_envs": 64, "start_timeout": 9, "restarts": "3/60s"}, None)
+    assert [text.partition(" ")[0] for text in without_use(options)] == ["num_envs", "start_timeout", "restarts"]
+    assert without_use(resolve({"url": "a", "restarts": "3/60s", "reconnect": 60}, None)) == []
+    assert without_use(resolve({"start_timeout": 9, "restarts": "3/60s"}, None)) == []
+
+
+def test_what_a_file_says_of_an_engine_of_another_kind_goes_with_it() -> None:
+    file = {"engine": "x {port}", "num_envs": 64, "num_engines": 2, "start_timeout": 9, "restarts": "3/60s"}
+    options = resolve({"url": "a"}, file)
+    assert (options.num_envs, options.num_engines, options.start_timeout) == (8, 1, 120.0)
+    assert resolve({"env": "CartPole-v1"}, {"url": "a", "reconnect": 60, "wait": 5}).wait == 0
+    assert resolve({"url": "b", "backend": "rllib"}, {"num_envs": 64}).num_envs == 64
+    assert resolve({"url": "b"}, {"url": "a", "reconnect": 60, "restarts": "3/60s"}).restarts == "3/60s"

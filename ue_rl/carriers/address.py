@@ -12,7 +12,7 @@ The keys are arguments of ue_rl.connect, for this engine alone; "-" and "_" are 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -220,3 +220,16 @@ def _written(value: Any) -> str:
     if isinstance(value, (int, Path)):
         return str(value)
     return value.replace("_", "-") if isinstance(value, str) else duration_text(value)
+
+
+def refuse_given(options: dict[str, Any], names: Iterable[str], why: str) -> None:
+    """Takes what a carrier has no use for out of `options`; None and False say that it was not given.
+
+    Raises:
+        ConfigurationError: one of them was given.
+    """
+    for name in names:
+        value = options.pop(name, None)
+        if value is not None and value is not False:
+            cure = "leave it out, or dial the engine's tcp:// or tls:// address"
+            raise ConfigurationError(f"{name} has no effect here: {why}", field=name, got=value, cure=cure)

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.text import Text
 
 from ue_rl.cli import completion
@@ -60,6 +61,12 @@ def check(
         raise click.UsageError("--strict is for engines of version 1, --base for the deployed plugin: give one of them")
     if engine is not None and (url, port) != (None, None):
         raise click.UsageError("--engine starts an engine, URL is one that runs already: give one of them")
+    if engine is None:
+        context = click.get_current_context()
+        for name in ("num_envs", "start_timeout"):
+            if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+                flag = f"--{name.replace('_', '-')}"
+                raise click.UsageError(f"{flag} is for --engine: it says how an engine is started")
     view = None if as_json else View()
     options = Options(timeout=timeout, seed=seed, base=base, strict=strict, nul_terminated=nul_terminated)
     if engine is None:

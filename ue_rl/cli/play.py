@@ -44,7 +44,9 @@ from ue_rl.training.found import config_near, is_of_rllib
 @click.option("--engine", metavar="COMMAND", shell_complete=completion.engine, help="Start the engine, as train does.")
 @click.option("--env", metavar="ID", help="Play in this Gymnasium env instead of an engine.")
 @click.option(
-    "--num-envs", type=click.IntRange(1), default=1, show_default=True, help="How many envs --env or --engine has."
+    "--num-envs",
+    type=click.IntRange(1),
+    help="How many envs --env or --engine has.  [default: 1; those of RUN where it plays in its own engine]",
 )
 @click.option("--episodes", type=click.IntRange(1), default=10, show_default=True, help="How many episodes to play.")
 @click.option("--max-episode-steps", type=click.IntRange(1), help="Cut episodes after this many steps.")
@@ -68,8 +70,8 @@ from ue_rl.training.found import config_near, is_of_rllib
 @trace_options
 def play(
     model: str | None, vecnormalize: Path | Literal[False] | None, actor: str | None, engine: str | None,
-    env: str | None, num_envs: int, episodes: int, seed: int | None, json_file: Path | None, csv_file: Path | None,
-    record_demos: Path | None, gif: Path | None, **connection: Any,
+    env: str | None, num_envs: int | None, episodes: int, seed: int | None, json_file: Path | None,
+    csv_file: Path | None, record_demos: Path | None, gif: Path | None, **connection: Any,
 ) -> None:  # fmt: skip
     """Let MODEL (.onnx or .zip), the model of a RUN, or --actor play in an engine, and report returns and lengths.
 
@@ -98,7 +100,7 @@ def play(
     from ue_rl.training.options import TrainOptions
 
     options = TrainOptions(**trained) if trained else None
-    asked = TrainOptions(engine=engine, env=env, num_envs=num_envs) if engine or env else None
+    asked = TrainOptions(engine=engine, env=env, num_envs=num_envs or 1) if engine or env else None
     if asked is not None and options is not None and asked.embedded:
         asked.env_wrapper = options.env_wrapper
     if options is not None and asked is None and given == (None, None):
@@ -114,9 +116,15 @@ def play(
             trained,
             replace(started, env_wrapper=options.env_wrapper, callback=None, trace=None),  # neither is used here
         )
+    if num_envs is not None and asked is None:
+        raise click.UsageError("--num-envs is for an engine that is started here: one that runs has its own number")
     if asked is not None:
         command, restarts = command_of(asked, filmed=gif is not None), Restarts.of("10/60s")
-        known: dict[str, Any] = {"num_envs": asked.num_envs, "seed": seed or 0, "start_timeout": asked.start_timeout}
+        known: dict[str, Any] = {
+            "num_envs": num_envs or asked.num_envs,
+            "seed": seed or 0,
+            "start_timeout": asked.start_timeout,
+        }
         start = partial(engines_started, command, restarts, **known)
     from stable_baselines3.common.evaluation import evaluate_policy
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ue_rl.cli import completion
 from ue_rl.cli.common import Port, WrongCommandLine, command_line, duration_option, json_object, lasting_console
@@ -133,6 +134,14 @@ def _engines(seed: int | None, flags: dict[str, Any]) -> EnginesTransport:
         expected = "one of --env, --engine and --url"
         got = ", ".join(f"--{name}" for name in given) or "none of them"
         raise WrongCommandLine("say which engine plays", field="env", expected=expected, got=got)
+    if flags["env_kwargs"] != "{}" and not flags["env"]:
+        raise WrongCommandLine("--env-kwargs is for --env", field="env_kwargs", cure="leave it out")
+    if flags["url"]:
+        context = click.get_current_context(silent=True)
+        for name in ("num_envs", "num_engines"):
+            if context is not None and context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+                what, cure = "an engine that runs has its own number of envs", "leave it out"
+                raise WrongCommandLine(what, field=name, got=flags[name], cure=cure)
     restarts = Restarts.of(flags["restarts"])
     if flags["url"]:
         return engines_at(flags["url"], restarts, reconnect=flags["reconnect"])

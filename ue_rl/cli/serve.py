@@ -98,6 +98,8 @@ def serve(
         raise click.UsageError("give one of --env, --pettingzoo, --mujoco and --bridge")
     if task is not None and mujoco is None:
         raise click.UsageError("--task is for --mujoco")
+    if send_info and env is None and pettingzoo is None:
+        raise click.UsageError("--send-info is for --env and --pettingzoo: a bridge or a task of yours announces INFO")
     if env_wrapper and env is None:
         raise click.UsageError("--env-wrapper is for --env")
     arguments = json_object(kwargs, "kwargs")

@@ -176,6 +176,8 @@ def train(
         require_origin(group, before, options, named)
     use_json() if log_format == "json" else use_text()
     if options.seeds is not None:
+        if ui:
+            raise click.UsageError("--ui shows one run: leave it out with --seeds; ue-rl runs lists them")
         _train_seeds(options, resume, force)
         return
     if resume:

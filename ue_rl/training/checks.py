@@ -92,9 +92,48 @@ def _check_engine(o: TrainOptions) -> None:
         what = "num_engines is the number of engines that are started here"
         cure = "for engines that run already give the URL of each"
         raise ConfigurationError(what, field="num_engines", got=o.num_engines, cure=cure)
+    _check_used(o, remote)
     named = [address_of(url).url for url in o.urls]
     if len(set(named)) < len(named):
         raise ConfigurationError("the same engine twice", field="url", got=", ".join(named))
+
+
+def _check_used(o: TrainOptions, remote: bool) -> None:
+    """Raises ConfigurationError: an option is given that this kind of engine, or this run, has no use for."""
+    running = "it is for engines that run already"
+    for name, is_used, what, cure in (
+        ("env_kwargs", o.embedded, "it is for a Gymnasium env that is hosted here", "give --env, or leave it out"),
+        ("reconnect", remote, running, "leave it out: --restarts says how often a lost engine is started again"),
+        ("wait", remote, running, "say --start-timeout"),
+        ("trace_size", o.trace is not None, "no trace is recorded", "add --trace FILE, or leave it out"),
+        ("policy", o.init_from is None, "a model that is loaded has its policy", "leave it, or --init-from, out"),
+    ):
+        given = getattr(o, name)
+        if not is_used and given not in (DEFAULTS[name], {}):
+            raise ConfigurationError(f"{name} has no effect here: {what}", field=name, got=given, cure=cure)
+
+
+def without_use(o: TrainOptions) -> list[str]:
+    """A sentence for each option of engines that are started here, where they run already."""
+    if o.url is None or o.backend != "sb3":
+        return []
+    said = []
+    if o.num_envs != DEFAULTS["num_envs"]:
+        said.append(
+            "num_envs has no effect: an engine that runs has its own number; of grpc:// the address says it: "
+            "?num-envs=64"
+        )
+    if o.start_timeout != DEFAULTS["start_timeout"]:
+        said.append(
+            "start_timeout has no effect: it is for engines that are started here; --wait says how long to wait until "
+            "one listens"
+        )
+    if o.restarts != DEFAULTS["restarts"] and not o.reconnect:
+        said.append(
+            "restarts has no effect: a lost engine that was running already ends the run, unless --reconnect 60s is "
+            "given"
+        )
+    return said
 
 
 def _check_evaluation(o: TrainOptions) -> None:

@@ -66,20 +66,27 @@ def resolve(
 
 
 _KINDS = ("env", "engine", "url")
+# What is said of an engine of one kind, and means nothing for the other: it goes with it.
+_OF_OTHERS = {
+    "env": ("reconnect", "wait"),
+    "engine": ("reconnect", "wait", "env_kwargs"),
+    "url": ("num_engines", "num_envs", "env_kwargs", "start_timeout", "restarts"),
+}
 
 
 def _one_kind_of_engine(layers: list[dict[str, Any]]) -> None:
     """Where a later layer names an engine of another kind (a running one, a command, an env), the earlier one goes."""
+    is_rllib = "rllib" in [layer.get("backend") for layer in layers]  # whose env runners have these over any engine
     for number, layer in enumerate(layers):
         given = [kind for kind in _KINDS if layer.get(kind) is not None]
         if len(given) != 1:
             continue  # nothing to say, or a contradiction, which is refused later
         for before in layers[:number]:
-            for kind in _KINDS:
-                if kind != given[0]:
-                    before.pop(kind, None)
-            if given == ["url"]:
-                before.pop("num_engines", None)
+            if before.get(given[0]) is not None:
+                continue
+            for name in (*_KINDS, *_OF_OTHERS[given[0]]):
+                if name != given[0] and not (is_rllib and name in ("num_envs", "start_timeout")):
+                    before.pop(name, None)
 
 
 def _merged(layers: list[dict[str, Any]], name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ue_rl.errors import ConfigurationError, UeRlError, printable
 from ue_rl.saving.stopping import Stopping
 from ue_rl.security.trust import refuse_links
 from ue_rl.system.durable import write_whole
+from ue_rl.training.checks import without_use
 from ue_rl.training.comparison import Comparison, check_unfinished, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
@@ -76,6 +77,9 @@ def _in_directory(
     try:
         with _log_file(run.log, report), ExitStack() as stack:
             run.sweep()
+            for text in without_use(options):
+                _log.warning("%s", text)
+                report.warned(text)
             load: dict[str, Any] | None = None
             if resume:
                 options, said, load = _compared(options, run)
