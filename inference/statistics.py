@@ -44,6 +44,11 @@ def statistics_names(model: Path) -> list[Path]:
     return list(dict.fromkeys(names))
 
 
+def places_of_statistics(model: Path) -> str:
+    """The same in words, as seen from the model's folder."""
+    return " or ".join(path.relative_to(model.parent).as_posix() for path in statistics_names(model))
+
+
 def statistics_of(model: Path) -> Path | None:
     """The file of them that is there; None without any."""
     return next((path for path in statistics_names(model) if path.is_file()), None)

@@ -245,8 +245,8 @@ def _require_no_statistics(model: Any) -> None:
             field="vec_normalize",
             expected="the file that VecNormalize.save wrote",
             got=f"none; {why}",
-            cure=f"--vecnormalize FILE, vec_normalize=FILE in Python; where observations were not normalised, "
-            f"--vecnormalize {NONE}, vec_normalize=False in Python",
+            cure=f"give them with --vecnormalize FILE, in Python vec_normalize=FILE; where observations were not "
+            f"normalised, say --vecnormalize {NONE}, in Python vec_normalize=False",
         )
 
 

@@ -11,7 +11,7 @@ import click
 from ue_rl.cli import completion
 from ue_rl.cli.common import WrongCommandLine, console, engine_url, trust_option, two_columns, vecnormalize_option
 from ue_rl.errors import ExportError, printable
-from ue_rl.inference.statistics import NONE, statistics_names, statistics_of
+from ue_rl.inference.statistics import NONE, places_of_statistics, statistics_of
 from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, normalized_in_its_run
 
 
@@ -228,7 +228,7 @@ def require_statistics(model: Path, given: Path | Literal[False] | None) -> None
     if given is None and statistics_of(model) is None and normalized_in_its_run(model):
         raise WrongCommandLine(
             f"{model} was learnt on normalised observations, and their statistics are missing", field="vecnormalize",
-            expected=" or ".join(file.name for file in statistics_names(model)),
+            expected=places_of_statistics(model),
             got="none; its config.yaml has normalize",
             cure=f"put the file beside the model, or give --vecnormalize FILE; --vecnormalize {NONE} goes on without",
         )  # fmt: skip

@@ -18,7 +18,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError, UeRlError, nearest
-from ue_rl.inference.statistics import EVIDENCE, NONE, statistics_names, statistics_of, why_needed
+from ue_rl.inference.statistics import EVIDENCE, NONE, places_of_statistics, statistics_of, why_needed
 from ue_rl.saving.resuming import with_statistics
 from ue_rl.security import trust
 from ue_rl.training.algorithms import OFF_POLICY
@@ -67,7 +67,7 @@ def find_start(options: TrainOptions) -> Start:
             raise ConfigurationError(
                 f"{model} was learnt on normalized observations, and their statistics are missing",
                 field="init_from",
-                expected=" or ".join(file.name for file in statistics_names(model)),
+                expected=places_of_statistics(model),
                 got=f"none; {why}",
                 cure="put the file beside the model, or name it: --vecnormalize FILE; where observations were not "
                 f"normalized, --vecnormalize {NONE}",
