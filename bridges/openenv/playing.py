@@ -17,12 +17,15 @@ _ERROR_TYPES = {"TOOL_NOT_FOUND": "tool_not_found", "INVALID_PARAMETERS": "inval
 class Player:
     """One session, as OpenEnv speaks of it.
 
+    Args:
+        begun: it may be stepped without a reset before.
+
     Attributes:
         session: the game's. episode_id: as the last reset said it. steps: since then.
     """
 
-    def __init__(self, session: Session, tools: SessionTools) -> None:
-        self.session, self._tools = session, tools
+    def __init__(self, session: Session, tools: SessionTools, begun: bool = True) -> None:
+        self.session, self._tools, self._begun = session, tools, begun
         self.episode_id: str | None = None
         self.steps = 0
 
@@ -35,6 +38,7 @@ class Player:
         told = Reset.model_validate(data)
         seen = await submitted(self.session, ticks=0, reset=True, seed=told.seed, options=told.model_extra or None)
         self.episode_id, self.steps = told.episode_id, 0
+        self._begun = True
         return await self._answer(seen, reward=None)
 
     async def step(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -51,6 +55,12 @@ class Player:
             return await self._called(action.tool_name or "", action.arguments)
         if (action.tool is None) == (action.action is None):
             raise ConfigurationError("an action has either numbers or a tool", field="action", expected="one of both")
+        if not self._begun and (action.tool is None or action.ticks):
+            # OpenEnv's client of 0.10 dials anew where its connection was lost, and would go on in another episode
+            raise ConfigurationError(
+                "no episode has begun in this session", field="type", expected="reset before step", got="step",
+                cure="call reset; where the connection was lost its episode is over, and this is a new session",
+            )  # fmt: skip
         if action.tool is None:
             assert action.action is not None
             ticks = 1 if action.ticks is None else action.ticks

@@ -42,7 +42,7 @@ class Socket:
             session.attach()
             await submitted(session, ticks=0)
             built = True
-            await self._talk(Player(session, self._tools))
+            await self._talk(Player(session, self._tools, begun=bool(named)))
         except WebSocketDisconnect:
             pass
         except ResourceExhausted as error:

@@ -1,4 +1,4 @@
-"""What OpenEnv 0.10 asks of a running server beside its sessions: a description, and tasks, which a game has not."""
+"""What OpenEnv 0.10 brought: a description of the endpoints, tasks, which a game has not, clients that dial anew."""
 
 from __future__ import annotations
 
@@ -35,3 +35,26 @@ def test_a_game_has_no_tasks(make_pool: Callable[..., Any]) -> None:
         assert answer.status_code == 501
         assert "has no tasks" in answer.json()["detail"]
         assert client.request(method, f"/another/{word}").status_code == 404
+
+
+def test_who_dials_anew_does_not_go_on_in_another_episode(make_pool: Callable[..., Any]) -> None:
+    """As OpenEnv's client does by itself, without a word, where its connection was lost."""
+    client = TestClient(application(make_pool()))
+    reset = {"type": "reset", "data": {"seed": 3}}
+    step = {"type": "step", "data": {"action": [0.5, 0.0]}}
+
+    def asked(socket: Any, message: dict[str, Any]) -> Any:
+        socket.send_json(message)
+        return socket.receive_json()["data"]
+
+    with client.websocket_connect("/ws") as first:
+        asked(first, reset)
+        assert asked(first, step)["observation"]["tick"] == 1
+    with client.websocket_connect("/ws") as again:
+        told = asked(again, step)
+        assert told["code"] == "EXECUTION_ERROR"
+        assert "no episode has begun" in told["message"]
+        assert "Call reset" in told["message"]
+        assert asked(again, {"type": "step", "data": {"type": "list_tools"}})["observation"]["tools"], "nothing moves"
+        asked(again, reset)
+        assert asked(again, step)["observation"]["tick"] == 1
