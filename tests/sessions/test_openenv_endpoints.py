@@ -13,6 +13,11 @@ from starlette.testclient import TestClient
 from ue_rl.bridges.openenv import application
 
 
+def asked(socket: Any, message: dict[str, Any]) -> Any:
+    socket.send_json(message)
+    return socket.receive_json()["data"]
+
+
 def test_the_endpoints_describe_themselves(make_pool: Callable[..., Any]) -> None:
     pool = make_pool()
     app = application(pool)
@@ -43,10 +48,6 @@ def test_who_dials_anew_does_not_go_on_in_another_episode(make_pool: Callable[..
     reset = {"type": "reset", "data": {"seed": 3}}
     step = {"type": "step", "data": {"action": [0.5, 0.0]}}
 
-    def asked(socket: Any, message: dict[str, Any]) -> Any:
-        socket.send_json(message)
-        return socket.receive_json()["data"]
-
     with client.websocket_connect("/ws") as first:
         asked(first, reset)
         assert asked(first, step)["observation"]["tick"] == 1
@@ -58,3 +59,15 @@ def test_who_dials_anew_does_not_go_on_in_another_episode(make_pool: Callable[..
         assert asked(again, {"type": "step", "data": {"type": "list_tools"}})["observation"]["tools"], "nothing moves"
         asked(again, reset)
         assert asked(again, step)["observation"]["tick"] == 1
+
+
+def test_the_cause_stands_in_the_message_which_is_all_that_clients_show(make_pool: Callable[..., Any]) -> None:
+    with TestClient(application(make_pool())).websocket_connect("/ws") as socket:
+        told = asked(socket, {"type": "step", "data": {"action": ["far", 0.0]}})
+        assert told["code"] == "VALIDATION_ERROR"
+        assert told["message"].startswith("Invalid message: action.0: ")
+        assert "'far'" in told["message"]
+        told = asked(socket, {"type": "reset", "data": {"seed": -1, "episode_id": 7}})
+        assert "seed: " in told["message"]
+        assert told["message"].endswith("(1 more faults)")
+        assert len(told["errors"]) == 2
