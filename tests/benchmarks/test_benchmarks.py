@@ -74,9 +74,6 @@ SLOW = {
     "bench_overlap": Small("--quick", "| SAC |", {"STEPS": 8}),
     "bench_policy_server": Small("--seconds 0.1", "| 64 |"),
     "bench_ppo watched": Small("--rounds 1 --only watched", "| --metrics |", {"STEPS": 16, "ROLLOUTS": 1}),
-    "bench_rllib": Small("--envs 1 --seconds 0.05 --rounds 1", "env-steps/s", needs=("ray",)),
-    "bench_rllib_scaling": Small("--runners 1 --envs 2 --steps 8 --rounds 1", "of linear", needs=("ray",)),
-    "bench_rllink": Small("--envs 1 --rounds 1 --steps 100", "RLlink clients", needs=("ray",)),
     "bench_sessions": Small("--quick --sessions 2", "| 25 Hz, a bridge a session |"),
     "bench_shm": Small("--quick --only idle", "| upgraded from TCP |"),
     "bench_tcp": Small("--quick", "|", needs=("cc",)),
@@ -91,12 +88,18 @@ SLOW = {
     "rllib_faults": Small("--rounds 1", "nothing is left", needs=("ray",)),
     "soak": Small("--minutes 0.1 --engines 1 --envs 2 --every 3", "| what was seen | holds |", codes=(0, 1)),
 }
+# Where Ray is installed (tests/rllib/test_benchmarks.py).
+WITH_RAY = {
+    "bench_rllib": Small("--envs 1 --seconds 0.05 --rounds 1", "env-steps/s", needs=("ray",)),
+    "bench_rllib_scaling": Small("--runners 1 --envs 2 --steps 64 --rounds 1", "of linear", needs=("ray",)),
+    "bench_rllink": Small("--envs 1 --rounds 1 --steps 100", "RLlink clients", needs=("ray",)),
+}
 # charts and gallery write the pages, which tests/docs compares; the others are parts of benchmarks.
 OTHERS = {"charts", "gallery", "gallery_film", "plain_codec", "rllib_engines"}
 
 
 def test_every_benchmark_is_run() -> None:
-    run = {name.partition(" ")[0] for name in (*QUICK, *SLOW)}
+    run = {name.partition(" ")[0] for name in (*QUICK, *SLOW, *WITH_RAY)}
     assert run | OTHERS == {path.stem for path in BENCHMARKS.glob("*.py")}
     assert not run & OTHERS
 
@@ -107,11 +110,16 @@ def test_every_benchmark_is_run() -> None:
     [*QUICK.items(), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in SLOW.items())],
 )
 def test_it_prints_its_table(name: str, small: Small, tmp_path: Path, warm_cli: WarmCli) -> None:
+    check(name, small, tmp_path, warm_cli)
+
+
+def check(name: str, small: Small, folder: Path, cli: WarmCli) -> None:
+    """Runs it in `folder`; skips where something that it needs is missing."""
     for each in small.needs:
         if shutil.which(each) is None:
             pytest.importorskip(each, reason=f"{each} is not installed")
     path = BENCHMARKS / f"{name.partition(' ')[0]}.py"
     words = [str(path), json.dumps(small.constants), *small.words.split()]
-    done = warm_cli.run_script(SMALL, *words, folder=tmp_path, timeout=380)
+    done = cli.run_script(SMALL, *words, folder=folder, timeout=380)
     assert done.returncode in small.codes, done.stderr[-3000:]
     assert small.shows in done.stdout, done.stdout

@@ -1,0 +1,17 @@
+"""The benchmarks that need Ray, in their smallest size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.test_benchmarks import WITH_RAY, Small, check
+from tests.harness.warm_cli import WarmCli
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("name", "small"), WITH_RAY.items())
+def test_it_prints_its_table(name: str, small: Small, tmp_path: Path, warm_cli: WarmCli) -> None:
+    check(name, small, tmp_path, warm_cli)
