@@ -11,10 +11,12 @@ pytest.importorskip("ray", reason="Ray is not installed: .ci/run runs these in a
 pytest.importorskip("stable_baselines3", reason="training needs ue_rl[train]")
 
 import gymnasium as gym
+import numpy as np
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.rllib.algorithms import algorithm_config, check_actions, env_config, lost_ends
 from ue_rl.rllib.engines import register
+from ue_rl.rllib.env_runner import cure_of
 from ue_rl.training import TrainOptions
 
 
@@ -97,3 +99,12 @@ def test_what_several_steps_at_once_lose_is_said(tmp_path: Path, n_step: Any, wo
     said = lost_ends(algorithm_config(options, tmp_path, "nobody"))
     assert words in said
     assert bool(said) == bool(words)
+
+
+def test_observations_of_whole_numbers_are_to_blame_where_torch_refuses_them() -> None:
+    refused = RuntimeError("mat1 and mat2 must have the same dtype, but got Byte and Float")
+    whole = gym.spaces.Box(0, 255, (7,), np.uint8)
+    assert "DtypeObservation" in cure_of(refused, whole)
+    floats = gym.spaces.Box(0, 1, (7,), np.float32)
+    for error, seen in ((ValueError("type"), whole), (refused, floats), (refused, None)):
+        assert "losses that are not numbers" in cure_of(error, seen)

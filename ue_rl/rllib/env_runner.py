@@ -59,6 +59,21 @@ class _Env(DictInfoToList):
         return obs, rewards, terminated, truncated, self._convert_info_to_list(infos) if infos else []
 
 
+def cure_of(error: Exception, seen: Any) -> str:
+    """What to do about an error of a policy or an env; `seen`: the space of one env's observations, or None."""
+    is_whole = isinstance(seen, spaces.Box) and np.dtype(seen.dtype).kind != "f"
+    is_of_types = isinstance(error, RuntimeError) and "type" in str(
+        error
+    )  # torch's, of tensors that do not go together
+    if is_whole and is_of_types:
+        return (
+            f"RLlib's own networks take floats, and these observations are {seen.dtype}: send floats; around a "
+            "Gymnasium env --env-wrapper MODULE:FUNCTION does it, with a function that returns "
+            "gymnasium.wrappers.DtypeObservation(env, numpy.float32); or train with --backend sb3"
+        )
+    return "look for losses that are not numbers in progress.csv, and in Ray's logs in /tmp/ray"
+
+
 class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore]
     """See RLlib's SingleAgentEnvRunner; `config.env_config` is what `open_engines` takes."""
 
@@ -162,16 +177,8 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
             if not self._sender.heard:
                 raise
             what = f"the policy or the env failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            cure = "look for losses that are not numbers in progress.csv, and in Ray's logs in /tmp/ray"
-            space = None if self.env is None else self.env.single_observation_space
-            whole = isinstance(space, spaces.Box) and space.dtype.kind != "f"
-            if whole and isinstance(error, RuntimeError) and "type" in str(error):
-                cure = (
-                    f"RLlib's own networks take floats, and these observations are {space.dtype}: send floats; around "
-                    "a Gymnasium env --env-wrapper MODULE:FUNCTION does it, with a function that returns "
-                    "gymnasium.wrappers.DtypeObservation(env, numpy.float32); or train with --backend sb3"
-                )
-            raise InferenceError(what, cure=cure) from error
+            seen = None if self.env is None else self.env.single_observation_space
+            raise InferenceError(what, cure=cure_of(error, seen)) from error
         return episodes
 
     def tell_played(self) -> None:
