@@ -45,7 +45,7 @@ ROWS = (
     Place("ue_rl/metrics/", "numbers for who operates, for Prometheus", "bridges/ security/"),
     Place("ue_rl/recording/", "traces: written, shown, played again", "bridges/ wire/"),
     Place("ue_rl/compliance/", "`ue-rl check`: what an engine does wrong",
-          "compliance/checks/ connecting.py shm/ wire/"),
+          "compliance/checks/ connecting.py security/ shm/ wire/"),
     Place("ue_rl/compliance/checks/", "one check after another", "compliance/ wire/"),
     Place("ue_rl/testing/", "tests of engines and trainers", "testing/engines/ bridges/ carriers/ wire/"),
     Place("ue_rl/testing/engines/", "engines for tests, also broken ones", "testing/ bridges/ bridges/shm/"),

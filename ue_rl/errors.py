@@ -194,6 +194,14 @@ class EngineDisconnected(TransportError, ConnectionError):
     """The engine closed the connection or died."""
 
     _fault = "engine"
+    UNHEARD = "CONFIG"  # the field, where the connection was closed before a word was said
+
+    @property
+    def unheard(self) -> bool:
+        """Did nobody say a word on it? A port that is published for a game (docker -p, ssh -L) accepts connections
+        before the game listens, and closes them at once: who waits for an engine dials again.
+        """
+        return self.field == self.UNHEARD
 
 
 class RingFull(TransportError, TimeoutError):

@@ -44,7 +44,7 @@ class GameSource:
         if not isinstance(game, str):
             self.name = getattr(game, "__qualname__", type(game).__name__)
             factory = game
-        elif _GYMNASIUM.fullmatch(game):
+        elif is_gymnasium_id(game):
             from ue_rl.bridges.gymnasium import GymnasiumBridge
 
             self.name, factory, own = game, partial(GymnasiumBridge, game), together is not True
@@ -84,6 +84,11 @@ class GameSource:
                 f"{self.name} makes no bridge", field="GAME", expected="a bridge of ue_rl.bridges", got=type(bridge)
             )
         return bridge
+
+
+def is_gymnasium_id(game: str) -> bool:
+    """Is this text a Gymnasium id, and not module:Class?"""
+    return _GYMNASIUM.fullmatch(game) is not None
 
 
 def close_bridge(bridge: BaseBridge | None) -> None:

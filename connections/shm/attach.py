@@ -185,7 +185,7 @@ def _busy(memory: StepMemory, holder: int) -> EngineBusy:
         expected="nobody",
         got=who,
         cure="close that one first (in a notebook: env.close() on the one of the cell's last run), start a second "
-        "engine, or wait for your turn: wait=SECONDS, or --wait 60s",
+        "engine, or wait for your turn: shm://NAME?wait=60s, or wait=SECONDS",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 
@@ -17,21 +18,25 @@ from ue_rl.errors import (
     UeRlError,
     UnsupportedByEngine,
 )
-from ue_rl.security.guard import Guard
+from ue_rl.security.guard import Guard, asks_for_token, port_speaks_tls, speaks_tls
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import amount
 from ue_rl.system.room import MORE_ROOM, short_of
 from ue_rl.wire import MAX_HANDSHAKE, decode_handshake
 from ue_rl.wire.notices import ended_by, notice_of
 
+_log = logging.getLogger("ue_rl.connections")
+
 _NO_GREETING = (
     "connected, but the engine says nothing, and it is still waited for; a game greets within 0.1 s: "
-    "press Play again (each Play serves one trainer), or is this not the game's port?"
+    "does the port speak TLS (then dial tls://), has a trainer been here before (the Unreal plugin serves one in each "
+    "Play: press Play again), or is this not the game's port?"
 )
 _BUSY_GRACE = 1.0  # seconds: the trainer that is served may be one that has just closed
 # Seconds of silence behind which another connection is made: one that ends after 24 s and more shows an engine that it
 # was no env socket of the silent one before it, which then has to give way (docs/protocol.md, section 4).
 _REDIAL = 30.0
+_BETWEEN = 0.2  # seconds between two connections that are closed before a word
 _ACCEPT_SECONDS = 0.1  # the deployed plugin takes one connection in so many, and answers none before all are there
 
 
@@ -42,28 +47,51 @@ def shake_hands(
 
     Args:
         timeout: seconds for connecting and, again, for the CONFIG line. wait: keep trying this many seconds while
-            nobody listens or the engine says nothing, and wait this long for a turn where another trainer is served.
+            nobody listens, the engine says nothing, or the connection is closed before a word is said, and wait this
+            long for a turn where another trainer is served.
         guard: TLS and token of this side.
 
     Raises:
         AccessRefused, EngineUnreachable, EngineBusy, EngineTimeout, EngineDisconnected, HandshakeError.
     """
     wait_until = time.monotonic() + wait
+    closed: EngineDisconnected | None = None  # why the first connection was closed before a word was said
     while True:
         now = time.monotonic()
         sock = dial(host, port, now + timeout, wait=max(wait_until - now, 0.0))
-        if guard is not None:
-            sock = guard(sock, host, port, time.monotonic() + timeout)
-        link = Link(sock, MAX_HANDSHAKE)
         patience = max(timeout, min(wait_until - now, _REDIAL))
+        if closed is not None:  # such a port may also take a connection and leave it: no longer than it is waited for
+            patience = max(wait_until - now, _BETWEEN)
+        link: Link | None = None
         try:
+            if guard is not None:
+                sock = guard(sock, host, port, time.monotonic() + timeout)
+            link = Link(sock, MAX_HANDSHAKE)
             return link, _handshake(link, patience, wait_until)
         except BaseException as error:
-            link.close()
-            if not isinstance(error, EngineTimeout):
+            if link is not None:
+                link.close()
+            waits = time.monotonic() < wait_until
+            if isinstance(error, EngineDisconnected) and error.unheard and waits:
+                if closed is None:
+                    _tell_closed(host, port, wait_until)
+                closed = closed or error
+                time.sleep(min(_BETWEEN, max(wait_until - time.monotonic(), 0.0)))
+                continue
+            if link is None or not isinstance(error, EngineTimeout):
                 raise
-            if len(link.lines) or time.monotonic() >= wait_until:
+            if closed is not None and not len(link.lines):
+                raise closed from error
+            if len(link.lines) or not waits:
                 raise _no_handshake(link, patience if len(link.lines) else max(timeout, wait), error) from error
+
+
+def _tell_closed(host: str, port: int, wait_until: float) -> None:
+    """Says what it is waited for."""
+    _log.warning(
+        "port %d of %s accepts and closes the connection before a word is said, as a published port does whose game "
+        "does not listen yet; it is dialled for %.0f s more", port, host, wait_until - time.monotonic(),
+    )  # fmt: skip
 
 
 def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
@@ -88,6 +116,7 @@ def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
             if isinstance(error, EngineDisconnected) and error.fault == "engine" and error.field != "ERROR":
                 raise EngineDisconnected(
                     "the engine closed the connection and sent no handshake", got=error.got,
+                    field=None if len(link.lines) else EngineDisconnected.UNHEARD,
                     cure="does it serve another trainer, or is this not the game's port? Its log may say why",
                 ) from error  # fmt: skip
             raise
@@ -95,13 +124,14 @@ def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
         notice = notice_of(line)
         if notice is None:
             if line[:5] == b"AUTH=":
-                raise AccessRefused(
-                    "the engine asks for a token", field="token_file", cure="give its file: --token-file, token_file="
-                )
+                raise asks_for_token()
             spec = decode_handshake(line)
             link.greeting = line.decode("ascii").strip()
             return spec
         if (ended := ended_by(line)) is not None:
+            if speaks_tls(notice[1]):
+                ended.fault = "caller"
+                ended.cure = port_speaks_tls().cure
             raise ended
         busy = _busy(link, notice[2])
         deadline = max(wait_until, time.monotonic() + min(_BUSY_GRACE, timeout))
@@ -116,7 +146,7 @@ def _busy(link: Link, said: dict[str, str]) -> EngineBusy:
     return EngineBusy(
         f"the engine on {host}:{port} serves {who}",
         cure="close that one first (in a notebook: env.close() on the one of the cell's last run), start a second "
-        "engine on another port, or wait for your turn: wait=SECONDS, or --wait 60s",
+        "engine on another port, or wait for your turn: tcp://HOST:PORT?wait=60s, or wait=SECONDS",
     )
 
 
@@ -133,8 +163,8 @@ def _no_handshake(link: Link, timeout: float, error: EngineTimeout) -> Handshake
         "the engine accepted the connection but sent no handshake",
         expected=f"CONFIG:.. within {timeout:g} s",
         got=error.got,
-        cure="is another trainer connected, did one connect before (then press Play again), "
-        "or is this not the game's port?",
+        cure="does the port speak TLS (then dial tls://), is another trainer connected, did one connect before (then "
+        "press Play again), or is this not the game's port?",
     )
 
 

@@ -39,6 +39,7 @@ _log = logging.getLogger("ue_rl.connections")
 
 _NO_WAY = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
 UNFINISHED = "the line is not finished: end each message with a line feed"
+MORE_TIME = "Raise timeout= (--timeout) for slow actions"
 HINT_AFTER = 2.0  # seconds without another byte until the log says what may be wrong
 
 
@@ -279,7 +280,7 @@ def engine_late(waiting: list[int], total: int, timeout: float, got: str, why: s
         env_id=waiting[0] if len(waiting) == 1 else None,
         expected=f"answers of envs {waiting}",
         got=got,
-        cure=f"{why} Raise timeout= for slow actions",
+        cure=f"{why} {MORE_TIME}",
     )
 
 

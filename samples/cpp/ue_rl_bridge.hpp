@@ -2224,6 +2224,7 @@ private:
     std::atomic<bool> stopped_{false};
     // TCP
     detail::Socket listener_ = detail::no_socket;
+    double accepts_again_ = 0;  // seconds; until then nobody is accepted
     int port_ = 0;
     std::vector<std::unique_ptr<Connection>> session_, waiting_;  // session_[0]: the first, [i + 1]: env i's own
     std::vector<std::unique_ptr<Connection>> outside_;            // they have not proved yet that they know the token
@@ -2682,6 +2683,7 @@ private:
             items.push_back(item);
         };
         add(listener_, false);
+        if (detail::seconds() < accepts_again_) items[0].events = 0;
         for (const auto& c : session_) add(c->socket(), c->clogged());
         for (const auto& c : waiting_) add(c->socket(), c->clogged());
         for (const auto& c : outside_) add(c->socket(), c->clogged());
@@ -2700,7 +2702,11 @@ private:
             sockaddr_storage address{};
             socklen_t length = sizeof address;
             const detail::Socket socket = ::accept(listener_, reinterpret_cast<sockaddr*>(&address), &length);
-            if (socket == detail::no_socket) break;
+            if (socket == detail::no_socket) {
+                // Without a free descriptor the connection stays where it is, and the listener is ready at once again.
+                if (!detail::would_block()) accepts_again_ = detail::seconds() + 0.1;
+                break;
+            }
             auto& crowd = options_.token.empty() ? waiting_ : outside_;
             crowd.push_back(std::make_unique<Connection>(socket, address, length));
             if (options_.token.empty()) continue;

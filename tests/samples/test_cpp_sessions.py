@@ -8,6 +8,8 @@ import re
 import secrets
 import socket
 import subprocess
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +275,27 @@ def test_a_trainer_whose_machine_vanishes_gives_way(built: dict[str, Path]) -> N
             said = waiting.makefile("r")
             assert said.readline().startswith("BUSY")
             assert said.readline().startswith("CONFIG")
+
+
+@needs_shm  # Linux: the limit of another process is set
+def test_an_engine_without_a_free_descriptor_waits_for_one() -> None:
+    """It serves who is there, does not look at the listener again and again, and takes the others later."""
+    psutil = pytest.importorskip("psutil")
+    binary = made("reach")
+    with running(binary, "--port", "0") as port:
+        (engine,) = [process for process in psutil.Process().children(recursive=True) if process.name() == binary.name]
+        with closing(ue_rl.connect(f"tcp://127.0.0.1:{port}", channel="shared")) as env:
+            env.reset()
+            used, limits = engine.num_fds(), engine.rlimit(psutil.RLIMIT_NOFILE)
+            engine.rlimit(psutil.RLIMIT_NOFILE, (used, limits[1]))
+            with socket.create_connection(("127.0.0.1", port)):
+                time.sleep(0.2)
+                before = sum(engine.cpu_times()[:2])
+                began = time.monotonic()
+                time.sleep(1.0)
+                busy = (sum(engine.cpu_times()[:2]) - before) / (time.monotonic() - began)
+                env.step(np.zeros((env.num_envs, 2), np.float32))
+        assert busy < 0.03  # of a core; a busy machine makes it less
+        engine.rlimit(psutil.RLIMIT_NOFILE, limits)
+        with closing(ue_rl.connect(f"tcp://127.0.0.1:{port}", channel="shared", wait=20.0)) as env:
+            env.reset()

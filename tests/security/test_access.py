@@ -113,7 +113,7 @@ def test_nobody_else_is_and_who_is_served_goes_on(
             patch.setattr(doors, "time", SimpleNamespace(monotonic=lambda: now))  # all of it within a second
             with pytest.raises(AccessRefused, match="the engine asks for a token"):
                 open_transport(running.url)
-            with pytest.raises(AccessRefused, match=r"refused the token.*token%20is%20wrong"):
+            with pytest.raises(AccessRefused, match=r"refused the token.*its token is wrong"):
                 open_transport(running.url, token_file=wrong)
             with socket.create_connection(("127.0.0.1", running.port)) as sock:  # one that goes on without
                 sock.sendall(b"ACT=RESET;ENV=0\n")

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -46,11 +47,12 @@ _LABEL = 10  # of "seen", "protocol", "cure"
 @click.option("--strict", is_flag=True, help="What version 1 only tolerates fails, too.")
 @click.option("--base", is_flag=True, help="Known limits of the deployed Unreal plugin are warnings.")
 @nul_terminated_option
+@click.option("--token-file", type=click.Path(), help="The file of the token that the engine asks for.")
 @timeout_option(2.0, "How long to wait for each answer.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object and nothing else.")
 def check(
     url: str | None, port: int | None, engine: str | None, num_envs: int, start_timeout: float, seed: int, strict: bool,
-    base: bool, nul_terminated: bool | None, timeout: float, as_json: bool,
+    base: bool, nul_terminated: bool | None, token_file: str | None, timeout: float, as_json: bool,
 ) -> int:  # fmt: skip
     """Say what an engine's side of the protocol does wrong, how that was seen, and what to do.
 
@@ -68,7 +70,9 @@ def check(
                 flag = f"--{name.replace('_', '-')}"
                 raise click.UsageError(f"{flag} is for --engine: it says how an engine is started")
     view = None if as_json else View()
-    options = Options(timeout=timeout, seed=seed, base=base, strict=strict, nul_terminated=nul_terminated)
+    options = Options(
+        timeout=timeout, seed=seed, base=base, strict=strict, nul_terminated=nul_terminated, token_file=token_file
+    )
     if engine is None:
         return _run(engine_url(url, port), options, view, None)
     from ue_rl.connecting import launched
@@ -79,7 +83,8 @@ def check(
     with closing(made) as started:
         if view is not None:
             view.says(f"starting {started.name}")
-        return _run(started.listen(Life(0)), options, view, started)
+        address = started.listen(Life(0))
+        return _run(address, replace(options, wait=start_timeout), view, started)
 
 
 def _run(address: str, options: Options, view: View | None, engine: Any) -> int:

@@ -79,11 +79,12 @@ _carrier_flags = flags(
 @click.option("--ticks", type=click.IntRange(1, 5000), default=1, show_default=True, help="Ticks of a step over --tcp.")
 @click.option("--record", type=click.Path(path_type=Path, file_okay=False), help="Write each session's replay here.")
 @click.option("--kwargs", default="{}", metavar="JSON", help="Arguments for the game's class, as a JSON object.")
+@click.option("--send-info", is_flag=True, help="Send the info dicts of a Gymnasium id too.")
 @doorway_options
 @allow_host_option
 def sessions(
     game: str, host: str, max_sessions: int, workers: int | None, tick_rate: float | None, planning: float, hold: bool,
-    max_ticks: int, idle_timeout: float, num_envs: int, ticks: int, record: Path | None, kwargs: str,
+    max_ticks: int, idle_timeout: float, num_envs: int, ticks: int, record: Path | None, kwargs: str, send_info: bool,
     allow_hosts: tuple[str, ...], **ports: Any,
 ) -> None:  # fmt: skip
     """Serve sessions of GAME (module:Class, or a Gymnasium id) until Ctrl-C, SIGTERM or SIGHUP.
@@ -102,8 +103,13 @@ def sessions(
         raise click.UsageError("--allow-host is for HTTP: give it with the port of --openenv or --mcp")
     arguments = json_object(kwargs, "kwargs")
     from ue_rl.bridges.realtime import SessionPool
+    from ue_rl.bridges.realtime.source import is_gymnasium_id
     from ue_rl.bridges.runners import ends_in_order, signal_of
 
+    if send_info and not is_gymnasium_id(game):
+        raise click.UsageError("--send-info is for Gymnasium ids: a game of your own sends what it writes (write_info)")
+    if send_info:
+        arguments["send_info"] = True
     show_log("ue_rl.bridges.realtime", "ue_rl.bridges.tcp.server")
     modules = {name: CARRIERS[name].load() for name in asked}
     options = {"num_envs": num_envs, "ticks": ticks, "doorway": doorway, "allow_hosts": allow_hosts}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,13 @@ from ue_rl.compliance.report import Finding, Outcome
 from ue_rl.compliance.sampling import Sampler
 from ue_rl.compliance.tape import Tape
 from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
-from ue_rl.compliance.wire import ClosedAtOnce
+from ue_rl.compliance.wire import ClosedAtOnce, Place
 from ue_rl.errors import printable
 from ue_rl.transport import Transport
 
 _SHOWN = 600
 _HASTY = 0.5  # seconds for an answer, once the engine has fallen silent
+_BETWEEN = 0.2  # seconds between two tries at the first session
 _LISTENS_AGAIN = 1.0  # seconds in which an engine may listen anew after a session
 # What the deployed plugin cannot do; with Options.base a WARN. docs/unreal.md, section 3.
 LIMITS_OF_BASE = frozenset(
@@ -44,7 +46,9 @@ class Options:
         base: the engine is the deployed plugin, or speaks as it does: its known limits are WARN, and nothing is sent
             that it does not know.
         strict: the engine claims version 1 of the protocol: what is only tolerated is FAIL.
-        nul_terminated: see TextPeer.
+        nul_terminated: see TextPeer. token_file: of the token that the engine asks for.
+        wait: seconds in which an engine may close connections before it says a word, as a published port does whose
+            game does not listen yet (docker -p, ssh -L).
     """
 
     timeout: float = 2.0
@@ -53,6 +57,8 @@ class Options:
     base: bool = False
     strict: bool = False
     nul_terminated: bool | None = None
+    token_file: str | PathLike[str] | None = None
+    wait: float = 0.0
 
 
 class Bench:
@@ -75,7 +81,7 @@ class Bench:
 
     def __init__(
         self,
-        address: tuple[str, int],
+        address: Place,
         options: Options,
         carrier: str,
         *,
@@ -119,7 +125,8 @@ class Bench:
         return self._peer
 
     def _in_text(self) -> TextPeer:
-        options, until = self.options, time.perf_counter() + (_LISTENS_AGAIN if self._again else 0.0)
+        options = self.options
+        until = time.perf_counter() + (_LISTENS_AGAIN if self._again else options.wait)
         while True:
             try:
                 peer = TextPeer(self.address, options.timeout, self.carrier, self._again, options.nul_terminated)
@@ -131,9 +138,9 @@ class Bench:
             except ClosedAtOnce:
                 # An engine that serves env sockets may have taken this connection for one of the trainer before, whose
                 # end it had not seen yet. The next trainer comes a moment later, too.
-                if not self._again or time.perf_counter() > until:
+                if time.perf_counter() >= until:
                     raise
-            time.sleep(0.02)
+            time.sleep(0.02 if self._again else _BETWEEN)
         if self.fell_silent:
             peer.timeout = min(peer.timeout, _HASTY + 3 * self._slowest)
         return peer

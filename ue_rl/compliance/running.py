@@ -12,8 +12,10 @@ from ue_rl.compliance.bench import MEMORY, PER_ENV, Bench, Options
 from ue_rl.compliance.checks import CHECKS, Check
 from ue_rl.compliance.peer import SILENT, Skip, Wrong
 from ue_rl.compliance.report import Finding, Outcome, Report
+from ue_rl.compliance.wire import Place
 from ue_rl.connecting import CARRIERS, address_of, open_transport
 from ue_rl.errors import ConfigurationError
+from ue_rl.security.guard import Guard
 from ue_rl.spec import Channel
 
 __all__ = ["Options", "check"]
@@ -45,12 +47,13 @@ def check(
 
     Args:
         url: tcp://HOST:PORT, or shm://NAME for an engine that serves shared memory alone. Of the options behind it
-            timeout and nul-terminated count, instead of those of `options`.
+            timeout, nul-terminated and token-file count, instead of those of `options`.
         options: see Options. progress: called with each finding, as soon as it is there.
         only: names of checks (ue_rl/compliance/checks); they run, and those that all others need. None: all run.
 
     Raises:
         ConfigurationError: not such a URL, an option in it that names a carrier, or no such check.
+        AccessRefused: the engine asks for a token that is not given, or a wrong one, or its port speaks TLS.
     """
     address, began = address_of(url), time.perf_counter()
     text_at = CARRIERS[address.scheme].text_at
@@ -59,11 +62,11 @@ def check(
             each.scheme.form for name, each in CARRIERS.items() if each.text_at or name == _MEMORY_ALONE
         )
         raise ConfigurationError("what is checked is plain text", field="url", expected=expected, got=url)
-    if unused := sorted(set(address.options) - {"timeout", "nul_terminated"}):
+    if unused := sorted(set(address.options) - {"timeout", "nul_terminated", "token_file"}):
         raise ConfigurationError(
             "every carrier of an engine is checked, and it is dialled again and again",
             field=f"url, {unused[0]}",
-            expected="no options but timeout and nul-terminated",
+            expected="no options but timeout, nul-terminated and token-file",
             got=url,
             cure="leave it out",
         )
@@ -74,14 +77,15 @@ def check(
     run = _Run(address.url, options, Report(address.url), progress, checks)
     if text_at is None:
         dial = partial(open_transport, address.url, timeout=options.timeout)
-        _carrier(run, Bench(("", 0), options, MEMORY, dial=dial, shared=run.shared), checks)
+        _carrier(run, Bench(Place("", 0), options, MEMORY, dial=dial, shared=run.shared), checks)
     else:
-        _text(run, text_at(address.place))
+        guard = Guard.of(options.token_file)
+        _text(run, Place(*text_at(address.place), guard))
     run.report.seconds = time.perf_counter() - began
     return run.report
 
 
-def _text(run: _Run, address: tuple[str, int]) -> None:
+def _text(run: _Run, address: Place) -> None:
     # The first session is the one that is checked: an engine may serve no second one.
     bench = Bench(address, run.options, "")
     bench.check = "handshake"
@@ -103,7 +107,8 @@ def _text(run: _Run, address: tuple[str, int]) -> None:
             gone = _carrier(run, Bench(address, run.options, PER_ENV, again=True, shared=run.shared), checks, gone)
     peer.close()
     if spec.shm is not None and address[0].startswith(_LOOPBACK):
-        dial = partial(open_transport, run.url, "shm", timeout=run.options.timeout)
+        token = run.options.token_file
+        dial = partial(open_transport, run.url, "shm", timeout=run.options.timeout, token_file=token)
         _carrier(run, Bench(address, run.options, MEMORY, dial=dial, shared=run.shared), checks, gone)
 
 

@@ -18,7 +18,7 @@ from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compliance.diagnosing import joined_fields, of_number, of_row, of_stray
 from ue_rl.compliance.peer import Peer, States, Wrong
 from ue_rl.compliance.spelling import Spelling, action_rows, plain, reset_row
-from ue_rl.compliance.wire import Ended, Line, Silent, Wire, closes_in_silence, greet
+from ue_rl.compliance.wire import Ended, Line, Place, Silent, Wire, closes_in_silence, greet
 from ue_rl.errors import UeRlError, shorten
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
@@ -48,7 +48,7 @@ class TextPeer(Peer):
     """See Peer.
 
     Args:
-        address: (host, port).
+        address: of the engine.
         timeout: seconds for each answer.
         carrier: SHARED or PER_ENV; "": what `first_carrier` says.
         again: a session with this engine was there before, so that its handshake needs no diagnosis.
@@ -72,7 +72,7 @@ class TextPeer(Peer):
 
     def __init__(
         self,
-        address: tuple[str, int],
+        address: Place,
         timeout: float,
         carrier: str = "",
         again: bool = False,
@@ -110,7 +110,7 @@ class TextPeer(Peer):
             self.close()
             raise
 
-    def _open_env_sockets(self, address: tuple[str, int]) -> None:
+    def _open_env_sockets(self, address: Place) -> None:
         for env in range(self.spec.num_envs):
             try:
                 self.wires.append(Wire(address, self.timeout))

@@ -7,16 +7,19 @@ import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ue_rl.compliance.diagnosing import foreign_bytes, of_handshake
 from ue_rl.compliance.peer import Wrong
-from ue_rl.errors import UeRlError
+from ue_rl.errors import AccessRefused, UeRlError
+from ue_rl.security.guard import Guard, asks_for_token, port_speaks_tls, speaks_tls
 from ue_rl.spec import EnvSpec
 from ue_rl.system.keepalive import reset_at_close
 from ue_rl.wire.handshake import MAX_HANDSHAKE, decode_handshake
 from ue_rl.wire.notices import notice_of
 
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+_ALERT = b"\x15\x03"  # what TLS answers to text begins with
 _SILENCE = 0.15  # seconds without a word from us, in which env sockets should stay open
 _BUSY_GRACE = 1.5  # seconds that an engine may need to notice that the trainer before has gone
 
@@ -50,25 +53,35 @@ class Line:
     ended: float
 
 
+class Place(NamedTuple):
+    """Where an engine listens; guard: proves the token that it asks for, None: it asks for none."""
+
+    host: str
+    port: int
+    guard: Guard | None = None
+
+
 class Wire:
     """A connected socket.
 
     Args:
-        address: (host, port).
-        timeout: seconds for connecting, and for each send.
+        address: of the engine. timeout: seconds for connecting, and for each send.
 
     Attributes:
         acknowledges_late: as a peer may; Nagle's algorithm shows itself then, and not without. Linux only; elsewhere
             it is as the system likes.
 
     Raises:
-        OSError: nobody listens.
+        OSError: nobody listens. AccessRefused: the engine does not let this side in, or is another one.
     """
 
     acknowledges_late = False
 
-    def __init__(self, address: tuple[str, int], timeout: float) -> None:
-        self.sock = socket.create_connection(address, timeout=timeout)
+    def __init__(self, address: Place, timeout: float) -> None:
+        self.sock = socket.create_connection(address[:2], timeout=timeout)
+        if address.guard is not None:
+            self.sock = address.guard(self.sock, address.host, address.port, time.monotonic() + timeout)
+            self.sock.settimeout(timeout)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unread = b""
         self._began = self._last = 0.0
@@ -166,7 +179,7 @@ def greet(wire: Wire, within: float, ask_for_it: bool = True) -> tuple[EnvSpec, 
         ask_for_it: where none comes, look whether it comes after a request.
 
     Raises:
-        Wrong: it does not come, or cannot be read.
+        Wrong: it does not come, or cannot be read. AccessRefused: the engine asks for a token, or for TLS.
     """
     began, grace, busy = time.perf_counter(), within, False
     while True:
@@ -184,11 +197,15 @@ def greet(wire: Wire, within: float, ask_for_it: bool = True) -> tuple[EnvSpec, 
         if notice is not None and notice[0] == "BUSY":
             busy, grace = True, _BUSY_GRACE
             continue
+        if line.data.startswith(b"AUTH="):
+            raise asks_for_token()
         if said := foreign_bytes(line.data):
             raise Wrong("not-plain-text", said, line.data)
         try:
             return decode_handshake(line.data), line.data, line.ended - began
         except UeRlError as error:
+            if notice is not None and speaks_tls(notice[1]):
+                raise _plain_alone() from None
             raise of_handshake(error, line.data) from error
 
 
@@ -198,16 +215,27 @@ def _without(wire: Wire, unread: bytes, within: float, ask_for_it: bool) -> Wron
         return Wrong("carriage-return-only", seen=unread)
     if unread:
         return Wrong("no-newline", f"the handshake had not ended after {within:g} s", unread)
-    with suppress(NoLine):
+    heard = b""
+    try:
         if ask_for_it:
             wire.send(b"ACT=RESET;ENV=0\n")
             line = wire.line(within)
             if line.data.lstrip()[:7].upper() == b"CONFIG:":
                 return Wrong("late-handshake", seen=line.data)
+            heard = line.data
+    except NoLine as error:
+        heard = error.unread
+    notice = notice_of(heard)
+    if heard.startswith(_ALERT) or (notice is not None and speaks_tls(notice[1])):
+        raise _plain_alone()
     return Wrong("no-handshake", f"nothing came within {within:g} s", unread)
 
 
-def closes_in_silence(address: tuple[str, int], timeout: float, num_envs: int) -> bool:
+def _plain_alone() -> AccessRefused:
+    return port_speaks_tls("what is checked is plain text: start the engine without TLS for the check")
+
+
+def closes_in_silence(address: Place, timeout: float, num_envs: int) -> bool:
     """Does the engine close env sockets on which nothing is said?"""
     wires: list[Wire] = []
     try:

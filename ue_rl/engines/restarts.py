@@ -106,7 +106,9 @@ class Restarts:
             often = f"{len(losses)} times within {self.window:g} s of play"
             if len(losses) <= self.max_restarts:
                 often = f"{in_vain} times in a row, and answered no step between"
-            cure = ". ".join([_MORE, *([as_sentence(error.cure)] if error.cure else ())])
+            cures = [] if in_vain and isinstance(error, TimeoutError) else [_MORE]  # more would end in the same way
+            cures += [as_sentence(error.cure)] if error.cure else []
+            cure = ". ".join(cures)
             raise RestartsSpent(f"{error.message}; it was lost {often}", **error.facts(cure=cure)) from error
         quick = self._quick[engine] = self._quick.get(engine, 0) + 1 if died_at_once else 0
         return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (quick - 1)) if quick else 0.0

@@ -167,7 +167,9 @@ class LaunchedEngine:
         process.end(0.0)
         became = "was still running and was killed" if ran else exit_words(process.exit_code)
         error.message = f"{self._who()}: {error.message}; its process {became}"
-        error.cure = output.last_lines()
+        said = output.last_lines()
+        slow = isinstance(error, EngineTimeout) and error.cure  # what else is known of it stands in the output
+        error.cure = f"{error.cure}. {said[0].upper()}{said[1:]}" if slow else said
         self._clean_up(0.0)
         return error
 
@@ -234,16 +236,7 @@ class LaunchedEngine:
     def _connect(self, url: str, life: Life) -> BaseTransport:
         process = self._process
         assert process is not None
-        try:
-            transport = self._open(url)
-        except (EngineDisconnected, EngineUnreachable) as error:
-            if process.ended.wait(_LAST_WORDS):
-                raise self._ended("while it was being connected") from error
-            raise self.lost(error) from None
-        except UeRlError as error:
-            if isinstance(error, ConfigurationError):
-                raise
-            raise self.lost(error) from None
+        transport = self._dial(url, process)
         try:
             announced = transport.connect().num_envs
             if self._num_envs is not None and announced != self._num_envs:
@@ -261,6 +254,26 @@ class LaunchedEngine:
             transport.close()
             raise
         return transport
+
+    def _dial(self, url: str, process: EngineProcess) -> BaseTransport:
+        """Until it has said something: what listens may be a forwarder, which closes while the game loads."""
+        told = False
+        while True:
+            try:
+                return self._open(url)
+            except (EngineDisconnected, EngineUnreachable) as error:
+                if process.ended.wait(_LAST_WORDS):
+                    raise self._ended("while it was being connected") from error
+                unheard = isinstance(error, EngineDisconnected) and error.unheard
+                if not unheard or time.monotonic() > self._deadline:
+                    raise self.lost(error) from None
+                if not told:
+                    told = True
+                    _log.warning("%s closes each connection before a word is said: it is still waited for", self._who())
+            except UeRlError as error:
+                if isinstance(error, ConfigurationError):
+                    raise
+                raise self.lost(error) from None
 
     def _ended(self, when: str) -> EngineNotStarted:
         assert self._process is not None

@@ -8,7 +8,7 @@ import time
 from os import PathLike
 from typing import NamedTuple
 
-from ue_rl.errors import AccessRefused, EngineTimeout, UeRlError
+from ue_rl.errors import AccessRefused, EngineDisconnected, EngineTimeout, UeRlError
 from ue_rl.security.tls import refused, trainer_context
 from ue_rl.security.tokens import LONGEST, answer, read_token, same
 from ue_rl.wire.notices import ended_by, notice_of
@@ -64,11 +64,39 @@ class Guard(NamedTuple):
             sock.close()
             if isinstance(error, UeRlError):
                 raise
+            if isinstance(error, (ssl.SSLEOFError, ConnectionError)):
+                raise _unheard(where, str(error)) from error
             raise refused(error, where) from error
         except BaseException:
             sock.close()
             raise
         return sock
+
+
+def asks_for_token() -> AccessRefused:
+    """The error of who dials without one."""
+    return AccessRefused(
+        "the engine asks for a token", field="token_file", expected="a proof of its token", got="none was given",
+        cure="give its file behind the address, tcp://HOST:PORT?token-file=FILE, or as token_file=",
+    )  # fmt: skip
+
+
+def speaks_tls(sentence: str) -> bool:
+    """Does the door of a server say so, to one who dials in plain text?"""
+    return "port speaks TLS" in sentence
+
+
+def port_speaks_tls(cure: str = "dial tls://HOST:PORT?ca=FILE") -> AccessRefused:
+    """The error of who dials in plain text."""
+    return AccessRefused("this port speaks TLS", field="url", expected="TLS", got="plain text", cure=cure)
+
+
+def _unheard(where: str, got: str) -> EngineDisconnected:
+    return EngineDisconnected(
+        f"{where} closed the connection before anything was said", field=EngineDisconnected.UNHEARD, fault="engine",
+        got=got,
+        cure="does the engine listen there already, and with the TLS and the token that were given? Its log may say",
+    )  # fmt: skip
 
 
 def _prove(sock: socket.socket, token: bytes, where: str, deadline: float) -> None:
@@ -86,10 +114,12 @@ def _prove(sock: socket.socket, token: bytes, where: str, deadline: float) -> No
     sock.sendall(told[0])
     line = _line(sock, where, deadline)
     if not same(told[1], line):
-        if notice_of(line.encode()) is not None:
+        notice = notice_of(line.encode())
+        if notice is not None:
             raise AccessRefused(
-                f"the engine on {where} refused the token", field="token_file", got=line, cure="is it the engine's?"
-            )
+                f"the engine on {where} refused the token", field="token_file", got=notice[1] or notice[0],
+                cure="is it the engine's?",
+            )  # fmt: skip
         what = f"the engine on {where} does not know the token: it may be another one than yours"
         raise AccessRefused(what, field="token_file", got=line)
 
@@ -103,7 +133,7 @@ def _line(sock: socket.socket, where: str, deadline: float) -> str:
         line += byte
         if not byte or (len(line) > LONGEST and line[:1] != b"E"):
             if not byte and not line:
-                raise AccessRefused(f"{where} closed the connection before anything was said", field="token_file")
+                raise _unheard(where, "the connection was closed")
             break
         if len(line) > 8 * LONGEST:
             break
