@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from urllib.request import proxy_bypass_environment
+
 from grpc import RpcError, StatusCode
 
+from ue_rl.carriers.address import split_place
 from ue_rl.errors import (
     AccessRefused,
     ConfigurationError,
@@ -18,6 +22,7 @@ from ue_rl.errors import (
     UeRlError,
     UnsupportedByEngine,
 )
+from ue_rl.security.doors import is_local
 
 _NAMED: dict[StatusCode, type[UeRlError]] = {
     **{StatusCode[kind.code]: kind for kind in (GameFailed, ResourceExhausted, SessionEnded, SessionNotFound)},
@@ -56,7 +61,8 @@ def named(error: RpcError, address: str) -> UeRlError:
     code, details = error.code(), error.details() or "no reason was given"  # type: ignore[attr-defined]
     kind = _NAMED.get(code, EngineDisconnected)
     if kind is EngineTimeout:
-        return EngineTimeout(f"{address} did not answer in time", cure="is the game paused, or the deadline too short?")
+        cure = _of_a_proxy(address) or "is the game paused, or the deadline too short?"
+        return EngineTimeout(f"{address} did not answer in time", cure=cure)
     if kind is AccessRefused:
         cure = "give the server's token: grpc://HOST:PORT?token-file=FILE"
         return AccessRefused(f"{address} lets nobody in without its token: {details}", field="token_file", cure=cure)
@@ -69,10 +75,22 @@ def _unreachable(address: str, details: str) -> UeRlError:
     for words, what, cure in _NO_TLS:
         if words in details:
             return AccessRefused(f"no TLS with {address}: {what}", got=details, cure=cure)
-    cure = "start `ue-rl sessions` there"
+    cure = _of_a_proxy(address) or "start `ue-rl sessions` there"
     if any(words in details for words in _CLOSED):
         cure = "is it gRPC? Where it speaks TLS, dial grpcs://HOST:PORT, with cert=FILE where it asks for one"
     return EngineUnreachable(f"nobody serves sessions at {address}: {details}", cure=cure)
+
+
+def _of_a_proxy(address: str) -> str | None:
+    """What to do where gRPC asks a proxy for this address; None: it asks none."""
+    host, _ = split_place(address)
+    exempt = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or ""  # noqa: SIM112 - gRPC reads no other
+    if is_local(host) or proxy_bypass_environment(host, {"no": exempt}):
+        return None
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):  # in gRPC's order
+        if os.environ.get(name):
+            return f"the proxy of ${name} was asked for it: where it needs none, name {host} in $no_proxy"
+    return None
 
 
 def of_a_run(error: UeRlError) -> UeRlError:

@@ -22,6 +22,7 @@ from ue_rl.arena import AgentArena
 from ue_rl.cli.session_carriers import CARRIERS
 from ue_rl.connecting import address_of, open_transport
 from ue_rl.connections.grpc import SessionClient
+from ue_rl.connections.grpc.errors import named
 from ue_rl.errors import AccessRefused, ConfigurationError, EngineUnreachable
 from ue_rl.security.doors import Doorway
 
@@ -207,6 +208,26 @@ async def test_no_proxy_is_asked_for_this_machine(served: Any, proxy: socket.soc
     proxy.settimeout(0)
     with pytest.raises(BlockingIOError):
         proxy.accept()
+
+
+def test_a_proxy_that_was_asked_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an address that nobody has; the proxy's port answers nobody."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    for name in ("https_proxy", "grpc_proxy", "no_proxy", "no_grpc_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(EngineUnreachable, match=r"The proxy of \$http_proxy was asked.*name 192.0.2.1 in \$no_proxy"):
+        open_transport("grpc://192.0.2.1:9", timeout=5)
+    monkeypatch.setenv("no_proxy", "192.0.2.1")
+    told = named(_Late(), "192.0.2.1:9")
+    assert "is the game paused" in str(told).lower()
+
+
+class _Late(grpc.RpcError):  # type: ignore[misc]
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.DEADLINE_EXCEEDED
+
+    def details(self) -> str:
+        return ""
 
 
 async def test_an_address_of_a_client_is_read_as_elsewhere() -> None:
