@@ -85,6 +85,7 @@ SLOW = {
     "fuzz": Small("--messages 200 --processes 1", "| reader | messages |"),
     "late_answers": Small("--repeats 1", "0 wrong"),
     "learning": Small("cartpole-ppo --channels shared", "| cartpole-ppo |"),
+    "onnx_runtimes": Small("--quick", "| PPO, Box |"),
     "rllib_faults": Small("--rounds 1", "nothing is left", needs=("ray",)),
     "soak": Small("--minutes 0.1 --engines 1 --envs 2 --every 3", "| what was seen | holds |", codes=(0, 1)),
 }

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 from sb3_contrib import QRDQN, TQC, MaskablePPO, RecurrentPPO
-from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
+from stable_baselines3 import A2C, DDPG, DQN, SAC, TD3
 
 from tests.support.models import make
 from ue_rl.inference import OnnxInference, export_onnx
@@ -22,7 +22,7 @@ ROWS = 64
 IMAGE = spaces.Box(0, 255, (36, 36, 3), np.uint8)
 PARTS = spaces.Dict({"speed": spaces.Box(-np.inf, np.inf, (4,)), "level": spaces.Discrete(3)})
 MODELS = {
-    "PPO, Box": lambda: make(),
+    "PPO, Box": make,
     "PPO, Box, VecNormalize": lambda: make(normalize={}),
     "PPO, Discrete": lambda: make(action=spaces.Discrete(5)),
     "PPO, MultiDiscrete": lambda: make(action=spaces.MultiDiscrete([3, 4])),
