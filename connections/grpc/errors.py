@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from urllib.request import proxy_bypass_environment
 
 from grpc import RpcError, StatusCode
 
@@ -85,7 +84,7 @@ def _of_a_proxy(address: str) -> str | None:
     """What to do where gRPC asks a proxy for this address; None: it asks none."""
     host, _ = split_place(address)
     exempt = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or ""  # noqa: SIM112 - gRPC reads no other
-    if is_local(host) or proxy_bypass_environment(host, {"no": exempt}):
+    if is_local(host) or any(host.endswith(each.strip()) for each in exempt.split(",") if each.strip()):
         return None
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):  # in gRPC's order
         if os.environ.get(name):
