@@ -60,10 +60,29 @@ class Drifting(Seeded):
         self.at[env] += self.rng[env].uniform(-0.01, 0.01, 2)
 
 
+class Remembering(Seeded):
+    """Something of an episode is left in the next one, but two of one seed in a row are alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept, self.leaves = np.zeros((2, self.num_envs))
+
+    def seed(self, env: int, seed: int) -> None:
+        super().seed(env, seed)
+        first = Options().seed + 1000 + 7919  # of the first seeds that the check plays between
+        self.leaves[env] = 0.001 if first <= seed < first + 31 * self.num_envs else 0.0
+
+    def begin(self, env: int) -> None:
+        super().begin(env)
+        self.at[env] += self.kept[env]
+        self.kept[env] = self.leaves[env]
+
+
 @pytest.mark.parametrize(
     ("make", "outcome", "name"),
     [(Cut, Outcome.WARN, "seed-ignored"), (Narrow, Outcome.FAIL, "seed-refused"),
-     (Constant, Outcome.FAIL, "seed-ignored"), (Drifting, Outcome.FAIL, "not-repeatable")],
+     (Constant, Outcome.FAIL, "seed-ignored"), (Drifting, Outcome.FAIL, "not-repeatable"),
+     (Remembering, Outcome.FAIL, "seed-ignored")],
 )  # fmt: skip
 def test_a_seed_that_is_taken_wrongly(make: Callable[[], Walk], outcome: Outcome, name: str) -> None:
     report = of_bridge(make())
@@ -85,3 +104,8 @@ def test_a_carrier_that_differs() -> None:
             carriers.same(bench)
             assert bench.failed == name
             bench.drop()
+
+
+def test_a_game_that_remembers_is_told_so() -> None:
+    report = of_bridge(Remembering())
+    assert "behind episodes of other seeds, and not before them" in str(report), report

@@ -81,7 +81,7 @@ class Bench:
 
     def __init__(
         self,
-        address: Place,
+        address: Place | tuple[str, int],
         options: Options,
         carrier: str,
         *,

@@ -72,7 +72,7 @@ class TextPeer(Peer):
 
     def __init__(
         self,
-        address: Place,
+        address: Place | tuple[str, int],
         timeout: float,
         carrier: str = "",
         again: bool = False,
@@ -110,7 +110,7 @@ class TextPeer(Peer):
             self.close()
             raise
 
-    def _open_env_sockets(self, address: Place) -> None:
+    def _open_env_sockets(self, address: Place | tuple[str, int]) -> None:
         for env in range(self.spec.num_envs):
             try:
                 self.wires.append(Wire(address, self.timeout))

@@ -77,10 +77,11 @@ class Wire:
 
     acknowledges_late = False
 
-    def __init__(self, address: Place, timeout: float) -> None:
-        self.sock = socket.create_connection(address[:2], timeout=timeout)
-        if address.guard is not None:
-            self.sock = address.guard(self.sock, address.host, address.port, time.monotonic() + timeout)
+    def __init__(self, address: Place | tuple[str, int], timeout: float) -> None:
+        place = Place(*address)
+        self.sock = socket.create_connection((place.host, place.port), timeout=timeout)
+        if place.guard is not None:
+            self.sock = place.guard(self.sock, place.host, place.port, time.monotonic() + timeout)
             self.sock.settimeout(timeout)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unread = b""
@@ -235,7 +236,7 @@ def _plain_alone() -> AccessRefused:
     return port_speaks_tls("what is checked is plain text: start the engine without TLS for the check")
 
 
-def closes_in_silence(address: Place, timeout: float, num_envs: int) -> bool:
+def closes_in_silence(address: Place | tuple[str, int], timeout: float, num_envs: int) -> bool:
     """Does the engine close env sockets on which nothing is said?"""
     wires: list[Wire] = []
     try:
