@@ -29,7 +29,7 @@ IDS = "log-targets.json"
 _PROJECT = "ue_rl"  # where the environment names none: WANDB_PROJECT, MLFLOW_EXPERIMENT_NAME
 _MOST = 1000  # metrics in a request, which MLflow allows
 # A colon is taken too, but neither on Windows nor by its older versions.
-_NOT_MLFLOWS = re.compile(r"[^\w. \-]", re.ASCII)
+_NOT_MLFLOWS = re.compile(r"[^\w. \-]")
 _LONGEST = 240  # characters of a name; MLflow takes 250, and a second one of the same name has 9 more
 
 
@@ -57,7 +57,7 @@ def targets_of(options: TrainOptions, folder: Path) -> list[KVWriter]:
 
 
 def mlflow_name(key: str) -> str:
-    """`key` as MLflow takes it: ASCII letters, digits, spaces and `_-./`, and not too long."""
+    """`key` as MLflow takes it: letters, digits, spaces and `_-./`, and not too long."""
     # MLflow keeps some metrics as files: their names must be what os.path.normpath makes of them.
     parts = [_NOT_MLFLOWS.sub("_", part).strip(" .") for part in key.split("/")]
     return "/".join(filter(None, parts))[:_LONGEST].rstrip("/ .") or "_"
