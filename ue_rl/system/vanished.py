@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from ue_rl.system.forks import notify_of_forks
+from ue_rl.system.forks import leave_to_parent, notify_of_forks
 from ue_rl.system.keepalive import ask_for_life
 
 LOOKS_EVERY = 5.0  # seconds
@@ -116,6 +116,7 @@ def _sockets(ports: set[int]) -> Iterator[tuple[str, socket.socket]]:
             os.close(copy)
             continue
         with sock:
+            leave_to_parent(sock)  # a fork that comes now would hold it open in the child
             if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
                 continue
             with contextlib.suppress(OSError):
