@@ -100,12 +100,13 @@ async def play(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def keep(sessions: Sequence[Session]) -> None:
+async def keep(sessions: Sequence[Session], context: aio.ServicerContext[Any, Any]) -> None:
     """Until all have ended: none of them is idle meanwhile. Cancelled, because their trainer is lost, it ends them."""
     for session in sessions:
         session.kept = True
     ends = [asyncio.wrap_future(session.gone) for session in sessions]
     try:
+        await context.write(messages.KeepResponse())
         await asyncio.wait(ends)
     finally:
         for end in ends:

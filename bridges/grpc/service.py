@@ -137,7 +137,7 @@ class SessionService(SessionsServicer):
         """Sessions of a trainer that is there, until they end or it goes."""
         if not request.session_ids:
             raise ConfigurationError("no session is named", field="session_ids", expected="one or more", got=[])
-        await keep(self._pool.get_all(request.session_ids))
+        await keep(self._pool.get_all(request.session_ids), context)
 
 
 def _clamped(ticks: int) -> int:

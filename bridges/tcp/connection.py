@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ue_rl.system.forks import leave_to_parent
-from ue_rl.system.keepalive import ask_for_life
+from ue_rl.system.keepalive import notice_dead_peer
 
 if TYPE_CHECKING:
     from ue_rl.bridges.tcp.server import BridgeServer
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
         if sock is not None:
             self.fd = sock.fileno()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            ask_for_life(sock)
+            notice_dead_peer(sock)
             leave_to_parent(sock)
         self._server.connection_made(self)
 

@@ -116,13 +116,18 @@ class GrpcConnection(BaseTransport):
     def _keep(self) -> None:
         """Says that the sessions are in use for as long as this connection is there, however long nothing is asked.
 
-        An older server has no such call, and reaps those that are idle: nobody waits for its refusal.
+        An older server has no such call, and reaps those that are idle.
         """
         keep = self._channel.unary_stream(  # type: ignore[union-attr]
             f"/{SERVICE}/Keep", messages.KeepRequest.SerializeToString, messages.KeepResponse.FromString
         )
         # cancelled once nothing refers to it
         self._kept = keep(messages.KeepRequest(session_ids=self._ids), metadata=self.access.metadata)
+        try:
+            next(self._kept)  # they are in use from here on
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:  # type: ignore[attr-defined]
+                raise named(error, self.target) from error
 
     def _result(self, answer: Callable[[], Any]) -> Any:
         try:

@@ -15,7 +15,7 @@ from ue_rl.errors import EngineTimeout, HandshakeError, RepeatedEnv, UeRlError
 from ue_rl.inference.server.protocol import read_hello, write_refusal
 from ue_rl.spec import EnvSpec
 from ue_rl.system.forks import leave_to_parent
-from ue_rl.system.keepalive import ask_for_life, reset_at_close
+from ue_rl.system.keepalive import notice_dead_peer, reset_at_close
 from ue_rl.wire.codec import Codec
 from ue_rl.wire.handshake import MAX_HANDSHAKE
 from ue_rl.wire.lines import LineBuffer
@@ -68,7 +68,7 @@ class Engine(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            ask_for_life(sock)
+            notice_dead_peer(sock)
             leave_to_parent(sock)
         server = self._server
         server.connections.add(self)

@@ -33,6 +33,7 @@ class Talks(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self.transport, self.ended = transport, False
+        keepalive.notice_dead_peer(transport.get_extra_info("socket"))
         self.made.append(self)
         transport.write(bytes(self.size))
 
@@ -79,8 +80,11 @@ async def test_a_trainer_that_vanishes_while_nothing_is_said_ends_its_session(
             await asyncio.to_thread(eventually, lambda: "the trainer has gone" in caplog.text)
 
 
-async def test_a_peer_that_reads_nothing_stays(quick_watch: Any, talks: type[Talks]) -> None:
-    """Its system has no room for more, and says so whenever it is asked: TCP_USER_TIMEOUT would end it."""
+async def test_a_peer_that_reads_nothing_stays(
+    quick_watch: Any, talks: type[Talks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its system has no room for more, and says so whenever it is asked: TCP_USER_TIMEOUT alone would end it."""
+    monkeypatch.setattr(keepalive, "UNHEARD", 2)
     talks.size = size = 16 * 2**20
     server, port = await listen(talks, "127.0.0.1", 0, 8)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)

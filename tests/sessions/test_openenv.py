@@ -9,11 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from http.client import HTTPConnection
 from typing import Any
 
 import numpy as np
@@ -377,15 +374,3 @@ def test_in_real_time_a_step_answers_with_the_newest_and_says_what_was_dropped(o
         assert seen["info"]["ticks_advanced"] == seen["tick"] - begun["tick"]
         assert seen["info"]["dropped_observations"] > 5
         assert {"late_ticks", "dropped_actions"} <= {*seen["info"]}
-
-
-def test_a_connection_is_kept_while_a_client_computes_between_two_requests(served: Any) -> None:
-    _, server = served("openenv")
-    with closing(HTTPConnection(server.url.removeprefix("http://"), timeout=20)) as client:
-        client.connect()
-        sock = client.sock
-        for pause in (6, 0):  # seconds; uvicorn's own patience is five
-            client.request("GET", "/health")
-            assert client.getresponse().read() == b'{"status":"healthy"}'
-            assert client.sock is sock
-            time.sleep(pause)

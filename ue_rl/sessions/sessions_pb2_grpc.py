@@ -128,7 +128,7 @@ class SessionsServicer(object):
 
     def Keep(self, request, context):
         """While this stream lasts the sessions are in use, however long nothing is asked of them; they end when it is lost.
-        Nothing is sent.
+        One message is sent, once that holds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

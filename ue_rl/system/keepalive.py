@@ -35,10 +35,11 @@ def ask_for_life(sock: socket.socket) -> None:
 
 
 def notice_dead_peer(sock: socket.socket) -> None:
-    """As `ask_for_life`, for who has dialled: what was sent may be without a sign of arrival for 20 s, too.
+    """As `ask_for_life`; and what was sent may be without a sign of arrival for 20 s, too.
 
     The next use of the socket fails then. A peer that is alive and says nothing is not affected. One that reads nothing
-    is, once its system has no room for more: who dials sends little, and waits no longer than its own deadlines.
+    is, once its system has no room for more: servers watch instead, where the system can (ue_rl/system/vanished.py),
+    which lifts this limit of theirs; who dials sends little, and waits no longer than its own deadlines.
     """
     ask_for_life(sock)
     _set(sock, "TCP_USER_TIMEOUT", UNHEARD * 1000)  # Linux

@@ -84,6 +84,8 @@ class _Watch:
         owing: dict[str, float] = {}
         for name, sock in _sockets(self._ports):
             used.add(sock.getsockname()[1])
+            # from here on these looks find it out, which spare a peer that is alive and has no room
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
             heard = _owes_since_it_was_heard(sock)
             if heard is None:
                 continue
