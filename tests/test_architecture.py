@@ -220,15 +220,6 @@ def test_the_root_of_the_package_is_small() -> None:
     assert len(list((ROOT / "ue_rl").glob("*.py"))) <= 9
 
 
-def test_a_file_is_read_at_one_sitting() -> None:
-    """Files of messages, which their schemas make, are read by nobody."""
-    beside = [file for folder in ("benchmarks", "samples", "tests") for file in (ROOT / folder).rglob("*.py")]
-    written = [*files(), *beside]
-    lines = {path_of(file): len(file.read_text("utf-8").splitlines()) for file in written}
-    made = re.compile(r"ue_rl/(commands/generated\w*|sessions/\w+_pb2(_grpc)?)\.py")
-    assert {name: count for name, count in lines.items() if count > 400 and not made.fullmatch(name)} == {}
-
-
 def test_only_a_session_sets_its_state() -> None:
     found = []
     for file in files():
