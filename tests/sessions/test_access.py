@@ -249,6 +249,7 @@ async def test_an_address_of_a_client_is_read_as_elsewhere() -> None:
 def test_what_no_server_could_do_is_refused(words: list[str], what: str, token: Path) -> None:
     result = run("sessions", "tests.sessions.game:Drift", *(word.replace("TOKEN", str(token)) for word in words))
     assert what in f"{result.output} {result.exception}".replace("\n", " ")
+    assert "64 sessions" not in result.output, "before the game is made"
 
 
 @pytest.mark.parametrize("name", ["tcp", "grpc", "openenv", "mcp"])

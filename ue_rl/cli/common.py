@@ -169,8 +169,18 @@ doorway_options = flags(
     click.option("--tls-client-ca", type=_file, help="Serve who shows a certificate of these alone."),
 )
 
+
+def _names_of_hosts(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    if given:
+        from ue_rl.security.visitors import Visitors
+
+        with command_line():
+            Visitors(local=True, names=given)  # says which of them is none
+    return given
+
+
 allow_host_option = click.option(
-    "--allow-host", "allow_hosts", multiple=True, metavar="NAME",
+    "--allow-host", "allow_hosts", multiple=True, metavar="NAME", callback=_names_of_hosts,
     help="Over HTTP, answer pages and proxies of this name too, not of this machine alone; once for each.",
 )  # fmt: skip
 
