@@ -65,10 +65,11 @@ def test_a_client_that_is_killed_loses_its_session_and_one_that_stands_still_onc
     idle = 4 * slack
     with subprocess.Popen([sys.executable, "-c", SERVER, str(idle)], **piped) as server:
         url = server.stdout.readline().strip()
-        clients = [subprocess.Popen([sys.executable, "-c", KILLED, url], **piped) for _ in range(2)]
-        names = [client.stdout.readline().strip() for client in clients]
-        for client, way in zip(clients, (signal.SIGKILL, signal.SIGSTOP), strict=True):
-            client.send_signal(way)
+        clients, names = [], []
+        for way in (signal.SIGKILL, signal.SIGSTOP):  # each at once: the first must not be idle while the second starts
+            clients.append(subprocess.Popen([sys.executable, "-c", KILLED, url], **piped))
+            names.append(clients[-1].stdout.readline().strip())
+            clients[-1].send_signal(way)
         with grpc.insecure_channel(url.removeprefix("grpc://")) as channel:
             stub = SessionsStub(channel)
             eventually(lambda: not stub.ListSessions(messages.ListSessionsRequest()).sessions, 40 * slack)
