@@ -2260,15 +2260,19 @@ private:
         if (options_.port < 0 || options_.port > 65535) return fail("a port is 0 to 65535");
         if (getaddrinfo(options_.host.c_str(), detail::number_text(options_.port).c_str(), &hints, &found))
             return fail(options_.host + ": no such address");
+        // Of a name such as localhost the IPv4 address, which trainers dial.
+        const addrinfo* chosen = found;
+        while (chosen && chosen->ai_family != AF_INET) chosen = chosen->ai_next;
+        if (!chosen) chosen = found;
         int on = 1;
-        listener_ = ::socket(found->ai_family, SOCK_STREAM, 0);
+        listener_ = ::socket(chosen->ai_family, SOCK_STREAM, 0);
 #ifndef _WIN32
         setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 #else
         setsockopt(listener_, SOL_SOCKET, SO_EXCLUSIVEADDRUSE, reinterpret_cast<const char*>(&on), sizeof on);
 #endif
         const bool bound = listener_ != detail::no_socket &&
-                           !::bind(listener_, found->ai_addr, static_cast<socklen_t>(found->ai_addrlen)) &&
+                           !::bind(listener_, chosen->ai_addr, static_cast<socklen_t>(chosen->ai_addrlen)) &&
                            !::listen(listener_, 128);
         freeaddrinfo(found);
         if (!bound) {  // start() may be tried again

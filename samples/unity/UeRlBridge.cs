@@ -1948,7 +1948,11 @@ namespace UeRl
             }
             if (_demo && !HasHeuristic) throw new InvalidOperationException("DEMO needs Heuristic, of UeRlHeuristic.cs");
             IPAddress address;
-            if (!IPAddress.TryParse(host, out address)) address = Dns.GetHostAddresses(host)[0];
+            if (!IPAddress.TryParse(host, out address)) // of a name such as localhost the IPv4 address, which trainers dial
+            {
+                var found = Dns.GetHostAddresses(host);
+                address = Array.Find(found, each => each.AddressFamily == AddressFamily.InterNetwork) ?? found[0];
+            }
             _listener = new Socket(address.AddressFamily, SocketType.Stream, ProtocolType.Tcp);
             try
             {

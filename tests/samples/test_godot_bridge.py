@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -340,3 +341,9 @@ def test_the_checker_finds_nothing(result: compliance.Report) -> None:
     """With a tree of spaces, masks, options, infos, parameters and calls."""
     assert [f for f in result.findings if f.outcome in (Outcome.FAIL, Outcome.WARN)] == []
     assert result.exit_code == 0
+
+
+def test_a_name_may_stand_for_the_address(tmp_path: Path) -> None:
+    """As in Python, C++ and C#: localhost is this machine, and who dials 127.0.0.1 finds it."""
+    with running(tmp_path, "--host=localhost") as engine, engine.dial() as sock:
+        assert engine.ask(sock, "ACT=RESET;ENV=0").startswith("OBS")

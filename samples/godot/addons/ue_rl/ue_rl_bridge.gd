@@ -121,6 +121,8 @@ func start(envs: Array, numbers_per_observation: int, numbers_per_action: int) -
 	demo = argument("demo", str(int(demo))) == "1"
 	_handshake = _describe()
 	var address = argument("host", host)
+	if address != "*" and not address.is_valid_ip_address():  # a name, such as localhost
+		address = IP.resolve_hostname(address, IP.TYPE_IPV4)
 	var number = int(argument("port", str(port)))
 	var fault = _grammar.fault()
 	var secret = argument("token-file", token_file)
