@@ -62,7 +62,7 @@ sys.stdin.read()
 def test_a_client_that_is_killed_loses_its_session_and_one_that_stands_still_once_it_is_idle(slack: float) -> None:
     """Processes of their own: events of grpc.aio may wait for one another where several event loops share a process."""
     piped: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    idle = 4 * slack
+    idle = 2 * slack
     with subprocess.Popen([sys.executable, "-c", SERVER, str(idle)], **piped) as server:
         url = server.stdout.readline().strip()
         clients, names = [], []
