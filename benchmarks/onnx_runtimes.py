@@ -209,6 +209,36 @@ def shown(one: dict[str, Any]) -> str:
     return "bits" if one["same_bits"] else f"{one['off']:.1g}"
 
 
+def summary(held: dict[str, Any]) -> list[str]:
+    """The rows of docs/deploy.md, one for each runtime, of what the JSON file holds."""
+    rows = []
+    for name, version in held["versions"].items():
+        cells = {case: row[name] for case, row in held["cases"].items()}
+        images = {case: one for case, one in cells.items() if "images" in case}
+        apart = ("images", "VecNormalize", "Dict", "Maskable", "Recurrent")
+        plain = {case: one for case, one in cells.items() if not any(word in case for word in apart)}
+        numbers = [one for one in plain.values() if not one.get("discrete")]
+        found = [_worst([one for one in numbers if "off" in one]), _worst(list(images.values()))]
+        found.append(_all(plain[case] for case in ("PPO, Discrete", "PPO, MultiDiscrete", "DQN", "QRDQN")))
+        found += [_all(one for case, one in cells.items() if word in case) for word in apart[1:]]
+        rows.append(f"| {name} {version} | {' | '.join(found)} |")
+    return rows
+
+
+def _worst(cells: list[dict[str, Any]]) -> str:
+    offs = [one.get("off") for one in cells]
+    if not offs or None in offs:
+        return "no"
+    return f"{max(offs):.1g}"
+
+
+def _all(cells: Any) -> str:
+    """Whether all ran, with the choices of predict()."""
+    found = list(cells)
+    fine = all("off" in one and not (one["discrete"] and one["off"]) for one in found)
+    return "yes" if fine else "no"
+
+
 def main() -> None:
     """Runs all, prints the table, and writes the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -231,13 +261,15 @@ def main() -> None:
         for case in cases(Path(folder), names):
             table[case.name] = {name: cell(case, act(case)) for name, act in run.items()}
             print(case.name, {name: shown(one) for name, one in table[case.name].items()}, file=sys.stderr, flush=True)
+    about = {"date": datetime.date.today().isoformat(), "machine": platform.machine(), "versions": versions}
+    held = {**about, "cases": table}
     print(f"| | {' | '.join(f'{name} {versions[name]}' for name in run)} |")
     print(f"|---|{'---|' * len(run)}")
     for name, row in table.items():
         print(f"| {name} | {' | '.join(shown(one) for one in row.values())} |")
     if given.json:
-        about = {"date": datetime.date.today().isoformat(), "machine": platform.machine(), "versions": versions}
-        given.json.write_text(json.dumps({**about, "cases": table}, indent=1) + "\n")
+        given.json.write_text(json.dumps(held, indent=1) + "\n")
+        print("\nFor docs/deploy.md:\n", *summary(held), sep="\n")
 
 
 if __name__ == "__main__":
