@@ -299,7 +299,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# Gallery", "",
         "<!-- benchmarks/gallery.py wrote this page: change it there -->", "",
-        "Each agent was trained with the one command below it. Copy one that is like your game, and change the engine.",
+        "Each agent was trained with the one command below it: copy one that is like your game.",
         "",
         "| sample | env-steps | time | return | goal |",
         "|---|---|---|---|---|",
@@ -315,11 +315,10 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     loads = [results[name]["load"] for name in shown]
     lines += [
         "",
-        "- **Return**: mean and standard deviation of 50 or more episodes of the ONNX file, in a new engine with other",
-        "  seeds than the training's.",
-        f"- **Time**: of the whole command, on a machine that others used (load average {min(loads)} to {max(loads)}):",
+        "- **Return**: mean and deviation of 50 or more episodes of the ONNX file, in a new engine with other seeds.",
+        f"- **Time**: of the whole command, on a busy machine (load average {min(loads)} to {max(loads)}):",
         f"  {'; '.join(machines)}.",
-        "- **Env-steps**: those of each agent. **Films**: drawn from the observations, unless another source is named.",
+        "- **Films**: drawn from the observations, unless another source is named.",
     ]
     for name in shown:
         sample = SAMPLES[name]
