@@ -120,12 +120,13 @@ class SessionClient:
 
     async def __aenter__(self) -> SessionClient:
         """Connects and creates the session."""
-        self._channel = self._access.channel(aio, self.target)
-        self._stub: Any = SessionsStub(self._channel)
+        channel: aio.Channel = self._access.channel(aio, self.target)
+        self._channel = channel
+        self._stub: Any = SessionsStub(channel)
         try:
             info = await self._ask(self._called(self._stub.CreateSession, self._request))
         except BaseException:
-            await self._channel.close()
+            await channel.close()
             raise
         self.session_id, self.handshake = info.session_id, info.handshake
         self.spec, self.tools = decode_handshake(info.handshake.encode("ascii")), json.loads(info.tools_json)

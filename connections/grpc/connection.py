@@ -73,10 +73,11 @@ class GrpcConnection(BaseTransport):
     # -- opening
 
     def _open(self) -> EnvSpec:
-        self._channel = self.access.channel(grpc, self.target, [(_SINGLE, 1)])
-        self._stub = SessionsStub(self._channel)
+        channel: grpc.Channel = self.access.channel(grpc, self.target, [(_SINGLE, 1)])
+        self._channel = channel
+        self._stub = SessionsStub(channel)
         # On the wire one answer and a stream of one are the same. For such a stream gRPC needs no thread of its own.
-        self._step_all = self._channel.unary_stream(
+        self._step_all = channel.unary_stream(
             f"/{SERVICE}/StepAll", messages.StepAllRequest.SerializeToString, messages.StepAllResponse.FromString
         )
         first = self._create(self.wait > 0, self.wait + self.connect_timeout)

@@ -105,7 +105,7 @@ class OnnxInference(StatefulInference):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Loads the same bytes; raises as load_bytes does. States of agents and random numbers go on as they were."""
-        self.__dict__.update(state)
+        vars(self).update(state)
         if self._file is not None:
             content, name = self._file
             model = load_session(content, name=name, **self._options)

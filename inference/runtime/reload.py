@@ -121,7 +121,7 @@ class ReloadingInference(InferenceInterface):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Goes on with the model in use; raises as OnnxInference does."""
-        self.__dict__.update(state)
+        vars(self).update(state)
         self._loading = threading.Lock()
         self._stop = threading.Event()
         self._thread = None

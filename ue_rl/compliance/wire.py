@@ -78,7 +78,7 @@ class Wire:
     acknowledges_late = False
 
     def __init__(self, address: Place | tuple[str, int], timeout: float) -> None:
-        place = Place(*address)
+        place = address if isinstance(address, Place) else Place(address[0], address[1])
         self.sock = socket.create_connection((place.host, place.port), timeout=timeout)
         if place.guard is not None:
             self.sock = place.guard(self.sock, place.host, place.port, time.monotonic() + timeout)

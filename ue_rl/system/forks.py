@@ -34,6 +34,7 @@ class HasDescriptor(Protocol):
 
     def fileno(self) -> int:
         """Its descriptor; -1: it is closed."""
+        ...
 
 
 _sockets: dict[int, int] = {}  # descriptor -> inode, which tells the socket from what has its number later
