@@ -29,14 +29,16 @@ def statistics_names(model: Path) -> list[Path]:
     """Where the statistics may lie that belong to a model's zip; the likeliest place first.
 
     Those of ue_rl (MODEL_vecnormalize.pkl, and vecnormalize.pkl beside the model or in a checkpoint), those of
-    Stable-Baselines3's CheckpointCallback (PREFIX_vecnormalize_20000_steps.pkl beside PREFIX_20000_steps.zip), and
-    those of RL Zoo (ENV_1/ENV/vecnormalize.pkl, for each model in the folder ENV_1).
+    Stable-Baselines3's CheckpointCallback (PREFIX_vecnormalize_20000_steps.pkl beside PREFIX_20000_steps.zip), that of
+    its documentation, which RL Zoo takes for what it publishes (vec_normalize.pkl beside the model), and those of RL
+    Zoo's runs (ENV_1/ENV/vecnormalize.pkl, for each model in the folder ENV_1).
     """
     names = [model.with_name(f"{model.stem}_vecnormalize.pkl")]
     checkpoint = _OF_CHECKPOINT.fullmatch(model.stem)
     if checkpoint is not None:
         names.append(model.with_name(f"{checkpoint[1]}_vecnormalize_{checkpoint[2]}_steps.pkl"))
     names.append(model.with_name("vecnormalize.pkl"))
+    names.append(model.with_name("vec_normalize.pkl"))
     names.append(model.with_suffix("") / "vecnormalize.pkl")
     zoo = _OF_ZOO.fullmatch(model.absolute().parent.name)
     if zoo is not None:

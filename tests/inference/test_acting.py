@@ -237,6 +237,11 @@ def test_statistics_are_found_where_others_leave_them(tmp_path: Path) -> None:
         **{path: zoo / "CartPole-v1" / "vecnormalize.pkl" for path in zoo.glob("*.zip")},
     }
     seen = np.full((3, 4), 0.5, np.float32)
+    hub = tmp_path / "hub"  # as the documentation of Stable-Baselines3 names it, and RL Zoo where it publishes
+    hub.mkdir()
+    model.save(hub / "ppo-CartPole-v1.zip")
+    env.save(str(hub / "vec_normalize.pkl"))
+    found[hub / "ppo-CartPole-v1.zip"] = hub / "vec_normalize.pkl"
     for path, statistics in found.items():
         assert statistics_of(path) == statistics
         told = load_and_export(path, tmp_path / "told.onnx", statistics)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import copy
+import datetime
+import decimal
 import enum
+import functools
 import json
 import logging
 import os
 import pickle
 import shutil
 import zipfile
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,8 +43,7 @@ from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
 from ue_rl.saving.resuming import resume, write_replay_buffer
 from ue_rl.security import origin, trust
 from ue_rl.security.pickles import load_data
-from ue_rl.security.schedules import LinearSchedule
-from ue_rl.security.schedules import linear_schedule as linear_schedule_in
+from ue_rl.security.schedules import LinearSchedule, known_schedule
 from ue_rl.security.trust import load_model, load_pickle, made_here, trusting
 from ue_rl.spaces.actions import ActionKind
 from ue_rl.spaces.tree import LeafKind
@@ -173,7 +176,7 @@ def test_another_schedule_with_code_is_the_default(tmp_path: Path, caplog: pytes
         lambda left: left**start,
         lambda left: os.getpid() * left * start,
     ):
-        assert linear_schedule_in(cloudpickle.dumps(other)) is None
+        assert known_schedule(cloudpickle.dumps(other)) is None
     make(PPO, learning_rate=lambda left: left * 1e-3, clip_range=lambda left: left * 0.1).save(path)
     model = load_model(PPO, path, device="cpu")
     assert (model.learning_rate, model.lr_schedule(0.5), model.clip_range(0.5)) == (3e-4, 3e-4, 0.2)
@@ -194,11 +197,11 @@ def test_the_schedule_of_the_documentation_is_known_from_every_python(code: str)
     # As SB3 before 2.7 keeps it: inside of another function.
     value_schedule = linear_schedule(2e-3)
     inside = cloudpickle.dumps(lambda left: float(value_schedule(left)))
-    assert linear_schedule_in(inside) == LinearSchedule(2e-3)
+    assert known_schedule(inside) == LinearSchedule(2e-3)
     value_schedule = LinearSchedule(1e-3)
-    assert linear_schedule_in(cloudpickle.dumps(lambda left: float(value_schedule(left)))) == LinearSchedule(1e-3)
-    assert linear_schedule_in(unframed.replace(written, wanted)) == LinearSchedule(2e-3)
-    assert linear_schedule_in(unframed.replace(written, wanted[:-1] + b"\x01")) is None
+    assert known_schedule(cloudpickle.dumps(lambda left: float(value_schedule(left)))) == LinearSchedule(1e-3)
+    assert known_schedule(unframed.replace(written, wanted)) == LinearSchedule(2e-3)
+    assert known_schedule(unframed.replace(written, wanted[:-1] + b"\x01")) is None
 
 
 class ByName:
@@ -313,6 +316,82 @@ def run_of_ones_own(folder: Path) -> Path:
     model.learn(8, callback=saving)
     assert saving.last is not None
     return saving.last.path
+
+
+def with_attributes(source: Path, to: Path, attributes: dict[str, Any]) -> Path:
+    """A model.zip that holds other attributes, pickled as Stable-Baselines3 pickles them."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(to, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name == "data":
+                data = json.loads(content)
+                for key, value in attributes.items():
+                    data[key] = {":type:": "x", ":serialized:": base64.b64encode(cloudpickle.dumps(value)).decode()}
+                content = json.dumps(data).encode()
+            new.writestr(name, content)
+    return to
+
+
+def test_constants_that_older_versions_saved_as_functions_are_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def constant_fn(val: float) -> Callable[[float], float]:
+        """As Stable-Baselines3 before 2.7 writes it."""
+
+        def func(_: float) -> float:
+            return val
+
+        return func
+
+    value_schedule = constant_fn(0.1)
+    make(PPO).save(tmp_path / "new.zip")
+    old = {"clip_range": lambda left: float(value_schedule(left)), "clip_range_vf": constant_fn(0.3)}
+    model = load_model(PPO, with_attributes(tmp_path / "new.zip", tmp_path / "old.zip", old), device="cpu")
+    assert (model.clip_range(0.5), model.clip_range_vf(0.5)) == (0.1, 0.3)
+    assert "is a function" not in caplog.text
+
+
+@pytest.mark.parametrize("code", ["88005300", "9501970089015300", "3e01950054012400"])
+def test_a_constant_is_known_from_every_python(code: str) -> None:
+    """As CPython 3.9 and 3.10, 3.11 and 3.12, and 3.13 compile it."""
+    value = 0.1
+    with_frames = cloudpickle.dumps(lambda _: value, protocol=4)
+    unframed = with_frames[:2] + with_frames[11:]  # a frame says its length
+    written, wanted = (
+        pickle.SHORT_BINBYTES + bytes([len(text)]) + text
+        for text in ((lambda _: value).__code__.co_code, bytes.fromhex(code))
+    )
+    assert unframed.count(written) == 1
+    assert known_schedule(unframed.replace(written, wanted)) == value
+
+
+def test_values_of_pythons_own_are_no_code(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A folder to log into, what an env told of its episodes, a schedule that is a function with arguments."""
+    make(PPO).save(tmp_path / "plain.zip")
+    told = {"r": 1.0, "at": datetime.datetime(2020, 1, 1), "map": Path("level"), "price": decimal.Decimal("0.1")}
+    held = {
+        "tensorboard_log": tmp_path / "logs",
+        "ep_info_buffer": deque([told]),
+        "learning_rate": functools.partial(linear_schedule, 1e-3),
+        "clip_range": linear_schedule,
+    }
+    path = with_attributes(tmp_path / "plain.zip", tmp_path / "model.zip", held)
+    assert type(load_sb3_model(path)) is PPO
+    model = load_model(PPO, path, device="cpu")
+    assert model.tensorboard_log is None
+    assert model.ep_info_buffer[0] == told
+    assert (model.learning_rate, model.clip_range(0.5)) == (3e-4, 0.2)
+    assert "learning_rate is a function, which is not run" in caplog.text
+
+
+def test_what_is_refused_names_its_attribute(tmp_path: Path) -> None:
+    make(PPO).save(tmp_path / "plain.zip")
+    for name in ("learning_rate", "tensorboard_log", "replay_buffer_class", "policy_kwargs"):
+        calls = {name: functools.partial(os.getcwd)}
+        path = with_attributes(tmp_path / "plain.zip", tmp_path / "model.zip", calls)
+        for load in (load_sb3_model, functools.partial(load_model, PPO)):
+            with pytest.raises(UntrustedFile, match=f"field {name} in {path}"):
+                load(path)
 
 
 def test_what_was_made_here_is_known_again(tmp_path: Path, key: Path) -> None:

@@ -11,14 +11,17 @@ import enum
 import io
 import pickle
 import re
+import sys
 import types
 from collections.abc import Callable
+from pathlib import PureWindowsPath
 from typing import Any, ClassVar
 
 from ue_rl.errors import UntrustedFile, shorten
 
 TRUST = "give --trust, in Python: with ue_rl.security.trust.trusting():"  # the cure of a command and of a script
 _MULTIARRAY = {"_reconstruct", "scalar"}
+_PATHS = {"PosixPath", "PurePosixPath", "PureWindowsPath"}  # names of files, which open none
 _EXACT: dict[str, set[str]] = {
     "builtins": {"object", "set", "frozenset", "complex", "slice"},
     "collections": {"OrderedDict", "deque"},
@@ -32,6 +35,11 @@ _EXACT: dict[str, set[str]] = {
     "numpy.random._pcg64": {"PCG64"},
     "numpy.random._mt19937": {"MT19937"},
     "numpy.random.bit_generator": {"SeedSequence", "__pyx_unpickle_SeedSequence"},
+    "datetime": {"date", "datetime", "time", "timedelta", "timezone"},
+    "decimal": {"Decimal"},
+    "fractions": {"Fraction"},
+    "pathlib": _PATHS,
+    "pathlib._local": _PATHS,  # CPython 3.13
     "torch": {"device", "Size"},
     "torch._utils": {"_rebuild_tensor_v2", "_rebuild_parameter"},
     "ue_rl.saving.resuming": {"_whole"},
@@ -112,6 +120,24 @@ class DataUnpickler(pickle._Unpickler):
     }
 
 
+class Unmade:
+    """Stands for what a pickle would make, and takes whatever that would be given."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Of what it would be made."""
+
+    def __setstate__(self, _: Any) -> None:
+        """Its state."""
+
+
+class _Unwanted(DataUnpickler):
+    """Of what nobody uses: a function with some of its arguments may stand there, whose function is looked at."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What the pickle may name."""
+        return Unmade if (module, name) == ("functools", "partial") else super().find_class(module, name)
+
+
 Unpickler = DataUnpickler  # torch.load(pickle_module=..) looks for this name
 
 
@@ -122,6 +148,22 @@ def load_data(data: bytes) -> Any:
         UntrustedFile: it names what is in no table. Also whatever a damaged pickle raises.
     """
     return DataUnpickler(io.BytesIO(data)).load()
+
+
+def refuse_attack(data: bytes) -> None:
+    """To be called with a pickle that nobody loads: it may need classes and functions of anybody's, none of Python's.
+
+    Raises:
+        UntrustedFile: it names something of Python's own library that is no value.
+    """
+    try:
+        _Unwanted(io.BytesIO(data)).load()
+    except UntrustedFile as error:
+        module = str(error.got).partition(".")[0]
+        if module in sys.stdlib_module_names or not module.isidentifier():
+            raise
+    except Exception:  # noqa: BLE001 - of another version, or damaged: nobody misses it
+        return
 
 
 def wants_code(what: str) -> UntrustedFile:
@@ -155,6 +197,8 @@ def _latin1(text: str, encoding: str) -> bytes:
 
 
 _INSTEAD: dict[tuple[str, str], Callable[..., Any]] = {
+    ("pathlib", "WindowsPath"): PureWindowsPath,  # which is none where this is not Windows
+    ("pathlib._local", "WindowsPath"): PureWindowsPath,
     ("builtins", "getattr"): _member,
     ("_codecs", "encode"): _latin1,
 }

@@ -1,12 +1,17 @@
-"""A schedule that is data, and that of Stable-Baselines3's documentation, read as data out of a pickled function.
+"""A schedule that is data, and two of Stable-Baselines3, read as data out of pickled functions.
 
-    def linear_schedule(initial_value):
+    def linear_schedule(initial_value):  # of its documentation
         def func(progress_remaining):
             return progress_remaining * initial_value
         return func
 
-cloudpickle writes func as its bytecode and the cell that holds initial_value. Nothing of it is made or run here: the
-bytecode is compared with what CPython 3.9 to 3.13 make of this function, and the number is taken.
+    def constant_fn(val):  # what a number became before 2.7
+        def func(_):
+            return val
+        return func
+
+cloudpickle writes func as its bytecode and the cell that holds the number. Nothing of it is made or run here: the
+bytecode is compared with what CPython 3.9 to 3.13 make of these functions, and the number is taken.
 """
 
 from __future__ import annotations
@@ -15,13 +20,19 @@ import io
 from dataclasses import dataclass
 from typing import Any
 
-from ue_rl.security.pickles import DataUnpickler, wants_code
+from ue_rl.security.pickles import DataUnpickler, Unmade, wants_code
 
 # `return argument * cell`, with one argument and one cell: load both, multiply, return.
 _PRODUCT = {
     bytes.fromhex("7c00880014005300"),  # 3.9, 3.10
     bytes.fromhex("950197007c0089017a0500005300"),  # 3.11, 3.12
     bytes.fromhex("3e019500550054012d0500002400"),  # 3.13
+}
+# `return cell`, with one argument and one cell.
+_CONSTANT = {
+    bytes.fromhex("88005300"),  # 3.9, 3.10
+    bytes.fromhex("9501970089015300"),  # 3.11, 3.12
+    bytes.fromhex("3e01950054012400"),  # 3.13
 }
 # `lambda argument: float(cell(argument))`, in which SB3 before 2.7 puts a schedule.
 _AS_FLOAT = {
@@ -48,10 +59,6 @@ class LinearSchedule:
         return float(self.start) * remaining  # whatever a stranger's file has put there
 
 
-class _Inert:
-    """Stands for whatever a pickle would make."""
-
-
 class _Reader(DataUnpickler):
     """Notes what cloudpickle would make a function of."""
 
@@ -63,7 +70,7 @@ class _Reader(DataUnpickler):
     def find_class(self, module: str, name: str) -> Any:
         """What the pickle may name: what writes a function down, beside data."""
         if module == "builtins" and name in _ANNOTATIONS:
-            return _Inert
+            return Unmade
         if module != _CLOUDPICKLE:
             return super().find_class(module, name)
         if name == "_builtin_type":
@@ -71,7 +78,7 @@ class _Reader(DataUnpickler):
         if name == "_make_cell":
             return self._cell
         if name in ("_make_function", "_make_empty_cell", "_function_setstate"):
-            return lambda *_: _Inert()
+            return lambda *_: Unmade()
         raise wants_code(f"{module}.{name}")
 
     def _type(self, name: str) -> Any:
@@ -79,35 +86,38 @@ class _Reader(DataUnpickler):
             raise wants_code(f"the type {name}")
         return self._code
 
-    def _code(self, *given: Any) -> _Inert:
+    def _code(self, *given: Any) -> Unmade:
         self.codes.append(given)
-        return _Inert()
+        return Unmade()
 
-    def _cell(self, value: Any = None) -> _Inert:
+    def _cell(self, value: Any = None) -> Unmade:
         self.cells.append(value)
-        return _Inert()
+        return Unmade()
 
 
-def linear_schedule(pickled: bytes) -> LinearSchedule | None:
-    """The documentation's linear_schedule that the pickle holds; None: it holds something else."""
+def known_schedule(pickled: bytes) -> LinearSchedule | float | None:
+    """The documentation's linear_schedule that the pickle holds, or a constant; None: it holds something else."""
     reader = _Reader(pickled)
     try:
         found = reader.load()
-    except Exception:  # noqa: BLE001 - whatever it is, it is not this schedule
+    except Exception:  # noqa: BLE001 - whatever it is, it is no such schedule
         return None
     function = getattr(found, "value_schedule", found)  # SB3's FloatSchedule, which it stands in
-    if not isinstance(function, _Inert):
+    if not isinstance(function, Unmade):
         return None
     if any(len(code) <= _NAMES or not isinstance(code[_CODE], bytes) for code in reader.codes):
         return None
     products = [code for code in reader.codes if code[_CODE] in _PRODUCT and code[_NAMES] == ()]
+    constants = [code for code in reader.codes if code[_CODE] in _CONSTANT and code[_NAMES] == ()]
     casts = [code for code in reader.codes if code[_CODE] in _AS_FLOAT and code[_NAMES] == ("float",)]
     values = [value for value in reader.cells if type(value) in (float, int)]
-    if not products and len(casts) == len(reader.codes) == len(reader.cells) == 1:
+    inner = products + constants
+    if not inner and len(casts) == len(reader.codes) == len(reader.cells) == 1:
         return reader.cells[0] if isinstance(reader.cells[0], LinearSchedule) else None
-    # Each function has one cell: that of the product holds the number, that of a cast the other function.
-    if len(products) != 1 or len(casts) > 1 or len(values) != 1:
+    # Each function has one cell: that of the inner one holds the number, that of a cast the other function.
+    if len(inner) != 1 or len(casts) > 1 or len(values) != 1:
         return None
-    if len(products) + len(casts) != len(reader.codes) or len(reader.codes) != len(reader.cells):
+    if len(inner) + len(casts) != len(reader.codes) or len(reader.codes) != len(reader.cells):
         return None
-    return LinearSchedule(float(values[0]))
+    number = float(values[0])
+    return LinearSchedule(number) if products else number

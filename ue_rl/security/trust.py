@@ -14,7 +14,6 @@ import json
 import logging
 import pickle
 import shutil
-import sys
 import tempfile
 import zipfile
 from collections.abc import Collection, Iterator
@@ -27,12 +26,12 @@ from ue_rl.errors import UntrustedFile
 from ue_rl.security import pickles
 from ue_rl.security.archives import check_zip
 from ue_rl.security.origin import MANIFEST, made_here
-from ue_rl.security.pickles import TRUST, load_data, wants_code
-from ue_rl.security.schedules import linear_schedule
+from ue_rl.security.pickles import TRUST, load_data, refuse_attack, wants_code
+from ue_rl.security.schedules import known_schedule
 from ue_rl.system.files import require_file
 
 _SCHEDULES = ("learning_rate", "lr_schedule", "exploration_schedule", "clip_range", "clip_range_vf")
-_OF_SCHEDULES = ("cloudpickle.", "rl_zoo3.")  # a function with its code, RL Zoo's class
+_LOG = "tensorboard_log"  # a folder that learn() would write into
 _trusted: ContextVar[bool] = ContextVar("trusted", default=False)
 _log = logging.getLogger(__name__)
 
@@ -141,13 +140,16 @@ def load_model(kind: Any, path: Path, **load: Any) -> Any:
             data = json.loads(archive.read("data"))
         objects: dict[str, Any] = {}
         for name, value in data.items():
-            if _is_pickle(value) and name in load:  # what the caller gives takes its place
-                _refuse_attack(_pickled(value))
-                objects[name] = load[name]
-            elif _is_pickle(value):
-                objects[name] = _held(kind, name, _pickled(value))
-        if data.get("tensorboard_log") is not None:
-            objects["tensorboard_log"] = None  # a folder that learn() would write into
+            if not _is_pickle(value):
+                continue
+            with _named(path, name):
+                if name in load or name == _LOG:
+                    refuse_attack(_pickled(value))
+                    objects[name] = load.get(name)  # what the caller gives takes its place
+                else:
+                    objects[name] = _held(kind, name, _pickled(value))
+        if data.get(_LOG) is not None:
+            objects[_LOG] = None
         objects |= load.pop("custom_objects", None) or {}
         return kind.load(io.BytesIO(content), custom_objects=objects, **load)
 
@@ -181,15 +183,19 @@ class SavedModel:
             UntrustedFile: nobody trusts the file, and one of them is no data, or another attacks.
         """
         found: dict[str, Any] = {}
-        with _named(self._path):
-            for name, value in self.data.items():
-                if not _is_pickle(value):
+        for name, value in self.data.items():
+            if not _is_pickle(value):
+                if name in wanted:
+                    found[name] = value
+            elif self._trusted:
+                if name in wanted:
+                    found[name] = pickle.loads(_pickled(value))
+            else:
+                with _named(self._path, name):
                     if name in wanted:
-                        found[name] = value
-                elif name in wanted:
-                    found[name] = pickle.loads(_pickled(value)) if self._trusted else load_data(_pickled(value))
-                elif not self._trusted:
-                    _refuse_attack(_pickled(value))
+                        found[name] = load_data(_pickled(value))
+                    else:
+                        refuse_attack(_pickled(value))
         return found
 
     def weights(self) -> dict[str, Any]:
@@ -200,31 +206,20 @@ class SavedModel:
         return torch.load(file, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
 
 
-def _refuse_attack(pickled: bytes) -> None:
-    """Of an attribute that nobody loads: it may need classes and functions of anybody's, but none of Python's own."""
-    try:
-        load_data(pickled)
-    except UntrustedFile as error:
-        module = str(error.got).partition(".")[0]
-        if module in sys.stdlib_module_names or not module.isidentifier():
-            raise
-    except Exception:  # noqa: BLE001 - of another version, or damaged: nobody misses it
-        return
-
-
 def _held(kind: Any, name: str, data: bytes) -> Any:
-    """An attribute of a model that learns on; of a schedule that is a function, what it stands for or the default.
+    """An attribute of a model that learns on; of a schedule that is code, what it stands for or the default.
 
-    SB3's documentation has schedules that are functions, and SB3 before 2.7 saved its own so, too.
+    SB3's documentation has schedules that are functions, SB3 before 2.7 saved its own so, and RL Zoo has a class.
     """
     try:
         return load_data(data)
-    except UntrustedFile as error:
-        if name not in _SCHEDULES or not str(error.got).startswith(_OF_SCHEDULES):
+    except UntrustedFile:
+        if name not in _SCHEDULES:
             raise
-    documented = linear_schedule(data)
-    if documented is not None:
-        return documented
+    refuse_attack(data)
+    known = known_schedule(data)
+    if known is not None:
+        return known
     default = inspect.signature(kind.__init__).parameters.get(name)  # load() makes the others anew
     if default is not None:
         _log.warning("the model's %s is a function, which is not run: it is %s, the default", name, default.default)
@@ -259,10 +254,11 @@ def _pickled(value: dict[str, Any]) -> bytes:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """An UntrustedFile says which file it is."""
+def _named(path: Path, attribute: str | None = None) -> Iterator[None]:
+    """An UntrustedFile says which file it is, and which attribute of the model in it."""
     try:
         yield
     except UntrustedFile as error:
-        error.field = error.field or str(path)
+        place = str(path) if attribute is None else f"{attribute} in {path}"
+        error.field = error.field or place
         raise
