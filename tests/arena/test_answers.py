@@ -29,6 +29,8 @@ FLEES = {
     "a namespace": f"<seed:think>{DRAFT}</seed:think>{FLEE}",
     "brackets": f"[THINK]{DRAFT}[/THINK]{FLEE}",
     "channels": f"<|channel|>analysis<|message|>{DRAFT}<|end|><|start|>assistant<|channel|>final<|message|>{FLEE}",
+    "tokens": f"<|START_THINKING|>{DRAFT}<|END_THINKING|><|START_ACTION|>[{FLEE}]<|END_ACTION|>",
+    "a token": f"<|think|>{DRAFT}<|/think|>{FLEE}",
     "other tags": f"◁think▷{DRAFT}◁/think▷{FLEE}",
     "broken drafts": f'<think>{{"tool": "attack", "params": {{ no, {{{{ rather</think>{FLEE}',
     "thoughts longer than what is read": f"<think>{DRAFT * 5000}</think>{FLEE}",
@@ -55,6 +57,14 @@ FLEES = {
     "a line end in a text": f'{{"thought": "one\ntwo", {FLEE[1:]}',
     "spellings of a call": '{"tool_calls": [{"function": {"name": "flee", "arguments": "{\\"speed\\": 2}"}}]}',
     "an object as the tool": '{"tool": {"name": "flee", "arguments": {"speed": 2}}}',
+    "other words for the parameters": '{"tool": "flee", "args": {"speed": 2}}',
+    "as ReAct has them": '{"action": "flee", "action_input": {"speed": 2}}',
+    "as Anthropic has them": '{"type": "tool_use", "name": "flee", "input": {"speed": 2}}',
+    "an answer within": f'{{"response": {FLEE}}}',
+    "a final answer within": f'{{"thoughts": "hot", "final_answer": {FLEE}}}',
+    "something broken behind it": f"{FLEE} and not {{'tool': 'attack'}}",
+    "prose in braces behind it": f"I take {FLEE} from {{x: 5, y: 3}}",
+    "a broken draft before it": f'{{"tool": "attack", "params": {{"target": "fire"}},}} No, rather {FLEE}',
     "a decision within": f'{{"reasoning": "hot", "decision": {FLEE}}}',
 }
 IDLE = ['{"reasoning": "wait"}', "<think>a</think>{}", '{"tool": null}', f'<think>{DRAFT}</think>{{"thought": "wait"}}']
@@ -66,6 +76,17 @@ NOTHING = {
     f"{DRAFT}</think>": "no JSON object",
     f"THINKING: {DRAFT} ACTION: none": "no JSON object",
     '<think>a</think>{"tool": "plan", "params": {"then": {"tool": "attack", "params": {}}': "breaks off",
+    '{"tool": "flee", "params": {"speed": 2},}': "the JSON object is broken",
+    "{'tool': 'flee', 'params': {\"speed\": 2}}": "the JSON object is broken",
+    '{"tool": "flee", // away\n"params": {"speed": 2}}': "the JSON object is broken",
+    '{"tool": "flee", "reasoning": "it is "hot" here", "params": {"speed": 2}}': "the JSON object is broken",
+    '{tool: "flee", params: {"speed": 2}}': "the JSON object is broken",
+    f'{{"tool": "flee", "instead_of": {DRAFT},}}': "the JSON object is broken",
+    f'Perhaps {DRAFT}? No, I take {{"tool": "flee", "params": ': "breaks off, behind another one",
+    f"Perhaps {DRAFT}? No, I take {{'tool': 'flee', 'params': {{}}}}": "is broken, behind another one",
+    'flee({"speed": 2})': "names no tool",
+    '<function=flee>{"speed": 2}</function>': "names no tool",
+    'Thought: run\nAction: flee\nAction Input: {"speed": 2}': "names no tool",
     'I take {"tool": "say", "params": {"text": "{\\"tool\\": \\"attack\\"} and': "breaks off",
 }
 
@@ -105,7 +126,8 @@ def test_a_plan_or_a_summary_has_no_thoughts() -> None:
 @pytest.mark.parametrize(
     "text",
     ["{" * MAX_ANSWER, '{"a":' * 20_000, "<think>" * 20_000, "</think>" * 20_000, "\n" * 300_000, "ACTION: {" * 10_000,
-     "<think " * 50_000, '{"' * 50_000, "[" * MAX_ANSWER, '{"a": "</think>"} ' * 5000, '{"name": "x"}, ' * 7000],
+     "<think " * 50_000, '{"' * 50_000, "[" * MAX_ANSWER, '{"a": "</think>"} ' * 5000, '{"name": "x"}, ' * 7000,
+     "{x: " * 8000, "{x: " * 4000 + "}" * 4000],
 )  # fmt: skip
 def test_what_is_written_without_end_takes_no_time(text: str, slack: Any) -> None:
     began = time.perf_counter()

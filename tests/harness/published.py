@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import select
 import socket
+import struct
 import threading
 from typing import Any
 
@@ -20,11 +21,15 @@ from ue_rl.spec import EnvSpec
 class PublishedPort:
     """Listens from the start; passes bytes on once `open_to` has named the port of the game.
 
+    Args:
+        resets: connections are ended by a reset, and not by the end of what is sent.
+
     Attributes:
         refused: connections that were accepted and closed.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, resets: bool = False) -> None:
+        self._resets = resets
         self._listener = socket.create_server(("127.0.0.1", port))
         self.port = self._listener.getsockname()[1]
         self.refused = 0
@@ -45,6 +50,8 @@ class PublishedPort:
                 target = self._target
                 if target is None:
                     self.refused += 1
+                    if self._resets:
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     sock.close()
                 else:
                     threading.Thread(target=self._pass_on, args=(sock, target), daemon=True).start()
@@ -65,8 +72,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--late", type=float, default=1.0)
+    parser.add_argument("--resets", action="store_true")
     given = parser.parse_args()
-    published = PublishedPort(given.port)
+    published = PublishedPort(given.port, given.resets)
     never = threading.Event()
     never.wait(given.late)
     with run_in_thread(Sum(EnvSpec(1, 1))) as game:

@@ -22,7 +22,8 @@ from ue_rl.security.doors import Doorway
 from ue_rl.spec import EnvSpec
 
 CERTS = Path(__file__).parents[1] / "security" / "certs"
-COMMAND = [sys.executable, "-m", "tests.harness.published", "--port", "{port}", "--late", "1"]
+PORT = [sys.executable, "-m", "tests.harness.published", "--port", "{port}"]
+COMMAND = [*PORT, "--late", "1"]
 
 
 @pytest.fixture
@@ -76,8 +77,10 @@ def test_who_proves_a_token_or_speaks_tls_waits_too(published: PublishedPort, gu
     assert published.refused >= 2
 
 
-def test_a_launched_engine_behind_one_is_waited_for() -> None:
-    env = ue_rl.launch(COMMAND, start_timeout=60.0)
+# A reset may come before the connection is made, or behind that: it takes some to meet both.
+@pytest.mark.parametrize("command", [COMMAND, [*PORT, "--late", "3", "--resets"]], ids=["closed", "reset"])
+def test_a_launched_engine_behind_one_is_waited_for(command: list[str]) -> None:
+    env = ue_rl.launch(command, start_timeout=60.0)
     env.reset()
     env.close()
 

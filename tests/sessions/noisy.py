@@ -1,7 +1,9 @@
-"""Noisy: a game that prints in every way, at its import and in each step, and whose child reads standard input."""
+"""Noisy: a game that prints in every way, at its import, in each reset and at the exit, and whose child reads standard input."""
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import os
 import subprocess
 import sys
@@ -15,10 +17,13 @@ _CHILD = "import sys; print('child: read', len(sys.stdin.read()))"
 def make_noise() -> None:
     print("by print()")
     os.write(1, b"past Python, as C does\n")
+    if os.name == "posix":
+        ctypes.CDLL(None).puts(b"into C's own buffer")
     subprocess.run([sys.executable, "-c", _CHILD], check=True, timeout=60)
 
 
 make_noise()
+atexit.register(make_noise)
 
 
 class Noisy(Drift):

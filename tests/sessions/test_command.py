@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.sessions.talking import mcp_client, plain
 from tests.support.steps import advance, begin
@@ -48,13 +49,15 @@ async def test_over_standard_input_and_output() -> None:
         assert (seen["tick"], wrong) == (5, False)
 
 
+_ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+
+
 def test_nothing_but_messages_stands_on_standard_output() -> None:
     """Whatever a game prints, at its import too, and its child reads none of the client's words."""
     words = command("Drift", "--mcp", "stdio")
     words[words.index("tests.sessions.game:Drift")] = "tests.sessions.noisy:Noisy"
-    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     asked: list[dict[str, Any]] = [
-        {"id": 1, "method": "initialize", "params": about}, {"method": "notifications/initialized"},
+        {"id": 1, "method": "initialize", "params": _ABOUT}, {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/call", "params": {"name": "reset", "arguments": {"seed": 1}}},
     ]  # fmt: skip
     said = "".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in asked)
@@ -74,4 +77,26 @@ def test_nothing_but_messages_stands_on_standard_output() -> None:
     assert [answer["id"] for answer in answers] == [1, 2]
     assert answers[1]["result"]["structuredContent"]["tick"] == 0
     for printed in ("by print()", "past Python, as C does", "child: read 0"):
-        assert log.count(printed) >= 2, printed
+        assert log.count(printed) >= 3, printed
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_a_server_on_standard_input_whose_client_says_nothing(name: str) -> None:
+    words = [sys.executable, *command("Drift", "--mcp", "stdio")]
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _ABOUT}
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(json.dumps(asked) + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 1
+        try:
+            process.send_signal(getattr(signal, name))
+            code = process.wait(20)
+        finally:
+            process.kill()
+        assert "Traceback" not in process.stderr.read()
+    assert code == (0 if name == "SIGINT" else 128 + signal.SIGTERM)

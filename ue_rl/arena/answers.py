@@ -20,14 +20,17 @@ SPELLINGS = {  # of an object's keys: the last one that is there wins: the prope
     "params": ("arguments", "parameters", "params"),
     "reasoning": ("explanation", "thought", "reasoning"),
 }
+# Other words for the parameters, where they stand beside a tool's name; a tool may have parameters of these names.
+LOOSE = ("args", "input", "action_input", "tool_input")
 _HOLDERS = (  # keys of an object, or of a list of objects, that holds the call
     "action", "tool", "tool_call", "function_call", "function", "decision", "tool_calls", "actions", "calls",
+    "response", "answer", "final_answer", "final_action", "next_action", "output",
 )  # fmt: skip
 _WORD = r"(?:think|thinking|thoughts?|reasoning|reflection|scratchpad|analysis)"
 _LOUD = r"(?-i:THINK|THINKING|REASONING)"  # in brackets words of other letters are prose
 _MARKS = re.compile(
-    rf"(?P<open><(?:\w+:)?{_WORD}(?:\s[^<>]*)?>|\[{_LOUD}\]|◁think▷|<\|begin_of_thought\|>|<\|channel\|>\s*analysis\b)"
-    rf"|(?P<close></(?:\w+:)?{_WORD}\s*>|\[/{_LOUD}\]|◁/think▷|<\|end_of_thought\|>"
+    rf"(?P<open><(?:\w+:)?{_WORD}(?:\s[^<>]*)?>|\[{_LOUD}\]|◁think▷|<\|begin_of_thought\|>|<\|(?:START_THINKING|think)\|>|<\|channel\|>\s*analysis\b)"
+    rf"|(?P<close></(?:\w+:)?{_WORD}\s*>|\[/{_LOUD}\]|◁/think▷|<\|end_of_thought\|>|<\|(?:END_THINKING|/think)\|>"
     r"|<\|channel\|>\s*(?:final|commentary)\b)"
     r"|(?P<line>^[ \t*_#>-]*\bACTION\b[ \t*_]*:)"  # at the begin of a line, however it is written
     r"|(?P<within>\b(?-i:ACTION)\b[ \t*_]*:)",
@@ -36,6 +39,12 @@ _MARKS = re.compile(
 _NEXT_TURN = re.compile(r"\b(?:THINKING|THOUGHT|OBSERVATION)[ \t*_]*:", re.IGNORECASE)
 _BETWEEN_CALLS = re.compile(r"(?:[\s,;\[\]`]|json\b|</?tool_calls?>|<\|[^|<>]*\|>)*", re.IGNORECASE)
 _NO_PROSE = re.compile(r"(?:[\s\[`]|json\b|<tool_calls?>|<\|[^|<>]*\|>|(?:assistant|final)\b|\bJSON:)*", re.IGNORECASE)
+_CALLED = re.compile(
+    r"(?:\w\(|<function=[^<>]*>|\[ARGS\]|\bACTION INPUT[ \t*_]*:)\s*(?:```(?:json)?\s*)?$", re.IGNORECASE
+)
+_KEY = re.compile(r"""\{\s*["'“”]?\w+["'“”]?\s*:""")
+_NAMES_TOOL = re.compile(r"""\b(?:tool|tool_name|action)["'“”]?\s*:""")
+_BRACE = re.compile(r"[{}]")
 _FENCE = re.compile(r"```")
 _DECODER = json.JSONDecoder(strict=False)  # models write line ends within texts
 
@@ -68,20 +77,33 @@ def call_in(text: str) -> Said:
     answer begins with it, else the last in a code block, else the last of all: what came before were drafts.
 
     Raises:
-        ValueError: no such object is in it, it breaks off in the middle, or the thoughts do.
+        ValueError: no such object is in it, it is broken or breaks off in the middle, the thoughts do, or what was
+            called stands outside of the object.
     """
     parts = _apart(text)
     answer = parts.answer[:MAX_ANSWER]
-    found, broken = _objects(answer)
-    calls = [each for each in found if _is_call(each.value)]
-    if not calls and not broken:
-        calls = [each for each in found if "name" in each.value] or found[:1]
+    objects = _objects(answer)
+    calls = [each for each in objects.found if _is_call(each.value)]
+    if not calls and not objects.broken:
+        calls = [each for each in objects.found if "name" in each.value] or objects.found[:1]
+        if (
+            calls
+            and not _flat(calls[0].value).keys() & {*SPELLINGS["tool"]}
+            and _CALLED.search(answer[: calls[0].begin])
+        ):
+            raise ValueError(f"the object names no tool, expected {_FORM}, in the model's answer {shorten(answer)!r}")
     if not calls:
         if parts.unfinished:
             raise ValueError(_UNFINISHED)
-        what = "the JSON object breaks off" if broken else "no JSON object with a tool is"
+        what = objects.broken[-1].how if objects.broken else "no JSON object with a tool is"
         raise ValueError(f"{what} in the model's answer {shorten(answer)!r}")
     chosen = _chosen(calls, answer)
+    if not _NO_PROSE.fullmatch(answer, 0, chosen.begin):  # then what comes behind it may be what it has decided
+        fenced = _in_fence(chosen.begin, answer)
+        for broken in objects.broken:
+            names = _NAMES_TOOL.search(answer, broken.begin, broken.end)
+            if names and broken.begin > chosen.end and (not fenced or _in_fence(broken.begin, answer)):
+                raise ValueError(f"{broken.how}, behind another one, in the model's answer {shorten(answer)!r}")
     return Said(_flat(chosen.value), f"{parts.thoughts}\n{answer[: chosen.begin]}")
 
 
@@ -98,7 +120,23 @@ def without_thoughts(text: str) -> str:
     return said
 
 
+_FORM = '{"tool": NAME, "params": {..}}'
 _UNFINISHED = "the model's answer ends within its thoughts: let it write more (max_tokens)"
+
+
+class _Broken(NamedTuple):
+    """Where something stands that looks like an object and is none, and how it is wrong."""
+
+    begin: int
+    end: int
+    how: str
+
+
+class _Objects(NamedTuple):
+    """The objects in a text, none within another, and what looks like one."""
+
+    found: list[_Found]
+    broken: list[_Broken]
 
 
 class _Parts(NamedTuple):
@@ -172,9 +210,11 @@ def _decoded(text: str, at: int) -> tuple[Any, int]:
         return None, 0
 
 
-def _objects(text: str) -> tuple[list[_Found], bool]:
-    """The objects in a text, none within another; does one break off at its end?"""
+def _objects(text: str) -> _Objects:
+    """What is in a text; nothing within a broken object counts: it may be a part of it."""
     found: list[_Found] = []
+    broken: list[_Broken] = []
+    ends: dict[int, int] | None = None
     at = text.find("{")
     for _ in range(MAX_TRIES):
         if at < 0:
@@ -183,9 +223,27 @@ def _objects(text: str) -> tuple[list[_Found], bool]:
         if isinstance(value, dict):
             found.append(_Found(value, at, end))
         elif end < 0:
-            return found, True
+            broken.append(_Broken(at, len(text), "the JSON object breaks off"))
+            break
+        elif _KEY.match(text, at):
+            ends = _closing(text) if ends is None else ends
+            end = ends.get(at, 0)
+            if end:
+                broken.append(_Broken(at, end, "the JSON object is broken"))
         at = text.find("{", max(end, at + 1))
-    return found, False
+    return _Objects(found, broken)
+
+
+def _closing(text: str) -> dict[int, int]:
+    """Where the brace stands that closes one, of those that are closed; braces in texts count, too."""
+    closed: dict[int, int] = {}
+    opened: list[int] = []
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "{":
+            opened.append(brace.start())
+        elif opened:
+            closed[opened.pop()] = brace.end()
+    return closed
 
 
 def _is_call(value: Mapping[str, Any]) -> bool:
@@ -193,7 +251,7 @@ def _is_call(value: Mapping[str, Any]) -> bool:
     flat = _flat(value)
     if any(key in flat for key in ("tool", "tool_name", "action")):
         return True
-    return "name" in flat and any(key in flat for key in SPELLINGS["params"])
+    return "name" in flat and any(key in flat for key in (*SPELLINGS["params"], *LOOSE))
 
 
 def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,9 +278,13 @@ def _chosen(calls: list[_Found], text: str) -> _Found:
     """See `call_in`."""
     if len(calls) == 1 or _NO_PROSE.fullmatch(text, 0, calls[0].begin):
         return calls[0]
-    fences = [mark.start() for mark in _FENCE.finditer(text)]
-    fenced = [call for call in calls if sum(at < call.begin for at in fences) % 2]
+    fenced = [call for call in calls if _in_fence(call.begin, text)]
     return [*_heads(fenced or calls, text)][-1]
+
+
+def _in_fence(place: int, text: str) -> bool:
+    """Does it stand in a code block?"""
+    return len(_FENCE.findall(text, 0, place)) % 2 == 1
 
 
 def _heads(calls: Iterable[_Found], text: str) -> Iterator[_Found]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from ue_rl.arena.answers import SPELLINGS, call_in
+from ue_rl.arena.answers import LOOSE, SPELLINGS, call_in
 from ue_rl.errors import ConfigurationError, printable, shorten
 from ue_rl.system.json_values import readable
 from ue_rl.tools import ToolSchema
@@ -214,11 +214,13 @@ class AgentDecision:
                 is understood, too.
 
         Raises:
-            ValueError: no JSON object is in it, or it breaks off in the middle, or within the thoughts.
+            ValueError: no JSON object is in it, or it is broken or breaks off in the middle, or within the thoughts.
         """
         found, before = call_in(text)
         if not any(spelt in found for spelt in SPELLINGS["params"]):
-            found = {**found, "params": _beside(cls.of(found).tool, found, tools)}
+            beside = _beside(cls.of(found).tool, found, tools)
+            loose = [found[word] for word in LOOSE if isinstance(found.get(word), (dict, str))]
+            found = {**found, "params": beside if beside or not loose else loose[0]}
         for spelt in SPELLINGS["params"]:
             if isinstance(found.get(spelt), str):  # OpenAI's arguments are JSON in a string
                 found = {**found, spelt: _read(found[spelt])}

@@ -114,8 +114,9 @@ def sessions(
     modules = {name: CARRIERS[name].load() for name in asked}
     options = {"num_envs": num_envs, "ticks": ticks, "doorway": doorway, "allow_hosts": allow_hosts}
     with ends_in_order(for_good=True), ExitStack() as stack:
-        # Before the game is imported: what it prints then must not reach a client on standard output.
-        streams = [stack.enter_context(modules[name].StandardStreams()) for name in stdio]
+        # Before the game is imported: what it prints then must not reach a client on standard output. They are not
+        # closed: a game may print while this process exits.
+        streams = [modules[name].StandardStreams() for name in stdio]
         with command_line():
             pool = SessionPool(
                 game, max_sessions=max_sessions, workers=workers, tick_rate=tick_rate, planning=planning, hold=hold,

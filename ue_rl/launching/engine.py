@@ -264,7 +264,8 @@ class LaunchedEngine:
             except (EngineDisconnected, EngineUnreachable) as error:
                 if process.ended.wait(_LAST_WORDS):
                     raise self._ended("while it was being connected") from error
-                unheard = isinstance(error, EngineDisconnected) and error.unheard
+                # it listens: where it cannot be reached, the connection was ended by a reset as soon as it was made
+                unheard = isinstance(error, EngineUnreachable) or error.unheard
                 if not unheard or time.monotonic() > self._deadline:
                     raise self.lost(error) from None
                 if not told:
