@@ -1,4 +1,4 @@
-"""Noisy: a game that prints in every way, at its import, in each reset and at the exit, and whose child reads standard input."""
+"""Noisy: a game that prints in every way: at its import, in each reset and at the exit; its child reads its input."""
 
 from __future__ import annotations
 
