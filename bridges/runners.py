@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import errno
 import multiprocessing
+import os
 import pickle
 import signal
 import sys
@@ -45,6 +47,11 @@ _AT_EXIT = 2.0  # seconds that a host in a thread has to close when the program 
 _Host = TypeVar("_Host", bound=Host)
 # (bridge, options, stop, ready): serves until `stop` is set (None: until Ctrl-C); ready(host): trainers can connect now
 Serve = Callable[["BaseBridge", dict[str, Any], "threading.Event | None", Callable[[Any], None]], None]
+_CURES = {
+    errno.EADDRINUSE: "Another program, perhaps this one, listens there: end it, or give another port=",
+    errno.EADDRNOTAVAIL: "Give an address of this machine, such as 127.0.0.1",
+    errno.EACCES: "Give a port= from 1024 on",
+}
 _NAMES = ("SIGTERM", "SIGHUP", "SIGBREAK")  # SIGBREAK: a closed console on Windows
 
 
@@ -295,9 +302,24 @@ def serve(
 
     Raises:
         SystemExit: SIGTERM or SIGHUP came, with exit code 143 or 129; everything is closed.
+        OSError: the address cannot be listened on.
     """
+    listens = False
+
+    def begin(server: BridgeServer) -> None:
+        nonlocal listens
+        listens = True
+        ready(server)
+
     with ends_in_order(), contextlib.suppress(KeyboardInterrupt):
-        over_tcp(bridge, {"host": host, "port": port, **options}, None, ready)
+        try:
+            over_tcp(bridge, {"host": host, "port": port, **options}, None, begin)
+        except OSError as error:
+            cure = _CURES.get(error.errno or 0)
+            if listens or cure is None:
+                raise
+            what = f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}. {cure}"
+            raise OSError(error.errno, what) from None  # the frames of asyncio tell the game's author nothing
 
 
 def run_shm_in_thread(bridge: BaseBridge, **options: Any) -> ThreadHandle[ShmHost]:

@@ -63,6 +63,9 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
         raise
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
         what, cure = f"{path} is not a saved model of Stable-Baselines3", "check the path"
+        if path.suffix.lower() == ".onnx":
+            what = f"{path} is an ONNX file already"
+            cure = "give the model.zip that it was made from; ue-rl play takes it as it is"
         raise ExportError(what, got=f"{type(error).__name__}: {error}", cure=cure) from error
     _refuse_jax(path, saved.data)
     name = {known.lower(): known for known in ALGORITHMS}.get((algorithm or _guess(saved.data) or "").lower())

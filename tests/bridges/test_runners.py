@@ -14,7 +14,7 @@ import pytest
 from tests.support.games import bridge
 from tests.support.waiting import eventually
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread
+from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread, serve
 from ue_rl.shm.segment import SHM_DIR
 from ue_rl.system.processes import alive
 
@@ -98,6 +98,22 @@ with contextlib.redirect_stderr(Said()) as said:
     serve(Game(EnvSpec(1, 1)), port=0)
 print(said.getvalue(), end="")
 """
+
+
+def test_serve_says_in_one_sentence_that_its_port_is_taken() -> None:
+    with run_in_thread(bridge()) as handle:
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{handle.port}.*already in use.*another port="):
+            serve(bridge(), port=handle.port)
+    with pytest.raises(OSError, match="cannot listen on 192.0.2.1:0.*an address of this machine"):
+        serve(bridge(), host="192.0.2.1", port=0)
+
+
+def test_an_error_of_the_game_is_none_of_the_port() -> None:
+    def fails(server: object) -> None:
+        raise OSError("the game's own")
+
+    with pytest.raises(OSError, match="^the game's own$"):
+        serve(bridge(), port=0, ready=fails)
 
 
 def test_ctrl_c_ends_serve_also_while_its_own_task_runs() -> None:

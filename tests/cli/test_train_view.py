@@ -185,6 +185,21 @@ def test_the_mean_over_seeds_has_an_interval_where_there_are_two(
     assert ("confidence interval" in text) == (done > 1)
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_bar_of_a_usual_terminal_shows_every_number(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    shown = io.StringIO()
+    screen = Console(file=shown, width=width, markup=False, force_terminal=True, color_system=None)
+    monkeypatch.setattr(train_report, "console", lambda: screen)
+    view = train_report.lines()
+    view.progress(0, 2_000_000, None)
+    view.begun -= 100.0
+    view.progress(123_456, 2_000_000, -1234.5)
+    view.ended()
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue()).strip().splitlines()[-1]
+    assert re.search(r"[ ━╸]+123,456 of 2,000,000 env-steps +1,23\d fps +return +-1234.5 +0:00:00 ", last), last
+    assert len(last) <= width
+
+
 def test_a_log_line_goes_where_stderr_goes_now(monkeypatch: pytest.MonkeyPatch) -> None:
     handler = logging.StreamHandler(io.StringIO())
     handler.setLevel(logging.WARNING)

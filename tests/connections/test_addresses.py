@@ -57,6 +57,7 @@ def test_what_it_says_are_arguments_of_connect() -> None:
         ("tcp://x/a", "host cannot be 'x/a'"),
         ("tcp://me@x:1", "host cannot be 'me@x'"),
         ("7777", "7777 is a port, and the host is missing"),
+        ("7799", "A right one: tcp://127.0.0.1:7799"),
         ("tcp://x:0", "port must be a number from 1 to 65535, not '0'"),
         ("tcp://x:99999", "port must be"),
         ("tcp://x:y", "port must be"),

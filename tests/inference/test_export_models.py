@@ -131,6 +131,12 @@ def test_bad_zip_files(tmp_path, content):
     assert not (tmp_path / "model.onnx").exists()
 
 
+def test_an_exported_file_is_not_exported_again(path):
+    path.write_bytes(b"a graph")
+    with pytest.raises(ExportError, match="is an ONNX file already.*model.zip"):
+        load_and_export(path)
+
+
 def test_bad_statistics_files(path, tmp_path):
     for content in (b"", b"no pickle"):
         (tmp_path / "s.pkl").write_bytes(content)

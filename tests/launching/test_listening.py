@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from ue_rl.launching.listening import somebody_listens
+from ue_rl.launching.listening import _url, somebody_listens
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -26,3 +26,17 @@ def test_only_who_listens_is_seen(host: str) -> None:
 def test_where_the_system_cannot_be_asked_a_slower_look_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(socket, "AF_NETLINK", raising=False)
     assert somebody_listens(1)
+
+
+@pytest.mark.parametrize(
+    ("listens", "dialled"),
+    [
+        ("::ffff:127.0.0.1", "tcp://127.0.0.1:7801"),  # so does Java, on a socket for both families
+        ("::ffff:0.0.0.0", "tcp://127.0.0.1:7801"),
+        ("::", "tcp://127.0.0.1:7801"),
+        ("::1", "tcp://[::1]:7801"),
+        ("10.0.0.5", "tcp://10.0.0.5:7801"),
+    ],
+)
+def test_an_address_is_dialled_as_people_write_it(listens: str, dialled: str) -> None:
+    assert _url(listens, 7801) == dialled

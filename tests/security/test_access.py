@@ -228,6 +228,25 @@ def test_the_files_of_an_address() -> None:
         Doorway(tls_key="x")
 
 
+def test_a_certificate_without_its_key_is_named(tmp_path: Path) -> None:
+    alone, key = tmp_path / "alone.pem", tmp_path / "key.pem"
+    whole = (CERTS / "engine.pem").read_text()
+    start = whole.index("-----BEGIN CERTIFICATE")
+    alone.write_text(whole[start:])
+    key.write_text(whole[:start])
+    with pytest.raises(ConfigurationError, match=r"has no private key in it.*--tls-key FILE"):
+        Doorway(tls_cert=alone)
+    with pytest.raises(ConfigurationError, match=r"has no private key in it.*&key=FILE"):
+        open_transport(f"tls://127.0.0.1:1?cert={alone}")
+    Doorway(tls_cert=alone, tls_key=key)
+    (tmp_path / "none.pem").write_text("no certificate")
+    with pytest.raises(ConfigurationError, match=r"none.pem cannot be used for TLS.*expected PEM"):
+        Doorway(tls_cert=tmp_path / "none.pem")
+    other = CERTS / "trainer.pem"
+    with pytest.raises(ConfigurationError, match="the key is not that of the certificate"):
+        Doorway(tls_cert=alone, tls_key=other)
+
+
 # -- TLS
 
 

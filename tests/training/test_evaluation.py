@@ -225,7 +225,8 @@ def test_it_stops_at_a_return(tmp_path: Path, serve: Callable[..., str]) -> None
     common: dict[str, Any] = {"timesteps": 6400, "stop_at_return": -100.0}
     outcome = run(tmp_path, "a", report, **common, url=serve(Near), eval_url=serve(Near), eval_freq=64, eval_episodes=2)
     assert (outcome.stopped_by, outcome.env_steps) == (None, 64 + N), "the step after the first evaluation"
-    assert any("it reaches -100: learning ends" in text for text in report.texts)
+    assert sum("it reaches -100: learning ends" in text for text in report.texts) == 1
+    assert [row.env_steps for row in evaluations(outcome.run.path)] == [64], "no policy is evaluated twice"
     outcome = run(tmp_path, "b", report, **common, url=serve(Near), eval_episodes=0)
     assert (outcome.stopped_by, outcome.env_steps) == (None, 500), "the hundredth episode of five steps"
     assert "the last 100 episodes have a mean return of" in report.texts[-1]

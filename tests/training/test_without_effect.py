@@ -9,7 +9,7 @@ import pytest
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.connecting import connect
 from ue_rl.training.config import resolve
-from ue_rl.training.models import new_model, without_effect
+from ue_rl.training.models import longer_than_asked, new_model, without_effect
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,27 @@ def test_hyperparameters_that_do_nothing_are_said(
         )
         env = connect(engine.url)
         said = without_effect(options, new_model(options, env, lambda _: None))
+        env.close()
+    assert len(said) == bool(words)
+    assert all(word in said[0] for word in words)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "more", "words"),
+    [
+        ({}, {"timesteps": 3000}, ["3,000", "4,096 env-steps", "n_steps=2048", "2 envs"]),
+        ({"n_steps": 64, "batch_size": 64}, {"timesteps": 128}, []),
+        ({"n_steps": 64, "batch_size": 64}, {"timesteps": 127}, ["128 env-steps"]),
+        ({"n_steps": 64, "batch_size": 64}, {"timesteps": 200}, []),
+    ],
+)
+def test_a_run_that_is_shorter_than_a_rollout_is_said(
+    hyper: dict[str, Any], more: dict[str, Any], words: list[str]
+) -> None:
+    with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
+        options = resolve({"url": engine.url, "hyperparameters": hyper, "device": "cpu", **more}, None)
+        env = connect(engine.url)
+        said = longer_than_asked(options, new_model(options, env, lambda _: None))
         env.close()
     assert len(said) == bool(words)
     assert all(word in said[0] for word in words)

@@ -123,7 +123,7 @@ def split_place(place: str, lowest: int = 1) -> tuple[str, int]:
         host, colon, behind = whole.partition(":")
         port = behind if colon else None
     if port is None and host.isdecimal():
-        raise WrongPart(f"{host} is a port, and the host is missing")
+        raise WrongPart(f"{host} is a port, and the host is missing", f"a right one: tcp://127.0.0.1:{host}")
     if not _HOST.fullmatch(host):
         raise WrongPart(f"its host cannot be {host!r}" if host else "its host is missing")
     number = DEFAULT_PORT if port is None else _whole(port)

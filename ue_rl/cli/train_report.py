@@ -13,9 +13,9 @@ from rich.box import SIMPLE
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ue_rl.cli.common import engine_line, number, table_of, two_columns
@@ -86,15 +86,14 @@ class _Lines(Report):
             self.begun, self.first, self.shown = now, env_steps, now
             if self.screen.is_terminal:
                 self.bar = Progress(
-                    TextColumn("training"),
-                    BarColumn(),
-                    MofNCompleteColumn(),
-                    TextColumn("env-steps"),
+                    BarColumn(None, table_column=Column(ratio=1)),  # what the numbers leave it
+                    TextColumn("{task.completed:,} of {task.total:,} env-steps"),
                     TextColumn("{task.fields[fps]:>7} fps"),
                     TextColumn("return {task.fields[mean]:>8}"),
                     TimeElapsedColumn(),
                     TimeRemainingColumn(),
                     console=self.screen,
+                    expand=True,
                 )
                 self.task = self.bar.add_task("", total=total, completed=env_steps, fps="", mean="-")
                 self.bar.start()

@@ -88,7 +88,7 @@ def _of(connections: Iterable[object], port: int) -> str | None:
 
 
 def _url(ip: str, port: int) -> str:
-    host = _ANY.get(ip, ip)
+    host = _ANY.get(ip, ip).removeprefix("::ffff:")  # an IPv4 address that a socket for both families shows
     with contextlib.suppress(OSError):
         socket.inet_pton(socket.AF_INET6, host)
         host = f"[{host}]"

@@ -40,7 +40,7 @@ def trainer_context(ca: Name | None = None, cert: Name | None = None, key: Name 
     """
     with _usable("ca", ca):
         context = ssl.create_default_context(cafile=ca)
-    return _with_own(context, cert, key)
+    return _with_own(context, cert, key, "put &key=FILE behind the address, or give key=")
 
 
 def engine_context(cert: Name, key: Name | None = None, client_ca: Name | None = None) -> ssl.SSLContext:
@@ -52,7 +52,7 @@ def engine_context(cert: Name, key: Name | None = None, client_ca: Name | None =
     Raises:
         ConfigurationError: a file cannot be used.
     """
-    context = _with_own(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key)
+    context = _with_own(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key, "give it with --tls-key FILE, or tls_key=")
     if client_ca is not None:
         with _usable("client_ca", client_ca):
             context.load_verify_locations(client_ca)
@@ -60,12 +60,32 @@ def engine_context(cert: Name, key: Name | None = None, client_ca: Name | None =
     return context
 
 
-def _with_own(context: ssl.SSLContext, cert: Name | None, key: Name | None) -> ssl.SSLContext:
+def _with_own(context: ssl.SSLContext, cert: Name | None, key: Name | None, give_key: str) -> ssl.SSLContext:
+    """`context` with this side's own certificate; `give_key`: the cure where its key is missing."""
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if cert is not None:
         with _usable("cert", cert if key is None else f"{cert}, {key}"):
-            context.load_cert_chain(cert, key, password=lambda: b"")  # never asks at the terminal
+            try:
+                context.load_cert_chain(cert, key, password=lambda: b"")  # never asks at the terminal
+            except ssl.SSLError as error:
+                raise _unfit(cert, key, give_key) or error from error
     return context
+
+
+def _unfit(cert: Name, key: Name | None, give_key: str) -> ConfigurationError | None:
+    """What OpenSSL says as "PEM lib" or "key values mismatch", in words; None: it is something else."""
+    held = _begun(cert)
+    keys = held if key is None else _begun(key)
+    if b"CERTIFICATE-----" in held and b"PRIVATE KEY-----" not in keys:
+        field, path = ("cert", cert) if key is None else ("key", key)
+        return ConfigurationError(f"{path} has no private key in it", field=field, expected="PEM", cure=give_key)
+    return None
+
+
+def _begun(path: Name) -> bytes:
+    """The lines of a PEM file that say what begins there."""
+    with open(path, "rb") as file:
+        return b"\n".join(line.strip() for line in file if line.startswith(b"-----BEGIN "))
 
 
 @contextmanager
@@ -74,6 +94,8 @@ def _usable(field: str, path: Name | None) -> Iterator[None]:
         yield
     except OSError as error:
         what, got = f"{path} cannot be used for TLS", error.strerror or str(error)
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            got = "the key is not that of the certificate"
         raise ConfigurationError(what, field=field, expected="PEM", got=got) from error
 
 

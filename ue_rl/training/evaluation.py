@@ -128,6 +128,8 @@ class Evaluation(BaseCallback):
         return not self._reached
 
     def _on_training_end(self) -> None:
+        if self._reached:  # its policy is the one that was evaluated: no update came after it
+            return
         if self.last is None or self.model.num_timesteps > self.last.env_steps:
             try:
                 self._evaluate()

@@ -32,7 +32,15 @@ from ue_rl.training.engine import set_game
 from ue_rl.training.evaluation import HELD_OUT, Evaluation, StopAtReturn
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.learning import Learner
-from ue_rl.training.models import algorithm, device, evaluated, new_model, normalized, without_effect
+from ue_rl.training.models import (
+    algorithm,
+    device,
+    evaluated,
+    longer_than_asked,
+    new_model,
+    normalized,
+    without_effect,
+)
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.tables import columns
@@ -108,6 +116,9 @@ class Sb3Learner(Learner):
         for text in without_effect(options, self.model):
             _log.warning("%s", text)
             report.warned(text)
+        for text in longer_than_asked(options, self.model):
+            _log.info("%s", text)
+            report.said(text)
         if options.export:
             self._check_export()
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]

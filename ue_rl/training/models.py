@@ -11,6 +11,7 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.type_aliases import TrainFrequencyUnit
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
@@ -177,6 +178,19 @@ def without_effect(options: TrainOptions, model: BaseAlgorithm) -> list[str]:
     if options.algo in ("sac", "tqc") and "target_update_interval" in given:
         said += _within_an_update(options, model)
     return said
+
+
+def longer_than_asked(options: TrainOptions, model: BaseAlgorithm) -> list[str]:
+    """A sentence where the run takes more env-steps than it was given: SB3 ends on-policy learning with a rollout."""
+    if not isinstance(model, OnPolicyAlgorithm):
+        return []
+    rollout = model.n_steps * model.n_envs
+    if options.timesteps >= rollout:
+        return []
+    return [
+        f"this run takes {rollout:,} env-steps, not {options.timesteps:,}: {options.algo} learns after "
+        f"n_steps={model.n_steps} steps of each of {model.n_envs} envs. Lower n_steps, or raise timesteps"
+    ]
 
 
 def _within_an_update(options: TrainOptions, model: Any) -> list[str]:
