@@ -104,7 +104,7 @@ def test_serve_says_in_one_sentence_that_its_port_is_taken() -> None:
     with run_in_thread(bridge()) as handle:
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{handle.port}.*already in use.*another port="):
             serve(bridge(), port=handle.port)
-    with pytest.raises(OSError, match="cannot listen on 192.0.2.1:0.*an address of this machine"):
+    with pytest.raises(OSError, match=r"cannot listen on 192\.0\.2\.1:0.*an address of this machine"):
         serve(bridge(), host="192.0.2.1", port=0)
 
 
@@ -112,7 +112,7 @@ def test_an_error_of_the_game_is_none_of_the_port() -> None:
     def fails(server: object) -> None:
         raise OSError("the game's own")
 
-    with pytest.raises(OSError, match="^the game's own$"):
+    with pytest.raises(OSError, match=r"^the game's own$"):
         serve(bridge(), port=0, ready=fails)
 
 

@@ -133,7 +133,7 @@ def test_bad_zip_files(tmp_path, content):
 
 def test_an_exported_file_is_not_exported_again(path):
     path.write_bytes(b"a graph")
-    with pytest.raises(ExportError, match="is an ONNX file already.*model.zip"):
+    with pytest.raises(ExportError, match=r"is an ONNX file already.*model\.zip"):
         load_and_export(path)
 
 
