@@ -84,10 +84,14 @@ def printable(text: str, lines: bool = False) -> str:
     return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
 
 
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    """A cure for a misspelt word: the one of `words` that looks most like it; None where none does."""
+def nearest(word: str, words: Iterable[str], before: str = "") -> str | None:
+    """A cure for a misspelt word: the one of `words` that looks most like it; None where none does.
+
+    Args:
+        before: what is to be written in front of it.
+    """
     close = difflib.get_close_matches(word[:80], list(words), n=1)
-    return f"did you mean {close[0]!r}?" if close else None
+    return f"did you mean {before + close[0]!r}?" if close else None
 
 
 def as_sentence(cure: str) -> str:

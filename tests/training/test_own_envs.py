@@ -62,7 +62,7 @@ def test_backends_and_links_of_rllib_start_it(own: Path) -> None:
 @pytest.mark.parametrize(
     ("env", "text", "cure"),
     [
-        ("my_envs:MyCar-v0", "cannot make", "did you mean 'MyCart-v0'?"),
+        ("my_envs:MyCar-v0", "cannot make", "did you mean 'my_envs:MyCart-v0'?"),
         ("my_envs:Zzz-v9", "cannot make", "import my_envs registers no such id"),
         ("MyGame-v0", "cannot make", "write MODULE:ID"),
         ("no_envs:MyCart-v0", "there is no module 'no_envs'", "no_envs.py stands"),

@@ -352,13 +352,13 @@ def test_pictures_that_are_too_small_for_convolutions_take_an_mlp(tmp_path: Path
             ["too small for Stable-Baselines3's convolutions (field OBS_SPACE, eye)", "expected 36 x 36 or more"],
         ),
         (SMALL_PICTURE, spaces.Discrete(2), "--policy CnnPolicy", ["got 7 x 7", "leave --policy out"]),
-        (ANYWHERE, ANYWHERE, "", ["a Box without bounds (field ACT_SPACE)", "[at fault: engine]"]),
-        (ANYWHERE, ANYWHERE, "--algo sac", ["a Box without bounds (field ACT_SPACE)", "[at fault: engine]"]),
+        (ANYWHERE, ANYWHERE, "", ["a Box without bounds (field ACT_SPACE)", "[at fault: engine]", "TransformAction"]),
+        (ANYWHERE, ANYWHERE, "--algo sac", ["a Box without bounds (field ACT_SPACE)", "[at fault: engine]", "TransformAction"]),
         (
             ANYWHERE,
             spaces.Box(-1, 1, (2,), np.float32),
             "--algo sac --set 'train_freq=[1, episode]'",
-            ["(field hyperparameters.train_freq)", "with 2 envs", "Give --num-envs 1"],
+            ["(field hyperparameters.train_freq)", "with 2 envs", "Give --num-envs 1 and --num-engines 1"],
         ),
     ],
 )

@@ -146,7 +146,7 @@ def _check_registered(env: str) -> None:
             f"Gymnasium cannot make {env!r}",
             field="env",
             got=str(error),
-            cure=nearest(name, gymnasium.registry) or cure,
+            cure=nearest(name, gymnasium.registry, before=module + colon) or cure,
         ) from error
 
 

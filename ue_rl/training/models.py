@@ -55,8 +55,8 @@ def algorithm(options: TrainOptions, env: VecEnv) -> Any:
             field="ACT_SPACE",
             expected="a lowest and a highest value for each number, such as BOX(-1:1,2)",
             got=space,
-            cure="announce bounds in ACT_SPACE; around a Gymnasium env a wrapper does it, such as "
-            "gymnasium.wrappers.RescaleAction",
+            cure="announce bounds in ACT_SPACE; around a Gymnasium env a wrapper does it: "
+            "gymnasium.wrappers.TransformAction(env, function, Box(-1, 1, shape))",
         )
     _check_frequency(options, env.num_envs)
     engine: Any = env.unwrapped
@@ -86,7 +86,7 @@ def _check_frequency(options: TrainOptions, num_envs: int) -> None:
             field="hyperparameters.train_freq",
             expected="a number of steps, such as 1, or one env",
             got=f"{list(frequency)} with {num_envs} envs",
-            cure="give --num-envs 1, where the engine is started here, or --set train_freq=1",
+            cure="give --num-envs 1 and --num-engines 1, where engines are started here, or --set train_freq=1",
         )
 
 
