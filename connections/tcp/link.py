@@ -316,7 +316,7 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
     Args:
         host: a name or an IPv4 or IPv6 address. port: 1 to 65535.
         deadline: time.monotonic seconds by which one attempt must succeed.
-        wait: keep trying this many seconds while nobody listens.
+        wait: keep trying this many seconds while nobody listens, or nobody answers.
 
     Raises:
         EngineUnreachable: nobody listens, the name is unknown, or the network refuses.
@@ -336,6 +336,9 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
             what, cure = f"the host name {host!r} is unknown", "is it spelt right? An address in numbers always works"
             raise EngineUnreachable(what, fault="caller", got=str(unknown), cure=cure) from unknown
         except TimeoutError as late:
+            if time.monotonic() < give_up:  # a machine that starts answers nobody
+                deadline = time.monotonic() + max(deadline - now, 1.0)
+                continue
             raise EngineTimeout(
                 f"connecting to {where} took too long",
                 fault="network",

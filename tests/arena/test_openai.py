@@ -239,9 +239,10 @@ def test_a_service_embeds(service: Any) -> None:
     assert service.asked[0]["input"] == ["a", "b"]
 
 
-def test_no_proxy_is_asked_for_this_machine(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scheme", ["http", "socks5"])  # that of SOCKS needs a package that may be missing
+def test_no_proxy_is_asked_for_this_machine(service: Any, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody answers
+        monkeypatch.setenv(name, f"{scheme}://127.0.0.1:9")  # where nobody answers
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     for url in (service.url, service.url.replace("127.0.0.1", "localhost")):

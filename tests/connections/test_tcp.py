@@ -73,6 +73,29 @@ def test_unknown_host(host: str) -> None:
         ue_rl.connect(f"tcp://{host}:7777", timeout=5)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue of a listener refuses")
+def test_waits_for_a_machine_that_does_not_answer_yet() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, contextlib.ExitStack() as stack:
+        place = listener.getsockname()
+        for _ in range(2):  # the system drops what comes behind these
+            waits = stack.enter_context(socket.socket())
+            waits.setblocking(False)
+            waits.connect_ex(place)
+        with pytest.raises(errors.EngineTimeout, match="took too long"):
+            link.dial(*place, time.monotonic() + 0.3)
+
+        def accept() -> None:
+            for _ in range(3):
+                listener.accept()[0].close()
+
+        timer = threading.Timer(2.0, accept)
+        timer.start()
+        try:
+            link.dial(*place, time.monotonic() + 0.3, wait=30.0).close()
+        finally:
+            timer.join()
+
+
 def test_waits_for_an_engine_that_starts_late() -> None:
     server = socket.socket()
     server.bind(("127.0.0.1", 0))  # now, or the port could be another process's by then

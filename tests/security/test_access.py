@@ -195,7 +195,7 @@ def test_files_that_hold_no_token(tmp_path: Path, token: Path, caplog: pytest.Lo
 
 
 def test_what_anybody_may_reach_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    assert [is_local(host) for host in ("127.0.0.1", "::1", "localhost", "127.1.2.3")] == [True] * 4
+    assert [is_local(host) for host in ("127.0.0.1", "::1", "localhost", "LOCALHOST.", "127.1.2.3")] == [True] * 5
     assert [is_local(host) for host in ("0.0.0.0", "", "::", "10.0.0.5", "game.example")] == [False] * 5
     doors.warn_if_open("127.0.0.1")
     assert "may connect" not in caplog.text

@@ -276,6 +276,15 @@ def test_on_another_address_any_host_may_stand_and_only_its_own_pages() -> None:
     assert refused.status == 403
 
 
+def test_a_page_may_end_its_session_and_says_no_type_with_that() -> None:
+    visitors = Visitors(True)
+    headers = [("Host", "localhost"), ("Origin", "http://localhost:3000")]
+    assert visitors.refusal("DELETE", headers) is None
+    refusal = visitors.refusal("POST", headers)
+    assert refusal is not None
+    assert refusal.status == 415, "a form, before which no browser asks"
+
+
 def test_two_hosts_and_a_host_that_is_none() -> None:
     visitors = Visitors(local=True)
     for hosts in ([], ["127.0.0.1", "127.0.0.1"], ["127.0.0.1@evil.example"], ["127.0.0.1:80:80"], ["0.0.0.0"], [""]):

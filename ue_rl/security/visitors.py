@@ -20,6 +20,7 @@ _ORIGIN = re.compile(rf"[a-zA-Z][a-zA-Z0-9+.-]*://({_NAME})(?::\d+)?")
 _JSON = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json")
 _SCHEME = "Bearer"
 _READS = ("GET", "HEAD", "OPTIONS")
+_FORMS = ("POST",)  # what a form of a page can send; before any other method a browser asks (CORS)
 _CURE = (
     "if this is a page or a proxy of yours, start the server with its name: --allow-host NAME, in Python allow_hosts"
 )
@@ -113,7 +114,8 @@ class Visitors:
             return None
         kinds = [kind for kind in said.get("content-type", []) if kind]
         # without a word on it: a page can send that, too, but not without its Origin
-        silent = not kinds and ("origin" not in said or said.get("content-length") == ["0"])
+        unasked = "origin" in said and method.upper() in _FORMS and said.get("content-length") != ["0"]
+        silent = not kinds and not unasked
         right = [_JSON.fullmatch(kind.partition(";")[0].strip().lower()) is not None for kind in kinds]
         if silent or (right and all(right)):
             return None

@@ -37,10 +37,13 @@ def openai_client(what: str, base_url: str | None, api_key: str | None, timeout:
         import openai
     key = api_key or ("none" if base_url else None)
     more: dict[str, Any] = {}
-    host = urlsplit(base_url or os.environ.get("OPENAI_BASE_URL") or "").hostname
-    if host is not None and is_local(host):  # else the proxy of $http_proxy would be asked for this machine
-        name = f"[{host}]" if ":" in host else host
-        more["http_client"] = openai.DefaultHttpxClient(mounts={f"all://{name}": None})
+    address = urlsplit(base_url or os.environ.get("OPENAI_BASE_URL") or "")
+    if address.hostname is not None and is_local(address.hostname):  # no proxy is asked for this machine
+        if address.scheme == "https":  # what else the environment says counts: SSL_CERT_FILE
+            name = f"[{address.hostname}]" if ":" in address.hostname else address.hostname
+            more["http_client"] = openai.DefaultHttpxClient(mounts={f"all://{name}": None})
+        else:  # nor is one looked at: that of $all_proxy may need a package that is missing
+            more["http_client"] = openai.DefaultHttpxClient(trust_env=False)
     try:
         return openai.OpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=retries, **more)
     except openai.OpenAIError as error:
