@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from dataclasses import asdict, dataclass, replace
@@ -172,8 +173,12 @@ def export(
         adopted: a file that another tool made of an exported one: it is compared and described, nothing is converted.
 
     Raises:
-        ExportError: as export_onnx.
+        ExportError: as export_onnx. ConfigurationError: the tolerance is negative, infinite or NaN.
     """
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        what = "a tolerance is a share of the action range"
+        cure = "leave it out, or give such a number"
+        raise ConfigurationError(what, field="tolerance", expected="0 or more, such as 1e-5", got=tolerance, cure=cure)
     from ue_rl.inference.export.adopting import described
     from ue_rl.inference.export.graph import to_onnx
     from ue_rl.inference.export.verify import Verifier

@@ -365,8 +365,8 @@ def _convert(plan: Plan, examples: tuple[th.Tensor, ...], **options: Any) -> byt
 
 def _refusal(error: BaseException) -> ExportError:
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return ExportError(
-        "torch cannot convert the policy to ONNX",
-        got=f"{type(error).__name__}: {lines[0] if lines else ''}",
-        cure="use layers that have an ONNX form, or another opset",
-    )
+    first = lines[0] if lines else ""
+    cure = "use layers that have an ONNX form, or another opset"
+    if "Unsupported onnx_opset_version" in first:
+        cure = "leave the opset out, or give a lower one: this torch does not write it"
+    return ExportError("torch cannot convert the policy to ONNX", got=f"{type(error).__name__}: {first}", cure=cure)

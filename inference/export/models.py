@@ -68,10 +68,14 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
             cure = "give the model.zip that it was made from; ue-rl play takes it as it is"
         raise ExportError(what, got=f"{type(error).__name__}: {error}", cure=cure) from error
     _refuse_jax(path, saved.data)
-    name = {known.lower(): known for known in ALGORITHMS}.get((algorithm or _guess(saved.data) or "").lower())
+    guess = _guess(saved.data)
+    name = {known.lower(): known for known in ALGORITHMS}.get((algorithm or guess or "").lower())
+    if name is None and algorithm is not None:
+        cure = "leave it out: what the file holds is found out"
+        raise ExportError("no such algorithm", field="algo", expected=", ".join(ALGORITHMS), got=algorithm, cure=cure)
     if name is None:
         what, cure = f"the algorithm of {path} is not supported or cannot be told from it", "name the algorithm"
-        raise ExportError(what, expected=", ".join(ALGORITHMS), got=algorithm, cure=cure)
+        raise ExportError(what, expected=", ".join(ALGORITHMS), cure=cure)
     try:
         library = import_module("sb3_contrib" if name in _CONTRIB else "stable_baselines3")
     except ImportError as error:
@@ -81,10 +85,11 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
     except UntrustedFile:
         raise
     except Exception as error:  # unpickling can raise anything
+        cure = "use the library versions that it was saved with, and make its custom classes importable"
+        if guess not in (None, name):
+            cure = f"leave the algorithm out: the file looks like one of {guess}"
         raise ExportError(
-            f"{path} could not be loaded as {name}",
-            got=f"{type(error).__name__}: {error}",
-            cure="use the library versions that it was saved with, and make its custom classes importable",
+            f"{path} could not be loaded as {name}", got=f"{type(error).__name__}: {error}", cure=cure
         ) from error
 
 

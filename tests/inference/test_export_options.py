@@ -366,3 +366,23 @@ def test_policies_without_a_stochastic_form(algorithm, path):
     action = spaces.Discrete(2) if algorithm in (DQN, QRDQN) else BOX
     with pytest.raises(ExportError, match="no stochastic policy"):
         export_onnx(make(algorithm, action), path, stochastic=True)
+
+
+@pytest.mark.parametrize("tolerance", [float("nan"), float("inf"), -1e-5])
+def test_what_is_no_tolerance_is_refused(tolerance, path):
+    with pytest.raises(ConfigurationError, match=r"tolerance.*0 or more"):
+        export_onnx(make(), path, tolerance=tolerance)
+    assert not path.exists()
+
+
+def test_an_opset_that_torch_does_not_write_is_named(path):
+    with pytest.raises(ExportError, match=r"opset_version: 99.*[Ll]eave the opset out"):
+        export_onnx(make(), path, opset=99, exporter="torchscript")
+
+
+def test_an_algorithm_that_is_not_the_files_is_to_be_left_out(tmp_path):
+    make(PPO).save(tmp_path / "model.zip")
+    with pytest.raises(ExportError, match=r"as SAC.*[Ll]eave the algorithm out: the file looks like one of PPO"):
+        load_sb3_model(tmp_path / "model.zip", "sac")
+    with pytest.raises(ExportError, match=r"no such algorithm.*got ppo2.*[Ll]eave it out"):
+        load_sb3_model(tmp_path / "model.zip", "ppo2")
