@@ -124,7 +124,7 @@ def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
         notice = notice_of(line)
         if notice is None:
             if line[:5] == b"AUTH=":
-                raise asks_for_token()
+                raise asks_for_token(link.sock)
             spec = decode_handshake(line)
             link.greeting = line.decode("ascii").strip()
             return spec

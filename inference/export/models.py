@@ -65,7 +65,7 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
         what, cure = f"{path} is not a saved model of Stable-Baselines3", "check the path"
         if path.suffix.lower() == ".onnx":
             what = f"{path} is an ONNX file already"
-            cure = "give the model.zip that it was made from; ue-rl play takes it as it is"
+            cure = "play this file as it is (ue-rl play), or give the model.zip that it was made from"
         raise ExportError(what, got=f"{type(error).__name__}: {error}", cure=cure) from error
     _refuse_jax(path, saved.data)
     guess = _guess(saved.data)

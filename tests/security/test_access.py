@@ -111,7 +111,7 @@ def test_nobody_else_is_and_who_is_served_goes_on(
         step(env)
         with caplog.at_level(logging.WARNING), monkeypatch.context() as patch:
             patch.setattr(doors, "time", SimpleNamespace(monotonic=lambda: now))  # all of it within a second
-            with pytest.raises(AccessRefused, match="the engine asks for a token"):
+            with pytest.raises(AccessRefused, match=f"the engine on 127.0.0.1:{running.port} asks for a token"):
                 open_transport(running.url)
             with pytest.raises(AccessRefused, match=r"refused the token.*its token is wrong"):
                 open_transport(running.url, token_file=wrong)

@@ -220,7 +220,7 @@ def test_what_unpickling_raises_is_one_sentence(saved: Any, tmp_path: Path) -> N
         with pytest.raises(ConfigurationError, match="no such file"):
             load_statistics(tmp_path / "none.pkl", env)
     kind, path = saved("sac")
-    with closing(make_env("ppo")) as env, pytest.raises(ConfigurationError, match="spaces do not match"):
+    with closing(make_env("ppo")) as env, pytest.raises(ConfigurationError, match="its observations differ"):
         load_model(kind, path, env, TrainOptions(algo="sac"))
 
 
@@ -243,6 +243,17 @@ def test_init_from_takes_a_model_a_checkpoint_or_a_run(saved: Any, tmp_path: Pat
     assert caught.value.field == "init_from"
     with pytest.raises(ConfigurationError, match=r"another algorithm.*expected ppo; got a2c"):
         find_start(TrainOptions(algo="a2c", init_from=str(run)))
+
+
+def test_init_from_a_model_of_another_game_says_what_differs(saved: Any) -> None:
+    kind, model = saved("ppo")
+    options = TrainOptions(init_from=str(model))
+    with closing(DummyVecEnv([PendulumEnv])) as env, pytest.raises(ConfigurationError) as caught:
+        load_model(kind, model, env, options)
+    text = str(caught.value)
+    assert "a model of another game: its observations differ (field init_from)" in text
+    assert "expected Box([..], [..], (3,), float32); got Box([..], [..], (4,), float32)" in text
+    assert "leave --init-from out" in text
 
 
 def test_init_from_a_model_without_its_statistics_is_never_silent(saved: Any, tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def greet(wire: Wire, within: float, ask_for_it: bool = True) -> tuple[EnvSpec, 
             busy, grace = True, _BUSY_GRACE
             continue
         if line.data.startswith(b"AUTH="):
-            raise asks_for_token()
+            raise asks_for_token(wire.sock)
         if said := foreign_bytes(line.data):
             raise Wrong("not-plain-text", said, line.data)
         try:

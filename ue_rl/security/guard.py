@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import time
@@ -73,10 +74,14 @@ class Guard(NamedTuple):
         return sock
 
 
-def asks_for_token() -> AccessRefused:
-    """The error of who dials without one."""
+def asks_for_token(sock: socket.socket) -> AccessRefused:
+    """The error of who dials without one; `sock`: the connection, of which a run may have several."""
+    where = ""
+    with contextlib.suppress(OSError):  # it has gone meanwhile
+        host, port, *_ = sock.getpeername()
+        where = f" on [{host}]:{port}" if ":" in host else f" on {host}:{port}"
     return AccessRefused(
-        "the engine asks for a token", field="token_file", expected="a proof of its token", got="none was given",
+        f"the engine{where} asks for a token", field="token_file", expected="a proof of its token", got="none was given",
         cure="give its file behind the address, tcp://HOST:PORT?token-file=FILE, or as token_file=",
     )  # fmt: skip
 

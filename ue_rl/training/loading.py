@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import types
 import typing
 import zipfile
@@ -158,12 +159,26 @@ def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **argu
     except UeRlError:
         raise
     except Exception as error:  # what unpickling raises is anything
+        differ = re.fullmatch(r"(Observation|Action) spaces do not match: (.*) != (.*)", str(error), re.S)
+        if differ is not None:
+            raise ConfigurationError(
+                f"{path} is a model of another game: its {differ[1].lower()}s differ",
+                field="init_from",
+                expected=_short(differ[3]),
+                got=_short(differ[2]),
+                cure="give a model that has learnt on this engine, or leave --init-from out",
+            ) from error
         raise ConfigurationError(
             f"{path} cannot be continued with {options.algo} on this engine",
             got=f"{type(error).__name__}: {error}",
             cure="the algorithm, observations and actions must be those it was trained with, and the versions of its "
             "libraries not too different",
         ) from error
+
+
+def _short(space: str) -> str:
+    """A space as it prints itself, without the bounds of each number."""
+    return " ".join(re.sub(r"\[[^\]]*\]", "[..]", space, flags=re.S).split())
 
 
 def load_statistics(path: Path, env: VecEnv) -> VecNormalize:
