@@ -81,9 +81,12 @@ def asks_for_token(sock: socket.socket) -> AccessRefused:
         host, port, *_ = sock.getpeername()
         where = f" on [{host}]:{port}" if ":" in host else f" on {host}:{port}"
     return AccessRefused(
-        f"the engine{where} asks for a token", field="token_file", expected="a proof of its token", got="none was given",
+        f"the engine{where} asks for a token",
+        field="token_file",
+        expected="a proof of its token",
+        got="none was given",
         cure="give its file behind the address, tcp://HOST:PORT?token-file=FILE, or as token_file=",
-    )  # fmt: skip
+    )
 
 
 def speaks_tls(sentence: str) -> bool:
