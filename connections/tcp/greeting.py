@@ -18,7 +18,7 @@ from ue_rl.errors import (
     UeRlError,
     UnsupportedByEngine,
 )
-from ue_rl.security.guard import Guard, asks_for_token, port_speaks_tls, speaks_tls
+from ue_rl.security.guard import Guard, asks_for_token, blamed
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import amount
 from ue_rl.system.room import MORE_ROOM, short_of
@@ -129,10 +129,7 @@ def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
             link.greeting = line.decode("ascii").strip()
             return spec
         if (ended := ended_by(line)) is not None:
-            if speaks_tls(notice[1]):
-                ended.fault = "caller"
-                ended.cure = port_speaks_tls().cure
-            raise ended
+            raise blamed(ended)
         busy = _busy(link, notice[2])
         deadline = max(wait_until, time.monotonic() + min(_BUSY_GRACE, timeout))
 

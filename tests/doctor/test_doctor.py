@@ -33,8 +33,11 @@ from ue_rl.doctor import FAULTS, Outcome, diagnose
 from ue_rl.doctor import checks as machine
 from ue_rl.errors import ConfigurationError
 from ue_rl.recording import RecordingTransport, Trace
+from ue_rl.security.doors import Doorway
 from ue_rl.spec import Channel
 from ue_rl.testing.memory import MemoryTransport
+
+CERTS = Path(__file__).parents[1] / "security" / "certs"
 
 Plant = Callable[[pytest.MonkeyPatch, Path], Any]
 
@@ -210,6 +213,25 @@ def test_an_engine_that_is_well_and_those_that_are_not(slack: float) -> None:
         with run_in_thread(Counter(spec=replace(SPEC, channel=served))) as engine:
             assert of_engine(engine.url)[0] == ""
             assert of_engine(f"{engine.url}?channel={asked}", late)[0] == "other-wiring"
+
+
+def test_an_engine_that_asks_for_a_token_or_for_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ue_rl.security.doors.PATIENCE", 0.2)
+    secrets = [tmp_path / "token", tmp_path / "another"]
+    for place, secret in enumerate(secrets):
+        secret.write_text(f"{place}" * 40 + "\n")
+        secret.chmod(0o600)
+    with run_in_thread(Counter(), doorway=Doorway(token_file=secrets[0])) as engine:
+        assert of_engine(f"{engine.url}?token-file={secrets[0]}")[0] == ""
+        for options in ("", f"?token-file={secrets[1]}"):
+            fault, row = of_engine(engine.url + options)
+            assert fault == "not-let-in"
+            assert "token-file" in FAULTS[fault]
+            assert "token" in row
+    with run_in_thread(Counter(), doorway=Doorway(tls_cert=CERTS / "engine.pem")) as engine:
+        for options in ("", f"?token-file={secrets[0]}"):
+            assert of_engine(f"tcp://127.0.0.1:{engine.port}{options}")[0] == "not-let-in"
+        assert of_engine(f"tls://127.0.0.1:{engine.port}")[0] == "not-let-in"
 
 
 def in_a_namespace(script: str) -> subprocess.CompletedProcess[str]:

@@ -276,11 +276,13 @@ def test_certificates_of_trainers() -> None:
             step(env)
 
 
-def test_plain_text_where_tls_is_spoken_and_the_reverse(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_text_where_tls_is_spoken_and_the_reverse(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doors, "PATIENCE", 0.3)
     with engine(tls_cert=CERTS / "engine.pem") as running:
         with pytest.raises(EngineDisconnected, match="this port speaks TLS: dial tls://"):
             open_transport(running.url.replace("tls", "tcp"))
+        with pytest.raises(EngineDisconnected, match=r"dial tls://.*fault: caller.*Dial tls://HOST:PORT\?ca=FILE"):
+            open_transport(running.url.replace("tls", "tcp"), token_file=token)
         with socket.create_connection(("127.0.0.1", running.port)) as sock:
             sock.sendall(b"ACT=RESET;ENV=0\n")
             assert b"this%20port%20speaks%20TLS" in everything(sock)

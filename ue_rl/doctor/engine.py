@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ue_rl.connecting import address_of, open_transport
 from ue_rl.doctor.rows import Row, fail, ok
 from ue_rl.errors import (
+    AccessRefused,
     ConfigurationError,
     EngineBusy,
     EngineDisconnected,
@@ -16,6 +17,7 @@ from ue_rl.errors import (
     HandshakeError,
     UeRlError,
 )
+from ue_rl.security.guard import speaks_tls
 from ue_rl.spec import Channel
 
 
@@ -50,6 +52,8 @@ def _fault(error: UeRlError) -> str:
     text = f"{error} {error.__cause__}".lower()
     if isinstance(error, EngineBusy):
         return "busy"
+    if isinstance(error, AccessRefused) or speaks_tls(str(error)):
+        return "not-let-in"
     if isinstance(error, ConfigurationError):
         raise error
     if error.field == "CHANNEL" or "channel" in text or "wiring" in text or "env socket" in text:

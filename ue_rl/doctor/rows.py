@@ -42,6 +42,7 @@ FAULTS: dict[str, str] = {
     "not-listening": "Start the game first (Play), and compare the port. An engine listens; the trainer connects.",
     "firewall": "Nothing came back: let the firewalls on both machines pass this port, and compare the address.",
     "unknown-host": "Compare the name with the machine's, or give its address in numbers.",
+    "not-let-in": "It asks for a token (tcp://HOST:PORT?token-file=FILE), or for TLS (tls://HOST:PORT?ca=FILE).",
     "busy": "Close the other trainer: an engine serves one at a time.",
     "other-wiring": "Leave channel= out of the URL: the engine serves another one. docs/protocol.md, section 4.",
     "no-handshake": "Another program may listen there. Otherwise the engine's log says why it is silent.",

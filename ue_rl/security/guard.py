@@ -99,6 +99,14 @@ def port_speaks_tls(cure: str = "dial tls://HOST:PORT?ca=FILE") -> AccessRefused
     return AccessRefused("this port speaks TLS", field="url", expected="TLS", got="plain text", cure=cure)
 
 
+def blamed(ended: EngineDisconnected) -> EngineDisconnected:
+    """The error for an ERROR line: a door's word that its port speaks TLS is for who has dialled in plain text."""
+    if speaks_tls(ended.message):
+        ended.fault = "caller"
+        ended.cure = port_speaks_tls().cure
+    return ended
+
+
 def _unheard(where: str, got: str) -> EngineDisconnected:
     return EngineDisconnected(
         f"{where} closed the connection before anything was said", field=EngineDisconnected.UNHEARD, fault="engine",
@@ -112,7 +120,7 @@ def _prove(sock: socket.socket, token: bytes, where: str, deadline: float) -> No
     told = answer(token, line)
     if told is None:
         if (ended := ended_by(line.encode())) is not None:
-            raise ended
+            raise blamed(ended)
         open_door = line[:7].upper() == "CONFIG:" or notice_of(line.encode()) is not None
         raise AccessRefused(
             f"the engine on {where} asks for no token" if open_door else f"{where} asks for no token as an engine does",
