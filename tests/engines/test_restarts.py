@@ -88,6 +88,18 @@ def test_an_engine_that_never_answers_a_step_spends_the_quota_however_long_it_ta
             env.step(A)
 
 
+def test_who_breaks_the_protocol_is_sent_to_the_check() -> None:
+    restarts = Restarts(1)
+    wrong = errors.WrongCount("3 numbers came", fault="engine", cure="it printed last: listening")
+    restarts.lost(0, wrong)
+    with pytest.raises(errors.RestartsSpent, match=r"ue-rl check, with the same --engine.*It printed last") as caught:
+        restarts.lost(0, wrong)
+    assert "--restarts" not in str(caught.value)
+    gone = errors.EngineDisconnected("the engine went away", fault="engine")
+    with pytest.raises(errors.RestartsSpent, match="More are allowed with restarts="):
+        Restarts(0).lost(1, gone)
+
+
 def test_only_the_time_in_which_an_engine_plays_counts(clock: list[float]) -> None:
     """An engine that loads for 40 s and dies after a step would never be lost twice within a window of 60 s."""
     transport, fragile = two(restarts=Restarts(3, 60))

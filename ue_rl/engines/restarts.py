@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from ue_rl.errors import ConfigurationError, RestartsSpent, UeRlError, as_sentence
+from ue_rl.errors import ConfigurationError, ProtocolError, RestartsSpent, UeRlError, as_sentence
 from ue_rl.system.durations import duration_text, read_duration
 
 _QUICK = 5.0  # seconds: an engine that lived no longer than this since its last start died at once
 _MORE = "more are allowed with restarts= (--restarts), such as 20/60s"
+_CHECK = "ue-rl check, with the same --engine or address, names what its game's side does wrong"
 FORM = "TIMES/WINDOW such as 10/60s, or 0 for never"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
@@ -106,7 +107,11 @@ class Restarts:
             often = f"{len(losses)} times within {self.window:g} s of play"
             if len(losses) <= self.max_restarts:
                 often = f"{in_vain} times in a row, and answered no step between"
-            cures = [] if in_vain and isinstance(error, TimeoutError) else [_MORE]  # more would end in the same way
+            cures = [_MORE]
+            if isinstance(error, ProtocolError):  # more would end in the same way
+                cures = [_CHECK]
+            elif in_vain and isinstance(error, TimeoutError):  # likewise
+                cures = []
             cures += [as_sentence(error.cure)] if error.cure else []
             cure = ". ".join(cures)
             raise RestartsSpent(f"{error.message}; it was lost {often}", **error.facts(cure=cure)) from error
