@@ -123,5 +123,7 @@ class SessionTools:
         seen = await submitted(session, ticks=0, actions=[ToolCall(name, arguments)])
         answer = seen.info["tools"][-1]
         if "error" in answer:
-            raise ToolError(answer["error"], tool=name, code=answer["code"])
+            # what ran and failed is the game's; the caller has given what it asked for
+            fault = "engine" if answer["code"] == "TOOL_EXECUTION_FAILED" else None
+            raise ToolError(answer["error"], tool=name, code=answer["code"], fault=fault)
         return seen.as_dict()

@@ -86,6 +86,7 @@ async def test_what_a_tool_returns_reaches_the_client_or_an_error_says_why_not(s
         answer, wrong = await called(session, "look", what="refused 1")
         assert (wrong, answer["code"]) == (True, "TOOL_EXECUTION_FAILED")
         assert "inf at result['a']['b'][1]" in answer["message"]
+        assert "[at fault: engine]" in answer["message"], "not the assistant that has called it"
         assert (await called(session, "get_map_info"))[0] == {"kinds": ["berry", 2], "size": [3, 4]}
         await called(session, "advance", ticks=1)
         answer, wrong = await called(session, "get_map_info")
