@@ -47,6 +47,7 @@ from ue_rl.inference.metadata import (
 
 _TRUSTED = ("torch.", "stable_baselines3.", "sb3_contrib.", "ue_rl.")
 _STATE_NAMES = ("state_h", "state_c")
+_OLDEST_OF_DYNAMO = 18  # the oldest opset that torch's newer converter writes
 SCORES = "ue_rl_scores"  # a further output of the converted graph, for the comparison; the file does not have it
 _RESERVED = {ACTIONS, SCORES, *_STATE_NAMES, "state_h_out", "state_c_out", EPISODE_START, NOISE, ACTION_MASKS}
 
@@ -291,11 +292,19 @@ def to_onnx(plan: Plan, opset: int, exporter: str = "auto") -> tuple[bytes, str]
                 raise _refusal(error) from error
             logging.getLogger(__name__).info("this torch has no TorchScript converter (%s); using dynamo", error)
     dims = ({0: th.export.Dim("batch")},) * len(plan.inputs)
-    form: dict[str, Any] = {"dynamic_shapes": (dims,), "opset_version": max(opset, 18), "external_data": False}
+    written = max(opset, _OLDEST_OF_DYNAMO)
+    form: dict[str, Any] = {"dynamic_shapes": (dims,), "opset_version": written, "external_data": False}
     try:
-        return without_idle_casts(_convert(plan, examples, dynamo=True, **form, **names)), "dynamo"
+        content = without_idle_casts(_convert(plan, examples, dynamo=True, **form, **names))
     except (TypeError, ValueError, AttributeError, ImportError) as error:
         raise _refusal(error) from error
+    if written != opset:
+        logging.getLogger(__name__).warning(
+            "the file has opset %d instead of %d: torch's newer converter writes none that is older",
+            written,
+            opset,
+        )
+    return content, "dynamo"
 
 
 def without_idle_casts(content: bytes) -> bytes:

@@ -380,6 +380,14 @@ def test_an_opset_that_torch_does_not_write_is_named(path):
         export_onnx(make(), path, opset=99, exporter="torchscript")
 
 
+def test_an_opset_that_the_newer_converter_does_not_write_is_said(path, caplog):
+    export_onnx(make(), path, opset=15, exporter="dynamo")
+    assert "the file has opset 18 instead of 15" in caplog.text
+    caplog.clear()
+    export_onnx(make(), path, opset=18, exporter="dynamo")
+    assert "opset" not in caplog.text
+
+
 def test_an_algorithm_that_is_not_the_files_is_to_be_left_out(tmp_path):
     make(PPO).save(tmp_path / "model.zip")
     with pytest.raises(ExportError, match=r"as SAC.*[Ll]eave the algorithm out: the file looks like one of PPO"):

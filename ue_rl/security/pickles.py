@@ -37,7 +37,6 @@ _EXACT: dict[str, set[str]] = {
     "numpy.random.bit_generator": {"SeedSequence", "__pyx_unpickle_SeedSequence"},
     "datetime": {"date", "datetime", "time", "timedelta", "timezone"},
     "decimal": {"Decimal"},
-    "fractions": {"Fraction"},
     "pathlib": _PATHS,
     "pathlib._local": _PATHS,  # CPython 3.13
     "torch": {"device", "Size"},
