@@ -127,6 +127,19 @@ def test_a_policy_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         pool.policy(pool.policies[0], type(model.policy))
 
 
+def test_an_opponent_whose_statistics_are_missing_is_refused(tmp_path: Path) -> None:
+    env = VecNormalize(GroupVecEnv(SidesTransport(World(spec_of(1, HALVES), lives(3, 3)))))
+    model = PPO("MlpPolicy", env, device="cpu")
+    pool = Pool(tmp_path, 1000)
+    pool.add(5, model)
+    again = Pool(tmp_path, 1000)
+    again.policy(again.policies[0], type(model.policy))
+    (tmp_path / "000000000005.pkl").unlink()
+    again.keep_loaded(set())
+    with pytest.raises(errors.ConfigurationError, match=r"000000000005\.pkl.*statistics.*[Pp]ut it back"):
+        again.policy(again.policies[0], type(model.policy))
+
+
 def learner(tmp_path: Path, normalize: bool = False, **options: Any) -> tuple[PPO, SelfPlay, SidesTransport]:
     """Two sides whose agent 0 always wins: its reward is what it does, which is set to be more."""
     transport = SidesTransport(World(spec_of(4, HALVES), lives(3, 3)))

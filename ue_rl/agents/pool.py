@@ -2,7 +2,8 @@
 
 opponents/000000020000.zip   a policy after 20 000 env-steps, as SB3's policy.save writes it
 opponents/000000020000.pkl   beside it the statistics of VecNormalize, where there are any
-opponents/pool.json          {"elo": the learner's, "policies": [{"steps": .., "elo": ..}, ..]}, oldest first
+opponents/pool.json          {"elo": the learner's, "policies": [{"steps": .., "elo": .., "normalized": ..}, ..]},
+                             oldest first
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ K = 16.0  # how far one game moves a rating, at most
 
 @dataclass
 class Past:
-    """A policy of the pool: after how many env-steps it was saved, and its rating now."""
+    """A policy of the pool: after how many env-steps it was saved, its rating now, and whether it has statistics."""
 
     steps: int
     elo: float
+    normalized: bool = False  # pools of before did not say it
 
     @property
     def name(self) -> str:
@@ -58,8 +60,11 @@ class Pool:
             try:
                 content = json.loads(self._index.read_text("utf-8"))
                 self.elo = float(content["elo"])
-                self.policies = [Past(int(past["steps"]), float(past["elo"])) for past in content["policies"]]
-            except (OSError, ValueError, KeyError, TypeError) as error:
+                self.policies = [
+                    Past(int(past["steps"]), float(past["elo"]), bool(past.get("normalized", False)))
+                    for past in content["policies"]
+                ]
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 what, cure = f"{self._index} cannot be read", "delete the folder to begin a new pool"
                 raise ConfigurationError(what, field="self_play", got=str(error), cure=cure) from error
 
@@ -71,9 +76,9 @@ class Pool:
         """
         if any(past.steps == steps for past in self.policies):
             return
-        past = Past(steps, self.elo)
-        write_whole(self.folder / f"{past.name}.zip", lambda half: model.policy.save(str(half)))
         statistics = model.get_vec_normalize_env()
+        past = Past(steps, self.elo, statistics is not None)
+        write_whole(self.folder / f"{past.name}.zip", lambda half: model.policy.save(str(half)))
         if statistics is not None:
             write_whole(self.folder / f"{past.name}.pkl", lambda half: half.write_bytes(pickle.dumps(statistics)))
         self.policies.append(past)
@@ -86,14 +91,20 @@ class Pool:
             kind: its class, such as type(model.policy).
 
         Raises:
-            ConfigurationError: its file is missing or cannot be read.
+            ConfigurationError: its file, or that of its statistics, is missing or cannot be read.
         """
         if past.name not in self._loaded:
             path = self.folder / f"{past.name}.zip"
+            beside = path.with_suffix(".pkl")
+            if past.normalized and not beside.exists():
+                raise ConfigurationError(
+                    f"{beside} is missing: the statistics of VecNormalize that this opponent has learnt with",
+                    field="self_play",
+                    cure="put it back, or delete the folder to begin a new pool",
+                )
             try:
                 policy = load_policy(kind, path)
                 policy.set_training_mode(False)
-                beside = path.with_suffix(".pkl")
                 if beside.exists():
                     policy = NormalizedPolicy(policy, load_pickle(beside))
             except UntrustedFile:
