@@ -31,7 +31,12 @@ from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.spec import EnvSpec
 
 how, port = sys.argv[1], int(sys.argv[2])
-if how in ("text", "shm"):
+if how == "metrics":
+    from types import SimpleNamespace
+    from ue_rl.metrics.serving import serve_metrics
+    numbers = serve_metrics(str(port), SimpleNamespace(samples=lambda: iter(())))
+    server = SimpleNamespace(url=numbers.__enter__())
+elif how in ("text", "shm"):
     upgrader = ShmUpgrader() if how == "shm" else None
     server = run_in_thread(Sum(EnvSpec(1, 1, num_envs=2)), port=port, upgrader=upgrader)
 else:
@@ -143,13 +148,14 @@ def test_what_a_child_does_not_hold_its_parent_still_has(forking: Any) -> None:
             assert advance(transport).obs[:, 0].tolist() == [n, n]
 
 
-def test_clients_of_sessions_notice_too(forking: Any, slack: float) -> None:
-    pytest.importorskip("uvicorn")
-    game = forking(GAME, "openenv", "0")
+@pytest.mark.parametrize(("how", "page"), [("openenv", "health"), ("metrics", "metrics")])
+def test_clients_over_http_notice_too(how: str, page: str, forking: Any, slack: float) -> None:
+    pytest.importorskip("uvicorn" if how == "openenv" else "prometheus_client")
+    game = forking(GAME, how, "0")
     port = int(game.line().removesuffix("/").rpartition(":")[2].partition("/")[0])
     with socket.create_connection(("127.0.0.1", port), timeout=5 * slack) as client:
-        client.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        client.sendall(f"GET /{page} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        assert b" 200" in client.recv(1000)[:13]
         game.fork()
         game.kill()
         while client.recv(1000):  # the rest, then the end

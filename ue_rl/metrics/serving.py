@@ -11,6 +11,7 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.metrics.names import METRICS, Histogram, Source
 from ue_rl.security.doors import Refusals, is_local, warn_if_open
 from ue_rl.security.visitors import Visitors
+from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.lazy import named_if_missing
 
 with named_if_missing("--metrics"):
@@ -62,6 +63,19 @@ class _Gate:
         return [f"{refusal.reason}\n".encode()]
 
 
+def _leave_to_parent(server: Any) -> None:
+    """What the server listens on, and what it accepts, is closed in forked children."""
+    accept = server.get_request
+
+    def accept_and_leave() -> Any:
+        accepted = accept()
+        leave_to_parent(accepted[0])
+        return accepted
+
+    leave_to_parent(server.socket)
+    server.get_request = accept_and_leave
+
+
 @contextmanager
 def serve_metrics(address: str, source: Source) -> Iterator[str]:
     """Serves within the block; gives the URL.
@@ -89,6 +103,7 @@ def serve_metrics(address: str, source: Source) -> Iterator[str]:
     if not local:
         warn_if_open(bare)
     named = [bare] if local and not is_local(bare) else []
+    _leave_to_parent(server)
     server.set_app(_Gate(server.get_app(), Visitors(local, named, cure=_CURE)))
     try:
         yield f"http://{host or '127.0.0.1'}:{server.server_port}/metrics"

@@ -21,6 +21,7 @@ from ue_rl.rllink.frames import FrameReader, frame
 from ue_rl.rllink.json_dialect import JsonDialect
 from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, PING, Answer, Chunk, Dialect, Pong
 from ue_rl.rllink.msgpack_dialect import MsgpackDialect
+from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.keepalive import ask_for_life
 
 DIALECTS: dict[str, Callable[[], Dialect]] = {"msgpack": MsgpackDialect, "json": JsonDialect}
@@ -55,6 +56,7 @@ class Link:
                 "with num_env_runners=0, 5556 and up with 1 and more; it listens on localhost only",
             ) from error
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        leave_to_parent(self._sock)
         ask_for_life(self._sock)  # no more: a server that learns may leave episodes unread for minutes
 
     def ask(self, what: str) -> Answer:
