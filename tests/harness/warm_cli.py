@@ -270,6 +270,9 @@ def _become(asked: Mapping[str, Any]) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND if target else os.O_RDONLY)
         os.dup2(fd, target)
         os.close(fd)
+    # those of before were opened on files, and would seek in a terminal where they are reconfigured
+    sys.stdout = open(1, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, encoding=sys.stderr.encoding, errors=sys.stderr.errors, closefd=False)  # noqa: SIM115
     if os.isatty(1):
         os.close(os.open(asked["output"], os.O_RDWR))  # who may read it, and leads a session, gets it as his own
     os.environ.clear()
