@@ -153,7 +153,7 @@ def test_what_anybody_may_reach_is_said(caplog: pytest.LogCaptureFixture, monkey
         nothing = lambda *_: None  # noqa: E731
         server = SimpleNamespace(
             server_address=(host, port), server_port=port, get_app=nothing, set_app=nothing, shutdown=nothing,
-            server_close=nothing,
+            server_close=nothing, get_request=nothing, socket=SimpleNamespace(fileno=lambda: -1),
         )  # fmt: skip
         return server, SimpleNamespace(join=nothing)
 

@@ -17,7 +17,6 @@ from ue_rl.errors import (
     HandshakeError,
     UeRlError,
 )
-from ue_rl.security.guard import speaks_tls
 from ue_rl.spec import Channel
 
 
@@ -52,7 +51,8 @@ def _fault(error: UeRlError) -> str:
     text = f"{error} {error.__cause__}".lower()
     if isinstance(error, EngineBusy):
         return "busy"
-    if isinstance(error, AccessRefused) or speaks_tls(str(error)):
+    in_plain_text = isinstance(error, EngineDisconnected) and error.fault == "caller"  # the port speaks TLS
+    if isinstance(error, AccessRefused) or in_plain_text:
         return "not-let-in"
     if isinstance(error, ConfigurationError):
         raise error
