@@ -133,7 +133,8 @@ def test_an_engine_that_does_not_greet(caplog: pytest.LogCaptureFixture) -> None
     with game(b"") as port, pytest.raises(errors.HandshakeError, match="sent no handshake"):
         play(port, timeout=0.8)
     (sentence,) = said(caplog)
-    assert "a game greets within 0.1 s: press Play again" in sentence
+    assert "a game greets within 0.1 s: does the port speak TLS (then dial tls://)" in sentence
+    assert "press Play again" in sentence
 
 
 @CHANNELS

@@ -251,7 +251,8 @@ def test_statistics_are_found_where_others_leave_them(tmp_path: Path) -> None:
         np.testing.assert_array_equal(OnnxInference(tmp_path / "found.onnx").run_inference(seen), want)
         np.testing.assert_array_equal(Sb3Inference(path).run_inference(seen), want)
         done = CliRunner().invoke(export, [str(path), "-o", str(tmp_path / "c.onnx")], catch_exceptions=False)
-        assert statistics.name in done.output.replace("\n", "")
+        shown = "".join(each for each in done.output if each.isalnum() or each in "._/")  # a long path is folded
+        assert statistics.name in shown
     statistics.rename(tmp_path / "elsewhere.pkl")
     with pytest.raises(ModelLoadError, match="statistics of VecNormalize are missing"):
         Sb3Inference(path)

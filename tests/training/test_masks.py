@@ -130,7 +130,9 @@ def test_the_policy_server_gives_the_policy_the_masks(model: Path) -> None:
     rows = [f"OBS=0.1,0.9,0.2,0.3,0.4;MASK={''.join(str(int(i == k)) for i in range(CHOICES))}" for k in range(CHOICES)]
     assert asyncio.run(spoken(masked, *rows)) == [f"ACT={k}" for k in range(CHOICES)]
     free = asyncio.run(spoken(masked, "OBS=0.1,0.9,0.2,0.3,0.4"))
-    assert asyncio.run(spoken(hello, *rows)) == free * CHOICES, "who has not announced MASK sends none"
+    assert free == ["ACT=1"], "a row without MASK: every choice is legal"
+    without = asyncio.run(spoken(hello, *rows))
+    assert without[0].startswith("ERROR=HandshakeError: the model must be told which choices are legal")
     several = f"{masked};ENV_TYPE=MULTI;ENV_COUNT=3"
     line = "||".join(f"{rows[k]};ENV={env}" for env, k in ((2, 4), (0, 1)))
     (answer,) = asyncio.run(spoken(several, line))

@@ -79,9 +79,10 @@ class EpisodeLog(BaseCallback):
     def __init__(self, episodes: Episodes) -> None:
         super().__init__()
         self._episodes = episodes
+        self._engine: Any = None  # the env, from the start of training on
 
     def _on_training_start(self) -> None:
-        self._engine: Any = self.training_env.unwrapped
+        self._engine = self.training_env.unwrapped
         journal = getattr(self._engine, "journal", None)
         if journal is None or not journal.replaying:
             self._episodes.at(self.num_timesteps)
