@@ -382,10 +382,16 @@ class SharedMemoryConnection(BaseTransport):
         self._bell.bind(memory.actions, *given, ANSWERED_SEQ, *holder, into)
         self._watch = watch = EngineWatch(memory, spec, self._bell, sock, self.timeout)
         self._commands = ShmCommands(
-            memory.c2s, memory.s2c, nudge=self._bell.nudge, wait=lambda ms: watch.wait(None, ms),
-            check=lambda: self.memory, fail=self.fail, infos=self.buffers.infos, num_rows=spec.num_rows,
+            memory.c2s,
+            memory.s2c,
+            nudge=self._bell.nudge,
+            wait=lambda ms: watch.wait(None, ms),
+            check=lambda: self.memory,
+            fail=self.fail,
+            infos=self.buffers.infos,
+            num_rows=spec.num_rows,
             timeout=self.timeout,
-        )  # fmt: skip
+        )
         return spec
 
     def _drop(self) -> None:
