@@ -28,7 +28,7 @@ def page(name: str) -> str:
 def test_every_option_of_an_address_stands_in_the_table_of_addresses() -> None:
     table = page("docs/cli.md")
     options = {option for carrier in CARRIERS.values() for option in carrier.scheme.keys}
-    sessions = {"num_envs", "game", "tick_rate"}  # of sessions alone: docs/grpc.md has them
+    sessions = {"num_envs", "ticks"}  # of sessions alone: docs/grpc.md has them
     missing = [option for option in options - sessions if f"`{option.replace('_', '-')}`" not in table]
     assert missing == []
 
