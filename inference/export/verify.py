@@ -53,6 +53,7 @@ RATIO = 4.0  # two kernels that add up in other orders differ by a small factor 
 LIMIT = 0.01 / RATIO
 _CHUNKS = ((1000, 256), (1 << 62, 64))  # rows per call, by the numbers of an observation: images are large
 _UNIT = 2.0**-24
+_REPEATED = 1e-3  # of the largest number: far more than threads that add up in another order differ by
 _TIE_UNITS = 16.0  # by so many units of 1 the softmax or sigmoid before a choice may round two scores together
 _MASKED = -1e7  # scores below are those of choices that are not legal
 
@@ -91,6 +92,7 @@ class Verifier:
         self.digits: list[float] = []  # how far predict()'s scores were off, of each kind but "wide"
         self._twin: tuple[Any, Any] | None = None  # model and net in float64
         self._exact = True  # whether they can be computed there
+        self._repeats = False  # whether it was seen to act the same twice
         tree = tree_from_json(space_to_json(model.action_space))  # the action as the engine has it
         low, high = (side.astype(np.float64) for side in bounds(tree))
         self.chosen = choices(tree) > 0  # which numbers of an action are choices
@@ -161,6 +163,7 @@ class Verifier:
         inputs = tuple(th.as_tensor(array, device=device) for array in batch.arrays)
         with th.no_grad():
             raw_want = [tensor.cpu().numpy() for tensor in self.plan.net(*inputs)]
+        self._require_the_same_twice(kind, inputs, raw_want)
         if not self.plan.stochastic:  # predict() takes no noise, and it tells no scores
             raw_want[:-1] = self._predict(batch)
         raw_got = self._run_file(batch.arrays)
@@ -172,6 +175,23 @@ class Verifier:
         self._note(kind, here, batch, got, want, want if exact is None else exact, tolerance)
         self.found.observations += len(batch.rows[0])
         return raw_want[1:-1]
+
+    def _require_the_same_twice(self, kind: str, inputs: tuple[th.Tensor, ...], first: list[NDArray[Any]]) -> None:
+        """Once, on the first rows; raises ExportError: the policy draws numbers of its own."""
+        if self._repeats:
+            return
+        self._repeats = True
+        with th.no_grad():
+            second = [tensor.cpu().numpy() for tensor in self.plan.net(*inputs)]
+        for one, other in zip(first, second, strict=True):
+            finite = np.nan_to_num(one.astype(np.float64), posinf=0.0, neginf=0.0)
+            size = np.abs(finite).max(initial=1.0)
+            if not np.allclose(one, other, rtol=0.0, atol=_REPEATED * size, equal_nan=True):
+                raise ExportError(
+                    f"the policy acts differently each time that it is given the same {kind} observation",
+                    fault="policy",
+                    cure="no file can act as it does: take noise and dropout out of what leads to actions",
+                )
 
     def _outputs(self, raw: list[NDArray[Any]], net: Any, inputs: tuple[th.Tensor, ...]) -> Outputs:
         """`raw`: the outputs as the graph has them. `net`: gives the scores; None: they are not asked for."""

@@ -357,3 +357,12 @@ def test_dropout_is_off_in_the_file_and_on_again_in_the_model(path):
     report = export_onnx(model, path, allow_custom=True)
     assert report.max_relative_difference["typical"] <= 1e-5
     assert model.policy.features_extractor.drop.training
+
+
+def test_a_policy_that_draws_numbers_of_its_own_is_named(path, monkeypatch):
+    """Neither float32 nor the file is to blame."""
+    model = make()
+    forward = model.policy.action_net.forward
+    monkeypatch.setattr(model.policy.action_net, "forward", lambda latent: forward(latent) + th.rand(1))
+    with pytest.raises(ExportError, match="acts differently each time that it is given the same typical observation"):
+        export_onnx(model, path)
