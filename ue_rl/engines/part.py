@@ -238,12 +238,17 @@ class EnginePart:
         if transport.carries == self._carried:
             return
         spec = self.spec
+        # What the engine said of its offer; else that shared memory has no room for what it would need.
         why = getattr(transport, "refused", "")
         why = why or short_of(4 * spec.num_rows * spec.obs_size + _RINGS)
+        reason = f" ({why})" if why else "; its log may say why"
         _log.warning(
-            "%s has come back over %s; before it was %s%s", self.name, transport.carries, self._carried,
-            f" ({why})" if why else "; its log may say why",
-        )  # fmt: skip
+            "%s has come back over %s; before it was %s%s",
+            self.name,
+            transport.carries,
+            self._carried,
+            reason,
+        )
 
     def _replace(self, transport: BaseTransport) -> None:
         doubt = transport.replace(self._last_number)
