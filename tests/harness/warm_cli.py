@@ -176,7 +176,12 @@ class WarmCli:
         for run in list(self._runs.values()):
             run.ended.wait(5)
         self._pipe(self._process.stdin).close()
-        self._process.wait(10)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            # On a busy machine what it has imported takes longer to be taken down; nothing of it is awaited.
+            self._process.kill()
+            self._process.wait(60)
         self._reader.join(10)
         self._pipe(self._process.stdout).close()
 
