@@ -93,8 +93,8 @@ def play(port: int, num_envs: int, transport: str) -> None:
     """Our client, in its process."""
     from ue_rl.connecting import launched
     from ue_rl.engines.transport import EnginesTransport
-    from ue_rl.errors import LearnerDisconnected
     from ue_rl.rllink.client import RLlinkClient
+    from ue_rl.system.errors import LearnerDisconnected
 
     serve = "-m ue_rl serve --env CartPole-v1 --shm --num-envs {num_envs} --port {port}"
     command = [sys.executable, *serve.split()]

@@ -32,8 +32,8 @@ from ray.cluster_utils import Cluster
 from ray.rllib.algorithms.ppo import PPOConfig
 
 import ue_rl.rllib
-from ue_rl.errors import EngineNotStarted, RestartsSpent, UeRlError
 from ue_rl.rllib.engines import open_engines
+from ue_rl.system.errors import EngineNotStarted, RestartsSpent, UeRlError
 from ue_rl.testing import Leftovers, chaos_command
 from ue_rl.testing.leftovers import MARK
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import MalformedMessage, ModelMismatch, ModelOutputError
 from ue_rl.spec import EnvSpec
 from ue_rl.system.compiled import load
+from ue_rl.system.errors import MalformedMessage, ModelMismatch, ModelOutputError
 
 _log = logging.getLogger("ue_rl.bridges")
 

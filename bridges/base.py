@@ -27,8 +27,8 @@ from ue_rl.bridges.runners import ThreadHandle, run_in_thread
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.bridges.turns import Host
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.wire.handshake import encode_handshake
 
 __all__ = ["BaseBridge", "Mode", "PolicyInterface"]

@@ -26,8 +26,8 @@ from ue_rl.bridges.hosting import (
     ScalesTime,
     SetsParameters,
 )
-from ue_rl.errors import ConfigurationError, MalformedMessage, UeRlError, UnknownEnv, UnsupportedByEngine
 from ue_rl.spec import EnvSpec, Parameter
+from ue_rl.system.errors import ConfigurationError, MalformedMessage, UeRlError, UnknownEnv, UnsupportedByEngine
 from ue_rl.wire import calls
 from ue_rl.wire.calls import Call
 from ue_rl.wire.settings import check_parameter, find_parameter

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ue_rl.errors import ConfigurationError, shorten
+from ue_rl.system.errors import ConfigurationError, shorten
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge

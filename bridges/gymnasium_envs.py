@@ -12,8 +12,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import DEFAULT_FPS, MAX_FPS, EnvSpec, Parameter
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.loading import imported
 
 AnyEnv = gym.Env[Any, Any]

@@ -24,8 +24,8 @@ from ue_rl.bridges.hosting import Pauses, RecordsTicks
 from ue_rl.bridges.policy import Policy
 from ue_rl.bridges.roster import Roster
 from ue_rl.buffers import ActionBatch, Next, StepBuffers
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.bridges")
 # Attributes of classes are slow to look up, and these are needed in every step.

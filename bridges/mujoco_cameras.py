@@ -18,7 +18,7 @@ from ue_rl.bridges.mujoco_commands import Clock, checked_rate, send_or_drop
 from ue_rl.bridges.mujoco_library import mj
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, messages, text
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from ue_rl.bridges.mujoco import MujocoBridge

@@ -13,7 +13,7 @@ from ue_rl.bridges.calls import check_env
 from ue_rl.bridges.mujoco_library import mj
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, messages, text
-from ue_rl.errors import ConfigurationError, RingFull
+from ue_rl.system.errors import ConfigurationError, RingFull
 
 if TYPE_CHECKING:
     from ue_rl.bridges.mujoco import MujocoBridge

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.mujoco_library import batch as library
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import Parameter
+from ue_rl.system.errors import ConfigurationError
 
 # Scales of what the model file says: the fields of MjModel that they multiply, and their usual ranges.
 _SCALES: dict[str, tuple[tuple[str, ...], tuple[float, float]]] = {

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.mujoco_library import batch, mj
 from ue_rl.bridges.mujoco_tasks import TASKS, Floats, MujocoTask, States, model_file
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.bridges")
 

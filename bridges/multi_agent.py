@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.game import Told
-from ue_rl.errors import ConfigurationError, WrongCount
 from ue_rl.spec import AgentGroup, Channel, EnvSpec
+from ue_rl.system.errors import ConfigurationError, WrongCount
 
 Numbers = Sequence[float] | NDArray[Any]
 

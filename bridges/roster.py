@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.game import AgentArrays, EnvIds, Envs
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import ConfigurationError, MalformedMessage
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ConfigurationError, MalformedMessage
 
 
 class Roster:

@@ -31,8 +31,8 @@ from ue_rl.bridges.factories import packed, unpacked
 from ue_rl.bridges.shm.host import ShmHost
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.bridges.turns import Host
-from ue_rl.errors import ConfigurationError, EngineTimeout, UeRlError
 from ue_rl.system.closing import Closing
+from ue_rl.system.errors import ConfigurationError, EngineTimeout, UeRlError
 from ue_rl.system.processes import out_of_ctrl_c
 from ue_rl.system.threads import start_thread
 

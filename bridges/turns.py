@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ue_rl.errors import ConfigurationError, ProtocolError, UeRlError
+from ue_rl.system.errors import ConfigurationError, ProtocolError, UeRlError
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge

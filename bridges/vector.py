@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.game import AgentArrays, EnvIds, Told
 from ue_rl.bridges.multi_agent import agents_spec, require_agents
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.system.errors import ConfigurationError
 
 
 class VectorBridge(BaseBridge):

@@ -13,8 +13,8 @@ import re
 import runpy
 from pathlib import Path
 
-from ue_rl import errors
 from ue_rl.compliance.mistakes import MISTAKES
+from ue_rl.system import errors
 
 MARK = "<!-- every mistake -->"
 COMMANDS, REFERENCE = "<!-- every command -->", Path(__file__).with_name("cli_reference.py")
@@ -53,7 +53,7 @@ def by_error(entries: str) -> str:
     said = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", entries, re.M | re.S))
     parts = [f"### {name}\n\n{meaning(name)}\n{said.pop(name, '').rstrip()}\n" for name in kinds()]
     if said:
-        raise LookupError(f"docs/troubleshooting.md: ue_rl/errors.py has no {', '.join(said)}")
+        raise LookupError(f"docs/troubleshooting.md: ue_rl/system/errors.py has no {', '.join(said)}")
     return "\n".join(parts)
 
 

@@ -87,7 +87,7 @@ ROWS = (
     Place("ue_rl/spec.py", "what a handshake agreed on", "spaces/ errors.py"),
     Place("ue_rl/spaces/", "what the numbers of a row mean", "errors.py"),
     Place("ue_rl/system/", "processes, files, lazy imports", "errors.py"),
-    Place("ue_rl/errors.py", "every error, and who is at fault", ""),
+    Place("ue_rl/system/errors.py", "every error, and who is at fault", ""),
 )
 # fmt: on
 

@@ -176,7 +176,9 @@ def test_the_picture_is_drawn_from_the_table() -> None:
     assert script["PICTURE"].read_text("utf-8") == script["drawing"](), "python docs/architecture_drawing.py"
 
 
-@pytest.mark.parametrize("module", ["ue_rl", "ue_rl.inference", "ue_rl.errors", "ue_rl.wire", "ue_rl.connections"])
+@pytest.mark.parametrize(
+    "module", ["ue_rl", "ue_rl.inference", "ue_rl.system.errors", "ue_rl.wire", "ue_rl.connections"]
+)
 def test_light_imports_stay_light(module: str) -> None:
     heavy = "torch stable_baselines3 gymnasium numba mujoco pydantic msgpack grpc google.protobuf mcp starlette uvicorn"
     heavy += " zstandard prometheus_client psutil"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ue_rl.errors import ConnectionUnusable, NonFiniteValue, UnexpectedMessage
+from ue_rl.system.errors import ConnectionUnusable, NonFiniteValue, UnexpectedMessage
 from ue_rl.wire.session import Event, Role, Session, State
 
 PATHS: dict[State, tuple[Event, ...]] = {

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box, choices, leaves
 from ue_rl.spec import ActionKind, ActionSpec
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.wire.space_text import read_space, space_text
 
 EVERYTHING = (

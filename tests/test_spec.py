@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl import errors
 from ue_rl.spec import MAX_LISTED, MAX_NUMBERS, MAX_SWITCHES, ActionKind, ActionSpec, EnvSpec
+from ue_rl.system import errors
 from ue_rl.wire import decode_handshake, encode_handshake
 
 BUDGET = 0.2  # seconds of this process: a handshake comes within the trainer's deadline, whatever it says

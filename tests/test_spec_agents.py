@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ue_rl.errors import ConfigurationError, HandshakeError
 from ue_rl.spaces.tree import box
 from ue_rl.spec import ActionSpec, AgentGroup, Channel, EnvSpec, EnvType, ImageSpec, Parameter
+from ue_rl.system.errors import ConfigurationError, HandshakeError
 from ue_rl.wire.handshake import decode_handshake, encode_handshake
 from ue_rl.wire.space_text import read_space
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, printable
 from ue_rl.spaces.actions import MAX_LISTED, MAX_SWITCHES, ActionKind, ActionSpec, invalid, set_bounds
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, leaves, number_path
+from ue_rl.system.errors import ConfigurationError, printable
 
 __all__ = [
     "FEATURES", "MAX_BYTES", "MAX_ENVS", "MAX_LISTED", "MAX_NUMBERS", "MAX_SWITCHES", "PROTOCOL_VERSION",

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.realtime import Observation, ToolCall
 from ue_rl.bridges.realtime.observation import Seen
-from ue_rl.errors import ActionError, ToolError
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import FLOAT
+from ue_rl.system.errors import ActionError, ToolError
 from ue_rl.system.json_text import json_object, json_text
 
 if TYPE_CHECKING:

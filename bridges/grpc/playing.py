@@ -11,9 +11,9 @@ from grpc import aio
 
 from ue_rl.bridges.grpc import packing
 from ue_rl.bridges.realtime import Session
-from ue_rl.errors import ActionError
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import ASKED, OBSERVATIONS
+from ue_rl.system.errors import ActionError
 
 _log = logging.getLogger("ue_rl.bridges.grpc")
 _LOST_WITHIN = 0.2  # seconds

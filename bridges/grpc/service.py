@@ -14,10 +14,10 @@ from ue_rl.bridges.grpc.playing import keep, play
 from ue_rl.bridges.grpc.status import status_of
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.waiting import destroyed, queued, state_of
-from ue_rl.errors import ActionError, ConfigurationError, SessionEnded, SessionNotFound
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import ASKED, MAX_TICKS, OBSERVATIONS, SESSION_ID
 from ue_rl.sessions.sessions_pb2_grpc import SessionsServicer
+from ue_rl.system.errors import ActionError, ConfigurationError, SessionEnded, SessionNotFound
 
 
 def _named(call: Any) -> Any:

@@ -6,8 +6,8 @@ import logging
 
 import grpc
 
-from ue_rl.errors import ActionError, ConfigurationError, ProtocolError, SessionError, ToolError, UeRlError
-from ue_rl.errors import UnsupportedByEngine as Unsupported
+from ue_rl.system.errors import ActionError, ConfigurationError, ProtocolError, SessionError, ToolError, UeRlError
+from ue_rl.system.errors import UnsupportedByEngine as Unsupported
 
 _log = logging.getLogger("ue_rl.bridges.grpc")
 

@@ -15,7 +15,7 @@ from typing import Any
 from ue_rl.bridges.realtime import Session, SessionPool
 from ue_rl.bridges.serving.tools import SessionTools
 from ue_rl.bridges.serving.waiting import destroyed
-from ue_rl.errors import SessionEnded, ToolError, UeRlError
+from ue_rl.system.errors import SessionEnded, ToolError, UeRlError
 
 _log = logging.getLogger("ue_rl.bridges.mcp")
 _REMEMBERED = 1024  # clients whose session has ended, to say why

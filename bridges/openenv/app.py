@@ -27,8 +27,8 @@ from ue_rl.bridges.serving.http import serve_app
 from ue_rl.bridges.serving.thread import LoopServer
 from ue_rl.bridges.serving.tools import SessionTools
 from ue_rl.bridges.serving.waiting import destroyed
-from ue_rl.errors import ResourceExhausted, SessionError, UeRlError
 from ue_rl.security.doors import Doorway
+from ue_rl.system.errors import ResourceExhausted, SessionError, UeRlError
 
 _log = logging.getLogger("ue_rl.bridges.openenv")
 _LARGEST = 16 * 2**20  # bytes of a request's body

@@ -12,7 +12,7 @@ from ue_rl.bridges.openenv.playing import Player
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.tools import SessionTools
 from ue_rl.bridges.serving.waiting import destroyed
-from ue_rl.errors import ResourceExhausted, SessionError, UeRlError
+from ue_rl.system.errors import ResourceExhausted, SessionError, UeRlError
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
 INVALID_PARAMS, INTERNAL_ERROR, SERVER_ERROR = -32602, -32603, -32000

@@ -8,7 +8,7 @@ from ue_rl.bridges.openenv.messages import Action, Reset
 from ue_rl.bridges.realtime import Observation, Session, ToolCall
 from ue_rl.bridges.serving.tools import SessionTools, submitted
 from ue_rl.bridges.serving.waiting import described, state_of
-from ue_rl.errors import ConfigurationError, ToolError
+from ue_rl.system.errors import ConfigurationError, ToolError
 
 RESERVED = ("reset", "step", "state", "close")  # names that OpenEnv keeps for itself
 _ERROR_TYPES = {"TOOL_NOT_FOUND": "tool_not_found", "INVALID_PARAMETERS": "invalid_args"}

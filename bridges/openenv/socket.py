@@ -16,7 +16,7 @@ from ue_rl.bridges.openenv.playing import Player
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.tools import SessionTools, submitted
 from ue_rl.bridges.serving.waiting import destroyed
-from ue_rl.errors import ResourceExhausted, SessionError, UeRlError, shorten
+from ue_rl.system.errors import ResourceExhausted, SessionError, UeRlError, shorten
 
 _log = logging.getLogger("ue_rl.bridges.openenv")
 

@@ -23,8 +23,8 @@ from ue_rl.bridges.runners import ThreadHandle, over_tcp
 from ue_rl.bridges.shm.upgrade import ShmUpgrader
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.bridges.vector import VectorBridge
-from ue_rl.errors import ConfigurationError, GameFailed
 from ue_rl.system.compiled import load
+from ue_rl.system.errors import ConfigurationError, GameFailed
 
 if TYPE_CHECKING:
     from ue_rl.security.doors import Doorway

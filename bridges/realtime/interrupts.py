@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.system.errors import ConfigurationError, nearest
 
 GAME_OVER = "game_over"
 ALL = "*"

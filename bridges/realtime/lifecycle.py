@@ -6,7 +6,7 @@ import threading
 import time
 from enum import Enum, auto
 
-from ue_rl.errors import UnexpectedMessage
+from ue_rl.system.errors import UnexpectedMessage
 
 
 class Phase(str, Enum):

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.realtime.observation import ToolCall
-from ue_rl.errors import ToolError
+from ue_rl.system.errors import ToolError
 from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from ue_rl.bridges.realtime.observation import Observation
 from ue_rl.bridges.realtime.pool import SessionPool
 from ue_rl.bridges.realtime.replay import Episode, Replay, checksum
 from ue_rl.bridges.vector import VectorBridge
-from ue_rl.errors import ReplayInvalid, SessionError, UeRlError
 from ue_rl.system.closing import Closing
+from ue_rl.system.errors import ReplayInvalid, SessionError, UeRlError
 
 
 class Player(Closing):

@@ -29,7 +29,7 @@ import numpy as np
 
 from ue_rl.bridges.realtime.checks import MOST_TICKS
 from ue_rl.bridges.realtime.observation import Action, Observation, ToolCall
-from ue_rl.errors import ReplayInvalid, shorten
+from ue_rl.system.errors import ReplayInvalid, shorten
 from ue_rl.system.messagepack import OutOfData, Unpacker, packb
 
 _log = logging.getLogger("ue_rl.bridges.realtime")

@@ -19,7 +19,7 @@ from ue_rl.bridges.realtime.lifecycle import Event, LifeCycle, Phase
 from ue_rl.bridges.realtime.observation import Action, Observation, SessionState
 from ue_rl.bridges.realtime.queues import ActionQueue, Mailbox
 from ue_rl.bridges.realtime.request import Request
-from ue_rl.errors import (
+from ue_rl.system.errors import (
     ConfigurationError,
     GameFailed,
     SessionEnded,

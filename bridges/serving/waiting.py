@@ -11,7 +11,7 @@ from typing import TypeVar
 from ue_rl.bridges.realtime.lifecycle import Event
 from ue_rl.bridges.realtime.observation import SessionState
 from ue_rl.bridges.realtime.session import ASKED_WITHIN, DESTROYED_WITHIN, Session
-from ue_rl.errors import ResourceExhausted, SessionError
+from ue_rl.system.errors import ResourceExhausted, SessionError
 
 _T = TypeVar("_T")
 _TRY_AGAIN = 0.01  # seconds

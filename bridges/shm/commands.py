@@ -34,8 +34,8 @@ from ue_rl.commands.entries import (
     text_entries,
 )
 from ue_rl.commands.envelope import Command, Method, messages, text
-from ue_rl.errors import ConfigurationError, MalformedMessage, UnexpectedMessage
 from ue_rl.shm.memory import StepMemory
+from ue_rl.system.errors import ConfigurationError, MalformedMessage, UnexpectedMessage
 from ue_rl.wire.handshake import encode_handshake
 from ue_rl.wire.settings import check_parameter, find_parameter
 

@@ -28,10 +28,10 @@ from ue_rl.bridges.turns import Host
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.entries import TextReader
 from ue_rl.commands.envelope import encode, mismatch, write_within
-from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLOSED, HEARTBEAT, RING_SIZE, SERVER_STATE, SERVING
 from ue_rl.system.closing import Closing
+from ue_rl.system.errors import ConfigurationError, UeRlError
 from ue_rl.system.spin import ENGINE_SLICE_MS
 from ue_rl.wire.calls import CALL_LIMIT
 from ue_rl.wire.session import Event, Role, Session, State

@@ -7,13 +7,13 @@ import secrets
 import time
 from typing import Any
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.shm.header import CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, LEAVING
 from ue_rl.shm.memory import StepMemory, plan
 from ue_rl.shm.segment import Segment, reclaim_stale
 from ue_rl.spec import EnvSpec
 from ue_rl.system import processes
 from ue_rl.system.compiled import load
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.spin import ENGINE_SLICE_MS
 from ue_rl.wire.handshake import encode_handshake
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch
-from ue_rl.errors import NonFiniteValue, UnexpectedMessage
 from ue_rl.shm.header import ACTION_SEQ
 from ue_rl.shm.memory import StepMemory
+from ue_rl.system.errors import NonFiniteValue, UnexpectedMessage
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import MalformedMessage
+from ue_rl.system.errors import MalformedMessage
 from ue_rl.wire import Codec
 from ue_rl.wire.refusals import check_call_number
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.hosting import Upgrade, Upgrader
 from ue_rl.bridges.tcp.numbers import Numbers
-from ue_rl.errors import LineTooLong, NonFiniteValue, UnexpectedMessage
 from ue_rl.spec import Channel, EnvType
+from ue_rl.system.errors import LineTooLong, NonFiniteValue, UnexpectedMessage
 from ue_rl.wire import Codec, encode_handshake
 from ue_rl.wire.calls import CALL_LIMIT, is_call
 from ue_rl.wire.kernels_writing import end_line

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import grpc
 
 from ue_rl.carriers.address import split_place
-from ue_rl.errors import ConfigurationError
 from ue_rl.security.doors import is_local
 from ue_rl.security.tls import trainer_context
 from ue_rl.security.tokens import read_token
 from ue_rl.security.visitors import bearer
 from ue_rl.sessions.limits import client_options
+from ue_rl.system.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
 _Name = str | PathLike[str]

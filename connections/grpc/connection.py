@@ -18,11 +18,18 @@ from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.connections.grpc.access import Access
 from ue_rl.connections.grpc.errors import named, of_a_run
-from ue_rl.errors import ConfigurationError, EngineTimeout, MalformedMessage, NonFiniteValue, UeRlError, WrongCount
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import FLOAT, MAX_TICKS, SERVICE
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
 from ue_rl.spec import MAX_ENVS, EnvSpec, EnvType
+from ue_rl.system.errors import (
+    ConfigurationError,
+    EngineTimeout,
+    MalformedMessage,
+    NonFiniteValue,
+    UeRlError,
+    WrongCount,
+)
 from ue_rl.system.json_text import json_object, json_text
 from ue_rl.wire import decode_handshake
 

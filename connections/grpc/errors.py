@@ -7,7 +7,8 @@ import os
 from grpc import RpcError, StatusCode
 
 from ue_rl.carriers.address import split_place
-from ue_rl.errors import (
+from ue_rl.security.doors import is_local
+from ue_rl.system.errors import (
     AccessRefused,
     ConfigurationError,
     EngineDisconnected,
@@ -21,7 +22,6 @@ from ue_rl.errors import (
     UeRlError,
     UnsupportedByEngine,
 )
-from ue_rl.security.doors import is_local
 
 _NAMED: dict[StatusCode, type[UeRlError]] = {
     **{StatusCode[kind.code]: kind for kind in (GameFailed, ResourceExhausted, SessionEnded, SessionNotFound)},

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 
 from ue_rl.connections.tcp.link import Link, engine_gone
-from ue_rl.errors import EngineBusy, EngineDisconnected, EngineTimeout, EngineUnreachable, SegmentInvalid
 from ue_rl.shm.header import (
     ATTACHED,
     CLIENT_PID,
@@ -32,6 +31,7 @@ from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec, ImageSpec
 from ue_rl.system import processes
+from ue_rl.system.errors import EngineBusy, EngineDisconnected, EngineTimeout, EngineUnreachable, SegmentInvalid
 from ue_rl.wire.handshake import decode_handshake
 from ue_rl.wire.notices import ended
 

@@ -29,7 +29,8 @@ from ue_rl.commands.entries import (
     text_entries,
 )
 from ue_rl.commands.envelope import Command, Method, decode, encode, messages, method_name, mismatch, text, write_within
-from ue_rl.errors import (
+from ue_rl.shm.ring import Ring
+from ue_rl.system.errors import (
     CommandFailed,
     ConfigurationError,
     EngineTimeout,
@@ -40,7 +41,6 @@ from ue_rl.errors import (
     UeRlError,
     UnsupportedByEngine,
 )
-from ue_rl.shm.ring import Ring
 from ue_rl.system.spin import TRAINER_SLICE_MS
 from ue_rl.wire.calls import PICTURE_LIMIT
 from ue_rl.wire.session import Event, Session

@@ -35,7 +35,6 @@ from ue_rl.connections.shm.upgrade import UpgradeRefused, check_name, check_offe
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, unasked
 from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.connections.tcp.link import Link
-from ue_rl.errors import UeRlError, UnsupportedByEngine
 from ue_rl.security.guard import Guard
 from ue_rl.shm.bell import ASKED, NOT_OURS, Bell
 from ue_rl.shm.header import ANSWERED_SEQ, CLIENT_PID
@@ -44,6 +43,7 @@ from ue_rl.shm.offer import parse_offer
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
 from ue_rl.system.compiled import load
+from ue_rl.system.errors import UeRlError, UnsupportedByEngine
 from ue_rl.wire.refusals import nonfinite_action
 from ue_rl.wire.session import Event, State
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.errors import MalformedMessage
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import MalformedMessage
 from ue_rl.wire.refusals import agent_text
 
 Taken = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # what Bell copies an answer into

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.errors import ConfigurationError
 from ue_rl.shm.header import Header
+from ue_rl.system.errors import ConfigurationError
 
 _MODES = ("cpu", "cuda_ipc", "vulkan_external")
 

@@ -12,11 +12,18 @@ from numpy.typing import NDArray
 
 from ue_rl.connections.shm import attach
 from ue_rl.connections.tcp.link import engine_gone, engine_late
-from ue_rl.errors import EngineTimeout, MalformedMessage, NonFiniteValue, ProtocolError, UeRlError, UnexpectedMessage
 from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLOSED, HEARTBEAT, SERVER_STATE
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import (
+    EngineTimeout,
+    MalformedMessage,
+    NonFiniteValue,
+    ProtocolError,
+    UeRlError,
+    UnexpectedMessage,
+)
 from ue_rl.system.spin import TRAINER_SLICE_MS
 from ue_rl.wire.refusals import agent_text
 

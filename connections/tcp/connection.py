@@ -24,15 +24,15 @@ from ue_rl.connections.tcp.link import Link, engine_gone, engine_late
 from ue_rl.connections.tcp.numbers import Numbers, ask_anything
 from ue_rl.connections.tcp.together import TextTogether
 from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
-from ue_rl.errors import (
+from ue_rl.security.guard import Guard
+from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.system.errors import (
     ConfigurationError,
     EngineDisconnected,
     EngineTimeout,
     HandshakeError,
     UnsupportedByEngine,
 )
-from ue_rl.security.guard import Guard
-from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
 from ue_rl.wire.calls import PICTURE_LIMIT
 from ue_rl.wire.kernels_writing import end_line

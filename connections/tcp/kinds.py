@@ -8,8 +8,8 @@ from typing import Any
 
 from ue_rl.connections.tcp.connection import TcpConnection
 from ue_rl.connections.tcp.link import Link
-from ue_rl.errors import UeRlError
 from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.system.errors import UeRlError
 from ue_rl.wire.limits import nul_terminated
 
 

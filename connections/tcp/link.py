@@ -18,7 +18,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from ue_rl.errors import (
+from ue_rl.security.tls import why
+from ue_rl.system.compiled import load
+from ue_rl.system.errors import (
     EngineDisconnected,
     EngineTimeout,
     EngineUnreachable,
@@ -27,8 +29,6 @@ from ue_rl.errors import (
     printable,
     shorten,
 )
-from ue_rl.security.tls import why
-from ue_rl.system.compiled import load
 from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.keepalive import notice_dead_peer
 from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ue_rl.errors import CommandFailed, MalformedMessage, UeRlError, UnexpectedMessage
 from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.system.errors import CommandFailed, MalformedMessage, UeRlError, UnexpectedMessage
 from ue_rl.wire import Codec
 from ue_rl.wire.calls import read_ok, read_picture, read_values, write_get, write_pause, write_render
 from ue_rl.wire.notices import ended_by

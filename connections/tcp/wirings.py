@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, unfinished_hint
 from ue_rl.connections.tcp.numbers import Numbers
-from ue_rl.errors import ConfigurationError, EngineDisconnected, LineTooLong, TransportError, UeRlError
 from ue_rl.system.compiled import load
+from ue_rl.system.errors import ConfigurationError, EngineDisconnected, LineTooLong, TransportError, UeRlError
 from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
 from ue_rl.wire.limits import MAX_LINE, nul_terminated

@@ -10,8 +10,8 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from ue_rl.errors import ExportError
 from ue_rl.inference.metadata import METADATA_KEY, UNSEALED, PolicyMetadata, seal, unsealed
+from ue_rl.system.errors import ExportError
 
 _ORT_MARK = b"ORTM"  # the identifier of a flatbuffer, bytes 4 to 7
 

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, ExportError, InferenceError
 from ue_rl.inference.metadata import (
     ACTION_MASKS,
     METADATA_KEY,
@@ -30,6 +29,7 @@ from ue_rl.inference.metadata import (
 )  # fmt: skip
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ConfigurationError, ExportError, InferenceError
 from ue_rl.system.versions import installed
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,6 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import nn
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
-from ue_rl.errors import ExportError
 from ue_rl.inference.export.observations import (
     Leaf,
     ObservationNet,
@@ -44,6 +43,7 @@ from ue_rl.inference.metadata import (
     space_size,
     space_to_json,
 )
+from ue_rl.system.errors import ExportError
 
 _TRUSTED = ("torch.", "stable_baselines3.", "sb3_contrib.", "ue_rl.")
 _STATE_NAMES = ("state_h", "state_c")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ExportError
+from ue_rl.system.errors import ExportError
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

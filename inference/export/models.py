@@ -1,6 +1,7 @@
 """Models and statistics from their files: model.zip and the pickle of VecNormalize.
 
-Both hold pickled objects, as Stable-Baselines3 writes them: ue_rl/security/trust.py loads those of strangers as data.
+Both hold pickled objects, as Stable-Baselines3 writes them: ue_rl/system/trust/files.py loads those of strangers as
+data.
 
 Whoever acts with a saved model, or exports it, loads it here: its policy alone. What its training needs is neither made
 (a replay buffer of a million rows, a rollout buffer, optimizers' states) nor asked for (the env of hindsight replay, a
@@ -24,12 +25,12 @@ from numpy.typing import NDArray
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
-from ue_rl.errors import ExportError, UntrustedFile
 from ue_rl.inference.export.observations import Leaf
 from ue_rl.inference.export.policies import ALGORITHMS
 from ue_rl.inference.statistics import EVIDENCE, NONE, statistics_of, why_needed
-from ue_rl.security.trust import SavedModel, load_pickle
+from ue_rl.system.errors import ExportError, UntrustedFile
 from ue_rl.system.files import require_file
+from ue_rl.system.trust.files import SavedModel, load_pickle
 
 logger = logging.getLogger(__name__)
 

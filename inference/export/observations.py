@@ -19,8 +19,8 @@ from stable_baselines3.common.preprocessing import is_image_space, is_image_spac
 from stable_baselines3.common.vec_env import VecNormalize, VecTransposeImage, unwrap_vec_wrapper
 from torch import nn
 
-from ue_rl.errors import ExportError
 from ue_rl.inference.metadata import space_size, space_to_json
+from ue_rl.system.errors import ExportError
 
 LAYOUTS = ("auto", "channels_first", "channels_last")
 

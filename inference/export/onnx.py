@@ -17,7 +17,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ue_rl.errors import ExportError
 from ue_rl.inference.export.file import (
     DEFAULT_OPSET,
     TOLERANCE,
@@ -32,6 +31,7 @@ from ue_rl.inference.interface import between_files
 from ue_rl.inference.metadata import ACTION_MASKS, PolicyMetadata
 from ue_rl.spaces.tree import Branch
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ExportError
 
 _OF_GRAPH = ("stochastic", "flat_input", "action_masks", "image_layout", "allow_custom")
 

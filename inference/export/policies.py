@@ -17,7 +17,7 @@ import torch as th
 from gymnasium import spaces
 from torch import nn
 
-from ue_rl.errors import ExportError
+from ue_rl.system.errors import ExportError
 
 ACTOR_CRITIC = ("PPO", "A2C", "TRPO", "MaskablePPO", "RecurrentPPO")
 GAUSSIAN_ACTOR = ("SAC", "TQC")

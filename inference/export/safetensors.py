@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ExportError
 from ue_rl.inference.export.models import choose_vec_normalize
 from ue_rl.system.durable import write_whole
+from ue_rl.system.errors import ExportError
 
 _DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "int64": "I64", "int32": "I32", "uint8": "U8",
            "bool": "BOOL"}  # fmt: skip

@@ -28,7 +28,6 @@ import torch as th
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecNormalize
 
-from ue_rl.errors import ExportError, InferenceError
 from ue_rl.inference.export.float64 import doubled, doubled_array, doubled_net, in_float64
 from ue_rl.inference.export.graph import SCORES, Plan, is_trusted
 from ue_rl.inference.export.measured import Batch, Doubles, Floats, Kind, Outputs, Rows, Spread, check_outputs
@@ -46,6 +45,7 @@ from ue_rl.inference.metadata import (
 )
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.spaces.tree import bounds, choices
+from ue_rl.system.errors import ExportError, InferenceError
 
 logger = logging.getLogger(__name__)
 

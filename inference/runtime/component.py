@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, ModelLoadError
 from ue_rl.inference.interface import InferenceInterface
+from ue_rl.system.errors import ConfigurationError, ModelLoadError
 
 Vector = NDArray[np.float32]
 

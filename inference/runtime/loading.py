@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
 from ue_rl.inference.interface import Observations
 from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata, is_intact
 from ue_rl.spaces.tree import bounds, choices
+from ue_rl.system.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
 
 logger = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch
 from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations, between_files
 from ue_rl.inference.metadata import PolicyMetadata
 from ue_rl.inference.runtime.loading import unreadable
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.spaces.names import Names
 from ue_rl.spaces.tree import Space
+from ue_rl.system.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch
 from ue_rl.system.files import require_file
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import EngineTimeout, HandshakeError, RepeatedEnv, UeRlError
 from ue_rl.inference.server.protocol import read_hello, write_refusal
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import EngineTimeout, HandshakeError, RepeatedEnv, UeRlError
 from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.keepalive import notice_dead_peer, reset_at_close
 from ue_rl.wire.codec import Codec

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ue_rl.errors import HandshakeError, UeRlError
 from ue_rl.inference.interface import with_engine
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.system.errors import HandshakeError, UeRlError
 from ue_rl.wire.handshake import decode_handshake, handshake_sizes
 from ue_rl.wire.limits import require_lines
 

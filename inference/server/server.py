@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, InferenceError, UeRlError
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.engine import PARTING, Ask, Engine
 from ue_rl.security.doors import Doorway, listen
+from ue_rl.system.errors import ConfigurationError, InferenceError, UeRlError
 
 _log = logging.getLogger("ue_rl.inference.server.server")
 _SAY_AGAIN = 60.0  # seconds after which a lasting lack of descriptors is said again

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, spec_of
-from ue_rl import errors
 from ue_rl.agents import AgentsEnv
+from ue_rl.system import errors
 
 
 def act(names: list[str], value: float = 0.5) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, spec_of
-from ue_rl import errors
 from ue_rl.agents import (
     ActiveDictReplayBuffer,
     ActiveDictRolloutBuffer,
@@ -25,6 +24,7 @@ from ue_rl.agents import (
     ActiveRows,
     GroupVecEnv,
 )
+from ue_rl.system import errors
 
 GAMMA, LAMBDA, STEPS = 0.9, 0.8, 12
 

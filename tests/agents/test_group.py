@@ -10,11 +10,11 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, spec_of
 from tests.support.steps import begin
-from ue_rl import errors
 from ue_rl.agents import GroupTransport, GroupVecEnv, NormalizedPolicy
 from ue_rl.agents.part import Part
 from ue_rl.buffers import StepBuffers
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.system import errors
 from ue_rl.transport import Transport
 
 

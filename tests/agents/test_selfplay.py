@@ -15,10 +15,10 @@ from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
 from tests.harness.scripted_agents import World, lives, spec_of
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.agents import GroupVecEnv, SelfPlay, SelfPlayOptions, SidesTransport
 from ue_rl.agents.pool import K, Past, Pool, expected_result
 from ue_rl.agents.sides import Game, two_sides
+from ue_rl.system import errors
 
 HALVES = {"wrestler": 2}
 

@@ -10,8 +10,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.harness.scripted_agents import World, lives, spec_of
-from ue_rl import errors
 from ue_rl.agents import ActiveRolloutBuffer, ActiveRows, GroupVecEnv, learn_in_turn
+from ue_rl.system import errors
 
 
 def model(env: Any) -> PPO:

@@ -17,7 +17,7 @@ from ue_rl.arena.evals import Score, chart, evaluate, interval
 from ue_rl.arena.memory import VectorMemory
 from ue_rl.arena.scenes import Capture, Foraging, SceneBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.testing import MemoryTransport
 
 

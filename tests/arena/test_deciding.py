@@ -17,7 +17,7 @@ from ue_rl.arena.log import decisions_in, summaries_in
 from ue_rl.arena.memory import SlidingWindow
 from ue_rl.arena.memory.lines import JsonLines
 from ue_rl.arena.scenes import Foraging
-from ue_rl.errors import ConfigurationError, ResourceExhausted
+from ue_rl.system.errors import ConfigurationError, ResourceExhausted
 
 
 class Does(AgentBehavior):

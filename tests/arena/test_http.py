@@ -21,7 +21,7 @@ from tests.arena.conftest import Client
 from ue_rl.arena import AgentArena, AgentDecision, Observation, RulesBehavior, SimpleAgentBehavior
 from ue_rl.arena.http import app
 from ue_rl.arena.memory import SlidingWindow
-from ue_rl.errors import ToolError
+from ue_rl.system.errors import ToolError
 from ue_rl.tools import ToolRegistry
 
 OBSERVE = {

@@ -13,7 +13,7 @@ import pytest
 from ue_rl.arena.backends import LlamaBackend
 from ue_rl.arena.memory import Entry, HashingEmbedder, OnnxEmbedder, SlidingWindow, SummarisingMemory, VectorMemory
 from ue_rl.arena.memory.windows import extract
-from ue_rl.errors import MissingPackage
+from ue_rl.system.errors import MissingPackage
 
 
 def texts(entries: list[Entry]) -> list[str]:

@@ -17,7 +17,7 @@ from ue_rl.arena.backends import BackendRefused, OpenAIBackend, decision_schema
 from ue_rl.arena.datasets import preference_pairs
 from ue_rl.arena.memory import ApiEmbedder
 from ue_rl.arena.scenes import Foraging
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 
 class _Service(BaseHTTPRequestHandler):

@@ -17,7 +17,7 @@ from ue_rl.arena.scenes.rules import RULES
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.testing import MemoryTransport
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from ue_rl.bridges.action_check import ActionCheck
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import MalformedMessage, ModelOutputError
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.system.errors import MalformedMessage, ModelOutputError
 
 
 def test_only_the_choices_of_envs_that_are_asked_for_a_step_are_judged() -> None:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import run_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.spec import EnvSpec
+from ue_rl.system import errors
 from ue_rl.system.forks import leave_to_parent
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

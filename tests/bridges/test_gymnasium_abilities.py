@@ -11,11 +11,11 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.bridges.hosting import GetsParameters, ListsParameters, SetsParameters
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.spec import EnvType, Parameter
+from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)

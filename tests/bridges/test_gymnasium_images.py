@@ -18,13 +18,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from tests.support.carriers import over
 from tests.support.steps import begin
-from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.inference import OnnxInference
 from ue_rl.inference.export.onnx import check_exportable, export_onnx
 from ue_rl.spec import ImageSpec
+from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
 from ue_rl.wire import decode_handshake, encode_handshake
 

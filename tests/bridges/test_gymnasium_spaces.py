@@ -10,8 +10,8 @@ import pytest
 from gymnasium import spaces
 
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
+from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
 from ue_rl.wire import decode_handshake, encode_handshake
 

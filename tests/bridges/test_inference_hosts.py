@@ -13,8 +13,8 @@ from tests.bridges.policies import PlusOne, inferring
 from tests.bridges.test_inference import Echo
 from tests.support.games import bridge
 from tests.support.waiting import eventually
-from ue_rl import errors
 from ue_rl.bridges import Mode, base, run_in_thread, run_shm_in_thread
+from ue_rl.system import errors
 
 
 def trained_with(engine: Any, channel: str = "auto", step: bool = False) -> Any:

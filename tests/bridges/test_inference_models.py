@@ -17,9 +17,9 @@ from stable_baselines3.common.vec_env import VecNormalize
 import ue_rl
 from tests.bridges.policies import inferring
 from tests.support.games import Steps, bridge
-from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, Mode, run_in_thread
 from ue_rl.inference import OnnxInference, ReloadingInference, Sb3Inference, export_onnx
+from ue_rl.system import errors
 
 
 def episodes(game: Any, each: int) -> list[tuple[float, int]]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tests.support.games import Steps
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import SingleEnvBridge, VectorBridge
 from ue_rl.spec import ActionSpec, EnvSpec, EnvType
+from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
 
 ACTION = ActionSpec.multi_discrete((2, 3))

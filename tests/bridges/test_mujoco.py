@@ -27,7 +27,7 @@ from ue_rl.bridges.mujoco_physics import Physics
 from ue_rl.cli import cli
 from ue_rl.connecting import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import ConfigurationError, MalformedMessage, UeRlError
+from ue_rl.system.errors import ConfigurationError, MalformedMessage, UeRlError
 from ue_rl.testing import MemoryTransport
 
 ANT = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0}

@@ -18,7 +18,7 @@ import ue_rl
 from ue_rl.bridges import MujocoBridge, MujocoTask, run_shm_in_thread
 from ue_rl.commands import Method, messages, text
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import CommandFailed
+from ue_rl.system.errors import CommandFailed
 
 M = messages()
 PUSH = np.ones((2, 1), np.float32)

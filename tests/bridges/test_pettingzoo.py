@@ -11,9 +11,9 @@ from gymnasium import spaces
 
 from tests.support.carriers import over
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.carriers.checks import live_agents
 from ue_rl.spaces.tree import leaves
+from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
 from ue_rl.wire import decode_handshake, encode_handshake
 

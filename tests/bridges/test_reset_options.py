@@ -11,8 +11,8 @@ import pytest
 
 import ue_rl
 from tests.support.games import Steps, bridge
-from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, VectorBridge, run_in_thread, run_shm_in_thread
+from ue_rl.system import errors
 
 
 class Gym(gym.Env[Any, Any]):

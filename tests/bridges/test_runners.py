@@ -13,9 +13,9 @@ import pytest
 
 from tests.support.games import bridge
 from tests.support.waiting import eventually
-from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread, serve
 from ue_rl.shm.segment import SHM_DIR
+from ue_rl.system import errors
 from ue_rl.system.processes import alive
 
 

@@ -14,13 +14,13 @@ import ue_rl
 from tests.support.games import bridge
 from tests.support.steps import begin
 from tests.support.streams import ask, dial, greeted, hosting, largest_turn, line, say, settle
-from ue_rl import errors
 from ue_rl.bridges import BridgeServer, run_in_thread
 from ue_rl.bridges.tcp import server as server_module
 from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.connections import open_engine
 from ue_rl.connections.tcp import greeting
 from ue_rl.spec import Channel
+from ue_rl.system import errors
 
 ALL = "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n"
 

@@ -16,7 +16,6 @@ import pytest
 import ue_rl
 from tests.support.command_line import ok, refused, run
 from tests.support.games import Steps, Sum
-from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.compliance import Options, check
@@ -25,6 +24,7 @@ from ue_rl.connecting import open_transport
 from ue_rl.security import doors
 from ue_rl.security.doors import Doorway
 from ue_rl.spec import EnvSpec
+from ue_rl.system import errors
 
 ROOT = Path(__file__).parents[2]
 CERTS = ROOT / "tests" / "security" / "certs"

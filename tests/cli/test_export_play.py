@@ -19,7 +19,6 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from tests.support.command_line import ok, refused
-from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli.play import load_policy
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -27,6 +26,7 @@ from ue_rl.inference import OnnxInference, Sb3Inference
 from ue_rl.inference.export.verify import Verifier
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.spec import EnvSpec
+from ue_rl.system import errors
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
 from ue_rl.wire.handshake import encode_handshake

@@ -24,11 +24,11 @@ from stable_baselines3 import PPO
 
 from tests.cli.conftest import rest_of
 from tests.support.command_line import refused
-from ue_rl import errors
 from ue_rl.cli.common import WrongCommandLine
 from ue_rl.cli.policy_server import figures, live, table
 from ue_rl.inference import ReloadingInference, export_onnx
 from ue_rl.inference.server.server import PolicyServer
+from ue_rl.system import errors
 
 posix = pytest.mark.skipif(os.name != "posix", reason="sends signals as a shell would")
 HELLO = b"CONFIG:OBS=3;ACT=1\n"

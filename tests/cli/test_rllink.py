@@ -8,8 +8,8 @@ from tests.harness.rllink_server import RLlinkServer
 from tests.harness.several import Walk
 from tests.support.command_line import ok, refused, run
 from ue_rl.bridges.runners import run_in_thread
-from ue_rl.errors import LearnerUnreachable, UnsupportedNetwork
 from ue_rl.spaces.actions import ActionSpec
+from ue_rl.system.errors import LearnerUnreachable, UnsupportedNetwork
 
 
 def test_two_engines_play_as_one() -> None:

@@ -15,8 +15,8 @@ import ue_rl
 from tests.cli.conftest import rest_of
 from tests.support.command_line import ok, refused
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.shm import segment
+from ue_rl.system.errors import ConfigurationError, UnsupportedByEngine
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
 CART_POLE = ["--env", "CartPole-v1", "--num-envs", "2"]

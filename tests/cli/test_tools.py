@@ -17,11 +17,11 @@ import ue_rl
 from samples.reach import ReachBridge
 from tests.cli.conftest import rest_of
 from tests.support.command_line import ok, refused
-from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.bridges.hosting import Closes
 from ue_rl.cli import COMMANDS
 from ue_rl.cli.do_nothing import DoNothingBridge
+from ue_rl.system import errors
 from ue_rl.testing import PluginStandIn
 
 NAME = f"ue_rl_{os.getpid()}_signals"

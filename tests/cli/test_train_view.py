@@ -24,8 +24,8 @@ from tests.harness.warm_cli import WarmCli
 from ue_rl.cli import train_report
 from ue_rl.cli.train import JsonFormatter, use_text
 from ue_rl.engines.lifecycle import Life, LifeState
-from ue_rl.errors import EngineDisconnected, RestartsSpent
 from ue_rl.saving.stopping import Stopped
+from ue_rl.system.errors import EngineDisconnected, RestartsSpent
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Outcome

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Method, messages
@@ -16,6 +15,7 @@ from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.shm.ring import Ring
 from ue_rl.spec import EnvSpec
+from ue_rl.system import errors
 
 M = messages()
 SPEC = EnvSpec(2, 1, num_envs=3, features=frozenset({"SEED", "OPTIONS", "INFO"}))

@@ -10,9 +10,9 @@ import pytest
 
 from tests.commands.game import SPEC, Game, Session, attached, unhosted
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import MultiEnvBridge
 from ue_rl.commands.dispatcher import Dispatcher
+from ue_rl.system import errors
 
 
 def test_options_and_infos_arrive_with_their_frame(session: Session) -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.commands.game import Flood, Game, M, lonely, unhosted
-from ue_rl import errors
 from ue_rl.bridges import ShmHost
 from ue_rl.bridges.shm.commands import answer_commands
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.entries import TextReader
 from ue_rl.commands.envelope import Method, encode
 from ue_rl.connections import SharedMemoryConnection
+from ue_rl.system import errors
 
 
 def test_a_request_without_an_answer(slack: float) -> None:

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from tests.commands.game import Game, M, Session, fill_from_trainer, lonely, unhosted
-from ue_rl import errors
 from ue_rl.bridges import ShmHost, run_shm_in_thread
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Method, decode, encode
 from ue_rl.connections import SharedMemoryConnection
+from ue_rl.system import errors
 
 
 def test_garbage_from_the_trainer_ends_its_session_only(caplog: pytest.LogCaptureFixture) -> None:

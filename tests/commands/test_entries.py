@@ -8,11 +8,11 @@ import pytest
 
 from tests.commands.game import Flood, Game, M, lonely, unhosted
 from tests.support.steps import begin
-from ue_rl import errors
 from ue_rl.bridges import run_shm_in_thread
 from ue_rl.commands.entries import json_entry
 from ue_rl.commands.envelope import Method, encode
 from ue_rl.connections import SharedMemoryConnection
+from ue_rl.system import errors
 
 
 @pytest.mark.parametrize(

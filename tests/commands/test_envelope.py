@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ue_rl import errors
 from ue_rl.commands import envelope as commands
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import PAYLOADS, Command, Method, decode, encode, messages, text
+from ue_rl.system import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE, PHYSICS = ((ROOT / "ue_rl" / "commands" / f"{name}.fbs").read_text("utf-8") for name in ("command", "physics"))

@@ -9,10 +9,10 @@ import pytest
 
 from tests.commands.game import Game, M, Session, events, unhosted
 from tests.support.steps import begin
-from ue_rl import errors
 from ue_rl.bridges import ShmHost
 from ue_rl.commands.envelope import Command, Method, text
 from ue_rl.connections import SharedMemoryConnection
+from ue_rl.system import errors
 
 
 def check_events(got: list[Command]) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.commands.game import Game, M, attached, fill_from_trainer, unhosted
-from ue_rl import errors
 from ue_rl.bridges import ShmHost
 from ue_rl.commands.envelope import Method, encode
 from ue_rl.spec import EnvSpec
+from ue_rl.system import errors
 
 
 def fill_from_engine(host: ShmHost) -> int:

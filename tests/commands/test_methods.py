@@ -10,10 +10,10 @@ import pytest
 
 import ue_rl
 from tests.commands.game import SPEC, Game, M, Session, unhosted
-from ue_rl import errors
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.commands.envelope import Method
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.system import errors
 from ue_rl.testing.memory import MemoryTransport
 
 

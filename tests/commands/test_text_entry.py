@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ue_rl import errors
 from ue_rl.commands.entries import TextReader, is_json, is_text, text_entries
+from ue_rl.system import errors
 
 
 @given(text=st.binary(max_size=300), longest=st.integers(13, 60), number=st.integers(0, 2**32 - 1))

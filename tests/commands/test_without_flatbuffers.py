@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.commands.game import Game, M, unhosted
-from ue_rl import errors
 from ue_rl.commands.envelope import Method, encode
+from ue_rl.system import errors
 
 WITHOUT_FLATBUFFERS = """
 import sys, logging
@@ -19,7 +19,7 @@ sys.modules["flatbuffers"] = None
 logging.basicConfig(level="WARNING")
 import numpy as np
 import ue_rl
-from ue_rl import errors
+from ue_rl.system import errors
 from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread
 from ue_rl.spec import EnvSpec
 

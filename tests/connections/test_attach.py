@@ -12,17 +12,16 @@ import pytest
 from tests.support.games import Sum
 from tests.support.steps import begin
 from tests.support.waiting import eventually
-from ue_rl import errors
 from ue_rl.bridges import ShmHost, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.upgrade import check_name
-from ue_rl.errors import SegmentInvalid
 from ue_rl.shm import segment
 from ue_rl.shm.header import ATTACHED, CLIENT_PID, CLIENT_STATE
 from ue_rl.shm.memory import StepMemory, plan
 from ue_rl.spec import EnvSpec
-from ue_rl.system import processes
+from ue_rl.system import errors, processes
+from ue_rl.system.errors import SegmentInvalid
 
 linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only /proc tells when a process was started")
 

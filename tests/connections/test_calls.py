@@ -13,13 +13,13 @@ import pytest
 from tests.harness.lab import Lab
 from tests.support.carriers import WAITING, served
 from tests.support.steps import advance, begin, totals
-from ue_rl import errors
 from ue_rl.bridges import run_in_thread
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connecting import open_transport
 from ue_rl.connections import MultiTcpConnection
 from ue_rl.spec import Parameter
+from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport, RawClient
 from ue_rl.wire import calls as lines
 

@@ -18,13 +18,13 @@ import pytest
 from tests.harness.several import FragileSource
 from tests.support.carriers import CARRIERS, WAITING, over
 from tests.support.steps import advance, begin, totals
-from ue_rl import errors
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.connections import open_engine
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import EnvSpec
+from ue_rl.system import errors
 
 N = 2
 SPEC = EnvSpec(1, 1, num_envs=N, features=frozenset({"SEED", "OPTIONS", "INFO"}))

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.connections import open_engine
 from ue_rl.connections.tcp import link, wirings
+from ue_rl.system import errors
 
 GREETING = b"CONFIG:OBS=2;ACT=1;ENV_TYPE=SINGLE"
 ROW = b"OBS=0.5,1.5;REW=1;DONE=0"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import ue_rl
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 import ue_rl
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connections import open_engine
 from ue_rl.connections.tcp.kinds import SingleTcpConnection
 from ue_rl.connections.tcp.link import Link
 from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.system import keepalive
+from ue_rl.system import errors, keepalive
 from ue_rl.testing import PluginStandIn
 from ue_rl.wire import decode_handshake
 from ue_rl.wire.limits import needs_nuls

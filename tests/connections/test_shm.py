@@ -18,7 +18,6 @@ import ue_rl
 from tests.connections.shm_games import N, Sum, ones
 from tests.support.segments import own_segments
 from tests.support.steps import begin, totals
-from ue_rl import errors
 from ue_rl.bridges import (
     ShmHost,
     ShmUpgrader,
@@ -26,10 +25,11 @@ from ue_rl.bridges import (
     run_shm_in_thread,
 )
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, open_engine
-from ue_rl.errors import ConfigurationError, EngineBusy
 from ue_rl.shm import segment
 from ue_rl.shm.header import SERVER_STATE
 from ue_rl.shm.segment import Segment
+from ue_rl.system import errors
+from ue_rl.system.errors import ConfigurationError, EngineBusy
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

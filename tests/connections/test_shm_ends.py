@@ -21,12 +21,12 @@ import pytest
 import ue_rl
 from tests.support.steps import begin, totals
 from tests.support.waiting import eventually
-from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorAgentsBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.shm.header import ACTION_SEQ, CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, HEADER_SIZE, MAX_REASON, REASON_PID
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.system import errors
 
 N = 2
 
@@ -142,7 +142,7 @@ def test_a_reason_is_not_another_sessions() -> None:
 def test_the_refusal_says_who_holds_the_segment_and_since_when() -> None:
     code = """
 import sys
-from ue_rl import errors
+from ue_rl.system import errors
 from ue_rl.connections import SharedMemoryConnection
 try:
     SharedMemoryConnection.attach(sys.argv[1], timeout=5)

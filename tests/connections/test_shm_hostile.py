@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from tests.connections.shm_games import Sum
 from tests.support.steps import begin, totals
-from ue_rl import errors
 from ue_rl.bridges import (
     ShmUpgrader,
     run_in_thread,
@@ -26,6 +25,7 @@ from ue_rl.bridges import (
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.shm.header import _NAMES, HEADER_SIZE
 from ue_rl.shm.memory import StepMemory, plan
+from ue_rl.system import errors
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

@@ -15,7 +15,6 @@ import pytest
 
 from tests.connections.shm_games import N, Sum, hosted, kinds, posix
 from tests.support.steps import begin, totals
-from ue_rl import errors
 from ue_rl.bridges import (
     MultiEnvBridge,
     ShmUpgrader,
@@ -27,6 +26,7 @@ from ue_rl.connections import SharedMemoryConnection
 from ue_rl.shm import segment
 from ue_rl.shm.header import FRAME_SEQ
 from ue_rl.spec import EnvSpec
+from ue_rl.system import errors
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import VectorBridge, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
 from ue_rl.spec import ActionSpec, EnvSpec
+from ue_rl.system import errors
 
 N = 4
 MASKED = EnvSpec(

@@ -20,11 +20,11 @@ import ue_rl
 from tests.harness.engines.shm_faulty import ShmFaultyEngine
 from tests.support.listening import engine, nobody
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, open_engine
 from ue_rl.connections.tcp import link
 from ue_rl.spec import EnvSpec
+from ue_rl.system import errors
 from ue_rl.system.compiled import load
 from ue_rl.testing import Fault, FaultKind, PluginStandIn
 from ue_rl.transport import Transport

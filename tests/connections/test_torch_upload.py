@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import ShmHost, VectorBridge, run_shm_in_thread
 from ue_rl.buffers import StepBuffers
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm.torch_upload import TorchUpload, gpu_facts
 from ue_rl.spec import EnvSpec, ImageSpec
+from ue_rl.system import errors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU on this machine")

@@ -24,7 +24,7 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.demonstrations.dataset import EPISODES, Episode, Recorder, read
 from ue_rl.demonstrations.trees import leaves, stacked
-from ue_rl.errors import ConfigurationError, UntrustedFile
+from ue_rl.system.errors import ConfigurationError, UntrustedFile
 from ue_rl.training import RunDirectory, TrainOptions, train
 
 minari = pytest.importorskip("minari", reason="minari is not installed")
@@ -394,8 +394,8 @@ def test_a_game_in_python_that_acts_itself_is_recorded_and_checked(tmp_path: Pat
 
 def test_a_step_without_the_action_taken_names_the_engine(tmp_path: Path) -> None:
     from ue_rl.demonstrations.recording import action_of
-    from ue_rl.errors import MalformedMessage
     from ue_rl.spec import EnvSpec
+    from ue_rl.system.errors import MalformedMessage
 
     for info in ({}, {"demo_action": [1.0]}, {"demo_action": ["a", "b"]}, {"demo_action": None}):
         with pytest.raises(MalformedMessage, match="demo_action") as error:

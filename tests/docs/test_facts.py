@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from ue_rl.connecting import CARRIERS
-from ue_rl.errors import UeRlError
+from ue_rl.system.errors import UeRlError
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = [ROOT / name for name in ("ue_rl", "connections", "bridges", "inference")]

@@ -20,10 +20,10 @@ import pytest
 
 import ue_rl
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.errors import ConfigurationError, EngineBusy, EngineDisconnected
 from ue_rl.shm.header import ENGINE_FLAG, FRAME_SEQ, Header, plan
 from ue_rl.shm.memory import StepMemory
 from ue_rl.system import compiled
+from ue_rl.system.errors import ConfigurationError, EngineBusy, EngineDisconnected
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "shared-memory.md"

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md, by error: on the site each entry begins with the docstring of ue_rl/errors.py."""
+"""docs/troubleshooting.md, by error: on the site each entry begins with the docstring of ue_rl/system/errors.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ue_rl import errors
+from ue_rl.system import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"

@@ -31,10 +31,10 @@ from ue_rl.bridges import run_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.doctor import FAULTS, Outcome, diagnose
 from ue_rl.doctor import checks as machine
-from ue_rl.errors import ConfigurationError
 from ue_rl.recording import RecordingTransport, Trace
 from ue_rl.security.doors import Doorway
 from ue_rl.spec import Channel
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.testing.memory import MemoryTransport
 
 CERTS = Path(__file__).parents[1] / "security" / "certs"

@@ -15,10 +15,10 @@ import ue_rl
 from tests.harness.several import MaskedWalk, Walk
 from tests.support.listening import nobody
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.connecting import make_env, make_vector_env, open_transport
 from ue_rl.engines.lifecycle import Change, LifeState
+from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport, PluginStandIn
 
 A = np.zeros(6, np.int64)

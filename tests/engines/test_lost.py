@@ -12,12 +12,12 @@ from stable_baselines3 import DQN, PPO
 from tests.engines.conftest import A, played, steps_of, two
 from tests.harness.several import FragileSource, FragileTransport, MaskedWalk, Walk
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.engines.lifecycle import Change, Life, LifeState
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv
+from ue_rl.system import errors
 
 
 @pytest.mark.parametrize("moment", ["ask", "collect"])

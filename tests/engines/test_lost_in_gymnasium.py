@@ -7,11 +7,11 @@ import pytest
 
 from tests.engines.conftest import A, steps_of, two
 from tests.harness.several import FragileSource, MaskedWalk, Walk
-from ue_rl import errors
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.gym_env import UnrealEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv
+from ue_rl.system import errors
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])

@@ -10,13 +10,13 @@ import pytest
 
 from tests.engines.conftest import A, played, two
 from tests.harness.several import FragileSource, FragileTransport, Walk
-from ue_rl import errors
 from ue_rl.engines import part as part_of_engines
 from ue_rl.engines import restarts as restarts_of_engines
 from ue_rl.engines.lifecycle import LifeState
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.system import errors
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from tests.engines.test_several import one, played
 from tests.harness.several import Walk
 from tests.support.same import assert_same
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.engines.url_engine import UrlEngine
 from ue_rl.spec import EnvSpec
+from ue_rl.system import errors
 from ue_rl.system.compiled import load
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sockets are read in one call on POSIX only")

@@ -17,8 +17,8 @@ from ue_rl.buffers import Resets
 from ue_rl.calls.parameters import randomize
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import ConfigurationError, NonFiniteValue
 from ue_rl.spec import ActionSpec, EnvSpec
+from ue_rl.system.errors import ConfigurationError, NonFiniteValue
 from ue_rl.training import Curriculum
 
 N, STEPS = 5, 120

@@ -22,11 +22,11 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import ue_rl
-from ue_rl import errors
 from ue_rl.agents import AgentsEnv
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
 from ue_rl.spaces.tree import LeafKind, box
 from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
 
 BEYOND = 2**24 + 1
@@ -269,6 +269,6 @@ def test_a_time_limit_lets_others_know_the_time(hosted: Callable[..., str]) -> N
 def test_a_plain_install_names_what_to_install(call: str) -> None:
     code = f"import sys; sys.modules['stable_baselines3'] = None; import ue_rl; ue_rl.{call}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ue_rl.errors.MissingPackage" in done.stderr.splitlines()[-1]
+    assert "ue_rl.system.errors.MissingPackage" in done.stderr.splitlines()[-1]
     assert "needs stable_baselines3, which is not installed" in done.stderr
     assert "pip install 'ue_rl[train]'" in done.stderr

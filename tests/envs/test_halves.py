@@ -18,7 +18,7 @@ from ue_rl.bridges import GymnasiumBridge
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import ActionError, ConfigurationError, UnexpectedMessage
+from ue_rl.system.errors import ActionError, ConfigurationError, UnexpectedMessage
 from ue_rl.testing import MemoryTransport
 
 

@@ -14,7 +14,7 @@ import ue_rl
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.realtime.engine import serve
-from ue_rl.errors import ConfigurationError, UnsupportedByEngine
+from ue_rl.system.errors import ConfigurationError, UnsupportedByEngine
 
 
 def test_a_learner_trains_on_a_game_that_does_not_stop() -> None:

@@ -13,8 +13,8 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import ue_rl
-from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.system import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 

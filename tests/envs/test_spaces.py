@@ -16,10 +16,10 @@ from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.hybrid_box import HybridBox
 from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.errors import ActionError
 from ue_rl.spaces.gymnasium import batched
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, box, leaves
 from ue_rl.spec import ActionSpec, EnvSpec, ImageSpec
+from ue_rl.system.errors import ActionError
 
 RNG = np.random.default_rng(0)
 DISCRETE = Leaf(LeafKind.DISCRETE, counts=(4,))

@@ -12,9 +12,9 @@ from ue_rl.bridges.multi_env import MultiEnvBridge
 from ue_rl.buffers import Resets
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.lifecycle import Life, LifeState
-from ue_rl.errors import EngineDisconnected, EngineUnreachable, UeRlError
 from ue_rl.spaces.actions import ActionSpec
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import EngineDisconnected, EngineUnreachable, UeRlError
 from ue_rl.testing.memory import MemoryTransport
 
 __all__ = ["FragileSource", "FragileTransport", "MaskedWalk", "Walk"]

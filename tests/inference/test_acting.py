@@ -31,12 +31,12 @@ from ue_rl.arena.config import behaviors_of, scene_of
 from ue_rl.cli.common import WrongCommandLine
 from ue_rl.cli.export import export
 from ue_rl.cli.play import load_policy
-from ue_rl.errors import ExportError, ModelLoadError
 from ue_rl.inference import OnnxInference, ReloadingInference, Sb3Inference, export_onnx, load_and_export
 from ue_rl.inference.export.models import load_sb3_model, on_cpu
 from ue_rl.inference.export.safetensors import export_safetensors
 from ue_rl.inference.statistics import statistics_of
-from ue_rl.security.trust import load_model
+from ue_rl.system.errors import ExportError, ModelLoadError
+from ue_rl.system.trust.files import load_model
 
 DOUBLES = spaces.Box(-np.inf, np.inf, (4,), np.float64)  # as MuJoCo's envs observe
 

@@ -16,10 +16,10 @@ from stable_baselines3 import PPO, SAC
 
 from tests.support.command_line import ok, refused
 from tests.support.models import make, rows
-from ue_rl.errors import ExportError, ModelLoadError
 from ue_rl.inference import OnnxInference, export_onnx
 from ue_rl.inference.export.onnx import adopt_onnx
 from ue_rl.inference.metadata import METADATA_KEY
+from ue_rl.system.errors import ExportError, ModelLoadError
 
 
 def optimised(source: Path, target: Path) -> None:

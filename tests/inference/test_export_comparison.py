@@ -15,9 +15,9 @@ from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.torch_layers import FlattenExtractor
 
 from tests.support.models import BOX, extractor, make, rows, with_extractor
-from ue_rl.errors import ExportError
 from ue_rl.inference import OnnxInference, check_exportable, export_onnx
 from ue_rl.inference.export import graph
+from ue_rl.system.errors import ExportError
 
 
 def answering(monkeypatch, model, change):

@@ -13,9 +13,9 @@ from sb3_contrib import QRDQN, TQC, TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 
 from tests.support.models import BOX, make, rows, vector
-from ue_rl.errors import ExportError, ModelLoadError
 from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx, load_and_export
 from ue_rl.inference.export.models import on_cpu
+from ue_rl.system.errors import ExportError, ModelLoadError
 
 
 def trained_statistics(model):

@@ -15,11 +15,11 @@ from sb3_contrib import QRDQN, TQC, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 
 from tests.support.models import BOX, SMALL, make, rows, vector
-from ue_rl.errors import ConfigurationError, ExportError, ModelMismatch
 from ue_rl.inference import InferenceComponent, OnnxInference, ReloadingInference, Sb3Inference, export_onnx
 from ue_rl.inference.export import graph
 from ue_rl.inference.export.models import load_sb3_model
 from ue_rl.inference.metadata import METADATA_KEY
+from ue_rl.system.errors import ConfigurationError, ExportError, ModelMismatch
 from ue_rl.wire.handshake import decode_handshake
 
 # -- what is in the file -------------------------------------------------------------------------------------------

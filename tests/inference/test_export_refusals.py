@@ -19,9 +19,9 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor, VecNormalize
 
 from tests.support.models import BOX, SMALL, RandomEnv, extractor, make, rows, vector, with_extractor
-from ue_rl.errors import ConfigurationError, ExportError, InferenceError, ModelLoadError, ModelMismatch
 from ue_rl.inference import OnnxInference, Sb3Inference, check_exportable, export_onnx
 from ue_rl.inference.export import file
+from ue_rl.system.errors import ConfigurationError, ExportError, InferenceError, ModelLoadError, ModelMismatch
 
 BRANCHING = extractor("Branching", lambda self, obs: obs if obs.sum() > 0 else -obs)  # depends on the observation
 FORGETFUL = extractor("Forgetful", lambda self, obs: obs + float(next(CALLS)))  # is no function of the observation
@@ -135,7 +135,7 @@ def test_without_the_training_libraries():
         "importlib.util.find_spec = lambda n, p=None: None if n in ('torch', 'stable_baselines3') else real(n, p)\n"
         "sys.meta_path.insert(0, Ban())\n"
         "from ue_rl.inference import load_and_export\n"
-        "from ue_rl.errors import ExportError\n"
+        "from ue_rl.system.errors import ExportError\n"
         "try: load_and_export('m.zip')\n"
         "except ExportError as error: print(error)\n"
     )

@@ -16,9 +16,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.support.onnx_files import floats, graph, of_one_node
-from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch, ModelOutputError
 from ue_rl.inference import OnnxInference
 from ue_rl.inference.metadata import PolicyMetadata, Port
+from ue_rl.system.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch, ModelOutputError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

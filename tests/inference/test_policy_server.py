@@ -15,9 +15,9 @@ import pytest
 
 from tests.inference.serving import ask, exported, numbers, serving, until
 from tests.support.onnx_files import box_of, described, gun, of_one_node, parts
-from ue_rl import errors
 from ue_rl.inference import OnnxInference, ReloadingInference
 from ue_rl.inference.server.server import PolicyServer
+from ue_rl.system import errors
 
 
 async def test_answers_are_the_models_actions_to_the_bit(pendulum: Path) -> None:

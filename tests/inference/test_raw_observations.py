@@ -19,9 +19,9 @@ from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 
-from ue_rl.errors import ExportError
 from ue_rl.inference import OnnxInference, export_onnx
 from ue_rl.inference.export import graph
+from ue_rl.system.errors import ExportError
 
 NETS = 200
 EACH_RUN = (0, 1, 2, 3, 41, 82, 123, 164)  # of each algorithm two

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.support.onnx_files import OBS_PORT, box_of, described, gun, parts, scaled
-from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch
 from ue_rl.inference import InferenceComponent, InferenceInterface, OnnxInference, ReloadingInference
 from ue_rl.inference.metadata import UNSEALED, Port, seal
+from ue_rl.system.errors import ConfigurationError, ModelLoadError, ModelMismatch
 
 OBS = np.array([[1, 2, 3]], np.float32)
 

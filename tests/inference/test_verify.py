@@ -13,12 +13,12 @@ import pytest
 import torch as th
 from gymnasium import spaces
 
-from ue_rl.errors import ExportError
 from ue_rl.inference.export import sb3, tries
 from ue_rl.inference.export.float64 import in_float64
 from ue_rl.inference.export.measured import Batch, Kind, Outputs, check_outputs
 from ue_rl.inference.export.observations import Leaf
 from ue_rl.inference.export.verify import Verifier
+from ue_rl.system.errors import ExportError
 
 BOX = spaces.Box(np.float32([-1, 0]), np.float32([3, 10]))  # ranges of 4 and 10
 WIDE, ENDLESS = (spaces.Box(-np.inf, np.inf, (n,)) for n in (2, 1))

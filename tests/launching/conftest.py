@@ -15,8 +15,8 @@ import pytest
 
 from tests.support.waiting import eventually
 from ue_rl.engines.lifecycle import Change, Life, LifeState
-from ue_rl.errors import EngineDisconnected
 from ue_rl.launching.engine import LaunchedEngine
+from ue_rl.system.errors import EngineDisconnected
 
 # argv: a token that tells this test's processes from all others, the port
 SERVES = """

@@ -31,11 +31,11 @@ from tests.launching.conftest import (
 )
 from tests.support.waiting import eventually
 from ue_rl.engines.lifecycle import LifeState as S
-from ue_rl.errors import (
+from ue_rl.launching.engine import LaunchedEngine
+from ue_rl.system.errors import (
     EngineTimeout,
     UeRlError,
 )
-from ue_rl.launching.engine import LaunchedEngine
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 Make = Callable[..., LaunchedEngine]

@@ -18,8 +18,8 @@ import ue_rl
 from tests.launching.conftest import keepers, processes_with
 from tests.support.waiting import eventually
 from ue_rl.engines.lifecycle import Change, LifeState
-from ue_rl.errors import ConfigurationError, EngineNotStarted, RestartsSpent, TransportError
 from ue_rl.launching.engine import seed_of
+from ue_rl.system.errors import ConfigurationError, EngineNotStarted, RestartsSpent, TransportError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc and /dev/shm")
 

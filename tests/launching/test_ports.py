@@ -15,8 +15,8 @@ from typing import IO
 
 import pytest
 
-from ue_rl.errors import ConfigurationError, EngineNotStarted
 from ue_rl.launching import ports
+from ue_rl.system.errors import ConfigurationError, EngineNotStarted
 
 
 @pytest.fixture

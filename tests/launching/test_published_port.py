@@ -15,11 +15,11 @@ from tests.harness.published import PublishedPort
 from tests.support.command_line import run
 from tests.support.games import Sum
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import run_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.security.doors import Doorway
 from ue_rl.spec import EnvSpec
+from ue_rl.system import errors
 
 CERTS = Path(__file__).parents[1] / "security" / "certs"
 PORT = [sys.executable, "-m", "tests.harness.published", "--port", "{port}"]

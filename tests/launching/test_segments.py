@@ -16,8 +16,8 @@ from tests.launching.conftest import Listened, keepers, processes_with
 from tests.support.waiting import eventually
 from ue_rl.connecting import open_transport
 from ue_rl.engines.lifecycle import LifeState
-from ue_rl.errors import EngineDisconnected
 from ue_rl.launching.engine import LaunchedEngine
+from ue_rl.system.errors import EngineDisconnected
 from ue_rl.transport import Transport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /dev/shm")

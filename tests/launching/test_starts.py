@@ -24,13 +24,13 @@ from tests.launching.conftest import (
     python,
 )
 from ue_rl.engines.lifecycle import LifeState as S
-from ue_rl.errors import (
+from ue_rl.launching import ports
+from ue_rl.launching.engine import LaunchedEngine
+from ue_rl.system.errors import (
     ConfigurationError,
     EngineNotStarted,
     HandshakeError,
 )
-from ue_rl.launching import ports
-from ue_rl.launching.engine import LaunchedEngine
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 Make = Callable[..., LaunchedEngine]

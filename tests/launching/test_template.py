@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ue_rl.connecting import launched
-from ue_rl.errors import ConfigurationError
 from ue_rl.launching.template import PRESETS, Template, template
+from ue_rl.system.errors import ConfigurationError
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="quotes are others there")

@@ -19,11 +19,11 @@ from ue_rl.bridges import run_in_thread, run_shm_in_thread
 from ue_rl.cli.policy_server import PolicyNumbers
 from ue_rl.cli.train import JsonFormatter
 from ue_rl.connecting import open_transport
-from ue_rl.errors import ConfigurationError
 from ue_rl.metrics.engine import EngineNumbers
 from ue_rl.metrics.names import METRICS, POLICY, SERVING, TRAINING, Histogram
 from ue_rl.metrics.serving import serve_metrics
 from ue_rl.recording import Trace, record_engine
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import TrainOptions, train
 from ue_rl.training.report import Report
 

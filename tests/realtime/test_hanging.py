@@ -14,7 +14,7 @@ import pytest
 from tests.realtime.games import Orders, Sums
 from tests.support.waiting import eventually
 from ue_rl.bridges.realtime import SessionPool
-from ue_rl.errors import GameFailed
+from ue_rl.system.errors import GameFailed
 
 
 class Gated(Sums):

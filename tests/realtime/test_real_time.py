@@ -12,7 +12,7 @@ from tests.realtime.games import Orders, Sums
 from tests.support.waiting import eventually
 from ue_rl.bridges.realtime import GameClock, Observation, Phase, SessionPool, ToolCall
 from ue_rl.bridges.realtime.queues import ActionQueue, Mailbox
-from ue_rl.errors import ConfigurationError, SessionEnded
+from ue_rl.system.errors import ConfigurationError, SessionEnded
 
 
 def seen(tick: int, reward: float = 1.0) -> Observation:

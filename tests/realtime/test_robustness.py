@@ -18,7 +18,7 @@ from tests.sessions.game import Drift
 from tests.support.waiting import eventually
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.realtime.lifecycle import TABLE, Event, LifeCycle, Phase
-from ue_rl.errors import ActionError, GameFailed, ResourceExhausted, SessionEnded, UnexpectedMessage
+from ue_rl.system.errors import ActionError, GameFailed, ResourceExhausted, SessionEnded, UnexpectedMessage
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from tests.realtime.games import OneByOne, Orders, Sums
 from ue_rl.bridges.realtime import Phase, SessionPool, ToolCall
-from ue_rl.errors import (
+from ue_rl.system.errors import (
     ActionError,
     ConfigurationError,
     GameFailed,

@@ -16,7 +16,7 @@ from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.realtime.player import Player
 from ue_rl.bridges.realtime.replay import Replay, checksum
 from ue_rl.cli import cli
-from ue_rl.errors import ReplayInvalid
+from ue_rl.system.errors import ReplayInvalid
 
 GAME = "tests.realtime.games:Sums"
 Change = Callable[[dict[str, Any], list[list[Any]]], object]

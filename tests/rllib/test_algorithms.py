@@ -13,10 +13,10 @@ pytest.importorskip("stable_baselines3", reason="training needs ue_rl[train]")
 import gymnasium as gym
 import numpy as np
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.rllib.algorithms import algorithm_config, check_actions, env_config, lost_ends
 from ue_rl.rllib.engines import register
 from ue_rl.rllib.env_runner import cure_of
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import TrainOptions
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ue_rl.errors import ConfigurationError, EngineNotStarted, EngineUnreachable
 from ue_rl.rllib.engines import open_engines
+from ue_rl.system.errors import ConfigurationError, EngineNotStarted, EngineUnreachable
 from ue_rl.testing import Leftovers, chaos_command
 
 EXITS = [sys.executable, "-S", "-c", "print('no licence'); raise SystemExit(3)", "{port}"]

@@ -23,8 +23,8 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 import ue_rl.rllib
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.errors import ConfigurationError, ConnectionUnusable
 from ue_rl.rllib import UnrealEnvRunner
+from ue_rl.system.errors import ConfigurationError, ConnectionUnusable
 
 torch.set_num_threads(1)
 

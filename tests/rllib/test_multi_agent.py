@@ -24,8 +24,8 @@ from ray.tune.registry import register_env
 
 import ue_rl.rllib
 from tests.rllib.walkers import Walkers
-from ue_rl.errors import ConfigurationError
-from ue_rl.security.trust import trusting
+from ue_rl.system.errors import ConfigurationError
+from ue_rl.system.trust.files import trusting
 
 torch.set_num_threads(1)
 

@@ -15,10 +15,10 @@ import pytest
 
 from tests.harness.rllink_server import RLlinkServer
 from tests.rllink.test_client import ACTIONS
-from ue_rl.errors import MalformedMessage
 from ue_rl.rllink.json_dialect import JsonDialect
 from ue_rl.rllink.messages import Chunk, Pong, ServerConfig, ServerState
 from ue_rl.rllink.msgpack_dialect import MsgpackDialect, pack, unpack
+from ue_rl.system.errors import MalformedMessage
 
 CHUNK = Chunk(
     "a" * 32, 5, np.arange(12, dtype=np.float32).reshape(3, 4), np.array([1, 0]), np.float32([1, 0.5]),

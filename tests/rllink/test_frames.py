@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from ue_rl.errors import ConfigurationError, MalformedMessage
 from ue_rl.rllink.frames import MAX_BODY, FrameReader, frame
+from ue_rl.system.errors import ConfigurationError, MalformedMessage
 
 
 def test_captured_frames() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl.errors import MalformedMessage
 from ue_rl.rllink.pickles import MOST_OPCODES, Name, Object, read_pickle
+from ue_rl.system.errors import MalformedMessage
 
 PLAIN = [
     None, True, False, 0, -1, 255, 65_536, 2**31, -(2**70), 0.5, "text", "ü" * 300, b"b", b"\n" * 300,

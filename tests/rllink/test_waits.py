@@ -16,12 +16,12 @@ from tests.rllink.test_client import ACTIONS, walk
 from tests.support.vanishing import can_vanish, vanish_at
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.cli import cli
-from ue_rl.errors import LearnerDisconnected, LearnerTimeout, LearnerUnreachable, MalformedMessage, UeRlError
 from ue_rl.rllink.client import RLlinkClient
 from ue_rl.rllink.frames import FrameReader, frame
 from ue_rl.rllink.link import Link
 from ue_rl.rllink.msgpack_dialect import MsgpackDialect, pack
 from ue_rl.system import keepalive
+from ue_rl.system.errors import LearnerDisconnected, LearnerTimeout, LearnerUnreachable, MalformedMessage, UeRlError
 
 PONG = frame(pack({"type": "PONG"}))
 with RLlinkServer(4, ACTIONS["discrete"], steps_per_sample=30) as _server:

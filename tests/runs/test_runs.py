@@ -17,12 +17,12 @@ from rich.console import Console
 
 from tests.support.command_line import run as run_cli
 from ue_rl.engines.lifecycle import LifeState
-from ue_rl.errors import ConfigurationError
 from ue_rl.runs.comparing import differences, draw
 from ue_rl.runs.following import Following
 from ue_rl.runs.listing import listed, run_named, state_of
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopped
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.config import resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.reading import EpisodeTable, Tail

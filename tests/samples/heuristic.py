@@ -15,7 +15,7 @@ from ue_rl import compliance
 from ue_rl.demonstrations.cloning import clone
 from ue_rl.demonstrations.dataset import Demonstrations, read
 from ue_rl.demonstrations.recording import record_played
-from ue_rl.errors import UnsupportedByEngine
+from ue_rl.system.errors import UnsupportedByEngine
 
 
 def compare(shown: list[str], port: int) -> None:

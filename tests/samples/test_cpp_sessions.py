@@ -30,7 +30,7 @@ from ue_rl.bridges import run_in_thread
 from ue_rl.compliance import Report
 from ue_rl.compliance.memory_peer import MEMORY
 from ue_rl.compliance.text_peer import PER_ENV, SHARED
-from ue_rl.errors import CommandFailed, EngineDisconnected
+from ue_rl.system.errors import CommandFailed, EngineDisconnected
 from ue_rl.testing.raw_client import RawClient
 
 pytestmark = MARKS

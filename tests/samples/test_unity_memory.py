@@ -14,7 +14,7 @@ from tests.samples.programs import Trainer, carrier, connect
 from tests.samples.unity_engine import MARKS, NUM_ENVS, SAMPLE, compiled, played, started
 from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
-from ue_rl.errors import EngineDisconnected, UnsupportedByEngine
+from ue_rl.system.errors import EngineDisconnected, UnsupportedByEngine
 
 pytestmark = MARKS
 

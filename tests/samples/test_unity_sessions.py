@@ -15,7 +15,7 @@ from tests.samples.unity_engine import MARKS, NUM_ENVS, started
 from tests.support.doubles import some_doubles
 from tests.support.same import assert_same
 from ue_rl.bridges import run_in_thread
-from ue_rl.errors import UeRlError, UnsupportedByEngine
+from ue_rl.system.errors import UeRlError, UnsupportedByEngine
 from ue_rl.testing.raw_client import RawClient
 
 pytestmark = MARKS

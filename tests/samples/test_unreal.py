@@ -24,7 +24,7 @@ import ue_rl
 from tests.samples import building
 from tests.samples.programs import running
 from ue_rl import compliance
-from ue_rl.errors import EngineDisconnected
+from ue_rl.system.errors import EngineDisconnected
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN, OWN = ROOT / "samples" / "unreal" / "UeRlBridge", Path(__file__).parent / "unreal"

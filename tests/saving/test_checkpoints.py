@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from tests.harness.warm_cli import WarmCli
-from ue_rl.errors import ActionError, SaveFailed
 from ue_rl.saving import checkpoints
 from ue_rl.saving.checkpoints import CheckpointStore
+from ue_rl.system.errors import ActionError, SaveFailed
 
 POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
 
@@ -354,7 +354,7 @@ import resource, signal, sys
 from pathlib import Path
 import torch
 from stable_baselines3.common.save_util import save_to_zip_file
-from ue_rl.errors import SaveFailed
+from ue_rl.system.errors import SaveFailed
 from ue_rl.saving.checkpoints import CheckpointStore
 
 def write(folder):

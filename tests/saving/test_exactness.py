@@ -13,11 +13,11 @@ import torch
 import ue_rl
 from tests.harness.exactness import CASES, At, bridge, broken, differ, learn
 from tests.harness.several import FragileSource
-from ue_rl import errors
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
 
 MUST = ("ppo", "a2c", "sac", "dqn")

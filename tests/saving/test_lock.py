@@ -17,9 +17,9 @@ import psutil
 import pytest
 from portalocker.exceptions import LockException
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.saving import lock
 from ue_rl.saving.lock import HOLDER, RunLock
+from ue_rl.system.errors import ConfigurationError
 
 HOLD = """
 import signal, sys

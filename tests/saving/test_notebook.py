@@ -15,8 +15,8 @@ import ue_rl
 from tests.harness.exactness import PPO, At, begun, env_of
 from tests.harness.warm_cli import WarmCli
 from tests.support.waiting import eventually
-from ue_rl.errors import ConfigurationError
 from ue_rl.saving.autosave import AutoSave
+from ue_rl.system.errors import ConfigurationError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is sent by kill")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.saving import checkpoints
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
+from ue_rl.system.errors import ConfigurationError
 
 
 def test_versions_that_differ_are_said_where_nothing_loads(

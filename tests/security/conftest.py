@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ue_rl.security import origin
+from ue_rl.system.trust import origin
 
 
 @pytest.fixture(autouse=True)

@@ -36,8 +36,8 @@ from ue_rl.rllink.msgpack_dialect import unpack
 from ue_rl.rllink.pickles import read_pickle
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.saving.resuming import resume
-from ue_rl.security.trust import trusting
 from ue_rl.system.messagepack import packb
+from ue_rl.system.trust.files import trusting
 from ue_rl.training.config import read_config
 from ue_rl.training.loading import find_start, load_model
 from ue_rl.training.options import TrainOptions

@@ -37,16 +37,17 @@ from tests.harness.warm_cli import WarmCli
 from tests.support.models import make, vector
 from ue_rl import AutoSave
 from ue_rl.cli.export import export
-from ue_rl.errors import UntrustedFile
 from ue_rl.inference.export.models import load_sb3_model
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
 from ue_rl.saving.resuming import resume, write_replay_buffer
-from ue_rl.security import origin, trust
-from ue_rl.security.pickles import load_data
-from ue_rl.security.schedules import LinearSchedule, known_schedule
-from ue_rl.security.trust import load_model, load_pickle, made_here, trusting
 from ue_rl.spaces.actions import ActionKind
 from ue_rl.spaces.tree import LeafKind
+from ue_rl.system.errors import UntrustedFile
+from ue_rl.system.trust import files as trust
+from ue_rl.system.trust import origin
+from ue_rl.system.trust.files import load_model, load_pickle, made_here, trusting
+from ue_rl.system.trust.pickles import load_data
+from ue_rl.system.trust.schedules import LinearSchedule, known_schedule
 
 HARMLESS = {"config of RLlib", "message of RLlib"}  # read as data, whatever they name
 GOAL = spaces.Dict({name: vector(3) for name in ("observation", "achieved_goal", "desired_goal")})

@@ -24,12 +24,12 @@ from ue_rl.bridges.grpc import serve as serve_grpc
 from ue_rl.bridges.mcp import serve as serve_mcp
 from ue_rl.bridges.openenv import serve as serve_openenv
 from ue_rl.bridges.realtime import SessionPool
-from ue_rl.errors import ConfigurationError
 from ue_rl.inference import export_onnx
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.server import PolicyServer
 from ue_rl.metrics.serving import serve_metrics
 from ue_rl.security.visitors import Visitors
+from ue_rl.system.errors import ConfigurationError
 
 ALLOWED = "pages.example"
 JSON = {"Content-Type": "application/json"}

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from ue_rl.cli import cli
-from ue_rl.errors import ConfigurationError, UntrustedFile
-from ue_rl.security.trust import trusting
+from ue_rl.system.errors import ConfigurationError, UntrustedFile
+from ue_rl.system.trust.files import trusting
 from ue_rl.training.config import read_config, require_origin, signed_yaml
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions

@@ -19,13 +19,13 @@ from tests.sessions.game import Endless
 from tests.sessions.test_grpc import Status
 from tests.support.steps import begin
 from tests.support.waiting import eventually
-from ue_rl import errors
 from ue_rl.bridges.grpc import playing
 from ue_rl.connecting import open_transport
 from ue_rl.connections.grpc import SessionClient
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import ASKED, OBSERVATIONS, SESSION_ID, client_options
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
+from ue_rl.system import errors
 
 
 def test_connect_makes_a_vec_env(served: Any) -> None:

@@ -18,14 +18,13 @@ from tests.sessions.test_grpc import Status, advanced, refused
 from tests.support.steps import begin
 from tests.support.vanishing import can_vanish, quick_watch, vanish_from
 from tests.support.waiting import eventually
-from ue_rl import errors
 from ue_rl.bridges.grpc import server as grpc_server
 from ue_rl.connecting import open_transport
 from ue_rl.sessions import limits
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import SESSION_ID, client_options
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
-from ue_rl.system import vanished
+from ue_rl.system import errors, vanished
 
 __all__ = ["quick_watch"]
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ue_rl import errors
 from ue_rl.connections.shm.attach import spec_of
 from ue_rl.shm.header import _NAMES, HEADER_SIZE, Header, plan
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import ImageSpec
+from ue_rl.system import errors
 
 CONFIG = b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=4;VERSION=1\n"
 # two envs of two agents each, with masks

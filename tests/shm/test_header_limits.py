@@ -7,10 +7,10 @@ import struct
 
 import pytest
 
-from ue_rl import errors
 from ue_rl.shm import header as layout
 from ue_rl.shm.header import EXT_MAGIC, HEADER_SIZE, MAX_CONFIG, Header, aligned, plan
 from ue_rl.spec import MAX_ENVS, MAX_NUMBERS
+from ue_rl.system import errors
 
 CONFIG = b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=4;VERSION=1\n"
 

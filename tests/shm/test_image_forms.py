@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl import errors
 from ue_rl.buffers import StepBuffers
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm.plain import PlainSteps
 from ue_rl.shm.memory import StepMemory, plan
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import MAX_BYTES, EnvSpec, ImageSpec
+from ue_rl.system import errors
 from ue_rl.wire.handshake import decode_handshake, encode_handshake
 
 SPECS = {

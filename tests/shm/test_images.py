@@ -20,7 +20,6 @@ import ue_rl
 from tests.shm.test_image_forms import SPECS
 from tests.support.carriers import over
 from tests.support.steps import advance, begin
-from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm.attach import spec_of
@@ -29,6 +28,7 @@ from ue_rl.shm import segment
 from ue_rl.shm.header import Header
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import ActionSpec, EnvSpec, ImageSpec
+from ue_rl.system import errors
 
 N = 3
 

@@ -10,9 +10,9 @@ from collections import deque
 
 import pytest
 
-from ue_rl import errors
 from ue_rl.shm.ring import Ring
 from ue_rl.shm.segment import Segment
+from ue_rl.system import errors
 
 
 def pair(size: int = 256) -> tuple[bytearray, Ring, Ring]:

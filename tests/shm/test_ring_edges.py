@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from ue_rl import errors
 from ue_rl.shm.ring import READ_POS, WRITE_POS, Ring
+from ue_rl.system import errors
 
 
 def positions(memory: bytearray) -> tuple[int, int]:

@@ -22,7 +22,6 @@ from tests.support.waiting import eventually
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_process, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
-from ue_rl.errors import ConfigurationError, ConnectionUnusable, EngineDisconnected, EngineUnreachable, UeRlError
 from ue_rl.shm import segment
 from ue_rl.shm.header import CLIENT_PID, FRAME_SEQ, HEADER_SIZE
 from ue_rl.shm.memory import StepMemory, plan
@@ -31,6 +30,7 @@ from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
 from ue_rl.system import processes
 from ue_rl.system.compiled import load
+from ue_rl.system.errors import ConfigurationError, ConnectionUnusable, EngineDisconnected, EngineUnreachable, UeRlError
 from ue_rl.wire.handshake import decode_handshake
 
 posix = pytest.mark.skipif(os.name != "posix", reason="files under a mapping and signals are POSIX's")

@@ -13,12 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from ue_rl import errors
 from ue_rl.shm import segment
 from ue_rl.shm.header import Header
 from ue_rl.shm.memory import StepMemory, plan
 from ue_rl.shm.segment import Segment, reclaim_stale, unique_name
-from ue_rl.system import processes
+from ue_rl.system import errors, processes
 
 CONFIG = b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=4\n"
 HERE = f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nimport test_segment as t\n"

@@ -8,7 +8,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from ue_rl.cli import cli
-from ue_rl.errors import UeRlError
+from ue_rl.system.errors import UeRlError
 
 
 def run(command: str, *words: object, **how: Any) -> Result:

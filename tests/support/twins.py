@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import EngineDisconnected, ProtocolError
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import EngineDisconnected, ProtocolError
 from ue_rl.wire import Codec
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import ue_rl
 from tests.support.waiting import eventually
-from ue_rl.errors import UeRlError
+from ue_rl.system.errors import UeRlError
 from ue_rl.testing import ChaosEngine, Record, chaos_command
 from ue_rl.testing.engines.chaos import ChaosBridge
 
@@ -83,7 +83,7 @@ def test_a_hang_and_a_stop_are_silence(ue_rl_chaos_engine: Chaos) -> None:
         env.step(ONES)
         env.step(ONES)
         env.transport.timeout = 0.2
-        with pytest.raises(ue_rl.errors.EngineTimeout):
+        with pytest.raises(ue_rl.system.errors.EngineTimeout):
             env.step(ONES)
         env.close()
         process = psutil.Process(engine.pid)

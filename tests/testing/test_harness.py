@@ -17,10 +17,10 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl.testing
-from ue_rl import errors
 from ue_rl.bridges.multi_env import MultiEnvBridge
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.spec import EnvSpec
+from ue_rl.system import errors
 from ue_rl.testing import (
     FaultyEngine,
     MemoryTransport,

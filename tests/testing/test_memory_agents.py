@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import ConfigurationError, MalformedMessage
 from ue_rl.spaces.actions import ActionSpec
 from ue_rl.spec import AgentGroup, EnvSpec, Parameter
+from ue_rl.system.errors import ConfigurationError, MalformedMessage
 from ue_rl.testing import MemoryTransport
 
 SPEC = EnvSpec(

@@ -12,7 +12,7 @@ import pytest
 
 import ue_rl
 from tests.support.listening import serving
-from ue_rl.errors import TransportError, UeRlError
+from ue_rl.system.errors import TransportError, UeRlError
 from ue_rl.testing import ChaosEngine, FaultyNetwork, RawClient
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from ue_rl.errors import ConfigurationError, ToolError
+from ue_rl.system.errors import ConfigurationError, ToolError
 from ue_rl.tools import ToolRegistry, tool
 
 

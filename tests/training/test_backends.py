@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import TrainOptions, train
 from ue_rl.training.comparison import compare
 from ue_rl.training.config import resolve

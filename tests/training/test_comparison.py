@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import ActionSpec, EnvSpec
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import comparison
 from ue_rl.training.algorithms import ALGORITHMS
 from ue_rl.training.comparison import check_engine, check_order, compare

@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness.warm_cli import WarmCli
 from tests.support.waiting import eventually
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.config import resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
@@ -293,7 +293,7 @@ def test_a_run_that_was_killed_before_it_saved_is_resumed_with_its_config(tmp_pa
 STARTS = """
 import sys, time
 from pathlib import Path
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
 

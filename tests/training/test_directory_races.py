@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.test_directory import a_run
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import directory
 from ue_rl.training.directory import RunDirectory
 

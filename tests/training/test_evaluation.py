@@ -19,9 +19,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.harness.exactness import Drift
-from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.inference import OnnxInference
+from ue_rl.system import errors
 from ue_rl.training import Outcome, Report, RunDirectory, TrainOptions, train
 from ue_rl.training.config import resolve
 from ue_rl.training.evaluation import Evaluation

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.support.command_line import ok
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import gif
 from ue_rl.training.gif import GifFile
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ue_rl import errors
+from ue_rl.system import errors
 from ue_rl.training.lessons import Course, parse_curriculum
 
 LESSONS: list[dict[str, Any]] = [

@@ -20,7 +20,7 @@ from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.algorithms import CLASS_NAMES
 from ue_rl.training.config import resolve
 from ue_rl.training.hyperparameters import APPLIED

@@ -20,7 +20,7 @@ from stable_baselines3 import PPO
 
 from tests.harness.warm_cli import WarmCli
 from tests.support.command_line import ok, refused, run
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import seeds as module
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions

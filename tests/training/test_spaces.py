@@ -17,13 +17,13 @@ from stable_baselines3 import PPO
 from samples.agents.sumo import SumoBridge
 from samples.curriculum.climb import Climb
 from tests.support.command_line import ok, refused, run
-from ue_rl import errors
 from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.cli.inspect_spaces import rows
 from ue_rl.connecting import open_transport
 from ue_rl.inference import OnnxInference, export_onnx
 from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.system import errors
 from ue_rl.training import train
 from ue_rl.training.config import resolve
 from ue_rl.wire.handshake import decode_handshake

@@ -17,8 +17,8 @@ import pytest
 from stable_baselines3 import PPO
 
 from ue_rl.engines.lifecycle import Change, LifeState
-from ue_rl.errors import ConfigurationError
 from ue_rl.saving.stopping import Stopped
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import Report, TrainOptions, symptoms, train
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.watching import Watching

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.config import resolve
 from ue_rl.training.run import train
 from ue_rl.training.tables import open_tables

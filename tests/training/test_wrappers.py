@@ -18,8 +18,8 @@ from stable_baselines3.common.vec_env import VecEnvWrapper
 
 from tests.support.command_line import ok, run
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.errors import ConfigurationError
 from ue_rl.inference import OnnxInference
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import train
 from ue_rl.training.config import resolve
 from ue_rl.training.engine import command_of

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from optuna.trial import TrialState
 
-from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.system.errors import ConfigurationError, UeRlError
 from ue_rl.training.config import read_config, resolve
 from ue_rl.tuning import search as searching
 from ue_rl.tuning.pictures import importances

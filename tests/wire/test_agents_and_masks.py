@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl import errors
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.spaces.actions import ActionSpec
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
 from ue_rl.spec import AgentGroup, EnvSpec, Parameter
+from ue_rl.system import errors
 from ue_rl.wire import Codec
 
 MASK = frozenset({"MASK"})

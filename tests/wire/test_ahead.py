@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ue_rl import errors
 from ue_rl.spec import EnvSpec, EnvType, Parameter
+from ue_rl.system import errors
 from ue_rl.wire import Codec
 from ue_rl.wire.resets import AHEAD, decode_ahead, encode_ahead
 

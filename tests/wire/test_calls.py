@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ue_rl import errors
+from ue_rl.system import errors
 from ue_rl.wire import calls
 from ue_rl.wire.notices import MAX_TEXT, busy_line, ended_by, error_line, notice_of
 from ue_rl.wire.settings import number_text, read_settings, settings_text

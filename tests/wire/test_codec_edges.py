@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ue_rl import errors
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.spaces.actions import ActionSpec
 from ue_rl.spec import AgentGroup, EnvSpec, EnvType, Parameter
+from ue_rl.system import errors
 from ue_rl.wire import Codec, decode_handshake, line_limit
 
 _MASK = frozenset({"MASK"})

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl import errors
 from ue_rl.bridges.calls import check_env
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.connections.tcp.numbers import Numbers
 from ue_rl.spaces.actions import ActionKind
 from ue_rl.spec import AgentGroup, EnvSpec, ImageSpec
+from ue_rl.system import errors
 from ue_rl.testing import GoldenVector, find_protocol, load_golden
 from ue_rl.testing.golden import Ask, StateRow
 from ue_rl.wire import Codec, calls, decode_handshake, encode_handshake

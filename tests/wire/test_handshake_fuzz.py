@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ue_rl.errors import ConfigurationError, HandshakeError
+from ue_rl.system.errors import ConfigurationError, HandshakeError
 from ue_rl.wire import MAX_HANDSHAKE, decode_handshake
 from ue_rl.wire.space_text import read_space, space_text
 

@@ -14,7 +14,9 @@ from hypothesis.extra import numpy as hnp
 
 from tests.support.twins import of_both_kernels
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import (
+from ue_rl.spaces.actions import ActionSpec
+from ue_rl.spec import AgentGroup, EnvSpec, EnvType, Parameter
+from ue_rl.system.errors import (
     MalformedMessage,
     NonFiniteValue,
     ProtocolError,
@@ -22,8 +24,6 @@ from ue_rl.errors import (
     UnknownEnv,
     WrongCount,
 )
-from ue_rl.spaces.actions import ActionSpec
-from ue_rl.spec import AgentGroup, EnvSpec, EnvType, Parameter
 from ue_rl.wire import Codec, kernel_forms, kernels_pure
 
 fast_kernels = pytest.importorskip("ue_rl.wire._kernels", reason="no C compiler built the kernels in this installation")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import HandshakeError, LineTooLong
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import HandshakeError, LineTooLong
 from ue_rl.wire import Codec
 from ue_rl.wire.limits import require_lines
 from ue_rl.wire.lines import LineBuffer

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, DictRolloutBuffer, ReplayBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 _ROLLOUT = ("actions", "values", "log_probs", "advantages", "returns")
 

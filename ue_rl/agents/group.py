@@ -18,8 +18,8 @@ from ue_rl.agents.part import Part, agents_of, group_of
 from ue_rl.agents.players import Player, as_player
 from ue_rl.buffers import StepBuffers
 from ue_rl.carriers.checks import check_actions, check_finite, live_agents
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
 
 

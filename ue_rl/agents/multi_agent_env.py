@@ -19,7 +19,7 @@ from ue_rl.envs.episodes import start_episodes
 from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.errors import ActionError, ConfigurationError, UnexpectedMessage
+from ue_rl.system.errors import ActionError, ConfigurationError, UnexpectedMessage
 from ue_rl.transport import Transport, owns_transport
 
 

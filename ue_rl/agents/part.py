@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ConfigurationError
 
 
 class Part:

@@ -13,8 +13,8 @@ from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import action_space
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.seeds import own_seed
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.agents.players import NormalizedPolicy
-from ue_rl.errors import ConfigurationError, UntrustedFile
-from ue_rl.security.trust import load_pickle, load_policy
 from ue_rl.system.durable import write_whole
+from ue_rl.system.errors import ConfigurationError, UntrustedFile
+from ue_rl.system.trust.files import load_pickle, load_policy
 
 K = 16.0  # how far one game moves a rating, at most
 

@@ -24,7 +24,7 @@ from ue_rl.agents.pool import Past, Pool
 from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.agents.sides import Game, SidesTransport, names_of
 from ue_rl.agents.vec_env import GroupVecEnv
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.seeds import own_stream
 
 LATEST = "latest"

@@ -17,8 +17,8 @@ from ue_rl.agents.group import GroupTransport
 from ue_rl.agents.part import Part, agents_of, group_of
 from ue_rl.agents.players import Player, as_player
 from ue_rl.buffers import StepBuffers
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.transport import Transport, owns_transport
 
 _OPPONENT = "the other side"

@@ -16,7 +16,7 @@ from ue_rl.agents.group import GroupTransport
 from ue_rl.agents.players import NormalizedPolicy
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.transport import Transport
 
 

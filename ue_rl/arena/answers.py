@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ue_rl.errors import shorten
+from ue_rl.system.errors import shorten
 
 MAX_ANSWER = 100_000  # characters of an answer, without its thoughts, that are read
 MAX_TRIES = 1000  # braces at which an object may begin; prose, and what a game wrote, may be full of them

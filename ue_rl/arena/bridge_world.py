@@ -13,7 +13,7 @@ from ue_rl.arena.types import AgentDecision, Observation, ToolResult
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import Describes
 from ue_rl.buffers import ActionBatch
-from ue_rl.errors import ConfigurationError, ToolError, UeRlError
+from ue_rl.system.errors import ConfigurationError, ToolError, UeRlError
 from ue_rl.tools import ToolRegistry
 
 _MAX_WAIT = 10_000  # ticks of the engine that one action may take

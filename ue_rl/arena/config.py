@@ -26,8 +26,8 @@ from ue_rl.arena.memory import EMBEDDERS, MEMORIES, Memory
 from ue_rl.arena.scenes import SCENES, World
 from ue_rl.arena.scenes.rules import RULES
 from ue_rl.arena.types import checked
-from ue_rl.errors import ConfigurationError
 from ue_rl.inference.statistics import NONE
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.known import require_known
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.system.loading import loaded

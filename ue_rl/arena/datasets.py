@@ -19,7 +19,7 @@ from ue_rl.arena.player import require_willing
 from ue_rl.arena.scenes.world import World
 from ue_rl.arena.seats import Outcome
 from ue_rl.arena.types import AgentDecision, Observation
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.lazy import named_if_missing
 
 

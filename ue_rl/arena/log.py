@@ -10,7 +10,7 @@ from typing import Any
 
 from ue_rl.arena.memory.lines import JsonLines
 from ue_rl.arena.seats import Outcome
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.json_values import readable
 
 SHOWN = 100  # of each kind, kept for GET /debug

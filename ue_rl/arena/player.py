@@ -16,7 +16,7 @@ from ue_rl.arena.scenes.world import World
 from ue_rl.arena.seats import Outcome
 from ue_rl.arena.types import AgentDecision
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.json_values import readable
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 from ue_rl.arena.backends.base import BackendRefused
 from ue_rl.arena.behaviors import AgentBehavior, SimpleAgentBehavior
 from ue_rl.arena.types import AgentDecision, Observation
-from ue_rl.errors import ResourceExhausted, ToolError, UeRlError, shorten
+from ue_rl.system.errors import ResourceExhausted, ToolError, UeRlError, shorten
 from ue_rl.system.json_values import json_value
 from ue_rl.tools import ToolRegistry
 

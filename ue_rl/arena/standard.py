@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import FiniteFloat, NonNegativeFloat
 
 from ue_rl.arena.types import Observation, Seen
-from ue_rl.errors import ToolError
+from ue_rl.system.errors import ToolError
 from ue_rl.tools import ToolRegistry, tool
 
 Point = tuple[FiniteFloat, FiniteFloat, FiniteFloat]

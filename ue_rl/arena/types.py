@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ue_rl.arena.answers import LOOSE, SPELLINGS, call_in
-from ue_rl.errors import ConfigurationError, printable, shorten
+from ue_rl.system.errors import ConfigurationError, printable, shorten
 from ue_rl.system.json_values import readable
 from ue_rl.tools import ToolSchema
 

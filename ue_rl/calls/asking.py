@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, MalformedMessage, ProtocolError, UnsupportedByEngine
 from ue_rl.spec import Parameter
+from ue_rl.system.errors import ConfigurationError, MalformedMessage, ProtocolError, UnsupportedByEngine
 from ue_rl.transport import Transport
 from ue_rl.wire import calls
 from ue_rl.wire.settings import check_parameter, find_parameter

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.seeds import own_stream
 from ue_rl.transport import Transport
 from ue_rl.wire.settings import check_parameter

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.system.durations import FORM, duration_text, read_duration
+from ue_rl.system.errors import ConfigurationError, nearest
 
 DEFAULT_PORT = 7777
 TRANSPORTS = ("auto", "tcp", "shm")  # what the text of tcp:// may be upgraded to

@@ -15,7 +15,8 @@ from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.carriers.ahead import Ahead
 from ue_rl.carriers.carrier import Carrier
 from ue_rl.carriers.checks import acting, check_actions, check_finite, check_reset, expect, listed, live_agents
-from ue_rl.errors import (
+from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import (
     ActionError,
     CommandFailed,
     ConfigurationError,
@@ -23,7 +24,6 @@ from ue_rl.errors import (
     UeRlError,
     UnsupportedByEngine,
 )
-from ue_rl.spec import EnvSpec
 from ue_rl.system.forks import notify_of_forks
 from ue_rl.transport import Draw, Envs, Options, Params, Seeds
 from ue_rl.wire.calls import check_call, understood

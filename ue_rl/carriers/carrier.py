@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import Next, Resets, StepBuffers
 from ue_rl.carriers.together import Together
-from ue_rl.errors import UnsupportedByEngine
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import UnsupportedByEngine
 from ue_rl.transport import Transport
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.errors import ActionError, ConfigurationError, UnsupportedByEngine, shorten
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ActionError, ConfigurationError, UnsupportedByEngine, shorten
 from ue_rl.system.json_text import json_text
 from ue_rl.transport import Options, Seeds
 from ue_rl.wire.refusals import nonfinite_action

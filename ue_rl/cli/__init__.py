@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ue_rl import __version__
-from ue_rl.errors import UeRlError, nearest, printable
+from ue_rl.system.errors import UeRlError, nearest, printable
 from ue_rl.system.lazy import install
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ue_rl.cli.common import command_line
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.loading import loaded
 from ue_rl.system.seeds import own_seed
 

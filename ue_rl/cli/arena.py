@@ -25,8 +25,8 @@ from ue_rl.cli.common import (
     table_of,
     vecnormalize_option,
 )
-from ue_rl.errors import printable
 from ue_rl.inference.statistics import NONE
+from ue_rl.system.errors import printable
 
 _config = flags(
     click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A YAML file: docs/arena.md."),

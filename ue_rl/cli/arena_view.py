@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ue_rl.errors import printable, shorten
+from ue_rl.system.errors import printable, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console

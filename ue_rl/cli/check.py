@@ -24,7 +24,7 @@ from ue_rl.cli.common import (
     timeout_option,
 )
 from ue_rl.compliance import Finding, Options, Outcome, Report
-from ue_rl.errors import printable
+from ue_rl.system.errors import printable
 
 _DYING = 0.5  # seconds that an engine whose session has ended may take to end itself
 _COLOURS = {Outcome.PASS: "green", Outcome.WARN: "yellow", Outcome.FAIL: "bold red", Outcome.SKIP: "dim"}

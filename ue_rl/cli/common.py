@@ -17,8 +17,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from ue_rl.cli import completion
-from ue_rl.errors import ConfigurationError, UntrustedFile
 from ue_rl.system.durations import FORM, duration_text, read_duration
+from ue_rl.system.errors import ConfigurationError, UntrustedFile
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -201,7 +201,7 @@ def trust_option(**more: Any) -> Callable[[Any], Any]:
 
     def trust(context: click.Context, _: click.Parameter, given: bool) -> None:
         if given:
-            from ue_rl.security.trust import trusting
+            from ue_rl.system.trust.files import trusting
 
             context.with_resource(trusting())
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ue_rl.cli.common import WrongCommandLine, console, engine_argument, engine_url, timeout_option, two_columns
-from ue_rl.errors import printable
+from ue_rl.system.errors import printable
 
 
 @click.group(short_help="Record and show demonstrations.")

@@ -10,7 +10,7 @@ import click
 from ue_rl.cli import completion
 from ue_rl.cli.common import console, engine_url, port_option, timeout_option
 from ue_rl.doctor import Outcome, Row, diagnose
-from ue_rl.errors import printable
+from ue_rl.system.errors import printable
 
 _COLOURS = {Outcome.OK: "green", Outcome.WARN: "yellow", Outcome.FAIL: "bold red"}
 

@@ -10,8 +10,8 @@ import click
 
 from ue_rl.cli import completion
 from ue_rl.cli.common import WrongCommandLine, console, engine_url, trust_option, two_columns, vecnormalize_option
-from ue_rl.errors import ExportError, printable
 from ue_rl.inference.statistics import NONE, places_of_statistics, statistics_of
+from ue_rl.system.errors import ExportError, printable
 from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, normalized_in_its_run
 
 

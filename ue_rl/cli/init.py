@@ -11,8 +11,8 @@ import numpy as np
 
 from ue_rl.cli.common import engine_argument, engine_url, timeout_option
 from ue_rl.cli.inspect_spaces import observation, tree_text
-from ue_rl.errors import ConfigurationError, printable
 from ue_rl.spec import ActionKind, EnvSpec
+from ue_rl.system.errors import ConfigurationError, printable
 
 _YAML = """\
 # A training of the engine at {url}:

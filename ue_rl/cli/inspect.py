@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from ue_rl.buffers import StepBuffers
 from ue_rl.cli.common import console, engine_argument, engine_url, timeout_option, two_columns
 from ue_rl.compliance.sampling import Sampler
-from ue_rl.errors import printable
 from ue_rl.spaces.tree import Branch, leaves
 from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.system.errors import printable
 from ue_rl.training.symptoms import Symptoms, delayed
 
 if TYPE_CHECKING:

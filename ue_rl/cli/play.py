@@ -28,7 +28,7 @@ from ue_rl.cli.common import (
     vecnormalize_option,
 )
 from ue_rl.cli.export import model_in, require_statistics
-from ue_rl.errors import nearest, printable
+from ue_rl.system.errors import nearest, printable
 from ue_rl.system.seeds import own_seed
 from ue_rl.training.found import config_near, is_of_rllib
 

@@ -12,7 +12,7 @@ from ue_rl.cli.common import Port, engine_url, listening_url, port_url, show_log
 from ue_rl.cli.serve import host_at
 
 if TYPE_CHECKING:
-    from ue_rl.errors import ReplayInvalid
+    from ue_rl.system.errors import ReplayInvalid
 
 
 @click.command(short_help="Answer, or ask, as a trace was recorded.")

@@ -11,8 +11,8 @@ import click
 
 from ue_rl.cli import completion
 from ue_rl.cli.common import WrongCommandLine
-from ue_rl.errors import printable
 from ue_rl.system.durable import amount, write_whole
+from ue_rl.system.errors import printable
 
 _MODELS = (".zip", ".pkl", ".onnx", ".pt", ".safetensors", ".data")
 _MOST = 16 << 20  # bytes of any other file; of a longer one the end

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from ue_rl.cli import completion
 from ue_rl.cli.common import Port, WrongCommandLine, command_line, duration_option, json_object, lasting_console
-from ue_rl.errors import printable
+from ue_rl.system.errors import printable
 
 if TYPE_CHECKING:
     from ue_rl.engines.transport import EnginesTransport

@@ -11,7 +11,7 @@ import click
 
 from ue_rl.cli import completion
 from ue_rl.cli.common import console, number, table_of, two_columns
-from ue_rl.errors import printable
+from ue_rl.system.errors import printable
 
 log_dir_option = click.option(
     "--log-dir",

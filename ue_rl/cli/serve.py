@@ -24,8 +24,8 @@ from ue_rl.cli.common import (
     show_log,
     trace_options,
 )
-from ue_rl.errors import ConfigurationError, printable
 from ue_rl.spec import ActionSpec
+from ue_rl.system.errors import ConfigurationError, printable
 from ue_rl.system.loading import loaded
 
 if TYPE_CHECKING:

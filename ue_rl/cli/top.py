@@ -9,7 +9,7 @@ import click
 
 from ue_rl.cli.common import lasting_console
 from ue_rl.cli.runs import log_dir_option, run_argument
-from ue_rl.errors import printable
+from ue_rl.system.errors import printable
 
 _EVERY = 0.5  # seconds between two looks at the files
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ue_rl.cli.common import console, two_columns
-from ue_rl.errors import printable
+from ue_rl.system.errors import printable
 
 
 @click.command(short_help="Show what a trace holds.")

@@ -26,7 +26,7 @@ from ue_rl.cli.common import (
 )
 from ue_rl.cli.train_report import lines, live_view, seeds_summary, summary
 from ue_rl.engines.lifecycle import Change
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.algorithms import BACKENDS
 from ue_rl.training.config import parse_param, parse_setting, read_config, require_origin, resolve
 from ue_rl.training.directory import RunDirectory

@@ -12,7 +12,7 @@ import click
 from ue_rl.cli import completion
 from ue_rl.cli.common import GroupedCommand, GroupedOption, command_line, flags, lasting_console, table_of, trust_option
 from ue_rl.cli.train import flags_of_the_table, read_flags, use_text
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.config import read_config, require_origin, resolve
 from ue_rl.training.options import ROWS
 from ue_rl.training.rows import GROUPS, RAY

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ue_rl.commands.envelope import Command, decode, encode, method_name, mismatch
-from ue_rl.errors import ConfigurationError, UeRlError, shorten
+from ue_rl.system.errors import ConfigurationError, UeRlError, shorten
 
 _log = logging.getLogger("ue_rl.commands.dispatcher")
 

@@ -17,7 +17,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from ue_rl.commands.envelope import Method
-from ue_rl.errors import ConfigurationError, MalformedMessage, UnknownEnv, shorten
+from ue_rl.system.errors import ConfigurationError, MalformedMessage, UnknownEnv, shorten
 from ue_rl.system.json_text import json_object, json_text
 
 _JSON_HEAD = struct.Struct("<4sIi")

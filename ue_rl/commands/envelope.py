@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError, MalformedMessage, RingFull
+from ue_rl.system.errors import ConfigurationError, MalformedMessage, RingFull
 
 MAX_TEXT = 16 * 2**20  # bytes of all strings in one message: in a hostile one they may overlap, and each is copied
 

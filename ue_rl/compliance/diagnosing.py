@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection
 
 from ue_rl.compliance.peer import Wrong
-from ue_rl.errors import (
+from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import (
     EngineDisconnected,
     HandshakeError,
     LineTooLong,
@@ -18,7 +19,6 @@ from ue_rl.errors import (
     WrongCount,
     shorten,
 )
-from ue_rl.spec import EnvSpec
 from ue_rl.wire.refusals import NUMBER_FIELD
 
 _IDS = re.compile(rb"[;|]\s*ENV\s*=\s*(\d{1,9})\s*(?=[;|]|$)", re.IGNORECASE)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ue_rl.buffers import Resets
 from ue_rl.compliance.diagnosing import of_malformed
 from ue_rl.compliance.peer import Peer, Skip, States, Wrong
-from ue_rl.errors import (
+from ue_rl.shm.header import CLIENT_FLAG, ENGINE_FLAG, FRAME_SEQ
+from ue_rl.system.errors import (
     EngineDisconnected,
     EngineTimeout,
     MalformedMessage,
@@ -22,7 +23,6 @@ from ue_rl.errors import (
     UnexpectedMessage,
     UnknownEnv,
 )
-from ue_rl.shm.header import CLIENT_FLAG, ENGINE_FLAG, FRAME_SEQ
 from ue_rl.transport import Transport
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from ue_rl.compliance.diagnosing import joined_fields, of_number, of_row, of_str
 from ue_rl.compliance.peer import Peer, States, Wrong
 from ue_rl.compliance.spelling import Spelling, action_rows, plain, reset_row
 from ue_rl.compliance.wire import Ended, Line, Place, Silent, Wire, closes_in_silence, greet
-from ue_rl.errors import UeRlError, shorten
 from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.system.errors import UeRlError, shorten
 from ue_rl.wire import Codec
 from ue_rl.wire.limits import needs_nuls
 from ue_rl.wire.notices import notice_of

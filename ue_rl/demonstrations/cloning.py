@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from ue_rl.demonstrations.dataset import Demonstrations, Episode
 from ue_rl.demonstrations.trees import each, joined
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 _TOLD = 10.0  # seconds between two sentences about how far it is
 

@@ -29,12 +29,12 @@ from numpy.typing import NDArray
 
 from ue_rl.demonstrations.names import ENCODING, PERCENT, original_key, stored_key, tree_with_keys, with_keys
 from ue_rl.demonstrations.trees import each, fits, joined, leaves, moved, rebuilt
-from ue_rl.errors import ConfigurationError, UeRlError, UntrustedFile
 from ue_rl.saving.lock import LOCK, RunLock
-from ue_rl.security.archives import MOST_TIMES, SMALL, check_zip
 from ue_rl.system.durable import HALF, amount, sync_folder, write_whole
+from ue_rl.system.errors import ConfigurationError, UeRlError, UntrustedFile
 from ue_rl.system.files import require_file
 from ue_rl.system.lazy import named_if_missing
+from ue_rl.system.trust.archives import MOST_TIMES, SMALL, check_zip
 
 DATA, EPISODES, ABOUT = "data", "episodes", "recording.json"
 

@@ -22,9 +22,9 @@ from types import ModuleType
 import psutil
 
 from ue_rl.doctor.rows import Row, fail, ok, warn
-from ue_rl.errors import ConfigurationError
 from ue_rl.system.compiled import load, name_of
 from ue_rl.system.durable import amount
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.room import SHM_DIR
 
 limits: ModuleType | None

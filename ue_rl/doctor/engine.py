@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from ue_rl.connecting import address_of, open_transport
 from ue_rl.doctor.rows import Row, fail, ok
-from ue_rl.errors import (
+from ue_rl.spec import Channel
+from ue_rl.system.errors import (
     AccessRefused,
     ConfigurationError,
     EngineBusy,
@@ -17,7 +18,6 @@ from ue_rl.errors import (
     HandshakeError,
     UeRlError,
 )
-from ue_rl.spec import Channel
 
 
 def engine(url: str, timeout: float) -> Iterator[Row]:

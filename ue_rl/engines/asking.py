@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ue_rl.buffers import Resets
 from ue_rl.engines.part import EnginePart
-from ue_rl.errors import ConfigurationError, ConnectionUnusable, UeRlError
+from ue_rl.system.errors import ConfigurationError, ConnectionUnusable, UeRlError
 from ue_rl.transport import Draw, Options, Params, Seeds
 
 # An engine, its own env ids (None: all), the seeds and options that align with them, and its envs' parameters.

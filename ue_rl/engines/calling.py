@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ue_rl.engines.part import SURVIVABLE, EnginePart
-from ue_rl.errors import CommandFailed, ConfigurationError, UeRlError, UnsupportedByEngine
+from ue_rl.system.errors import CommandFailed, ConfigurationError, UeRlError, UnsupportedByEngine
 
 _log = logging.getLogger("ue_rl.engines")
 

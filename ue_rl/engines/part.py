@@ -20,7 +20,8 @@ from ue_rl.engines.lifecycle import Life, LifeState, Listener
 from ue_rl.engines.merging import check_alike
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
-from ue_rl.errors import (
+from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import (
     ConnectionUnusable,
     HandshakeError,
     ProtocolError,
@@ -29,7 +30,6 @@ from ue_rl.errors import (
     UeRlError,
     UnsupportedByEngine,
 )
-from ue_rl.spec import EnvSpec
 from ue_rl.system.room import short_of
 
 _log = logging.getLogger("ue_rl.engines")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from ue_rl.errors import ConfigurationError, ProtocolError, RestartsSpent, UeRlError, as_sentence
 from ue_rl.system.durations import duration_text, read_duration
+from ue_rl.system.errors import ConfigurationError, ProtocolError, RestartsSpent, UeRlError, as_sentence
 
 _QUICK = 5.0  # seconds: an engine that lived no longer than this since its last start died at once
 _MORE = "more are allowed with restarts= (--restarts), such as 20/60s"

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.lifecycle import Life
-from ue_rl.errors import UeRlError
+from ue_rl.system.errors import UeRlError
 
 
 class EngineSource(Protocol):

@@ -29,8 +29,8 @@ from ue_rl.engines.opening import open_together
 from ue_rl.engines.part import SURVIVABLE, Engine, EnginePart
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
-from ue_rl.errors import ConfigurationError, ConnectionUnusable, EngineTimeout, UeRlError
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ConfigurationError, ConnectionUnusable, EngineTimeout, UeRlError
 from ue_rl.transport import Draw, Options, Params, Seeds
 
 _log = logging.getLogger("ue_rl.engines")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.lifecycle import Life, LifeState
-from ue_rl.errors import ConfigurationError, ProtocolError, RestartsSpent, TransportError, UeRlError
+from ue_rl.system.errors import ConfigurationError, ProtocolError, RestartsSpent, TransportError, UeRlError
 
 _log = logging.getLogger("ue_rl.engines")
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.envs.hybrid_box import HybridBox, part_of
-from ue_rl.errors import ActionError
 from ue_rl.spaces.tree import MAX_EXACT, Leaf, LeafKind, beyond_exact, leaves
 from ue_rl.spec import ActionKind, EnvSpec
 from ue_rl.system.compiled import load
+from ue_rl.system.errors import ActionError
 
 _INT64 = np.dtype(np.int64)
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.calls.parameters import Randomizer, Ranges, randomize
 from ue_rl.envs.spaces import observation_tree
-from ue_rl.errors import CommandFailed, ConfigurationError, UnsupportedByEngine
 from ue_rl.spaces.tree import Branch, Leaf
 from ue_rl.spec import EnvSpec, Parameter
+from ue_rl.system.errors import CommandFailed, ConfigurationError, UnsupportedByEngine
 from ue_rl.transport import Transport
 
 # (achieved goals, desired goals, infos) -> rewards, as HerReplayBuffer calls it

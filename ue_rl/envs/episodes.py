@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.errors import UnexpectedMessage
+from ue_rl.system.errors import UnexpectedMessage
 from ue_rl.transport import Options, Seeds, Transport
 
 Reset = Callable[["Sequence[int] | None", Seeds, Options], None]

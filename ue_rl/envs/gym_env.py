@@ -30,7 +30,7 @@ from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.transport import Transport, owns_transport
 
 _Spec = TypeVar("_Spec", bound=GymnasiumSpec)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 
 def stacked(infos: Mapping[int, Mapping[str, Any]], num_envs: int) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.spaces import observation_tree
-from ue_rl.errors import MalformedMessage
 from ue_rl.spaces.tree import MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, leaves
 from ue_rl.spec import EnvSpec
 from ue_rl.system.compiled import load
+from ue_rl.system.errors import MalformedMessage
 
 # Arrays [num_envs, ...], or dicts and tuples of them, as the observation space says.
 Observation = Any

@@ -13,8 +13,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.system.game_clock import GameClock
 
 _KEY = "last_action"

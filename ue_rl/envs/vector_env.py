@@ -18,8 +18,8 @@ from ue_rl.envs.infos import stacked, taken
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.spaces.gymnasium import batched
+from ue_rl.system.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.transport import Transport, owns_transport
 
 _MODES = ", ".join(mode.name for mode in AutoresetMode)

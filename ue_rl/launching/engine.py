@@ -15,7 +15,12 @@ import numpy as np
 from ue_rl.carriers.address import DEFAULT_PORT
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.lifecycle import Life, LifeState
-from ue_rl.errors import (
+from ue_rl.launching import ports
+from ue_rl.launching.keeper import GRACE
+from ue_rl.launching.process import EngineProcess, Output, exit_words
+from ue_rl.launching.template import Template
+from ue_rl.shm.segment import reclaim_stale
+from ue_rl.system.errors import (
     ConfigurationError,
     EngineDisconnected,
     EngineNotStarted,
@@ -23,11 +28,6 @@ from ue_rl.errors import (
     EngineUnreachable,
     UeRlError,
 )
-from ue_rl.launching import ports
-from ue_rl.launching.keeper import GRACE
-from ue_rl.launching.process import EngineProcess, Output, exit_words
-from ue_rl.launching.template import Template
-from ue_rl.shm.segment import reclaim_stale
 
 _log = logging.getLogger("ue_rl.launching")
 

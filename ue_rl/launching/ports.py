@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from ue_rl.errors import ConfigurationError, EngineNotStarted
+from ue_rl.system.errors import ConfigurationError, EngineNotStarted
 
 FIRST, LAST = 20_000, 32_767
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")

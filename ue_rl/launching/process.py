@@ -15,9 +15,9 @@ import weakref
 from pathlib import Path
 from typing import IO
 
-from ue_rl.errors import EngineNotStarted
 from ue_rl.launching.keeper import GRACE, LINUX, MARK
 from ue_rl.launching.ports import Port
+from ue_rl.system.errors import EngineNotStarted
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _SLACK = 12.0  # seconds that a keeper may take beyond the grace: processes in the kernel die slowly

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.system.errors import ConfigurationError, nearest
 
 PLACEHOLDERS = ("port", "num_envs", "seed", "engine")
 _PLACEHOLDER = re.compile(r"\{(\{?)([A-Za-z_][A-Za-z_0-9]*)\}(\}?)")

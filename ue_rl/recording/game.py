@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.game import EnvIds, Told
-from ue_rl.errors import ReplayInvalid, printable
 from ue_rl.recording.file import AHEAD, Kind, Message
 from ue_rl.recording.reading import Trace
+from ue_rl.system.errors import ReplayInvalid, printable
 
 _AHEAD = 100_000  # requests of an env that may be recorded before the next one of another
 

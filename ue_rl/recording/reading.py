@@ -13,7 +13,6 @@ from typing import IO, Any
 import numpy as np
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.errors import ReplayInvalid, UeRlError
 from ue_rl.recording.file import (
     ALL,
     FIRST,
@@ -31,6 +30,7 @@ from ue_rl.recording.file import (
     answer_arrays,
     frame,
 )
+from ue_rl.system.errors import ReplayInvalid, UeRlError
 from ue_rl.system.files import require_file
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.wire.handshake import decode_handshake

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import CommandFailed, ReplayInvalid
 from ue_rl.recording.file import Kind, Message, rows_of
 from ue_rl.recording.game import departure
 from ue_rl.recording.reading import Trace
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import CommandFailed, ReplayInvalid
 from ue_rl.transport import Transport
 from ue_rl.wire.calls import write_refused
 

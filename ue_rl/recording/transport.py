@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.errors import CommandFailed, UeRlError, UnexpectedMessage
 from ue_rl.recording.file import HEAD, MOST, Kind, answer_arrays, rows_of
 from ue_rl.recording.writing import TraceWriter
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import CommandFailed, UeRlError, UnexpectedMessage
 from ue_rl.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
 from ue_rl.wire.calls import write_refused
 

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.errors import ConfigurationError
 from ue_rl.recording.file import (
     ALL,
     FIRST,
@@ -39,6 +38,7 @@ from ue_rl.recording.file import (
 )
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import amount
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.system.versions import installed
 from ue_rl.wire.handshake import encode_handshake

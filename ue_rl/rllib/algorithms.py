@@ -18,11 +18,11 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.models.utils import get_activation_fn
 
 from ue_rl.engines.restarts import read_restarts
-from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.rllib.engines import HOSTED, NAME, OPTIONS
 from ue_rl.rllib.env_runner import UnrealEnvRunner
-from ue_rl.security.schedules import LinearSchedule
+from ue_rl.system.errors import ConfigurationError, nearest
 from ue_rl.system.known import require_known
+from ue_rl.system.trust.schedules import LinearSchedule
 from ue_rl.training.algorithms import OFF_POLICY, RLLIB_ALGORITHMS
 from ue_rl.training.engine import command_of
 from ue_rl.training.hyperparameters import schedule, tuned_for

@@ -16,7 +16,7 @@ import psutil
 import ray
 import ray.rllib  # sets up its loggers
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.writing import LogFile
 
 _LEAST, _MOST = 100_000_000, 2_000_000_000  # bytes of the object store of a cluster that is started here

@@ -37,12 +37,12 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from ue_rl.errors import ConfigurationError, InferenceError, UeRlError
 from ue_rl.rllib.acting import Acting, EpisodeMaker, Outputs
 from ue_rl.rllib.engines import SEEDS, open_engines
 from ue_rl.rllib.failures import NamedFailures
 from ue_rl.rllib.news import Connected, RecordedEnv, Sender
 from ue_rl.rllink.episodes import EpisodeCutter
+from ue_rl.system.errors import ConfigurationError, InferenceError, UeRlError
 
 _log = logging.getLogger("ue_rl.rllib")
 _OF_TIMERS = inspect.signature(MetricsLogger.log_time).parameters["reduce"].default  # "ema"; Ray 2.52 calls it "mean"

@@ -27,7 +27,6 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchDDPRLModule
 from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
 from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 
-from ue_rl.errors import ExportError
 from ue_rl.inference.export.file import (
     DEFAULT_OPSET,
     TOLERANCE,
@@ -43,6 +42,7 @@ from ue_rl.inference.export.observations import Leaf, ObservationNet, starts_of
 from ue_rl.inference.metadata import ACTIONS, OBSERVATION, Port, space_size, space_to_json
 from ue_rl.rllib.heads import convertible, find_head
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ExportError
 
 _BATCHES = (1, 7)  # compared in batches of these sizes, beside those of the verifier
 _REFERENCE = "forward_inference()"

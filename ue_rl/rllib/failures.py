@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import ray
 from ray.rllib.utils.metrics import ENV_RESET_TIMER, ENV_STEP_TIMER
 
-from ue_rl.errors import UeRlError
+from ue_rl.system.errors import UeRlError
 
 _log = logging.getLogger("ue_rl.rllib")
 

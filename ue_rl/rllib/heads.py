@@ -24,8 +24,8 @@ from ray.rllib.core.models.base import ENCODER_OUT
 from ray.rllib.core.models.torch.heads import TorchFreeLogStdMLPHead
 from torch import nn
 
-from ue_rl.errors import ExportError
 from ue_rl.inference.export.policies import BoxHead, GreedyHead, check_counts
+from ue_rl.system.errors import ExportError
 
 
 class Net(nn.Module):

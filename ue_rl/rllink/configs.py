@@ -10,9 +10,9 @@ import math
 import re
 from typing import Any
 
-from ue_rl.errors import MalformedMessage
 from ue_rl.rllink.messages import ServerConfig
 from ue_rl.rllink.pickles import Name, Object
+from ue_rl.system.errors import MalformedMessage
 
 _DEFAULT_MODEL = {"fcnet_activation": "tanh", "head_fcnet_activation": "relu"}
 _DEFAULT_CLASS = re.compile(r"ray\.rllib\.algorithms\..+\.(\w+TorchRLModule|[A-Z]+Catalog)")

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import UnsupportedNetwork
 from ue_rl.spec import ActionKind, ActionSpec
+from ue_rl.system.errors import UnsupportedNetwork
 
 Array = NDArray[np.float32]
 _LOG_STD = (-5.0, 2.0)  # of a squashed Gaussian: MIN_LOG_NN_OUTPUT, MAX_LOG_NN_OUTPUT

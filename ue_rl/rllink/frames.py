@@ -6,7 +6,7 @@ eight digits are enough: a body of 100 000 000 bytes or more gets nine, and whoe
 
 from __future__ import annotations
 
-from ue_rl.errors import ConfigurationError, MalformedMessage
+from ue_rl.system.errors import ConfigurationError, MalformedMessage
 
 HEADER = 8
 MAX_BODY = 10**HEADER - 1

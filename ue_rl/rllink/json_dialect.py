@@ -12,8 +12,8 @@ import json
 import zlib
 from typing import Any
 
-from ue_rl.errors import MalformedMessage, shorten
 from ue_rl.rllink.messages import Chunk, Dialect, ServerConfig, ServerState
+from ue_rl.system.errors import MalformedMessage, shorten
 
 MOST_ONNX = 2**28  # bytes of a file, unpacked: a small message must not become a large one
 _GZIP = 31  # zlib's name for gzip's header

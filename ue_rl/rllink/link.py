@@ -8,7 +8,11 @@ import socket
 import time
 from collections.abc import Callable
 
-from ue_rl.errors import (
+from ue_rl.rllink.frames import FrameReader, frame
+from ue_rl.rllink.json_dialect import JsonDialect
+from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, PING, Answer, Chunk, Dialect, Pong
+from ue_rl.rllink.msgpack_dialect import MsgpackDialect
+from ue_rl.system.errors import (
     ConfigurationError,
     LearnerDisconnected,
     LearnerTimeout,
@@ -17,10 +21,6 @@ from ue_rl.errors import (
     ProtocolError,
     UeRlError,
 )
-from ue_rl.rllink.frames import FrameReader, frame
-from ue_rl.rllink.json_dialect import JsonDialect
-from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, PING, Answer, Chunk, Dialect, Pong
-from ue_rl.rllink.msgpack_dialect import MsgpackDialect
 from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.keepalive import ask_for_life
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import MalformedMessage
+from ue_rl.system.errors import MalformedMessage
 
 PING, GET_CONFIG, GET_STATE = "PING", "GET_CONFIG", "GET_STATE"
 EPISODES, EPISODES_AND_GET_STATE = "EPISODES", "EPISODES_AND_GET_STATE"

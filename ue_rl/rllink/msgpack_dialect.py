@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, MalformedMessage, shorten
 from ue_rl.rllink.configs import config_of
 from ue_rl.rllink.messages import Chunk, Dialect, ServerConfig, ServerState
 from ue_rl.rllink.pickles import read_pickle
+from ue_rl.system.errors import ConfigurationError, MalformedMessage, shorten
 from ue_rl.system.messagepack import UnpackException, packb, unpackb
 
 _MOST_DIMS = 32

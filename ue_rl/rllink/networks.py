@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import UnsupportedNetwork
+from ue_rl.system.errors import UnsupportedNetwork
 
 Array = NDArray[np.float32]
 _LAYER = re.compile(r"(?P<net>.+)\.net\.mlp\.(?P<at>\d{1,3})\.(?P<what>weight|bias)")

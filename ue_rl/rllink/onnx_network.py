@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, UnsupportedNetwork
+from ue_rl.system.errors import ConfigurationError, UnsupportedNetwork
 
 Array = NDArray[np.float32]
 _MOST_NUMBERS = 1 << 20

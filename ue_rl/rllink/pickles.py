@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ue_rl.errors import MalformedMessage
+from ue_rl.system.errors import MalformedMessage
 
 MOST_OPCODES = 200_000  # a config of Ray 2.60 has about 3 000
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ue_rl.errors import ConfigurationError, printable
 from ue_rl.runs.listing import options_of
+from ue_rl.system.errors import ConfigurationError, printable
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.options import ROWS, TrainOptions, plain

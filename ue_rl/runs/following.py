@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 
 from ue_rl.engines.lifecycle import LifeState
-from ue_rl.errors import HandshakeError
+from ue_rl.system.errors import HandshakeError
 from ue_rl.training.directory import RunDirectory, read_handshake
 from ue_rl.training.fleet import EngineStatus
 from ue_rl.training.options import TrainOptions

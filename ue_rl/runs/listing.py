@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ue_rl.errors import ConfigurationError, UeRlError, nearest, printable
 from ue_rl.saving.lock import RunLock
+from ue_rl.system.errors import ConfigurationError, UeRlError, nearest, printable
 from ue_rl.system.files import require_file
 from ue_rl.training.config import resolve
 from ue_rl.training.directory import RunDirectory

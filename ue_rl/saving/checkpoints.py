@@ -22,10 +22,10 @@ from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from ue_rl.errors import ConfigurationError, SaveFailed, UeRlError, printable, shorten
-from ue_rl.security.origin import MANIFEST, MOST_BYTES, SIGNATURE, is_ours, signed
 from ue_rl.system.durable import HALF, amount, free_space, rename, sync_file, sync_folder, write_whole
+from ue_rl.system.errors import ConfigurationError, SaveFailed, UeRlError, printable, shorten
 from ue_rl.system.files import require_file, sha256
+from ue_rl.system.trust.origin import MANIFEST, MOST_BYTES, SIGNATURE, is_ours, signed
 from ue_rl.system.versions import installed
 
 LAST = "last"

@@ -17,8 +17,8 @@ import psutil
 from portalocker import LockFlags
 from portalocker.exceptions import AlreadyLocked, LockException
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.system.durable import write_whole
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.forks import notify_of_forks
 
 LOCK = "run.lock"

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ue_rl.errors import UeRlError
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
+from ue_rl.system.errors import UeRlError
 
 _log = logging.getLogger(__name__)
 

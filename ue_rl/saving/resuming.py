@@ -20,10 +20,10 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_no
 
 from ue_rl.envs.resumable import restore_draws
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import ConfigurationError
 from ue_rl.saving import snapshot
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
-from ue_rl.security.trust import load_model, load_pickle
+from ue_rl.system.errors import ConfigurationError
+from ue_rl.system.trust.files import load_model, load_pickle
 
 MODEL, NORMALIZE, REPLAY, STATE = "model.zip", "vecnormalize.pkl", "replay_buffer.pkl", "state.pkl"
 FORMAT = 1  # of state.pkl

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from functools import partial
 from os import PathLike
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.security.tls import engine_context, why
 from ue_rl.security.tokens import LONGEST, accept, challenge, read_token
 from ue_rl.system import listening
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.wire.notices import error_line
 
 MOST_OUTSIDE = 64  # connections that have not come through yet; more are refused

@@ -9,9 +9,9 @@ import time
 from os import PathLike
 from typing import NamedTuple
 
-from ue_rl.errors import AccessRefused, EngineDisconnected, EngineTimeout, UeRlError
 from ue_rl.security.tls import refused, trainer_context
 from ue_rl.security.tokens import LONGEST, answer, read_token, same
+from ue_rl.system.errors import AccessRefused, EngineDisconnected, EngineTimeout, UeRlError
 from ue_rl.wire.notices import ended_by, notice_of
 
 GUARDED = ("token_file", "ca", "cert", "key")  # the files that a Guard is made of

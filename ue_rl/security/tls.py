@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 
-from ue_rl.errors import AccessRefused, ConfigurationError
+from ue_rl.system.errors import AccessRefused, ConfigurationError
 
 Name = str | PathLike[str]
 _OF_CERTIFICATES = {

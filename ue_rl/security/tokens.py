@@ -17,7 +17,7 @@ import secrets
 from os import PathLike
 from pathlib import Path
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.files import require_file
 
 LONGEST = 160  # bytes of any of these lines

@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from ue_rl.errors import ConfigurationError, shorten
 from ue_rl.security.doors import is_local
+from ue_rl.system.errors import ConfigurationError, shorten
 
 _NAME = r"\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+"
 _HOST = re.compile(rf"({_NAME})(?::\d*)?")

@@ -13,8 +13,8 @@ import struct
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ue_rl.errors import ConfigurationError, SegmentInvalid
 from ue_rl.spec import MAX_BYTES, MAX_ENVS, MAX_NUMBERS
+from ue_rl.system.errors import ConfigurationError, SegmentInvalid
 
 MAGIC, VERSION = 0x4C524243, 1
 EXT_MAGIC, EXT_VERSION = 0x58524555, 1  # "UERX"

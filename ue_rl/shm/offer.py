@@ -13,7 +13,7 @@ from __future__ import annotations
 import hmac
 from urllib.parse import quote, unquote
 
-from ue_rl.errors import HandshakeError
+from ue_rl.system.errors import HandshakeError
 
 READY = b"SHM=READY\n"
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from ue_rl.errors import ConfigurationError, SegmentInvalid
 from ue_rl.system.compiled import load
+from ue_rl.system.errors import ConfigurationError, SegmentInvalid
 
 WRITE_POS, READ_POS, DATA = 0, 4, 8
 _WRAP = 0xFFFFFFFF

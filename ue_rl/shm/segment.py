@@ -25,9 +25,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ue_rl.errors import ConfigurationError, EngineUnreachable, SegmentInvalid, UeRlError
 from ue_rl.shm.header import HEADER_SIZE, MAGIC, Header
 from ue_rl.system import processes
+from ue_rl.system.errors import ConfigurationError, EngineUnreachable, SegmentInvalid, UeRlError
 from ue_rl.system.room import MORE_ROOM, SHM_DIR, short_of
 
 _log = logging.getLogger("ue_rl.shm.segment")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.spaces.tree import Leaf, LeafKind, Space, bounds, choices, leaves
+from ue_rl.system.errors import ConfigurationError
 
 MAX_LISTED = 65_536  # numbers with the same bounds, listed one by one all the same: a short handshake must cost little
 MAX_SWITCHES = 262_144  # of a MULTI_BINARY, for the same reason

@@ -19,8 +19,8 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.spaces.tree import DTYPES, MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, box, leaves
+from ue_rl.system.errors import ConfigurationError
 
 Key = str | int
 Path = tuple[Key, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from ue_rl.errors import printable
+from ue_rl.system.errors import printable
 
 Names: TypeAlias = tuple[Sequence[str], Sequence[str]]  # of observations and of actions; () where nobody says
 

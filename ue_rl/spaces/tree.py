@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 MAX_LEAVES = 1024
 MAX_DEPTH = 8

@@ -15,7 +15,7 @@ import logging
 import os
 from types import ModuleType
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.system.compiled")
 

@@ -7,7 +7,7 @@ from collections import deque
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 _KEPT = 4096  # of how many ticks the lateness is kept
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 
 def json_text(value: Mapping[str, Any], field: str, env_id: int | None = None) -> str:

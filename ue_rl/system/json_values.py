@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ue_rl.errors import shorten
+from ue_rl.system.errors import shorten
 
 MAX_VALUES = 1_000_000  # in one result: a picture of 640 x 480 has 921 600; a generator may have no end
 MAX_LEVELS = 100  # of lists in lists: readers in other languages stop there, or earlier

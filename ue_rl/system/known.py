@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.system.errors import ConfigurationError, nearest
 
 
 def require_known(

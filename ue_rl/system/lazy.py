@@ -70,7 +70,7 @@ def named_if_missing(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        from ue_rl.errors import MissingPackage, UeRlError  # `import ue_rl` alone loads nothing
+        from ue_rl.system.errors import MissingPackage, UeRlError  # `import ue_rl` alone loads nothing
 
         package = (error.name or "").partition(".")[0]
         if package in ("", "ue_rl") or isinstance(error, UeRlError):

@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 
 def loaded(name: str, field: str) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ue_rl.errors import (
+from ue_rl.system.errors import (
     EngineDisconnected,
     EngineTimeout,
     EngineUnreachable,

@@ -65,7 +65,7 @@ class GoldenVector:
         seq: the number behind the rows of a request, a call or its answer (FEATURES=SEQ); of a reply, the number of the
             request that it must answer. None: lines have none.
         canonical: a writer gives exactly this line for this meaning.
-        reject: the name of the error in ue_rl.errors that the line (or the handshake) must give.
+        reject: the name of the error in ue_rl.system.errors that the line (or the handshake) must give.
         line_number: where it begins in the file.
     """
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
-from ue_rl.errors import EngineTimeout
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import EngineTimeout
 from ue_rl.wire import Codec, decode_handshake, encode_handshake
 from ue_rl.wire.agent_rows import end_answers
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ue_rl.errors import ToolError
+from ue_rl.system.errors import ToolError
 from ue_rl.tools.marking import tool
 from ue_rl.tools.registry import ToolRegistry, ToolSchema
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ue_rl.errors import ConfigurationError, ToolError, nearest, shorten
+from ue_rl.system.errors import ConfigurationError, ToolError, nearest, shorten
 from ue_rl.system.json_values import NotJson, json_value
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.tools.marking import marked_methods

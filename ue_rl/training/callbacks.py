@@ -13,8 +13,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from ue_rl.engines.lifecycle import LifeState
 from ue_rl.envs.infos import is_number
-from ue_rl.errors import printable
 from ue_rl.metrics.names import Histogram, Sample, exchanged, flat
+from ue_rl.system.errors import printable
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.watching import from_record
 from ue_rl.training.writing import Episodes, Guard

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.system.errors import ConfigurationError, nearest
 
 _ACTIVATIONS = (
     "ELU", "GELU", "Identity", "LeakyReLU", "Mish", "ReLU", "SELU", "SiLU", "Sigmoid", "Softplus", "Tanh",

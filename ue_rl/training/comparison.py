@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ue_rl.errors import ConfigurationError, HandshakeError, nearest
 from ue_rl.spaces.names import first_moved
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ConfigurationError, HandshakeError, nearest
 from ue_rl.training.algorithms import OFF_POLICY
 from ue_rl.training.config import resolve
 from ue_rl.training.directory import read_handshake

@@ -15,10 +15,10 @@ from typing import Any
 
 import yaml
 
-from ue_rl.errors import ConfigurationError, UntrustedFile
-from ue_rl.security.origin import is_remembered, is_signed, remember, sign
-from ue_rl.security.trust import require_trust, trusts_all
+from ue_rl.system.errors import ConfigurationError, UntrustedFile
 from ue_rl.system.known import require_known
+from ue_rl.system.trust.files import require_trust, trusts_all
+from ue_rl.system.trust.origin import is_remembered, is_signed, remember, sign
 from ue_rl.training.algorithms import ALGORITHMS, OFF_POLICY
 from ue_rl.training.checks import check_options
 from ue_rl.training.options import ROWS, TrainOptions, plain

@@ -18,9 +18,9 @@ from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.engines.transport import EnginesTransport
-from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.launching.template import template, used
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import ConfigurationError, nearest
 from ue_rl.system.loading import imported
 from ue_rl.training.options import CONNECTS, DEFAULT_ENV, TrainOptions
 from ue_rl.transport import Transport

@@ -22,11 +22,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.calls.parameters import as_ranges, randomize
-from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.saving.snapshot import kept_random
 from ue_rl.saving.stopping import Stopped
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import write_whole
+from ue_rl.system.errors import ConfigurationError, UeRlError
 from ue_rl.training.agents import env_of
 from ue_rl.training.comparison import check_evaluated
 from ue_rl.training.curriculum import Curriculum

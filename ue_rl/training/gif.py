@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 MAX_PICTURES = 500
 MAX_BYTES = 128 << 20  # of pixels; Pillow holds them twice while it writes

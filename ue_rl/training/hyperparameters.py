@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.security.schedules import LinearSchedule
+from ue_rl.system.errors import ConfigurationError, nearest
+from ue_rl.system.trust.schedules import LinearSchedule
 from ue_rl.training.algorithms import ALGORITHMS, CLASS_NAMES
 from ue_rl.training.classes import policy_arguments
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions

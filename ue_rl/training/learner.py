@@ -17,11 +17,11 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.vec_env import VecEnv
 
 from ue_rl.agents.selfplay import SelfPlay
-from ue_rl.errors import ConfigurationError, ExportError
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.saving.callbacks import StopCallback
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stopping import Stopping
+from ue_rl.system.errors import ConfigurationError, ExportError
 from ue_rl.training import agents
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, LookingOn, RunNumbers
 from ue_rl.training.comparison import check_engine, check_unfinished

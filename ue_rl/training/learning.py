@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from stable_baselines3.common.logger import Logger
 
-from ue_rl.errors import ConfigurationError, ExportError, SaveFailed, UeRlError
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stopping import Stopping
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import write_whole
+from ue_rl.system.errors import ConfigurationError, ExportError, SaveFailed, UeRlError
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.kinds import log_targets
 from ue_rl.training.options import TrainOptions

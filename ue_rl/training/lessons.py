@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ue_rl.calls.parameters import Range, as_ranges, shown
-from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.system.errors import ConfigurationError, nearest
 from ue_rl.system.known import require_known
 
 MEASURES = ("reward", "progress", "success")

@@ -1,6 +1,6 @@
 """Models that are loaded to be learnt with: where --init-from points, and every way in which a file can be wrong.
 
-A model.zip and a .pkl may be code: ue_rl/security/trust.py runs it only where it is known who made them.
+A model.zip and a .pkl may be code: ue_rl/system/trust/files.py runs it only where it is known who made them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from ue_rl.errors import ConfigurationError, UeRlError, nearest
 from ue_rl.inference.statistics import EVIDENCE, NONE, places_of_statistics, statistics_of, why_needed
 from ue_rl.saving.resuming import with_statistics
-from ue_rl.security import trust
+from ue_rl.system.errors import ConfigurationError, UeRlError, nearest
+from ue_rl.system.trust import files as trust
 from ue_rl.training.algorithms import OFF_POLICY
 from ue_rl.training.found import config_near, find, normalized_in_its_run
 from ue_rl.training.hyperparameters import applied, loadable, tuned_for

@@ -16,7 +16,7 @@ from stable_baselines3.common.preprocessing import is_image_space, is_image_spac
 from stable_baselines3.common.type_aliases import TrainFrequencyUnit
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.system.errors import ConfigurationError, nearest
 from ue_rl.system.seeds import own_seed
 from ue_rl.training import agents
 from ue_rl.training.algorithms import ALGORITHMS, OFF_POLICY

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecFrameStack
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.loading import loaded
 from ue_rl.training.kinds import named_of
 from ue_rl.training.options import TrainOptions

@@ -25,7 +25,7 @@ from stable_baselines3.common.vec_env import (
 )
 
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ue_rl.errors import ConfigurationError, UeRlError, printable
 from ue_rl.saving.stopping import Stopping
-from ue_rl.security.trust import refuse_links
 from ue_rl.system.durable import write_whole
+from ue_rl.system.errors import ConfigurationError, UeRlError, printable
+from ue_rl.system.trust.files import refuse_links
 from ue_rl.training.checks import without_use
 from ue_rl.training.comparison import Comparison, check_unfinished, compare
 from ue_rl.training.directory import RunDirectory

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.launching.process import EngineProcess, Output, exit_words
 from ue_rl.saving.checkpoints import OVER
 from ue_rl.saving.stopping import Stopping
-from ue_rl.security.trust import refuse_links, trusts_all
 from ue_rl.system.durable import write_whole
+from ue_rl.system.errors import ConfigurationError
+from ue_rl.system.trust.files import refuse_links, trusts_all
 from ue_rl.training.config import signed_yaml
 from ue_rl.training.directory import RunDirectory, checked_id
 from ue_rl.training.options import TrainOptions

@@ -20,8 +20,8 @@ from typing import Any
 
 from stable_baselines3.common.logger import KVWriter, filter_excluded_keys
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.system.durable import write_whole
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.kinds import log_targets
 from ue_rl.training.options import TrainOptions
 

@@ -13,7 +13,7 @@ from ue_rl.demonstrations.cloning import clone
 from ue_rl.demonstrations.dataset import Demonstrations, read
 from ue_rl.demonstrations.prefill import prefill
 from ue_rl.demonstrations.rewards import Gail, LearntRewards, Rnd
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.checks import check_teaching
 from ue_rl.training.options import TrainOptions
 

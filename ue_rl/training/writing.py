@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ue_rl.errors import UeRlError, printable
+from ue_rl.system.errors import UeRlError, printable
 from ue_rl.training.reading import WINDOW, EpisodeTable
 from ue_rl.training.report import Report
 

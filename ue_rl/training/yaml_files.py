@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.files import require_file
 
 _MOST_BYTES, _MOST_VALUES = 1 << 20, 1_000_000  # of a file; with aliases a short one can say more than memory holds

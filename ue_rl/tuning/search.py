@@ -24,12 +24,12 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.launching.process import EngineProcess, Output, exit_words
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopping, write_to_stderr
-from ue_rl.security.trust import refuse_links, trusts_all
 from ue_rl.system.durable import write_whole
+from ue_rl.system.errors import ConfigurationError, UeRlError
+from ue_rl.system.trust.files import refuse_links, trusts_all
 from ue_rl.training.config import read_config, require_origin, resolve, signed_yaml
 from ue_rl.training.directory import RunDirectory, checked_id
 from ue_rl.training.options import ROWS, TrainOptions, plain

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.errors import MalformedMessage
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import MalformedMessage
 
 
 def layouts(spec: EnvSpec) -> tuple[NDArray[np.int32] | None, NDArray[np.int32] | None]:

@@ -24,7 +24,8 @@ from urllib.parse import quote, unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import (
+from ue_rl.system.compiled import load
+from ue_rl.system.errors import (
     CommandFailed,
     ConfigurationError,
     LineTooLong,
@@ -33,7 +34,6 @@ from ue_rl.errors import (
     UnexpectedMessage,
     WrongCount,
 )
-from ue_rl.system.compiled import load
 from ue_rl.wire.kernel_forms import FORM_RLBASE
 from ue_rl.wire.notices import MAX_TEXT, ended_by
 from ue_rl.wire.settings import names_text, number_text, read_names, read_number, read_settings, settings_text

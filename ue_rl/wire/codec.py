@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
-from ue_rl.errors import MalformedMessage
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.system.compiled import load, name_of
+from ue_rl.system.errors import MalformedMessage
 from ue_rl.system.json_text import json_object, json_text
 from ue_rl.wire import kernel_forms as k
 from ue_rl.wire.agent_rows import end_answers, layouts, live_rows

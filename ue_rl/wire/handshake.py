@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError, HandshakeError, printable, shorten
 from ue_rl.spaces.tree import Leaf, Space, box
 from ue_rl.spec import (
     DEFAULT_FPS,
@@ -25,6 +24,7 @@ from ue_rl.spec import (
     ImageSpec,
     Parameter,
 )
+from ue_rl.system.errors import ConfigurationError, HandshakeError, printable, shorten
 from ue_rl.wire.notices import ended_by
 from ue_rl.wire.settings import number_text
 from ue_rl.wire.space_text import bound_text, name_text, read_name, read_space, space_text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ue_rl.errors import HandshakeError
 from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.system.errors import HandshakeError
 
 MAX_LINE = 2**29  # bytes, whatever a session's sizes are: places in a line are int32
 _PLUGIN_READ = 1024  # bytes that it reads at once

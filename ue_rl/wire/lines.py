@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ue_rl.errors import LineTooLong
+from ue_rl.system.errors import LineTooLong
 
 _BLANKS = b" \t\r\n"
 _AT_ONCE = 65_536  # bytes: the first storage, the room beyond the longest line, and each step of growth after that

@@ -10,7 +10,7 @@ import math
 import re
 from urllib.parse import quote, unquote
 
-from ue_rl.errors import EngineDisconnected
+from ue_rl.system.errors import EngineDisconnected
 
 MAX_TEXT = 330  # bytes of an ERROR's sentence: percent-encoded, they fit the shortest line that a session allows
 MOST_READ = 4096  # bytes of a sentence as it came: lines may be very long

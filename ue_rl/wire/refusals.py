@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import (
+from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.system.errors import (
     ActionError,
     MalformedMessage,
     NonFiniteValue,
@@ -19,7 +20,6 @@ from ue_rl.errors import (
     WrongCount,
     shorten,
 )
-from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import kernel_forms as k
 from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.notices import ended_by

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import numpy as np
 
 from ue_rl.buffers import ActionBatch, Next
-from ue_rl.errors import MalformedMessage
 from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.system.errors import MalformedMessage
 from ue_rl.system.json_text import json_text
 from ue_rl.wire.settings import check_parameters, settings_text
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import difflib
 import re
 
-from ue_rl.errors import printable, shorten
 from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.system.errors import printable, shorten
 
 KNOWN = frozenset({"OBS", "REW", "DONE", "TRUNC", "ENV", "AGENT", "MASK", "INFO", "SEQ"})
 _MEANT = {"TERMINATED": "DONE", "TERMINAL": "DONE", "TIMEOUT": "TRUNC"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, IntEnum, auto
 from typing import Any
 
-from ue_rl.errors import ConnectionUnusable, UeRlError, UnexpectedMessage
+from ue_rl.system.errors import ConnectionUnusable, UeRlError, UnexpectedMessage
 
 
 class Role(Enum):

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError, MalformedMessage, NonFiniteValue, UnsupportedByEngine, nearest
 from ue_rl.spec import EnvSpec, Parameter
+from ue_rl.system.errors import ConfigurationError, MalformedMessage, NonFiniteValue, UnsupportedByEngine, nearest
 from ue_rl.wire.space_text import name_text
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")

@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError
 from ue_rl.spaces.tree import DTYPES, MAX_DEPTH, MAX_LEAVES, Branch, Leaf, LeafKind, Space, box, invalid
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.wire.kernels_writing import float32_text
 
 MAX_SIZE = 16_777_216

@@ -20,7 +20,6 @@ import numpy as np
 from tests.harness.fuzzing.targets import Target
 from tests.harness.rllink_server import RLlinkServer, onnx_of
 from ue_rl.compliance.garbage import mutate
-from ue_rl.errors import UeRlError
 from ue_rl.rllink.configs import config_of
 from ue_rl.rllink.frames import FrameReader, frame
 from ue_rl.rllink.json_dialect import JsonDialect
@@ -31,6 +30,7 @@ from ue_rl.rllink.pickles import read_pickle
 from ue_rl.rllink.policy import Policy
 from ue_rl.spaces.actions import ActionSpec
 from ue_rl.spec import EnvSpec
+from ue_rl.system.errors import UeRlError
 
 _WATCHED = (
     "import", "open", "exec", "compile", "code.", "cpython.run", "subprocess.", "os.", "socket.", "pickle.", "marshal.",

@@ -12,12 +12,12 @@ from typing import Any
 
 from tests.harness.do_nothing import do_nothing_model
 from tests.harness.lab import Lab
-from ue_rl import errors
 from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.compliance.garbage import mutate
 from ue_rl.inference.server.engine import Engine
 from ue_rl.inference.server.server import PolicyServer
 from ue_rl.spec import Channel
+from ue_rl.system import errors
 
 _SAID = re.compile(rb"(CONFIG:|OBS=|VALUES=|OK|PICTURE=|REW=|REFUSED=|ERROR=)[\x20-\x7e]*")
 

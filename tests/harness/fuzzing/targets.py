@@ -17,7 +17,6 @@ import numpy as np
 from tests.harness.fuzzing.corpus import corpus
 from tests.harness.fuzzing.servers import Engines, Policies
 from tests.harness.lab import Lab
-from ue_rl import errors
 from ue_rl.bridges.calls import answer_call
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.compliance.garbage import mutate
@@ -27,6 +26,7 @@ from ue_rl.shm.memory import StepMemory, plan
 from ue_rl.shm.offer import parse_offer, proves, refusal
 from ue_rl.shm.ring import Ring
 from ue_rl.spec import EnvSpec
+from ue_rl.system import errors
 from ue_rl.system.compiled import load
 from ue_rl.wire import Codec, decode_handshake, encode_handshake
 from ue_rl.wire.calls import read_ok, read_picture, read_rewards, read_values, understood

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.tools import ToolSchema
 
 Line = str | dict[str, Any] | Exception | Callable[[str], str]  # of a script

@@ -21,7 +21,7 @@ from ue_rl.arena.log import row_of
 from ue_rl.arena.memory.base import Entry
 from ue_rl.arena.seats import AGENT_NOT_FOUND, INVALID_PARAMETERS, LLM_TIMEOUT, Outcome
 from ue_rl.bridges.serving.answer import JsonAnswer
-from ue_rl.errors import ConfigurationError, ToolError, shorten
+from ue_rl.system.errors import ConfigurationError, ToolError, shorten
 from ue_rl.system.json_values import readable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from ue_rl.arena.types import Name, Observation, checked
-from ue_rl.errors import ConfigurationError, shorten
+from ue_rl.system.errors import ConfigurationError, shorten
 
 MAX_DEPTH = 32
 MAX_TEXT = 65_536  # characters of one string

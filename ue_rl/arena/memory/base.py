@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.arena.memory.lines import JsonLines
-from ue_rl.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError
 
 MAX_TEXT = 4000  # characters of an entry
 _log = logging.getLogger("ue_rl.arena")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ue_rl.arena.scenes.world import World
 from ue_rl.bridges.game import EnvIds
 from ue_rl.bridges.vector import VectorAgentsBridge, VectorBridge
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.system.errors import ConfigurationError
 
 SIDE = 160  # pixels
 _GROUND = (236, 231, 218)

@@ -8,8 +8,8 @@ from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.spaces import refused
 from ue_rl.compliance.peer import Skip, States, Wrong
 from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
-from ue_rl.errors import nearest
 from ue_rl.spec import EnvType
+from ue_rl.system.errors import nearest
 from ue_rl.wire.handshake import unknown_words
 
 _FIELDS = ("OBS", "REW", "DONE", "ENV", "AGENT", "TRUNC", "MASK", "INFO")

@@ -15,10 +15,10 @@ from tests.harness.engines.shm_faulty import ShmFaultyEngine
 from tests.support.games import Sum
 from tests.support.segments import own_segments
 from ue_rl.bridges import ShmHost, ShmUpgrader, run_in_thread
-from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
 from ue_rl.system import compiled
 from ue_rl.system.compiled import load, name_of
+from ue_rl.system.errors import ConfigurationError
 from ue_rl.wire import kernels_pure
 
 KERNELS = pytest.importorskip("ue_rl.wire._kernels", reason="no C compiler built the kernels in this installation")

@@ -2,7 +2,7 @@
 
     with trusting():    the files are mine, or of somebody whom I would let run programs here
 
-A file is trusted, too, where a checkpoint's signed manifest says that it was made here (ue_rl/security/origin.py).
+A file is trusted, too, where a checkpoint's signed manifest says that it was made here (ue_rl/system/trust/origin.py).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from ue_rl.errors import UntrustedFile
-from ue_rl.security import pickles
-from ue_rl.security.archives import check_zip
-from ue_rl.security.origin import MANIFEST, made_here
-from ue_rl.security.pickles import TRUST, load_data, refuse_attack, wants_code
-from ue_rl.security.schedules import known_schedule
+from ue_rl.system.errors import UntrustedFile
 from ue_rl.system.files import require_file
+from ue_rl.system.trust import pickles
+from ue_rl.system.trust.archives import check_zip
+from ue_rl.system.trust.origin import MANIFEST, made_here
+from ue_rl.system.trust.pickles import TRUST, load_data, refuse_attack, wants_code
+from ue_rl.system.trust.schedules import known_schedule
 
 _SCHEDULES = ("learning_rate", "lr_schedule", "exploration_schedule", "clip_range", "clip_range_vf")
 _LOG = "tensorboard_log"  # a folder that learn() would write into

@@ -2,7 +2,7 @@
 
 A pickle is a program: it names functions and classes, and calls them. Here it may name what the table says, none of
 which runs what it is given, opens a file or starts a process. A class of one's own, or a function that was pickled with
-its code, is in no table: it needs `--trust`, or `with ue_rl.security.trust.trusting():`.
+its code, is in no table: it needs `--trust`, or `with ue_rl.system.trust.files.trusting():`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import PureWindowsPath
 from typing import Any, ClassVar
 
-from ue_rl.errors import UntrustedFile, shorten
+from ue_rl.system.errors import UntrustedFile, shorten
 
-TRUST = "give --trust, in Python: with ue_rl.security.trust.trusting():"  # the cure of a command and of a script
+TRUST = "give --trust, in Python: with ue_rl.system.trust.files.trusting():"  # the cure of a command and of a script
 _MULTIARRAY = {"_reconstruct", "scalar"}
 _PATHS = {"PosixPath", "PurePosixPath", "PureWindowsPath"}  # names of files, which open none
 _EXACT: dict[str, set[str]] = {
@@ -43,7 +43,7 @@ _EXACT: dict[str, set[str]] = {
     "torch._utils": {"_rebuild_tensor_v2", "_rebuild_parameter"},
     "ue_rl.saving.resuming": {"_whole"},
     "ue_rl.envs.hybrid_box": {"HybridPart"},
-    "ue_rl.security.schedules": {"LinearSchedule"},
+    "ue_rl.system.trust.schedules": {"LinearSchedule"},
     "ue_rl.training.hyperparameters": {"LinearSchedule"},  # its place before
     "ue_rl.spaces.tree": {"Branch", "Leaf", "LeafKind"},
     "ue_rl.spaces.actions": {"ActionKind", "ActionSpec"},

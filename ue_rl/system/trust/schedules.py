@@ -20,7 +20,7 @@ import io
 from dataclasses import dataclass
 from typing import Any
 
-from ue_rl.security.pickles import DataUnpickler, Unmade, wants_code
+from ue_rl.system.trust.pickles import DataUnpickler, Unmade, wants_code
 
 # `return argument * cell`, with one argument and one cell: load both, multiply, return.
 _PRODUCT = {

@@ -7,8 +7,8 @@ import zipfile
 from pathlib import PurePosixPath
 from typing import IO
 
-from ue_rl.errors import UntrustedFile, shorten
 from ue_rl.system.durable import amount
+from ue_rl.system.errors import UntrustedFile, shorten
 
 MOST_TIMES = 100  # as large as what is stored; Stable-Baselines3 and torch do not compress at all
 SMALL = 64 << 20  # bytes that are no bomb, however little was stored

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from ue_rl import errors
-from ue_rl.errors import ConfigurationError, UeRlError, printable
+from ue_rl.system import errors
+from ue_rl.system.errors import ConfigurationError, UeRlError, printable
 from ue_rl.wire.notices import ended
 
 
