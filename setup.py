@@ -38,15 +38,15 @@ setup(
     else {},
     ext_modules=[
         Extension(
-            "ue_rl.wire._kernels",
-            sources=["ue_rl/wire/_kernels.c"],
+            "ue_rl.protocol.text._kernels",
+            sources=["ue_rl/protocol/text/_kernels.c"],
             depends=_HEADERS,
             extra_compile_args=_FLAGS,
             optional=True,
         ),
         Extension(
-            "ue_rl.shm._sync",
-            sources=["ue_rl/shm/_sync.c"],
+            "ue_rl.protocol.memory._sync",
+            sources=["ue_rl/protocol/memory/_sync.c"],
             depends=_HEADERS,
             extra_compile_args=_FLAGS,
             optional=True,

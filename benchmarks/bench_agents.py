@@ -24,7 +24,7 @@ from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import ShmUpgrader, VectorAgentsBridge, VectorBridge, run_in_process
 from ue_rl.connecting import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.spec import AgentGroup, Channel, EnvSpec
+from ue_rl.protocol.spec import AgentGroup, Channel, EnvSpec
 
 ROWS, AGENTS, LENGTH = 256, 4, 200
 SIZES = ((8, 2), (32, 4))  # OBS and ACT

@@ -38,7 +38,7 @@ def serve_bridge(pipe: Any) -> None:
     import logging
 
     from ue_rl.bridges import VectorBridge, run_in_thread
-    from ue_rl.spec import EnvSpec
+    from ue_rl.protocol.spec import EnvSpec
 
     logging.disable(logging.CRITICAL)
 

@@ -32,8 +32,8 @@ from ue_rl.connecting import open_transport
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.engines.url_engine import UrlEngine
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.spec import Channel, EnvSpec
-from ue_rl.wire import Codec, encode_handshake
+from ue_rl.protocol.spec import Channel, EnvSpec
+from ue_rl.protocol.text import Codec, encode_handshake
 
 Opened: TypeAlias = "tuple[UnrealVecEnv, Callable[[], None]]"
 

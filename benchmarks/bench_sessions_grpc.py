@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges import VectorBridge, run_in_process
 from ue_rl.connecting import open_transport
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import client_options
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
-from ue_rl.spec import EnvSpec
 
 ENVS, OBS, ACT = 64, 100, 4
 ECHO = "/bench.Echo/Echo"

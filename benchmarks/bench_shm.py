@@ -44,7 +44,7 @@ from ue_rl.bridges import (
 from ue_rl.bridges.runners import ProcessHandle
 from ue_rl.cli.do_nothing import DoNothing, DoNothingBridge
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection
-from ue_rl.spec import EnvSpec, ImageSpec
+from ue_rl.protocol.spec import EnvSpec, ImageSpec
 
 FLOOR = Path(__file__).with_name("shm_floor.c")
 ENVS, OBS, ACT = 4096, 100, 12

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 import ue_rl
 from ue_rl.bridges import VectorBridge, run_in_process, run_shm_in_process
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, box
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, box
+from ue_rl.protocol.spec import EnvSpec
 
 STEPS = 500  # of a block
 FLOATS = Branch(tuple((f"part {k}", box((4,))) for k in range(8)))

@@ -28,11 +28,11 @@ from stable_baselines3.common.vec_env import SubprocVecEnv
 
 import ue_rl
 from ue_rl.bridges import run_in_process
-from ue_rl.buffers import StepBuffers
 from ue_rl.cli.bench import side_by_side as in_turn
 from ue_rl.cli.do_nothing import DoNothing, DoNothingBridge
-from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.wire import Codec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec, EnvType
+from ue_rl.protocol.text import Codec
 
 OBS, ACT = 8, 2
 

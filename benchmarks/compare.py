@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 
 import ue_rl
 from ue_rl.bridges import VectorBridge, run_in_process, run_shm_in_process
-from ue_rl.buffers import StepBuffers
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.spec import EnvSpec
-from ue_rl.wire import Codec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text import Codec
 
 HERE = Path(__file__).resolve().parents[1]
 Contender = tuple[Callable[[], object], int]  # a step, and how many to take in a round

@@ -9,8 +9,8 @@ import argparse
 
 import numpy as np
 
-from ue_rl.wire import _kernels as module
-from ue_rl.wire.kernel_forms import FORM_SINGLE
+from ue_rl.protocol.text import _kernels as module
+from ue_rl.protocol.text.kernel_forms import FORM_SINGLE
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl.buffers import StepBuffers
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec
 
 
 class PlainCodec:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges import VectorBridge
-from ue_rl.spaces.actions import ActionSpec
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spaces.actions import ActionSpec
+from ue_rl.protocol.spec import EnvSpec
 
 STEP = 0.005  # seconds
 

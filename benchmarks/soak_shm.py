@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_process, run_shm_in_process
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 
 WRAP = 1 << 20  # float32 counts exactly as far as this and much further
 LATE = 100_003  # every so many steps a side is late

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import ActionBatch, StepBuffers
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import MalformedMessage, ModelMismatch, ModelOutputError
 

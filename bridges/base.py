@@ -26,10 +26,10 @@ from ue_rl.bridges.policy import Policy
 from ue_rl.bridges.runners import ThreadHandle, run_in_thread
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.bridges.turns import Host
-from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.protocol.buffers import ActionBatch, StepBuffers
+from ue_rl.protocol.spec import Channel, EnvSpec, EnvType
+from ue_rl.protocol.text.handshake import encode_handshake
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.wire.handshake import encode_handshake
 
 __all__ = ["BaseBridge", "Mode", "PolicyInterface"]
 
@@ -285,7 +285,7 @@ class BaseBridge(Game):
             self.outbox.infos[env_id] = dict(info)
 
     def register_commands(self, dispatcher: Any) -> None:
-        """Sets command handlers of the game's own; called once, with the host's ue_rl.commands Dispatcher."""
+        """Sets command handlers of the game's own; called once, with the host's ue_rl.protocol.commands Dispatcher."""
 
     def trainer_closes(self, reason: str) -> None:
         """Why the trainer closes; empty: it gave no reason."""

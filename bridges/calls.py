@@ -26,11 +26,11 @@ from ue_rl.bridges.hosting import (
     ScalesTime,
     SetsParameters,
 )
-from ue_rl.spec import EnvSpec, Parameter
+from ue_rl.protocol.spec import EnvSpec, Parameter
+from ue_rl.protocol.text import calls
+from ue_rl.protocol.text.calls import Call
+from ue_rl.protocol.text.settings import check_parameter, find_parameter
 from ue_rl.system.errors import ConfigurationError, MalformedMessage, UeRlError, UnknownEnv, UnsupportedByEngine
-from ue_rl.wire import calls
-from ue_rl.wire.calls import Call
-from ue_rl.wire.settings import check_parameter, find_parameter
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from ue_rl.bridges.lockstep import LockStep
-    from ue_rl.spec import EnvSpec
+    from ue_rl.protocol.spec import EnvSpec
 
 EnvIds = NDArray[np.intp]
 Envs = Any  # env ids, ascending (EnvIds), of a game that is `together`; else the id of one env (int)

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.spec import DEFAULT_FPS, MAX_FPS, EnvSpec, Parameter
+from ue_rl.protocol.spec import DEFAULT_FPS, MAX_FPS, EnvSpec, Parameter
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.loading import imported
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
     from ue_rl.bridges.realtime.interrupts import Interrupts
-    from ue_rl.buffers import ActionBatch, Next, StepBuffers
-    from ue_rl.spec import EnvSpec
+    from ue_rl.protocol.buffers import ActionBatch, Next, StepBuffers
+    from ue_rl.protocol.spec import EnvSpec
 
 
 # -- policies

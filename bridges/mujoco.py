@@ -23,8 +23,8 @@ from ue_rl.bridges.mujoco_parameters import PhysicsParameters
 from ue_rl.bridges.mujoco_physics import Ids, Physics, load
 from ue_rl.bridges.mujoco_tasks import MujocoTask
 from ue_rl.bridges.vector import VectorBridge
-from ue_rl.commands.dispatcher import Dispatcher
-from ue_rl.spec import ActionKind, ActionSpec, EnvSpec, EnvType
+from ue_rl.protocol.commands.dispatcher import Dispatcher
+from ue_rl.protocol.spec import ActionKind, ActionSpec, EnvSpec, EnvType
 from ue_rl.system.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.bridges")

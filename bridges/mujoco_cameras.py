@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ue_rl.bridges.calls import check_env
 from ue_rl.bridges.mujoco_commands import Clock, checked_rate, send_or_drop
 from ue_rl.bridges.mujoco_library import mj
-from ue_rl.commands.dispatcher import Dispatcher
-from ue_rl.commands.envelope import Command, Method, messages, text
+from ue_rl.protocol.commands.dispatcher import Dispatcher
+from ue_rl.protocol.commands.envelope import Command, Method, messages, text
 from ue_rl.system.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.mujoco_library import batch as library
-from ue_rl.spec import Parameter
+from ue_rl.protocol.spec import Parameter
 from ue_rl.system.errors import ConfigurationError
 
 # Scales of what the model file says: the fields of MjModel that they multiply, and their usual ranges.

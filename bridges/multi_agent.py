@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.game import Told
-from ue_rl.spec import AgentGroup, Channel, EnvSpec
+from ue_rl.protocol.spec import AgentGroup, Channel, EnvSpec
 from ue_rl.system.errors import ConfigurationError, WrongCount
 
 Numbers = Sequence[float] | NDArray[Any]
@@ -24,7 +24,7 @@ def agents_spec(groups: Sequence[AgentGroup], num_envs: int = 1, features: Itera
     """The spec of envs that hold these groups of agents.
 
     Args:
-        groups: in the order of their rows. features: of FEATURES in ue_rl/spec.py.
+        groups: in the order of their rows. features: of FEATURES in ue_rl/protocol/spec.py.
 
     Raises:
         ConfigurationError: no groups, or they contradict each other.
@@ -58,7 +58,8 @@ class MultiAgentBridge(BaseBridge):
 
     Args:
         groups: of agents. num_envs: how many envs.
-        features: what the game offers, see FEATURES in ue_rl/spec.py; None: SEED, OPTIONS and TRUNC, MASK and INFO
+        features: what the game offers, see FEATURES in ue_rl/protocol/spec.py; None: SEED, OPTIONS and TRUNC, MASK and
+        INFO
             where `action_masks` and `infos` are overridden.
 
     Raises:

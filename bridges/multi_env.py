@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.game import Mode, Told
-from ue_rl.buffers import StepBuffers
-from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec, EnvType
+from ue_rl.protocol.text import Codec
 from ue_rl.system.errors import MalformedMessage, WrongCount
-from ue_rl.wire import Codec
 
 Mask = Sequence[bool] | Sequence[int] | NDArray[Any]
 State = str | Sequence[float] | NDArray[Any]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.gymnasium_envs import EnvMaker, HoldsEnvs, flat_mask
 from ue_rl.bridges.multi_agent import MultiAgentBridge
-from ue_rl.spaces.gymnasium import action_reader, flat_reader, tree_of
-from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.protocol.spaces.gymnasium import action_reader, flat_reader, tree_of
+from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.json_text import json_items
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.hosting import ActsPerEnv, ChecksSizes, ChecksSpaces, ForgetsEpisodes, PolicyInterface, TakesMasks
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError
 
 Decide = Callable[[Sequence[int], NDArray[np.float32], NDArray[np.uint8]], Any]

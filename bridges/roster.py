@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.game import AgentArrays, EnvIds, Envs
-from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import ActionBatch, StepBuffers
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError, MalformedMessage
 
 

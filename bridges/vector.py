@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.game import AgentArrays, EnvIds, Told
 from ue_rl.bridges.multi_agent import agents_spec, require_agents
-from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.spec import AgentGroup, EnvSpec
 from ue_rl.system.errors import ConfigurationError
 
 
@@ -65,7 +65,7 @@ class VectorAgentsBridge(VectorBridge):
 
     Args:
         groups: of agents. num_envs: how many envs.
-        features: what else the game offers, see FEATURES in ue_rl/spec.py; SEED, OPTIONS and TRUNC always.
+        features: what else the game offers, see FEATURES in ue_rl/protocol/spec.py; SEED, OPTIONS and TRUNC always.
 
     Raises:
         ConfigurationError: the groups contradict each other.

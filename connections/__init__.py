@@ -1,6 +1,7 @@
 """The client's transports: how actions reach the engine and states come back.
 
-They see the core (ue_rl/*.py) and nothing of the other rooms; UnrealVecEnv sees them only as ue_rl.transport.Transport.
+They see the core (ue_rl/*.py) and nothing of the other rooms; UnrealVecEnv sees them only as
+ue_rl.protocol.transport.Transport.
 """
 
 from __future__ import annotations

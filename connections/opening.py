@@ -14,7 +14,7 @@ from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.connections.shm.upgrade import UpgradeRefused
 from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.connections.tcp.kinds import MultiTcpConnection, SingleTcpConnection, go_on
-from ue_rl.security.guard import GUARDED, Guard
+from ue_rl.protocol.access.guard import GUARDED, Guard
 from ue_rl.system.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.connections")
@@ -40,7 +40,7 @@ def open_engine(
         transport: "auto": shared memory where the engine offers it and it can be mapped here, else TCP; "tcp": never
             shared memory; "shm": nothing else.
         channel: see TcpConnection. Naming one means TCP where `transport` is "auto".
-        spin_us: see SharedMemoryConnection. compiled: see ue_rl.wire.Codec; for text only.
+        spin_us: see SharedMemoryConnection. compiled: see ue_rl.protocol.text.Codec; for text only.
         nul_terminated: see TcpConnection; for text only.
         guard: TLS and token of this side. With TLS it is text.
         options: timeout, connect_timeout, wait.

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.inference.metadata import OBSERVATION, PolicyMetadata, tree_from_json, tree_to_json
-from ue_rl.spaces.actions import ActionSpec
-from ue_rl.spaces.names import Names, first_moved
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spaces.actions import ActionSpec
+from ue_rl.protocol.spaces.names import Names, first_moved
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.space_text import space_text
 from ue_rl.system.errors import ConfigurationError, ModelLoadError, ModelMismatch
-from ue_rl.wire.space_text import space_text
 
 ModelPath: TypeAlias = "str | PathLike[str]"
 Observations: TypeAlias = "NDArray[Any] | Mapping[str, NDArray[Any]]"

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, box
-from ue_rl.spec import MAX_NUMBERS, PROTOCOL_VERSION, ImageSpec
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, box
+from ue_rl.protocol.spec import MAX_NUMBERS, PROTOCOL_VERSION, ImageSpec
 from ue_rl.system.errors import ModelLoadError, ModelMismatch
 
 METADATA_KEY = "ue_rl"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges import VectorBridge, serve
-from ue_rl.spec import Channel, EnvSpec
+from ue_rl.protocol.spec import Channel, EnvSpec
 
 DT, RADIUS, MAX_STEPS = 0.1, 0.15, 60
 

@@ -1,6 +1,6 @@
 """Which changes of a module does no test notice? A small mutation run over the modules that everything rests on.
 
-    python tests/mutation.py [--module ue_rl/wire/codec.py ...] [--sample 60 --seed 0] [--list]
+    python tests/mutation.py [--module ue_rl/protocol/text/codec.py ...] [--sample 60 --seed 0] [--list]
 
 Changes one thing at a time (an operator, a constant, a condition, a statement) in a copy of the checkout, runs the
 tests that cover the module, and prints what survived and a score for each module. Texts, type hints, assertions,
@@ -26,16 +26,20 @@ ROOT = Path(__file__).resolve().parents[1]
 TREES = ("ue_rl", "connections", "bridges", "inference", "tests", "docs", "samples", "benchmarks")
 # What stands for the codec and both kernels: the quick files in one process, then the twins, then what is drawn.
 WIRE = [
-    "tests/wire/test_codec_edges.py tests/wire/test_golden_vectors.py tests/wire/test_agents_and_masks.py",
-    "tests/wire/test_twins.py tests/wire/test_lines.py",
-    "tests/wire/test_kernels.py tests/wire/test_kernel_arrays.py",
+    "tests/protocol/text/test_codec_edges.py tests/protocol/text/test_golden_vectors.py "
+    "tests/protocol/text/test_agents_and_masks.py",
+    "tests/protocol/text/test_twins.py tests/protocol/text/test_lines.py",
+    "tests/protocol/text/test_kernels.py tests/protocol/text/test_kernel_arrays.py",
 ]
 # Module to the tests that cover it, the fastest first; each entry in a process of its own, up to the first that fails.
 TARGETS = {
-    "ue_rl/wire/session.py": ["tests/test_session.py"],
-    "ue_rl/wire/codec.py": WIRE,
-    **{f"ue_rl/wire/kernels_{part}.py": WIRE for part in ("pure", "rows", "writing")},
-    "ue_rl/shm/header.py": ["tests/shm/test_header_limits.py", "tests/shm/test_header.py"],
+    "ue_rl/protocol/text/session.py": ["tests/protocol/test_session.py"],
+    "ue_rl/protocol/text/codec.py": WIRE,
+    **{f"ue_rl/protocol/text/kernels_{part}.py": WIRE for part in ("pure", "rows", "writing")},
+    "ue_rl/protocol/memory/header.py": [
+        "tests/protocol/memory/test_header_limits.py",
+        "tests/protocol/memory/test_header.py",
+    ],
     "inference/server/engine.py": ["tests/inference/test_policy_engines.py", "tests/inference/test_policy_server.py"],
     "inference/server/protocol.py": ["tests/inference/test_policy_protocol.py"],
     "inference/export/verify.py": [
@@ -45,7 +49,7 @@ TARGETS = {
         "tests/inference/test_wrong_files.py",
     ],
     "ue_rl/training/directory.py": ["tests/training/test_directory.py tests/training/test_directory_races.py"],
-    "ue_rl/shm/ring.py": ["tests/shm/test_ring_edges.py", "tests/shm/test_ring.py"],
+    "ue_rl/protocol/memory/ring.py": ["tests/protocol/memory/test_ring_edges.py", "tests/protocol/memory/test_ring.py"],
 }
 # Added to the copy's conftest: a failing example is enough, nobody needs the smallest one, and each run is the same.
 PROFILE = """

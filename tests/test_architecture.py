@@ -22,13 +22,13 @@ LIBRARIES = {
     "anyio": "bridges/mcp/",
     "click": "ue_rl/cli/",
     "cloudpickle": "bridges/",
-    "flatbuffers": "ue_rl/commands/",
+    "flatbuffers": "ue_rl/protocol/commands/",
     "google": "ue_rl/sessions/",
     "grpc": "bridges/grpc/ connections/grpc/ ue_rl/sessions/",
     "grpc_health": "bridges/grpc/",
     "grpc_reflection": "bridges/grpc/",
     "gymnasium": "bridges/ inference/export/ ue_rl/agents/ ue_rl/arena/ ue_rl/cli/ ue_rl/demonstrations/ "
-    "ue_rl/envs/ ue_rl/rllib/ ue_rl/spaces/ ue_rl/testing/ ue_rl/training/",
+    "ue_rl/envs/ ue_rl/rllib/ ue_rl/protocol/spaces/ ue_rl/testing/ ue_rl/training/",
     "matplotlib": "ue_rl/arena/ ue_rl/training/ ue_rl/tuning/",
     "mcp": "bridges/mcp/",
     "mlflow": "ue_rl/training/",
@@ -50,7 +50,7 @@ LIBRARIES = {
     "ue_rl/training/",
     "starlette": "bridges/mcp/ bridges/openenv/ bridges/serving/ ue_rl/arena/",
     "torch": "inference/export/ ue_rl/demonstrations/ ue_rl/doctor/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ "
-    "ue_rl/security/ ue_rl/training/",
+    "ue_rl/protocol/access/ ue_rl/training/",
     "uvicorn": "bridges/serving/",
     "wandb": "ue_rl/training/",
     "yaml": "ue_rl/arena/ ue_rl/training/",
@@ -177,7 +177,7 @@ def test_the_picture_is_drawn_from_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["ue_rl", "ue_rl.inference", "ue_rl.system.errors", "ue_rl.wire", "ue_rl.connections"]
+    "module", ["ue_rl", "ue_rl.inference", "ue_rl.system.errors", "ue_rl.protocol.text", "ue_rl.connections"]
 )
 def test_light_imports_stay_light(module: str) -> None:
     heavy = "torch stable_baselines3 gymnasium numba mujoco pydantic msgpack grpc google.protobuf mcp starlette uvicorn"
@@ -230,4 +230,4 @@ def test_only_a_session_sets_its_state() -> None:
                 owner = node.value
                 name = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
                 found += [f"{path_of(file)}:{node.lineno}"] if name.endswith("session") else []
-    assert [place for place in found if not place.startswith("ue_rl/wire/session.py")] == []
+    assert [place for place in found if not place.startswith("ue_rl/protocol/text/session.py")] == []

@@ -11,17 +11,17 @@ import zipfile
 REQUIRED = (
     "ue_rl/__init__.py",
     "ue_rl/py.typed",
-    "ue_rl/wire/_kernels.pyi",
+    "ue_rl/protocol/text/_kernels.pyi",
     "ue_rl/cli/__init__.py",
     "ue_rl/testing/plugin.py",
     "ue_rl/connections/tcp/connection.py",
     "ue_rl/connections/shm/connection.py",
     "ue_rl/bridges/multi_env.py",
     "ue_rl/inference/runtime/onnx.py",
-    "ue_rl/commands/generated.py",
-    "ue_rl/commands/generated_physics.py",
-    "ue_rl/commands/command.fbs",
-    "ue_rl/commands/physics.fbs",
+    "ue_rl/protocol/commands/generated.py",
+    "ue_rl/protocol/commands/generated_physics.py",
+    "ue_rl/protocol/commands/command.fbs",
+    "ue_rl/protocol/commands/physics.fbs",
 )
 
 
@@ -33,7 +33,7 @@ def main(path: str) -> None:
     missing = [name for name in REQUIRED if name not in files]
     strays = {name.split("/")[0] for name in files} - {"ue_rl", record.split("/")[0]}
     doubles = {name for name in files if files.count(name) > 1}
-    modules = ("ue_rl/wire/_kernels.", "ue_rl/shm/_sync.")
+    modules = ("ue_rl/protocol/text/_kernels.", "ue_rl/protocol/memory/_sync.")
     compiled = [name for name in files if name.startswith(modules) and name.endswith((".so", ".pyd"))]
     if missing or strays or doubles or len(compiled) != len(modules):
         sys.exit(f"{path}: missing {missing}, strays {strays}, doubles {doubles}, compiled {compiled}")

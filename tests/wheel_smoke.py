@@ -14,7 +14,7 @@ import numpy as np
 import ue_rl.inference
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.connections import open_engine
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 
 
 class Adder(VectorBridge):
@@ -29,7 +29,7 @@ class Adder(VectorBridge):
 
 def main(pure: bool) -> None:
     """Says what was tried."""
-    for module in ("ue_rl.wire._kernels", "ue_rl.shm._sync"):
+    for module in ("ue_rl.protocol.text._kernels", "ue_rl.protocol.memory._sync"):
         assert (find_spec(module) is None) == pure, module
     with run_in_thread(Adder(EnvSpec(2, 2, num_envs=3)), port=0) as server:
         engine = open_engine("127.0.0.1", server.port, transport="tcp", timeout=10)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ue_rl.carriers.address import Address, Scheme, host_and_port, named, read_address, split_place
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.url_engine import UrlEngine
+from ue_rl.protocol.transport import closed_if_it_fails
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.lazy import named_if_missing
-from ue_rl.transport import closed_if_it_fails
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode

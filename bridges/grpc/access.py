@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from ue_rl.security.doors import Doorway
-from ue_rl.security.visitors import Visitors
+from ue_rl.protocol.access.doors import Doorway
+from ue_rl.protocol.access.visitors import Visitors
 
 
 def credentials_of(doorway: Doorway) -> grpc.ServerCredentials:

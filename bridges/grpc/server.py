@@ -14,7 +14,7 @@ from ue_rl.bridges.grpc.access import TokenGuard, credentials_of
 from ue_rl.bridges.grpc.service import SessionService
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.thread import LoopServer
-from ue_rl.security.doors import Doorway, warn_if_open, warn_if_readable
+from ue_rl.protocol.access.doors import Doorway, warn_if_open, warn_if_readable
 from ue_rl.sessions.limits import MAX_CALLS, SERVICE, server_options
 from ue_rl.sessions.sessions_pb2_grpc import add_SessionsServicer_to_server
 from ue_rl.system.vanished import WATCHES, watch_port

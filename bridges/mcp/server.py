@@ -19,7 +19,7 @@ from ue_rl.bridges.mcp.standard_streams import StandardStreams
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.serving.http import serve_app
 from ue_rl.bridges.serving.thread import LoopServer
-from ue_rl.security.doors import Doorway
+from ue_rl.protocol.access.doors import Doorway
 
 _IDLE = 1800.0  # seconds after which the package forgets a client that asks for nothing; 1.x remembers them for ever
 

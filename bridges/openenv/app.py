@@ -27,7 +27,7 @@ from ue_rl.bridges.serving.http import serve_app
 from ue_rl.bridges.serving.thread import LoopServer
 from ue_rl.bridges.serving.tools import SessionTools
 from ue_rl.bridges.serving.waiting import destroyed
-from ue_rl.security.doors import Doorway
+from ue_rl.protocol.access.doors import Doorway
 from ue_rl.system.errors import ResourceExhausted, SessionError, UeRlError
 
 _log = logging.getLogger("ue_rl.bridges.openenv")

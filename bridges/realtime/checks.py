@@ -14,7 +14,7 @@ from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import NamesInterrupts
 from ue_rl.bridges.realtime.interrupts import Interrupts
 from ue_rl.bridges.realtime.observation import Action, ToolCall
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ActionError, ConfigurationError, InferenceError, UnsupportedByEngine
 from ue_rl.system.game_clock import GameClock
 from ue_rl.system.json_text import json_text

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import Closes, HasNoOp
-from ue_rl.spec import DEFAULT_FPS, EnvSpec, EnvType
+from ue_rl.protocol.spec import DEFAULT_FPS, EnvSpec, EnvType
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.loading import loaded
 

@@ -14,7 +14,7 @@ from ue_rl.bridges.hosting import AppliesActions, KnowsResults, NamesInterrupts
 from ue_rl.bridges.realtime.interrupts import GAME_OVER
 from ue_rl.bridges.realtime.observation import Seen
 from ue_rl.bridges.realtime.source import no_op_of
-from ue_rl.buffers import ActionBatch
+from ue_rl.protocol.buffers import ActionBatch
 from ue_rl.system.errors import NonFiniteValue
 from ue_rl.system.json_text import json_items, whole_text
 

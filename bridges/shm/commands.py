@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.calls import ALL_ENVS, answer_call, check_env, check_values, known_parameters, lacks
 from ue_rl.bridges.hosting import BeginsContracts, GetsParameters, ListsParameters, ScalesTime
-from ue_rl.commands.dispatcher import Dispatcher
-from ue_rl.commands.entries import (
+from ue_rl.protocol.commands.dispatcher import Dispatcher
+from ue_rl.protocol.commands.entries import (
     ENV_INFO,
     FIRST_INFO,
     NEXT_PARAMETERS,
@@ -33,11 +33,11 @@ from ue_rl.commands.entries import (
     read_json_entry,
     text_entries,
 )
-from ue_rl.commands.envelope import Command, Method, messages, text
-from ue_rl.shm.memory import StepMemory
+from ue_rl.protocol.commands.envelope import Command, Method, messages, text
+from ue_rl.protocol.memory.memory import StepMemory
+from ue_rl.protocol.text.handshake import encode_handshake
+from ue_rl.protocol.text.settings import check_parameter, find_parameter
 from ue_rl.system.errors import ConfigurationError, MalformedMessage, UnexpectedMessage
-from ue_rl.wire.handshake import encode_handshake
-from ue_rl.wire.settings import check_parameter, find_parameter
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge

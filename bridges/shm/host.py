@@ -25,16 +25,16 @@ from ue_rl.bridges.shm.commands import answer_commands, can_encode, default_disp
 from ue_rl.bridges.shm.segment import Trainer, make_segment
 from ue_rl.bridges.shm.steps import ShmSteps
 from ue_rl.bridges.turns import Host
-from ue_rl.commands.dispatcher import Dispatcher
-from ue_rl.commands.entries import TextReader
-from ue_rl.commands.envelope import encode, mismatch, write_within
-from ue_rl.shm.bell import Bell, set_slice
-from ue_rl.shm.header import CLOSED, HEARTBEAT, RING_SIZE, SERVER_STATE, SERVING
+from ue_rl.protocol.commands.dispatcher import Dispatcher
+from ue_rl.protocol.commands.entries import TextReader
+from ue_rl.protocol.commands.envelope import encode, mismatch, write_within
+from ue_rl.protocol.memory.bell import Bell, set_slice
+from ue_rl.protocol.memory.header import CLOSED, HEARTBEAT, RING_SIZE, SERVER_STATE, SERVING
+from ue_rl.protocol.text.calls import CALL_LIMIT
+from ue_rl.protocol.text.session import Event, Role, Session, State
 from ue_rl.system.closing import Closing
 from ue_rl.system.errors import ConfigurationError, UeRlError
 from ue_rl.system.spin import ENGINE_SLICE_MS
-from ue_rl.wire.calls import CALL_LIMIT
-from ue_rl.wire.session import Event, Role, Session, State
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
@@ -160,7 +160,7 @@ class ShmHost(Host, Closing):
         """Sends the trainer a message unasked: telemetry, debug drawing, an image. From any thread, also in a tick.
 
         Args:
-            method: a Method or a number of your own from 1000 on. payload: of ue_rl.commands.messages().
+            method: a Method or a number of your own from 1000 on. payload: of ue_rl.protocol.commands.messages().
             timeout: seconds to wait for room. A trainer reads while it waits for an answer, and when it polls; a game
                 that must not wait for it gives 0 and drops what does not fit.
 

@@ -7,15 +7,15 @@ import secrets
 import time
 from typing import Any
 
-from ue_rl.shm.header import CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, LEAVING
-from ue_rl.shm.memory import StepMemory, plan
-from ue_rl.shm.segment import Segment, reclaim_stale
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.memory.header import CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, LEAVING
+from ue_rl.protocol.memory.memory import StepMemory, plan
+from ue_rl.protocol.memory.segment import Segment, reclaim_stale
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.handshake import encode_handshake
 from ue_rl.system import processes
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.spin import ENGINE_SLICE_MS
-from ue_rl.wire.handshake import encode_handshake
 
 _GPU = {"gpu_available": 1, "gpu_obs_mode": 2, "gpu_device_id": 2**32 - 1}
 _HANDLE = "gpu_obs_handle"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import ActionBatch
-from ue_rl.shm.header import ACTION_SEQ
-from ue_rl.shm.memory import StepMemory
+from ue_rl.protocol.buffers import ActionBatch
+from ue_rl.protocol.memory.header import ACTION_SEQ
+from ue_rl.protocol.memory.memory import StepMemory
 from ue_rl.system.errors import NonFiniteValue, UnexpectedMessage
 
 if TYPE_CHECKING:

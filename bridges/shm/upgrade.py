@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.hosting import UpgradableSession
 from ue_rl.bridges.shm.host import ShmHost
-from ue_rl.shm.offer import READY, offer_text, proves, refuse_line
+from ue_rl.protocol.memory.offer import READY, offer_text, proves, refuse_line
 from ue_rl.system.errors import ConfigurationError, UnexpectedMessage
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.protocol.text import Codec
+from ue_rl.protocol.text.refusals import check_call_number
 from ue_rl.system.errors import MalformedMessage
-from ue_rl.wire import Codec
-from ue_rl.wire.refusals import check_call_number
 
 Rows = NDArray[np.int32]
 

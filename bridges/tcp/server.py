@@ -22,9 +22,9 @@ from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
 from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.bridges.turns import Host
-from ue_rl.security.doors import Doorway, listen
+from ue_rl.protocol.access.doors import Doorway, listen
+from ue_rl.protocol.text.limits import require_lines
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.wire.limits import require_lines
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge

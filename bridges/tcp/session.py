@@ -24,16 +24,16 @@ from numpy.typing import NDArray
 from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.hosting import Upgrade, Upgrader
 from ue_rl.bridges.tcp.numbers import Numbers
-from ue_rl.spec import Channel, EnvType
+from ue_rl.protocol.spec import Channel, EnvType
+from ue_rl.protocol.text import Codec, encode_handshake
+from ue_rl.protocol.text.calls import CALL_LIMIT, is_call
+from ue_rl.protocol.text.kernels_writing import end_line
+from ue_rl.protocol.text.lines import LineBuffer
+from ue_rl.protocol.text.notices import error_line
+from ue_rl.protocol.text.refusals import nonfinite_line
+from ue_rl.protocol.text.resets import AHEAD, decode_ahead
+from ue_rl.protocol.text.session import Event, Role, Session, State
 from ue_rl.system.errors import LineTooLong, NonFiniteValue, UnexpectedMessage
-from ue_rl.wire import Codec, encode_handshake
-from ue_rl.wire.calls import CALL_LIMIT, is_call
-from ue_rl.wire.kernels_writing import end_line
-from ue_rl.wire.lines import LineBuffer
-from ue_rl.wire.notices import error_line
-from ue_rl.wire.refusals import nonfinite_line
-from ue_rl.wire.resets import AHEAD, decode_ahead
-from ue_rl.wire.session import Event, Role, Session, State
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import grpc
 
 from ue_rl.carriers.address import split_place
-from ue_rl.security.doors import is_local
-from ue_rl.security.tls import trainer_context
-from ue_rl.security.tokens import read_token
-from ue_rl.security.visitors import bearer
+from ue_rl.protocol.access.doors import is_local
+from ue_rl.protocol.access.tls import trainer_context
+from ue_rl.protocol.access.tokens import read_token
+from ue_rl.protocol.access.visitors import bearer
 from ue_rl.sessions.limits import client_options
 from ue_rl.system.errors import ConfigurationError
 

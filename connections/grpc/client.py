@@ -17,13 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from ue_rl.carriers.address import Scheme, host_and_port, read_address
 from ue_rl.connections.grpc.access import Access
 from ue_rl.connections.grpc.errors import named
-from ue_rl.security.guard import GUARDED
+from ue_rl.protocol.access.guard import GUARDED
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text import decode_handshake
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import ASKED, FLOAT, OBSERVATIONS, SESSION_ID
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
-from ue_rl.spec import EnvSpec
 from ue_rl.system.errors import ConnectionUnusable
-from ue_rl.wire import decode_handshake
 
 _Name = str | PathLike[str]
 _DEADLINE = 120.0  # seconds of one FastAdvance

@@ -14,14 +14,15 @@ import numpy as np
 from grpc.experimental import ChannelOptions
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.connections.grpc.access import Access
 from ue_rl.connections.grpc.errors import named, of_a_run
+from ue_rl.protocol.buffers import Resets, StepBuffers
+from ue_rl.protocol.spec import MAX_ENVS, EnvSpec, EnvType
+from ue_rl.protocol.text import decode_handshake
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import FLOAT, MAX_TICKS, SERVICE
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
-from ue_rl.spec import MAX_ENVS, EnvSpec, EnvType
 from ue_rl.system.errors import (
     ConfigurationError,
     EngineTimeout,
@@ -31,7 +32,6 @@ from ue_rl.system.errors import (
     WrongCount,
 )
 from ue_rl.system.json_text import json_object, json_text
-from ue_rl.wire import decode_handshake
 
 _CARRIED = frozenset({"TRUNC", "SEED", "OPTIONS", "INFO", "MASK"})  # FEATURES that these messages have words for
 _SINGLE = ChannelOptions.SingleThreadedUnaryStream

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from ue_rl.connections.tcp.link import Link, engine_gone
-from ue_rl.shm.header import (
+from ue_rl.protocol.memory.header import (
     ATTACHED,
     CLIENT_PID,
     CLIENT_SINCE,
@@ -27,13 +27,13 @@ from ue_rl.shm.header import (
     SERVING,
     Header,
 )
-from ue_rl.shm.memory import StepMemory
-from ue_rl.shm.segment import Segment
-from ue_rl.spec import EnvSpec, ImageSpec
+from ue_rl.protocol.memory.memory import StepMemory
+from ue_rl.protocol.memory.segment import Segment
+from ue_rl.protocol.spec import EnvSpec, ImageSpec
+from ue_rl.protocol.text.handshake import decode_handshake
+from ue_rl.protocol.text.notices import ended
 from ue_rl.system import processes
 from ue_rl.system.errors import EngineBusy, EngineDisconnected, EngineTimeout, EngineUnreachable, SegmentInvalid
-from ue_rl.wire.handshake import decode_handshake
-from ue_rl.wire.notices import ended
 
 _POLL_SECONDS = 0.002
 _TURN_SECONDS = 0.02  # between two looks whether an engine is there, or free

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ue_rl.commands.entries import (
+from ue_rl.protocol.commands.entries import (
     ENV_INFO,
     FIRST_INFO,
     TextReader,
@@ -28,8 +28,20 @@ from ue_rl.commands.entries import (
     read_json_entry,
     text_entries,
 )
-from ue_rl.commands.envelope import Command, Method, decode, encode, messages, method_name, mismatch, text, write_within
-from ue_rl.shm.ring import Ring
+from ue_rl.protocol.commands.envelope import (
+    Command,
+    Method,
+    decode,
+    encode,
+    messages,
+    method_name,
+    mismatch,
+    text,
+    write_within,
+)
+from ue_rl.protocol.memory.ring import Ring
+from ue_rl.protocol.text.calls import PICTURE_LIMIT
+from ue_rl.protocol.text.session import Event, Session
 from ue_rl.system.errors import (
     CommandFailed,
     ConfigurationError,
@@ -42,8 +54,6 @@ from ue_rl.system.errors import (
     UnsupportedByEngine,
 )
 from ue_rl.system.spin import TRAINER_SLICE_MS
-from ue_rl.wire.calls import PICTURE_LIMIT
-from ue_rl.wire.session import Event, Session
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -96,7 +106,7 @@ class ShmCommands:
         """The answer's payload.
 
         Args:
-            method: a Method or a number of the game's own. payload: of ue_rl.commands.messages(), or None.
+            method: a Method or a number of the game's own. payload: of ue_rl.protocol.commands.messages(), or None.
             timeout: seconds for writing and answer together; None: `self.timeout`.
 
         Raises:
@@ -257,7 +267,7 @@ class ShmCommands:
         self.request(Method.RESET_AGENT, m.ResetAgentT(contract=contract, envIds=list(env_ids)))
 
     def call(self, line: bytes, seconds: float) -> bytes:
-        """The answer to a request of the text protocol (ue_rl/wire/calls.py), both without line ending.
+        """The answer to a request of the text protocol (ue_rl/protocol/text/calls.py), both without line ending.
 
         Raises:
             UnsupportedByEngine: no rings. EngineTimeout, RingFull: not within so many seconds. Also what receive()

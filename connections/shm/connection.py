@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import ActionBatch, Next, Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
 from ue_rl.carriers.together import Together
@@ -35,17 +34,18 @@ from ue_rl.connections.shm.upgrade import UpgradeRefused, check_name, check_offe
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, unasked
 from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.connections.tcp.link import Link
-from ue_rl.security.guard import Guard
-from ue_rl.shm.bell import ASKED, NOT_OURS, Bell
-from ue_rl.shm.header import ANSWERED_SEQ, CLIENT_PID
-from ue_rl.shm.memory import StepMemory
-from ue_rl.shm.offer import parse_offer
-from ue_rl.shm.segment import Segment
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.access.guard import Guard
+from ue_rl.protocol.buffers import ActionBatch, Next, Resets, StepBuffers
+from ue_rl.protocol.memory.bell import ASKED, NOT_OURS, Bell
+from ue_rl.protocol.memory.header import ANSWERED_SEQ, CLIENT_PID
+from ue_rl.protocol.memory.memory import StepMemory
+from ue_rl.protocol.memory.offer import parse_offer
+from ue_rl.protocol.memory.segment import Segment
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.refusals import nonfinite_action
+from ue_rl.protocol.text.session import Event, State
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import UeRlError, UnsupportedByEngine
-from ue_rl.wire.refusals import nonfinite_action
-from ue_rl.wire.session import Event, State
 
 _LARGE = 1 << 16  # bytes of observations: from here on a new array costs less than a copy
 

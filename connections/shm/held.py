@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from ue_rl.connections.shm import attach
 from ue_rl.connections.tcp.link import Link
-from ue_rl.shm.bell import Bell
-from ue_rl.shm.memory import StepMemory
-from ue_rl.shm.segment import Segment, reclaim
+from ue_rl.protocol.memory.bell import Bell
+from ue_rl.protocol.memory.memory import StepMemory
+from ue_rl.protocol.memory.segment import Segment, reclaim
 from ue_rl.system.errors import EngineDisconnected
 
 # By Segment.identity: what in this process holds it. A pid alone does not tell two connections of a process apart, and

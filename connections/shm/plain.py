@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
-from ue_rl.shm.memory import StepMemory
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.memory.memory import StepMemory
 
 _log = logging.getLogger("ue_rl.connections")
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import ActionBatch, Next, Resets
-from ue_rl.commands.entries import NEXT_PARAMETERS, RESET_OPTIONS, RESET_PARAMETERS
 from ue_rl.connections.shm.commands import ShmCommands
-from ue_rl.shm.memory import StepMemory
-from ue_rl.spec import EnvSpec
-from ue_rl.wire.refusals import nonfinite_action
+from ue_rl.protocol.buffers import ActionBatch, Next, Resets
+from ue_rl.protocol.commands.entries import NEXT_PARAMETERS, RESET_OPTIONS, RESET_PARAMETERS
+from ue_rl.protocol.memory.memory import StepMemory
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.refusals import nonfinite_action
 
 _NONE: NDArray[np.intp] = np.zeros(0, np.intp)
 

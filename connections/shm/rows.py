@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
-from ue_rl.shm.memory import StepMemory
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.memory.memory import StepMemory
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.refusals import agent_text
 from ue_rl.system.errors import MalformedMessage
-from ue_rl.wire.refusals import agent_text
 
 Taken = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # what Bell copies an answer into
 _ACTED = bytes([0, 1, *[0] * 254])  # of `pending`: 1 where an agent acted

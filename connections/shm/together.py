@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
-from ue_rl.shm.bell import Bell, Bells
-from ue_rl.shm.ring import Ring
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.memory.bell import Bell, Bells
+from ue_rl.protocol.memory.ring import Ring
 from ue_rl.system.compiled import load
 
 if TYPE_CHECKING:

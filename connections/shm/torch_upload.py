@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl.buffers import StepBuffers
-from ue_rl.shm.header import Header
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.memory.header import Header
 from ue_rl.system.errors import ConfigurationError
 
 _MODES = ("cpu", "cuda_ipc", "vulkan_external")

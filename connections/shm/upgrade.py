@@ -9,12 +9,12 @@ from typing import Any
 
 from ue_rl.connections.shm.attach import spec_of
 from ue_rl.connections.tcp.link import Link
-from ue_rl.shm.memory import StepMemory
-from ue_rl.shm.offer import accept_line, refusal
-from ue_rl.shm.segment import is_path
-from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.memory.memory import StepMemory
+from ue_rl.protocol.memory.offer import accept_line, refusal
+from ue_rl.protocol.memory.segment import is_path
+from ue_rl.protocol.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.text.notices import ended_by
 from ue_rl.system.errors import SegmentInvalid, UeRlError, UnsupportedByEngine
-from ue_rl.wire.notices import ended_by
 
 # Where a key of the handshake has another name than the field.
 _KEYS = {

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from ue_rl.connections.shm import attach
 from ue_rl.connections.tcp.link import engine_gone, engine_late
-from ue_rl.shm.bell import Bell, set_slice
-from ue_rl.shm.header import CLOSED, HEARTBEAT, SERVER_STATE
-from ue_rl.shm.memory import StepMemory
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.memory.bell import Bell, set_slice
+from ue_rl.protocol.memory.header import CLOSED, HEARTBEAT, SERVER_STATE
+from ue_rl.protocol.memory.memory import StepMemory
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.refusals import agent_text
 from ue_rl.system.errors import (
     EngineTimeout,
     MalformedMessage,
@@ -25,7 +26,6 @@ from ue_rl.system.errors import (
     UnexpectedMessage,
 )
 from ue_rl.system.spin import TRAINER_SLICE_MS
-from ue_rl.wire.refusals import agent_text
 
 _SEQ = 2**64
 _FIELDS = ("OBS", "REW", "DONE", "TRUNC")  # by kind, from 1 on

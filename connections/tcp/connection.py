@@ -1,4 +1,4 @@
-"""TcpConnection: a Transport over TCP (ue_rl/transport.py says what it must do); kinds.py has its two kinds.
+"""TcpConnection: a Transport over TCP (ue_rl/protocol/transport.py says what it must do); kinds.py has its two kinds.
 
 One process, one loop: everything is sent, then everything is received. Two wirings carry a session
 (docs/protocol.md, section 4): the shared channel, one socket for the whole batch, and per-env sockets, one for
@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Next, Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
 from ue_rl.carriers.together import Together
@@ -24,8 +23,14 @@ from ue_rl.connections.tcp.link import Link, engine_gone, engine_late
 from ue_rl.connections.tcp.numbers import Numbers, ask_anything
 from ue_rl.connections.tcp.together import TextTogether
 from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
-from ue_rl.security.guard import Guard
-from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.protocol.access.guard import Guard
+from ue_rl.protocol.buffers import Next, Resets, StepBuffers
+from ue_rl.protocol.spec import Channel, EnvSpec, EnvType
+from ue_rl.protocol.text import Codec
+from ue_rl.protocol.text.calls import PICTURE_LIMIT
+from ue_rl.protocol.text.kernels_writing import end_line
+from ue_rl.protocol.text.limits import needs_nuls, require_lines
+from ue_rl.protocol.text.resets import encode_ahead
 from ue_rl.system.errors import (
     ConfigurationError,
     EngineDisconnected,
@@ -33,11 +38,6 @@ from ue_rl.system.errors import (
     HandshakeError,
     UnsupportedByEngine,
 )
-from ue_rl.wire import Codec
-from ue_rl.wire.calls import PICTURE_LIMIT
-from ue_rl.wire.kernels_writing import end_line
-from ue_rl.wire.limits import needs_nuls, require_lines
-from ue_rl.wire.resets import encode_ahead
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -55,7 +55,7 @@ class TcpConnection(BaseTransport):
         nul_terminated: send a NUL byte behind each line, in the same write, to an engine of version 0 that is SINGLE or
             RLBASE: the deployed plugin reads those into memory that it does not clear (docs/unreal.md). None: where the
             handshake may be the plugin's, which names no CHANNEL. Others, whose readers are right, get none.
-        timeout, connect_timeout, wait: see BaseTransport. compiled: see ue_rl.wire.Codec.
+        timeout, connect_timeout, wait: see BaseTransport. compiled: see ue_rl.protocol.text.Codec.
         guard: TLS and token of this side; None: neither.
 
     Attributes:

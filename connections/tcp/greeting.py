@@ -8,8 +8,10 @@ import math
 import time
 
 from ue_rl.connections.tcp.link import UNFINISHED, Link, dial
-from ue_rl.security.guard import Guard, asks_for_token, blamed
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.access.guard import Guard, asks_for_token, blamed
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text import MAX_HANDSHAKE, decode_handshake
+from ue_rl.protocol.text.notices import ended_by, notice_of
 from ue_rl.system.durable import amount
 from ue_rl.system.errors import (
     AccessRefused,
@@ -22,8 +24,6 @@ from ue_rl.system.errors import (
     UnsupportedByEngine,
 )
 from ue_rl.system.room import MORE_ROOM, short_of
-from ue_rl.wire import MAX_HANDSHAKE, decode_handshake
-from ue_rl.wire.notices import ended_by, notice_of
 
 _log = logging.getLogger("ue_rl.connections")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from ue_rl.connections.tcp.connection import TcpConnection
 from ue_rl.connections.tcp.link import Link
-from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.protocol.spec import EnvSpec, EnvType
+from ue_rl.protocol.text.limits import nul_terminated
 from ue_rl.system.errors import UeRlError
-from ue_rl.wire.limits import nul_terminated
 
 
 class MultiTcpConnection(TcpConnection):

@@ -18,7 +18,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from ue_rl.security.tls import why
+from ue_rl.protocol.access.tls import why
+from ue_rl.protocol.text.lines import LineBuffer
+from ue_rl.protocol.text.notices import ended_by
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import (
     EngineDisconnected,
@@ -32,8 +34,6 @@ from ue_rl.system.errors import (
 from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.keepalive import notice_dead_peer
 from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
-from ue_rl.wire.lines import LineBuffer
-from ue_rl.wire.notices import ended_by
 
 _log = logging.getLogger("ue_rl.connections")
 

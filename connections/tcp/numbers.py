@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.protocol.spec import EnvSpec, EnvType
+from ue_rl.protocol.text import Codec
+from ue_rl.protocol.text.calls import read_ok, read_picture, read_values, write_get, write_pause, write_render
+from ue_rl.protocol.text.notices import ended_by
+from ue_rl.protocol.text.refusals import check_call_number
 from ue_rl.system.errors import CommandFailed, MalformedMessage, UeRlError, UnexpectedMessage
-from ue_rl.wire import Codec
-from ue_rl.wire.calls import read_ok, read_picture, read_values, write_get, write_pause, write_render
-from ue_rl.wire.notices import ended_by
-from ue_rl.wire.refusals import check_call_number
 
 _log = logging.getLogger("ue_rl.connections")
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
 from ue_rl.connections.tcp.link import readable
+from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import UeRlError
 from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US

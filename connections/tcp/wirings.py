@@ -13,15 +13,15 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, unfinished_hint
 from ue_rl.connections.tcp.numbers import Numbers
+from ue_rl.protocol.buffers import Resets, StepBuffers
+from ue_rl.protocol.text import Codec
+from ue_rl.protocol.text.limits import MAX_LINE, nul_terminated
+from ue_rl.protocol.text.row_keys import UnknownFields
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import ConfigurationError, EngineDisconnected, LineTooLong, TransportError, UeRlError
 from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
-from ue_rl.wire import Codec
-from ue_rl.wire.limits import MAX_LINE, nul_terminated
-from ue_rl.wire.row_keys import UnknownFields
 
 _log = logging.getLogger("ue_rl.connections")
 

@@ -28,7 +28,7 @@ from ue_rl.inference.metadata import (
     space_to_json,
 )  # fmt: skip
 from ue_rl.inference.runtime.onnx import OnnxInference
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError, ExportError, InferenceError
 from ue_rl.system.versions import installed
 

@@ -29,8 +29,8 @@ from ue_rl.inference.export.file import (
 )
 from ue_rl.inference.interface import between_files
 from ue_rl.inference.metadata import ACTION_MASKS, PolicyMetadata
-from ue_rl.spaces.tree import Branch
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spaces.tree import Branch
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ExportError
 
 _OF_GRAPH = ("stochastic", "flat_input", "action_masks", "image_layout", "allow_custom")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ue_rl.inference.interface import ModelPath, Observations, State, StatefulInference, missing_masks
 from ue_rl.inference.metadata import space_size, space_to_json, tree_from_json
-from ue_rl.spaces.tree import Space, choices
+from ue_rl.protocol.spaces.tree import Space, choices
 from ue_rl.system.errors import ExportError, ModelLoadError, ModelMismatch
 
 _STATE_NAMES = ("state_h", "state_c")

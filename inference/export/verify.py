@@ -44,7 +44,7 @@ from ue_rl.inference.metadata import (
     tree_from_json,
 )
 from ue_rl.inference.runtime.onnx import OnnxInference
-from ue_rl.spaces.tree import bounds, choices
+from ue_rl.protocol.spaces.tree import bounds, choices
 from ue_rl.system.errors import ExportError, InferenceError
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ue_rl.inference.interface import Observations
 from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata, is_intact
-from ue_rl.spaces.tree import bounds, choices
+from ue_rl.protocol.spaces.tree import bounds, choices
 from ue_rl.system.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
 
 logger = logging.getLogger(__name__)

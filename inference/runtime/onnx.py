@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from ue_rl.inference.interface import Floats, ModelPath, Observations, State, StatefulInference, missing_masks
 from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, NOISE, STATE, PolicyMetadata, Port
 from ue_rl.inference.runtime.loading import LoadedModel, load_session, unreadable
-from ue_rl.spaces.names import Names
-from ue_rl.spaces.tree import Space
+from ue_rl.protocol.spaces.names import Names
+from ue_rl.protocol.spaces.tree import Space
 from ue_rl.system.errors import ConfigurationError, ModelLoadError, ModelMismatch
 from ue_rl.system.files import require_file
 

@@ -24,8 +24,8 @@ from ue_rl.inference.interface import InferenceInterface, ModelPath, Observation
 from ue_rl.inference.metadata import PolicyMetadata
 from ue_rl.inference.runtime.loading import unreadable
 from ue_rl.inference.runtime.onnx import OnnxInference
-from ue_rl.spaces.names import Names
-from ue_rl.spaces.tree import Space
+from ue_rl.protocol.spaces.names import Names
+from ue_rl.protocol.spaces.tree import Space
 from ue_rl.system.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch
 from ue_rl.system.files import require_file
 

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.inference.server.protocol import read_hello, write_refusal
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.codec import Codec
+from ue_rl.protocol.text.handshake import MAX_HANDSHAKE
+from ue_rl.protocol.text.lines import LineBuffer
 from ue_rl.system.errors import EngineTimeout, HandshakeError, RepeatedEnv, UeRlError
 from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.keepalive import notice_dead_peer, reset_at_close
-from ue_rl.wire.codec import Codec
-from ue_rl.wire.handshake import MAX_HANDSHAKE
-from ue_rl.wire.lines import LineBuffer
 
 if TYPE_CHECKING:
     from ue_rl.inference.server.server import PolicyServer

@@ -1,6 +1,6 @@
 """The policy server's handshake and its last line, without I/O; docs/policy-server.md.
 
-The lines between the two are read and written by ue_rl/wire/codec.py.
+The lines between the two are read and written by ue_rl/protocol/text/codec.py.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from ue_rl.inference.interface import with_engine
 from ue_rl.inference.runtime.onnx import OnnxInference
-from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.protocol.spec import EnvSpec, EnvType
+from ue_rl.protocol.text.handshake import decode_handshake, handshake_sizes
+from ue_rl.protocol.text.limits import require_lines
 from ue_rl.system.errors import HandshakeError, UeRlError
-from ue_rl.wire.handshake import decode_handshake, handshake_sizes
-from ue_rl.wire.limits import require_lines
 
 
 def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:

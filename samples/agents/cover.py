@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges import VectorAgentsBridge, serve
-from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.spec import AgentGroup, EnvSpec
 
 SPEED, RADIUS, MAX_STEPS = 0.15, 0.2, 40
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges import VectorAgentsBridge, serve
-from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.spec import AgentGroup, EnvSpec
 
 DT, PUSH, DRAG, SIZE, MAX_STEPS = 0.1, 2.0, 0.9, 0.2, 100
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges import VectorBridge
-from ue_rl.spec import ActionSpec, EnvSpec
+from ue_rl.protocol.spec import ActionSpec, EnvSpec
 
 HEIGHT = (1.0, 40.0)
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from ue_rl.bridges import MultiEnvBridge, serve
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 
 
 class Carts(MultiEnvBridge):

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 
 from ue_rl.bridges import MultiEnvBridge, serve
-from ue_rl.spec import ActionSpec, EnvSpec
-from ue_rl.wire import read_space
+from ue_rl.protocol.spec import ActionSpec, EnvSpec
+from ue_rl.protocol.text import read_space
 
 
 class Stairs(MultiEnvBridge):

@@ -21,8 +21,8 @@ from samples.skirmish.think import advance
 from samples.skirmish.tools import Tools
 from ue_rl.bridges import VectorBridge
 from ue_rl.bridges.realtime import Interrupts
-from ue_rl.spec import ActionKind, ActionSpec, EnvSpec
-from ue_rl.wire import read_space
+from ue_rl.protocol.spec import ActionKind, ActionSpec, EnvSpec
+from ue_rl.protocol.text import read_space
 
 _SPACE = read_space(f"DICT(map:BOX(-inf:inf)[{len(LAYERS)},{ZONES},{ZONES}],numbers:BOX(-inf:inf)[{len(NUMBERS)}])")
 _ACTION = ActionSpec(ActionKind.MULTI_DISCRETE, counts=(len(VERBS), len(WHO), TILES, TILES))

@@ -72,7 +72,7 @@ def test_it_is_one_env_with_agents(num_envs: int, groups: dict[str, int]) -> Non
 def test_masks_are_in_the_infos_as_the_spaces_sample_takes_them() -> None:
     from dataclasses import replace
 
-    from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+    from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 
     one = EnvSpec(4, 2, action=ActionSpec.multi_discrete((2, 3)))
     spec = EnvSpec(4, 2, num_envs=1, groups=(AgentGroup("a", 1, one),), features=frozenset({"MASK"}))

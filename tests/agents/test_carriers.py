@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tests.support.carriers import over
 from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import MultiAgentBridge
-from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
-from ue_rl.transport import Transport
+from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.protocol.transport import Transport
 
 CARRIERS = ("memory", "shared", "upgraded", "shm")
 

@@ -12,10 +12,10 @@ from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, s
 from tests.support.steps import begin
 from ue_rl.agents import GroupTransport, GroupVecEnv, NormalizedPolicy
 from ue_rl.agents.part import Part
-from ue_rl.buffers import StepBuffers
-from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
-from ue_rl.transport import Transport
 
 
 def actions(env: GroupVecEnv, value: float = 0.5) -> np.ndarray[Any, Any]:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ue_rl.bridges.action_check import ActionCheck
-from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
-from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.protocol.buffers import ActionBatch, StepBuffers
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, box
+from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.system.errors import MalformedMessage, ModelOutputError
 
 

@@ -13,9 +13,9 @@ from tests.harness.lab import Lab
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.bridges.calls import answer_call
 from ue_rl.cli.do_nothing import DoNothingBridge
-from ue_rl.spec import Channel, EnvType, Parameter
+from ue_rl.protocol.spec import Channel, EnvType, Parameter
+from ue_rl.protocol.text import decode_handshake
 from ue_rl.system import errors
-from ue_rl.wire import decode_handshake
 
 
 def refusal(bridge: Any, line: str) -> str:

@@ -17,7 +17,7 @@ import pytest
 from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
 from ue_rl.connecting import open_transport
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 from ue_rl.system.forks import leave_to_parent
 
@@ -28,7 +28,7 @@ GAME = """
 import os, sys, time
 from tests.support.games import Sum
 from ue_rl.bridges import ShmUpgrader, run_in_thread
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 
 how, port = sys.argv[1], int(sys.argv[2])
 if how == "metrics":

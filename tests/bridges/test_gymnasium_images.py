@@ -23,10 +23,10 @@ from ue_rl.cli import cli
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.inference import OnnxInference
 from ue_rl.inference.export.onnx import check_exportable, export_onnx
-from ue_rl.spec import ImageSpec
+from ue_rl.protocol.spec import ImageSpec
+from ue_rl.protocol.text import decode_handshake, encode_handshake
 from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
-from ue_rl.wire import decode_handshake, encode_handshake
 
 N = 3
 

@@ -10,7 +10,7 @@ import pytest
 from tests.bridges.policies import PlusOne, inferring
 from tests.support.games import Steps, bridge
 from ue_rl.bridges import GymnasiumBridge, SingleEnvBridge, VectorBridge
-from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.protocol.spec import EnvSpec, EnvType
 from ue_rl.system import errors
 
 

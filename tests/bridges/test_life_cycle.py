@@ -11,7 +11,7 @@ import ue_rl
 from tests.support.games import Steps, bridge
 from ue_rl.bridges import BaseBridge, Mode, SingleEnvBridge, VectorBridge
 from ue_rl.bridges.game import EnvIds
-from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.protocol.spec import EnvSpec, EnvType
 from ue_rl.system import errors
 
 FEATURES = frozenset({"SEED", "OPTIONS", "TRUNC"})

@@ -16,8 +16,8 @@ pytest.importorskip("mujoco.batch", reason="MujocoBridge needs mujoco 4.0")
 
 import ue_rl
 from ue_rl.bridges import MujocoBridge, MujocoTask, run_shm_in_thread
-from ue_rl.commands import Method, messages, text
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.protocol.commands import Method, messages, text
 from ue_rl.system.errors import CommandFailed
 
 M = messages()

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tests.support.steps import advance, begin
 from ue_rl.bridges import MultiAgentBridge, VectorAgentsBridge
-from ue_rl.buffers import ActionBatch
 from ue_rl.carriers.checks import live_agents
-from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.protocol.buffers import ActionBatch
+from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
 

@@ -12,10 +12,10 @@ from gymnasium import spaces
 from tests.support.carriers import over
 from tests.support.steps import advance, begin
 from ue_rl.carriers.checks import live_agents
-from ue_rl.spaces.tree import leaves
+from ue_rl.protocol.spaces.tree import leaves
+from ue_rl.protocol.text import decode_handshake, encode_handshake
 from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
-from ue_rl.wire import decode_handshake, encode_handshake
 
 pytest.importorskip("pettingzoo", reason="the extra `agents` is not installed")
 from tests.support.field import Field

@@ -21,7 +21,7 @@ from tests.support.games import Steps, Sum
 from tests.support.games import bridge as bridge_of
 from tests.support.streams import ask, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
 from ue_rl.bridges import BridgeServer, GymnasiumBridge, Mode, SingleEnvBridge
-from ue_rl.spec import ActionSpec, EnvSpec, EnvType
+from ue_rl.protocol.spec import ActionSpec, EnvSpec, EnvType
 from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
 

@@ -14,7 +14,7 @@ import pytest
 from tests.support.games import bridge
 from tests.support.waiting import eventually
 from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread, serve
-from ue_rl.shm.segment import SHM_DIR
+from ue_rl.protocol.memory.segment import SHM_DIR
 from ue_rl.system import errors
 from ue_rl.system.processes import alive
 
@@ -76,7 +76,7 @@ INTERRUPTED = """
 import contextlib
 import io
 from ue_rl.bridges import VectorBridge, serve
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 
 def interrupt(*_):
     raise KeyboardInterrupt
@@ -128,7 +128,7 @@ import threading
 import numpy as np
 from ue_rl.bridges import VectorBridge, run_in_process, run_shm_in_process
 from ue_rl.connecting import open_transport
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 
 SIZE = 3
 LOCK = threading.Lock()

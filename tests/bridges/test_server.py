@@ -16,7 +16,7 @@ import ue_rl
 from tests.support.games import Steps, Sum, bridge
 from tests.support.streams import ask, closed, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
 from ue_rl.bridges import BridgeServer, run_in_thread
-from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.protocol.spec import Channel, EnvSpec, EnvType
 from ue_rl.system import errors
 
 FIRST = "OBS=0;REW=0;DONE=0;ENV=0||OBS=0;REW=0;DONE=0;ENV=1\n"

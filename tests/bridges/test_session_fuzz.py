@@ -13,8 +13,8 @@ from typing import Any
 from tests.harness.lab import Lab
 from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
-from ue_rl.calls.asking import EngineCalls
 from ue_rl.connections import MultiTcpConnection
+from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.testing import RawClient
 
 REQUESTS = [

@@ -19,7 +19,7 @@ from ue_rl.bridges.tcp import server as server_module
 from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.connections import open_engine
 from ue_rl.connections.tcp import greeting
-from ue_rl.spec import Channel
+from ue_rl.protocol.spec import Channel
 from ue_rl.system import errors
 
 ALL = "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n"

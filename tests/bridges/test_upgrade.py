@@ -18,7 +18,7 @@ from tests.support.streams import Streams
 from ue_rl.bridges import BridgeServer, ShmUpgrader, run_in_thread
 from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.connections import open_engine
-from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.protocol.spec import Channel, EnvSpec, EnvType
 from ue_rl.system import errors
 
 

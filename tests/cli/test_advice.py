@@ -21,16 +21,22 @@ from ue_rl.cli import cli
 from ue_rl.compliance import Options, check
 from ue_rl.compliance.checks import CHECKS
 from ue_rl.connecting import open_transport
-from ue_rl.security import doors
-from ue_rl.security.doors import Doorway
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.access import doors
+from ue_rl.protocol.access.doors import Doorway
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 
 ROOT = Path(__file__).parents[2]
 CERTS = ROOT / "tests" / "security" / "certs"
 # Who dials an engine: what all of these print may name only what all of them have.
 DIALS = ("train", "tune", "check", "inspect", "play")
-SHARED = ("connections/tcp", "connections/shm", "ue_rl/carriers", "ue_rl/security/guard.py", "ue_rl/wire")
+SHARED = (
+    "connections/tcp",
+    "connections/shm",
+    "ue_rl/carriers",
+    "ue_rl/protocol/access/guard.py",
+    "ue_rl/protocol/text",
+)
 # Said only where restarts, or another dial, were asked for.
 LOST = ("ue_rl/engines", "ue_rl/launching")
 LOSES = ("train", "tune")
@@ -168,7 +174,7 @@ def test_so_does_one_that_was_launched(tmp_path: Path) -> None:
     script = tmp_path / "slow.py"
     script.write_text(
         "import sys\nfrom tests.cli.test_advice import Slow\nfrom ue_rl.bridges import serve\n"
-        "from ue_rl.spec import EnvSpec\nserve(Slow(EnvSpec(1, 1)), port=int(sys.argv[1]), tick_rate=20.0)\n"
+        "from ue_rl.protocol.spec import EnvSpec\nserve(Slow(EnvSpec(1, 1)), port=int(sys.argv[1]), tick_rate=20.0)\n"
     )
     env = ue_rl.launch([sys.executable, str(script), "{port}"], timeout=0.5, restarts="1/60s")
     with pytest.raises(errors.RestartsSpent) as caught:

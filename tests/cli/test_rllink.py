@@ -8,7 +8,7 @@ from tests.harness.rllink_server import RLlinkServer
 from tests.harness.several import Walk
 from tests.support.command_line import ok, refused, run
 from ue_rl.bridges.runners import run_in_thread
-from ue_rl.spaces.actions import ActionSpec
+from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.system.errors import LearnerUnreachable, UnsupportedNetwork
 
 

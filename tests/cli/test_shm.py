@@ -15,7 +15,7 @@ import ue_rl
 from tests.cli.conftest import rest_of
 from tests.support.command_line import ok, refused
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.shm import segment
+from ue_rl.protocol.memory import segment
 from ue_rl.system.errors import ConfigurationError, UnsupportedByEngine
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges import VectorBridge
-from ue_rl.spec import ActionSpec, Channel, EnvSpec
+from ue_rl.protocol.spec import ActionSpec, Channel, EnvSpec
 
 SEEDED = frozenset(("SEED", "OPTIONS"))
 

@@ -9,8 +9,8 @@ from ue_rl import compliance
 from ue_rl.bridges import MultiEnvBridge
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.compliance import Options, Outcome, Report
-from ue_rl.spaces.tree import Branch, box
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spaces.tree import Branch, box
+from ue_rl.protocol.spec import EnvSpec
 
 
 def checked(url: str) -> Report:

@@ -16,7 +16,7 @@ from tests.compliance.reports import of_bridge
 from tests.docs.blocks import labelled
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, run_in_thread
 from ue_rl.compliance import Options, Outcome, Report, check
-from ue_rl.spec import ActionSpec
+from ue_rl.protocol.spec import ActionSpec
 
 
 def of(bridge: BaseBridge, **options: Any) -> Report:

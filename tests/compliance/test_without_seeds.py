@@ -12,7 +12,7 @@ import pytest
 from tests.compliance.games import Walk
 from tests.compliance.reports import found, of_bridge
 from ue_rl.compliance import Outcome, Report
-from ue_rl.spec import ActionSpec
+from ue_rl.protocol.spec import ActionSpec
 
 
 class NextEnv(Walk):

@@ -17,7 +17,7 @@ from ue_rl.bridges import (
     run_shm_in_thread,
 )
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and files under a mapping are POSIX's")
 N = 3

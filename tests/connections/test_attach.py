@@ -16,10 +16,10 @@ from ue_rl.bridges import ShmHost, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.upgrade import check_name
-from ue_rl.shm import segment
-from ue_rl.shm.header import ATTACHED, CLIENT_PID, CLIENT_STATE
-from ue_rl.shm.memory import StepMemory, plan
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.memory import segment
+from ue_rl.protocol.memory.header import ATTACHED, CLIENT_PID, CLIENT_STATE
+from ue_rl.protocol.memory.memory import StepMemory, plan
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors, processes
 from ue_rl.system.errors import SegmentInvalid
 

@@ -14,14 +14,14 @@ from tests.harness.lab import Lab
 from tests.support.carriers import WAITING, served
 from tests.support.steps import advance, begin, totals
 from ue_rl.bridges import run_in_thread
-from ue_rl.calls.asking import EngineCalls
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connecting import open_transport
 from ue_rl.connections import MultiTcpConnection
-from ue_rl.spec import Parameter
+from ue_rl.protocol.calls.asking import EngineCalls
+from ue_rl.protocol.spec import Parameter
+from ue_rl.protocol.text import calls as lines
 from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport, RawClient
-from ue_rl.wire import calls as lines
 
 each_carrier = pytest.mark.parametrize("carrier", WAITING)
 each_wiring = pytest.mark.parametrize("carrier", ["shared", "per_env"])

@@ -23,7 +23,7 @@ from ue_rl.carriers.base import BaseTransport
 from ue_rl.connections import open_engine
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 
 N = 2

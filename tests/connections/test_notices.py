@@ -20,10 +20,10 @@ from tests.harness.lab import Lab
 from tests.support.listening import engine
 from tests.support.steps import advance, begin
 from ue_rl.bridges import ShmUpgrader, run_in_thread
-from ue_rl.calls.asking import EngineCalls
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connections import MultiTcpConnection, open_engine
 from ue_rl.connections.tcp import greeting
+from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.system import errors
 from ue_rl.testing import RawClient
 

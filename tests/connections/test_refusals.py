@@ -15,12 +15,12 @@ from tests.harness.several import Walk
 from tests.support.carriers import over, served
 from tests.support.steps import advance, begin
 from ue_rl.bridges import MultiAgentBridge, run_in_thread
-from ue_rl.calls.asking import EngineCalls
-from ue_rl.calls.parameters import Randomizer, randomize
 from ue_rl.connecting import open_transport
-from ue_rl.spec import AgentGroup, EnvSpec, EnvType
+from ue_rl.protocol.calls.asking import EngineCalls
+from ue_rl.protocol.calls.parameters import Randomizer, randomize
+from ue_rl.protocol.spec import AgentGroup, EnvSpec, EnvType
+from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
-from ue_rl.transport import Transport
 
 N = 4
 CARRIERS = ("memory", "arrays", "shared", "per_env", "per_env-pure", "upgraded", "shm", "several", "several-shm")

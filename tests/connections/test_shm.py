@@ -25,9 +25,9 @@ from ue_rl.bridges import (
     run_shm_in_thread,
 )
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, open_engine
-from ue_rl.shm import segment
-from ue_rl.shm.header import SERVER_STATE
-from ue_rl.shm.segment import Segment
+from ue_rl.protocol.memory import segment
+from ue_rl.protocol.memory.header import SERVER_STATE
+from ue_rl.protocol.memory.segment import Segment
 from ue_rl.system import errors
 from ue_rl.system.errors import ConfigurationError, EngineBusy
 

@@ -15,8 +15,8 @@ from tests.harness.lab import Lab
 from tests.support.steps import begin
 from ue_rl.bridges import ShmHost, run_shm_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
-from ue_rl.commands.entries import text_entries
 from ue_rl.connections import SharedMemoryConnection
+from ue_rl.protocol.commands.entries import text_entries
 from ue_rl.system import errors
 
 N = 2

@@ -23,9 +23,17 @@ from tests.support.steps import begin, totals
 from tests.support.waiting import eventually
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorAgentsBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.shm.header import ACTION_SEQ, CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, HEADER_SIZE, MAX_REASON, REASON_PID
-from ue_rl.shm.segment import Segment
-from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.memory.header import (
+    ACTION_SEQ,
+    CLIENT_PID,
+    CLIENT_SINCE,
+    CLIENT_STATE,
+    HEADER_SIZE,
+    MAX_REASON,
+    REASON_PID,
+)
+from ue_rl.protocol.memory.segment import Segment
+from ue_rl.protocol.spec import AgentGroup, EnvSpec
 from ue_rl.system import errors
 
 N = 2

@@ -23,8 +23,8 @@ from ue_rl.bridges import (
     run_shm_in_thread,
 )
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.shm.header import _NAMES, HEADER_SIZE
-from ue_rl.shm.memory import StepMemory, plan
+from ue_rl.protocol.memory.header import _NAMES, HEADER_SIZE
+from ue_rl.protocol.memory.memory import StepMemory, plan
 from ue_rl.system import errors
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

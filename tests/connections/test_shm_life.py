@@ -23,9 +23,9 @@ from ue_rl.bridges import (
     run_shm_in_thread,
 )
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.shm import segment
-from ue_rl.shm.header import FRAME_SEQ
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.memory import segment
+from ue_rl.protocol.memory.header import FRAME_SEQ
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

@@ -16,10 +16,10 @@ from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.bridges.shm import host as shm_host
 from ue_rl.connections import SharedMemoryConnection, open_engine
 from ue_rl.connections.shm.upgrade import difference
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
-from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec, ImageSpec, Parameter
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, box
+from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec, ImageSpec, Parameter
+from ue_rl.protocol.text.handshake import decode_handshake, encode_handshake
 from ue_rl.system import errors
-from ue_rl.wire.handshake import decode_handshake, encode_handshake
 
 TREE = Branch((("arm", box((2,), -1, 1)), ("door", Leaf(LeafKind.DISCRETE, (), counts=(3,)))))
 FULL = EnvSpec(

@@ -11,9 +11,9 @@ import pytest
 
 import ue_rl
 from tests.connections.shm_games import ones
-from ue_rl.shm.header import CLIENT_PID
-from ue_rl.shm.memory import StepMemory, plan
-from ue_rl.shm.segment import Segment
+from ue_rl.protocol.memory.header import CLIENT_PID
+from ue_rl.protocol.memory.memory import StepMemory, plan
+from ue_rl.protocol.memory.segment import Segment
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

@@ -11,8 +11,8 @@ from tests.support.steps import advance, begin
 from ue_rl.bridges import VectorBridge, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
-from ue_rl.spec import ActionSpec, EnvSpec
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, box
+from ue_rl.protocol.spec import ActionSpec, EnvSpec
 from ue_rl.system import errors
 
 N = 4

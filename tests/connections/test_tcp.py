@@ -23,12 +23,12 @@ from tests.support.steps import advance, begin
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, open_engine
 from ue_rl.connections.tcp import link
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text import Codec, encode_handshake, kernels_pure
+from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
 from ue_rl.system.compiled import load
 from ue_rl.testing import Fault, FaultKind, PluginStandIn
-from ue_rl.transport import Transport
-from ue_rl.wire import Codec, encode_handshake, kernels_pure
 
 Play = Callable[[socket.socket, socket.socket], None]
 
@@ -321,7 +321,7 @@ def test_a_stray_answer_in_the_socket_is_found_before_a_reset(env_ids: list[int]
 
 def test_python_path_of_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Windows and installations without a compiler use."""
-    monkeypatch.setitem(sys.modules, "ue_rl.wire._kernels", None)
+    monkeypatch.setitem(sys.modules, "ue_rl.protocol.text._kernels", None)
     assert load("kernels") is kernels_pure
     with PluginStandIn(num_envs=3) as game:
         env = ue_rl.connect(game.url, timeout=5)

@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.steps import advance, begin
 from ue_rl.bridges import ShmHost, VectorBridge, run_shm_in_thread
-from ue_rl.buffers import StepBuffers
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm.torch_upload import TorchUpload, gpu_facts
-from ue_rl.spec import EnvSpec, ImageSpec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec, ImageSpec
 from ue_rl.system import errors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

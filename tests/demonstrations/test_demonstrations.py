@@ -394,7 +394,7 @@ def test_a_game_in_python_that_acts_itself_is_recorded_and_checked(tmp_path: Pat
 
 def test_a_step_without_the_action_taken_names_the_engine(tmp_path: Path) -> None:
     from ue_rl.demonstrations.recording import action_of
-    from ue_rl.spec import EnvSpec
+    from ue_rl.protocol.spec import EnvSpec
     from ue_rl.system.errors import MalformedMessage
 
     for info in ({}, {"demo_action": [1.0]}, {"demo_action": ["a", "b"]}, {"demo_action": None}):

@@ -102,7 +102,7 @@ RUN_BY = {
     ("README.md", "python trainer"): "tests/docs/test_readme.py",
     ("docs/checking.md", "python test"): "tests/compliance/test_page.py",
     ("docs/checking.md", "text report"): "tests/compliance/test_page.py",
-    ("docs/commands.md", "text methods"): "tests/commands/test_envelope.py",
+    ("docs/commands.md", "text methods"): "tests/protocol/commands/test_envelope.py",
     ("docs/deploy.md", "cpp onnx"): "tests/samples/test_deploy_onnx.py",
     ("docs/deploy.md", "csharp onnx"): "tests/samples/test_deploy_onnx.py",
     ("docs/fifty-lines.md", "python engine"): "tests/samples/test_fifty_lines.py",

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ue_rl.bridges import VectorBridge
-from ue_rl.commands import Method, messages
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.commands import Method, messages
+from ue_rl.protocol.spec import EnvSpec
 
 
 class Game(VectorBridge):

@@ -62,7 +62,7 @@ def test_where_the_package_is_is_said_in_one_way() -> None:
 
 
 def test_what_a_table_of_code_uses_is_imported_there() -> None:
-    assert "`from ue_rl.wire import read_space`" in page("docs/fifty-lines.md")
+    assert "`from ue_rl.protocol.text import read_space`" in page("docs/fifty-lines.md")
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from tests.docs.blocks import ROOT, Block, every, runs_elsewhere
 from tests.samples import building
 from ue_rl.arena.config import load_config, scene_of
 from ue_rl.arena.scenes import World
-from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.launching import template
-from ue_rl.shm import offer
+from ue_rl.protocol.buffers import ActionBatch, StepBuffers
+from ue_rl.protocol.memory import offer
+from ue_rl.protocol.text.codec import Codec
+from ue_rl.protocol.text.handshake import decode_handshake
+from ue_rl.protocol.text.resets import decode_ahead
 from ue_rl.training.config import resolve
-from ue_rl.wire.codec import Codec
-from ue_rl.wire.handshake import decode_handshake
-from ue_rl.wire.resets import decode_ahead
 
 SAMPLES, STAND_INS = ROOT / "samples", ROOT / "tests" / "samples"
 

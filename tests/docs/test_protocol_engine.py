@@ -14,9 +14,9 @@ from tests.docs.blocks import labelled
 from tests.support.programs import program
 from ue_rl import compliance
 from ue_rl.connections import MultiTcpConnection
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.limits import line_limit
 from ue_rl.testing import RawClient
-from ue_rl.wire.limits import line_limit
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = "docs/protocol-in-ten-minutes.md"

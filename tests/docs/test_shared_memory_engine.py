@@ -20,8 +20,8 @@ import pytest
 
 import ue_rl
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.shm.header import ENGINE_FLAG, FRAME_SEQ, Header, plan
-from ue_rl.shm.memory import StepMemory
+from ue_rl.protocol.memory.header import ENGINE_FLAG, FRAME_SEQ, Header, plan
+from ue_rl.protocol.memory.memory import StepMemory
 from ue_rl.system import compiled
 from ue_rl.system.errors import ConfigurationError, EngineBusy, EngineDisconnected
 

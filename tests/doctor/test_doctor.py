@@ -31,9 +31,9 @@ from ue_rl.bridges import run_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.doctor import FAULTS, Outcome, diagnose
 from ue_rl.doctor import checks as machine
+from ue_rl.protocol.access.doors import Doorway
+from ue_rl.protocol.spec import Channel
 from ue_rl.recording import RecordingTransport, Trace
-from ue_rl.security.doors import Doorway
-from ue_rl.spec import Channel
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.testing.memory import MemoryTransport
 
@@ -216,7 +216,7 @@ def test_an_engine_that_is_well_and_those_that_are_not(slack: float) -> None:
 
 
 def test_an_engine_that_asks_for_a_token_or_for_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ue_rl.security.doors.PATIENCE", 0.2)
+    monkeypatch.setattr("ue_rl.protocol.access.doors.PATIENCE", 0.2)
     secrets = [tmp_path / "token", tmp_path / "another"]
     for place, secret in enumerate(secrets):
         secret.write_text(f"{place}" * 40 + "\n")

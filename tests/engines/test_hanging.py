@@ -15,12 +15,12 @@ from tests.harness.several import FragileSource, Walk
 from tests.support.carriers import served
 from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
-from ue_rl.calls.asking import EngineCalls
 from ue_rl.connecting import open_transport, url_engines
 from ue_rl.connections.tcp import greeting
 from ue_rl.engines.lifecycle import Change, Life, LifeState
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
+from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.system import errors
 
 CARRIERS = ("shared", "per_env", "upgraded", "shm")

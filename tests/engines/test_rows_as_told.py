@@ -22,8 +22,8 @@ from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.engines.url_engine import UrlEngine
 from ue_rl.launching.engine import LaunchedEngine
-from ue_rl.transport import Transport
-from ue_rl.wire.calls import write_time_scale
+from ue_rl.protocol.text.calls import write_time_scale
+from ue_rl.protocol.transport import Transport
 
 REQUESTS = 120
 SIZES = (3, 1, 2, 2)  # envs of the engines

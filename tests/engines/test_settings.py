@@ -12,11 +12,11 @@ from tests.harness.lab import Lab
 from tests.harness.several import FragileSource
 from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
-from ue_rl.calls.asking import EngineCalls
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.connecting import open_transport
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
+from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.system import errors
 
 

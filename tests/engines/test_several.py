@@ -12,14 +12,14 @@ from tests.harness.several import FragileSource, MaskedWalk, Walk
 from tests.support.same import assert_same
 from tests.support.steps import advance
 from ue_rl.agents import GroupVecEnv
-from ue_rl.calls.asking import EngineCalls
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv
-from ue_rl.spec import EnvSpec, ImageSpec
+from ue_rl.protocol.calls.asking import EngineCalls
+from ue_rl.protocol.spec import EnvSpec, ImageSpec
+from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
-from ue_rl.transport import Transport
 
 SIZES = (3, 1, 2)
 

@@ -22,7 +22,7 @@ from ue_rl.connecting import open_transport
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.engines.url_engine import UrlEngine
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 from ue_rl.system.compiled import load
 

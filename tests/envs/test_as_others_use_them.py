@@ -24,8 +24,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import ue_rl
 from ue_rl.agents import AgentsEnv
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
-from ue_rl.spaces.tree import LeafKind, box
-from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.spaces.tree import LeafKind, box
+from ue_rl.protocol.spec import AgentGroup, EnvSpec
 from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
 
@@ -144,10 +144,10 @@ def test_integers_that_would_be_rounded_are_refused_by_name() -> None:
 
 
 def test_integers_of_an_action_or_from_another_engine_are_refused_too() -> None:
-    from ue_rl.buffers import StepBuffers
     from ue_rl.envs.actions import ActionWriter
     from ue_rl.envs.observations import Observations
-    from ue_rl.spec import ActionSpec
+    from ue_rl.protocol.buffers import StepBuffers
+    from ue_rl.protocol.spec import ActionSpec
 
     tree = box((2,), 0, 2**40, "int64")
     assert tree.wide
@@ -188,7 +188,7 @@ def test_an_env_of_agents_gives_pictures(monkeypatch: pytest.MonkeyPatch) -> Non
     pytest.importorskip("pettingzoo")
     group = AgentGroup("cart", 2, EnvSpec(2, 1))
     picture = np.zeros((4, 6, 3), np.uint8)
-    monkeypatch.setattr("ue_rl.calls.asking.EngineCalls.render", lambda self, env_id: picture)
+    monkeypatch.setattr("ue_rl.protocol.calls.asking.EngineCalls.render", lambda self, env_id: picture)
     for features, seen in (("RENDER", picture), ("SEED", None)):
         spec = EnvSpec(2, 1, groups=(group,), features=frozenset((features,)))
         env = ue_rl.UnrealParallelEnv(cast(Any, SimpleNamespace(connect=lambda spec=spec: spec)))

@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import ue_rl
 from ue_rl.bridges import GymnasiumBridge
-from ue_rl.calls.parameters import Randomizer
+from ue_rl.protocol.calls.parameters import Randomizer
 from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
 

@@ -25,8 +25,8 @@ from ue_rl.bridges import VectorBridge
 from ue_rl.cli.play import Player
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.inference import OnnxInference, export_onnx
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box
-from ue_rl.spec import ActionSpec, EnvSpec
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box
+from ue_rl.protocol.spec import ActionSpec, EnvSpec
 from ue_rl.testing import MemoryTransport
 
 N, STEPS = 64, 48

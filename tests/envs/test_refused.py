@@ -17,9 +17,9 @@ from ue_rl.connecting import connect, make_env, make_vector_env, open_transport
 from ue_rl.envs.gym_env import UnrealEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv
+from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
 from ue_rl.testing.memory import MemoryTransport
-from ue_rl.transport import Transport
 
 
 def agents(num_envs: int = 1, **groups: int) -> BaseTransport:

@@ -11,14 +11,14 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.preprocessing import get_action_dim
 
-from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.hybrid_box import HybridBox
 from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.spaces.gymnasium import batched
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, box, leaves
-from ue_rl.spec import ActionSpec, EnvSpec, ImageSpec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spaces.gymnasium import batched
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, box, leaves
+from ue_rl.protocol.spec import ActionSpec, EnvSpec, ImageSpec
 from ue_rl.system.errors import ActionError
 
 RNG = np.random.default_rng(0)

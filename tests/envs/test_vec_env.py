@@ -33,7 +33,7 @@ from tests.envs.conftest import CARRIERS, assert_same_steps, memory_and_all_carr
 from tests.support.same import assert_same
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.spec import EnvType
+from ue_rl.protocol.spec import EnvType
 from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport
 

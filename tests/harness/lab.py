@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.multi_env import MultiEnvBridge
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 
 
 class Lab(MultiEnvBridge):

@@ -24,7 +24,7 @@ from ue_rl.connecting import open_transport
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.launching.engine import LaunchedEngine
-from ue_rl.spec import EnvSpec, ImageSpec
+from ue_rl.protocol.spec import EnvSpec, ImageSpec
 
 ENVS, IMAGE = 12, ImageSpec(480, 640, 3)  # 11 MB in all
 FAILS = 9.0  # an action

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.support.games import Sum
 from ue_rl.bridges import run_in_thread
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 
 
 class PublishedPort:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
-from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.buffers import Resets, StepBuffers
+from ue_rl.protocol.spec import AgentGroup, EnvSpec
 
 GONE, ACTS, ENDS, CUT = range(4)
 # Of an env's n-th episode at its step t (0: at its start) what each agent does: see the constants.

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.multi_env import MultiEnvBridge
-from ue_rl.buffers import Resets
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.lifecycle import Life, LifeState
-from ue_rl.spaces.actions import ActionSpec
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import Resets
+from ue_rl.protocol.spaces.actions import ActionSpec
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import EngineDisconnected, EngineUnreachable, UeRlError
 from ue_rl.testing.memory import MemoryTransport
 

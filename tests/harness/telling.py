@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges import MultiEnvBridge, VectorBridge, serve
-from ue_rl.spaces.actions import ActionSpec
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spaces.actions import ActionSpec
+from ue_rl.protocol.spec import EnvSpec
 
 CHOICES = 3
 FEATURES = frozenset({"TRUNC", "SEED", "INFO"})

@@ -17,9 +17,9 @@ from tests.support.onnx_files import box_of, described, gun, parts
 from ue_rl.bridges import GymnasiumBridge, VectorBridge, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx
-from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system import errors
-from ue_rl.wire.handshake import decode_handshake
 
 OBS, ACT = "DICT(a:BOX(0:1)[2],b:BOX(-inf:inf)[1]FLOAT64)", "DICT(aim:BOX(-1:1)[2],gun:DISCRETE(4))"
 # what an engine says of three numbers each way -> the field that refuses the file of SEEN and DONE

@@ -19,8 +19,8 @@ from ue_rl.inference import InferenceComponent, OnnxInference, ReloadingInferenc
 from ue_rl.inference.export import graph
 from ue_rl.inference.export.models import load_sb3_model
 from ue_rl.inference.metadata import METADATA_KEY
+from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system.errors import ConfigurationError, ExportError, ModelMismatch
-from ue_rl.wire.handshake import decode_handshake
 
 # -- what is in the file -------------------------------------------------------------------------------------------
 

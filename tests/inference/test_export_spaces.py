@@ -19,8 +19,8 @@ from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx, load_and_export
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, bounds, box, leaves
-from ue_rl.spec import ActionSpec, EnvSpec
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, bounds, box, leaves
+from ue_rl.protocol.spec import ActionSpec, EnvSpec
 from ue_rl.system.errors import ExportError
 
 DISCRETE = Leaf(LeafKind.DISCRETE, counts=(4,))

@@ -20,9 +20,9 @@ from ue_rl.agents.players import as_player
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.bridges.policy import Policy
 from ue_rl.inference import OnnxInference, ReloadingInference, export_onnx
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system.errors import ModelMismatch
-from ue_rl.wire.handshake import decode_handshake
 
 HELLO = "CONFIG:OBS=4;ACT=1;VERSION=1;ACT_SPACE=DISCRETE(3){}\n"
 

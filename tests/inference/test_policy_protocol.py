@@ -9,7 +9,7 @@ import pytest
 
 from ue_rl.inference.metadata import tree_from_json
 from ue_rl.inference.server.protocol import read_hello, write_refusal
-from ue_rl.spec import ActionKind, EnvType
+from ue_rl.protocol.spec import ActionKind, EnvType
 from ue_rl.system import errors
 
 BOX = {"type": "Box", "shape": [2], "low": -1, "high": 1}

@@ -23,7 +23,7 @@ from tests.support.models import RandomEnv
 from ue_rl.envs.hybrid_box import HybridBox
 from ue_rl.inference import export_onnx
 from ue_rl.inference.export import graph
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, box
 from ue_rl.system.errors import ExportError
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)

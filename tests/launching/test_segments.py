@@ -17,8 +17,8 @@ from tests.support.waiting import eventually
 from ue_rl.connecting import open_transport
 from ue_rl.engines.lifecycle import LifeState
 from ue_rl.launching.engine import LaunchedEngine
+from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import EngineDisconnected
-from ue_rl.transport import Transport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /dev/shm")
 

@@ -19,9 +19,9 @@ from ue_rl.bridges import VectorAgentsBridge, VectorBridge, run_in_thread, run_s
 from ue_rl.cli import cli
 from ue_rl.connecting import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.protocol.spec import AgentGroup, EnvSpec
 from ue_rl.recording import RecordingTransport, ReplayedGame, Trace, TraceWriter, record_engine, replay_trainer
 from ue_rl.recording.file import Kind, frame
-from ue_rl.spec import AgentGroup, EnvSpec
 from ue_rl.system.errors import CommandFailed, ReplayInvalid, UeRlError
 from ue_rl.testing.memory import MemoryTransport
 

@@ -29,8 +29,8 @@ from ray.rllib.env.external.rllink import RLlink
 
 from tests.harness.rllink_judge import Judge
 from tests.rllib.equations import cart_pole, pendulum
-from ue_rl.spaces.actions import ActionSpec
-from ue_rl.spaces.gymnasium import tree_of
+from ue_rl.protocol.spaces.actions import ActionSpec
+from ue_rl.protocol.spaces.gymnasium import tree_of
 
 EQUATIONS = {"CartPole-v1": cart_pole, "Pendulum-v1": pendulum}
 _NO_RAY = "import sys; sys.modules['ray'] = None; from ue_rl.cli import cli; cli()"

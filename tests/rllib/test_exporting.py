@@ -33,8 +33,8 @@ from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
 
 from ue_rl.cli import cli
 from ue_rl.inference import OnnxInference
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.rllib import export_rl_module
-from ue_rl.spec import EnvSpec
 from ue_rl.system.errors import ExportError
 
 torch.set_num_threads(1)

@@ -18,7 +18,7 @@ from ray.rllib.examples.envs.classes.utils.dummy_external_client import _dummy_e
 from tests.harness.rllink_server import RLlinkServer
 from tests.rllib.equations import cart_pole
 from tests.support.waiting import eventually
-from ue_rl.spaces.actions import ActionSpec
+from ue_rl.protocol.spaces.actions import ActionSpec
 
 torch.set_num_threads(1)
 

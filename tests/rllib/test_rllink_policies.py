@@ -27,11 +27,11 @@ from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
 
 from tests.rllib.rllink_wire import build, heard, randomize
+from ue_rl.protocol.spaces.actions import ActionSpec
+from ue_rl.protocol.spaces.gymnasium import tree_of
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.rllink.networks import ACTIVATIONS
 from ue_rl.rllink.policy import Policy
-from ue_rl.spaces.actions import ActionSpec
-from ue_rl.spaces.gymnasium import tree_of
-from ue_rl.spec import EnvSpec
 from ue_rl.system.errors import UnsupportedNetwork
 
 torch.set_num_threads(1)

@@ -25,11 +25,11 @@ from ray.rllib.utils.spaces.space_utils import clip_action
 
 from ue_rl.cli import cli
 from ue_rl.inference import OnnxInference
+from ue_rl.protocol.spaces.actions import ActionSpec
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.handshake import encode_handshake
 from ue_rl.saving.checkpoints import CheckpointStore
-from ue_rl.spaces.actions import ActionSpec
-from ue_rl.spec import EnvSpec
 from ue_rl.system.errors import UntrustedFile
-from ue_rl.wire.handshake import encode_handshake
 
 torch.set_num_threads(1)
 

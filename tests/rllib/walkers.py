@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ue_rl.bridges import MultiAgentBridge, serve
-from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 
 WALKER = AgentGroup("walker", 3, EnvSpec(obs_size=2, act_size=1))
 JUDGE = AgentGroup("judge", 1, EnvSpec(obs_size=4, act_size=1, action=ActionSpec.discrete(2)))

@@ -13,11 +13,11 @@ import pytest
 
 from tests.harness.rllink_server import RLlinkFault, RLlinkServer
 from tests.harness.several import Walk
+from ue_rl.protocol.spaces.actions import ActionSpec
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind
 from ue_rl.rllink.client import RLlinkClient
 from ue_rl.rllink.messages import ServerConfig
 from ue_rl.rllink.player import Sample
-from ue_rl.spaces.actions import ActionSpec
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind
 from ue_rl.system.errors import (
     ConfigurationError,
     LearnerDisconnected,

@@ -10,12 +10,12 @@ import pytest
 
 from tests.harness.rllink_server import RLlinkServer
 from tests.rllink.test_client import ACTIONS, walk
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.rllink.client import RLlinkClient
 from ue_rl.rllink.configs import config_of
 from ue_rl.rllink.messages import ServerConfig, ServerState
 from ue_rl.rllink.pickles import read_pickle
 from ue_rl.rllink.policy import Policy
-from ue_rl.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError, MalformedMessage, UnsupportedNetwork
 
 

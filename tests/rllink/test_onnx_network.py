@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper, load_from_string
 
 from tests.harness.rllink_server import RLlinkServer, onnx_of
+from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.rllink.onnx_network import OnnxNetwork
-from ue_rl.spaces.actions import ActionSpec
 from ue_rl.system.errors import UnsupportedNetwork
 
 POLICY = RLlinkServer(4, ActionSpec.discrete(3), hidden=(5,)).network

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.rllink.distributions import distribution
 from ue_rl.rllink.networks import ACTIVATIONS, network
-from ue_rl.spaces.actions import ActionSpec
 from ue_rl.system.errors import UnsupportedNetwork
 
 MODULES = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "swish": nn.SiLU, "elu": nn.ELU, "gelu": nn.GELU}

@@ -32,8 +32,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from tests.samples import building
 from ue_rl.inference import export_onnx
-from ue_rl.spaces.gymnasium import gymnasium_space
-from ue_rl.spaces.tree import Leaf, LeafKind
+from ue_rl.protocol.spaces.gymnasium import gymnasium_space
+from ue_rl.protocol.spaces.tree import Leaf, LeafKind
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE, STAND_INS = ROOT / "samples" / "deploy", Path(__file__).resolve().parent / "deploy"

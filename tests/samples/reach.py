@@ -11,7 +11,7 @@ import numpy as np
 
 import ue_rl
 from ue_rl.bridges import VectorBridge
-from ue_rl.spec import EnvSpec, Parameter
+from ue_rl.protocol.spec import EnvSpec, Parameter
 
 _MASK = 2**64 - 1
 

@@ -16,8 +16,8 @@ import pytest
 
 from tests.samples import building
 from tests.samples.cpp_engine import ENVIRONMENT, MARKS, ROOT, SANITIZED, compile_, played, sanitizer
-from ue_rl.spec import EnvSpec
-from ue_rl.wire.handshake import decode_handshake
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.handshake import decode_handshake
 
 pytestmark = MARKS
 

@@ -20,10 +20,10 @@ import pytest
 
 from tests.samples.godot_engine import GODOT, PROJECT, Engine, godot_environment, needs_godot, read_line, running
 from ue_rl import UnrealVecEnv
-from ue_rl.buffers import ActionBatch
-from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.protocol.buffers import ActionBatch
+from ue_rl.protocol.spec import Channel, EnvSpec, EnvType
+from ue_rl.protocol.text import Codec
 from ue_rl.system.compiled import load
-from ue_rl.wire import Codec
 
 TEXT = "res://addons/ue_rl/ue_rl_text.gd"
 NUM_ENVS = 4

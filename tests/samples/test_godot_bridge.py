@@ -22,7 +22,7 @@ from ue_rl import compliance
 from ue_rl.compliance import Outcome
 from ue_rl.compliance.garbage import mutate
 from ue_rl.connecting import open_transport
-from ue_rl.spec import Parameter
+from ue_rl.protocol.spec import Parameter
 
 pytestmark = needs_godot
 

@@ -26,15 +26,15 @@ from ue_rl.connecting import address_of, open_transport
 from ue_rl.inference import export_onnx
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.server import PolicyServer
-from ue_rl.security import doors
-from ue_rl.security.doors import Doorway, is_local
-from ue_rl.security.tokens import answer, read_token
+from ue_rl.protocol.access import doors
+from ue_rl.protocol.access.doors import Doorway, is_local
+from ue_rl.protocol.access.tokens import answer, read_token
 from ue_rl.system.errors import AccessRefused, ConfigurationError, EngineDisconnected, EngineTimeout
 from ue_rl.training.engine import engines_of
 from ue_rl.training.options import TrainOptions
 
 CERTS = Path(__file__).with_name("certs")
-SERVER = "ue_rl.security.doors"
+SERVER = "ue_rl.protocol.access.doors"
 
 
 @pytest.fixture

@@ -38,10 +38,10 @@ from tests.support.models import make, vector
 from ue_rl import AutoSave
 from ue_rl.cli.export import export
 from ue_rl.inference.export.models import load_sb3_model
+from ue_rl.protocol.spaces.actions import ActionKind
+from ue_rl.protocol.spaces.tree import LeafKind
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
 from ue_rl.saving.resuming import resume, write_replay_buffer
-from ue_rl.spaces.actions import ActionKind
-from ue_rl.spaces.tree import LeafKind
 from ue_rl.system.errors import UntrustedFile
 from ue_rl.system.trust import files as trust
 from ue_rl.system.trust import origin

@@ -28,7 +28,7 @@ from ue_rl.inference import export_onnx
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.server import PolicyServer
 from ue_rl.metrics.serving import serve_metrics
-from ue_rl.security.visitors import Visitors
+from ue_rl.protocol.access.visitors import Visitors
 from ue_rl.system.errors import ConfigurationError
 
 ALLOWED = "pages.example"

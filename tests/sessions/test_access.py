@@ -23,7 +23,7 @@ from ue_rl.cli.session_carriers import CARRIERS
 from ue_rl.connecting import address_of, open_transport
 from ue_rl.connections.grpc import SessionClient
 from ue_rl.connections.grpc.errors import named
-from ue_rl.security.doors import Doorway
+from ue_rl.protocol.access.doors import Doorway
 from ue_rl.system.errors import AccessRefused, ConfigurationError, EngineUnreachable
 
 CERTS = Path(__file__).parents[1] / "security" / "certs"

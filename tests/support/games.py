@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ue_rl.bridges import BaseBridge, MultiEnvBridge, VectorBridge
-from ue_rl.spec import Channel, EnvSpec
+from ue_rl.protocol.spec import Channel, EnvSpec
 
 
 class Sum(VectorBridge):

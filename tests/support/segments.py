@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ue_rl.shm import segment
+from ue_rl.protocol.memory import segment
 
 
 def own_segments() -> set[str]:

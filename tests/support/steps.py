@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl.buffers import StepBuffers
-from ue_rl.transport import Transport
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.transport import Transport
 
 
 def begin(transport: Transport, *asks: Any, **more: Any) -> StepBuffers:

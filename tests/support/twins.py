@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import ActionBatch, StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text import Codec
 from ue_rl.system.errors import EngineDisconnected, ProtocolError
-from ue_rl.wire import Codec
 
 
 class Recorded:

@@ -15,14 +15,16 @@ from tests.harness.engines.shm_faulty import ShmFaultyEngine
 from tests.support.games import Sum
 from tests.support.segments import own_segments
 from ue_rl.bridges import ShmHost, ShmUpgrader, run_in_thread
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text import kernels_pure
 from ue_rl.system import compiled
 from ue_rl.system.compiled import load, name_of
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.wire import kernels_pure
 
-KERNELS = pytest.importorskip("ue_rl.wire._kernels", reason="no C compiler built the kernels in this installation")
-SYNC = pytest.importorskip("ue_rl.shm._sync", reason="no C compiler built the module in this installation")
+KERNELS = pytest.importorskip(
+    "ue_rl.protocol.text._kernels", reason="no C compiler built the kernels in this installation"
+)
+SYNC = pytest.importorskip("ue_rl.protocol.memory._sync", reason="no C compiler built the module in this installation")
 
 
 @pytest.fixture(params=["not built", "UE_RL_PURE"])
@@ -33,8 +35,8 @@ def without(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         if request.param == "UE_RL_PURE":
             monkeypatch.setenv("UE_RL_PURE", "1")
         else:
-            monkeypatch.setitem(sys.modules, "ue_rl.wire._kernels", None)
-            monkeypatch.setitem(sys.modules, "ue_rl.shm._sync", None)
+            monkeypatch.setitem(sys.modules, "ue_rl.protocol.text._kernels", None)
+            monkeypatch.setitem(sys.modules, "ue_rl.protocol.memory._sync", None)
 
     monkeypatch.setattr(compiled, "_warned", set())
     return take_away
@@ -53,7 +55,7 @@ def test_missing_kernels_are_told_of_once(monkeypatch: pytest.MonkeyPatch, caplo
     assert load("kernels") is kernels_pure  # asked for: no warning
     assert load("kernels", True) is KERNELS
     monkeypatch.delenv("UE_RL_PURE")
-    monkeypatch.setitem(sys.modules, "ue_rl.wire._kernels", None)
+    monkeypatch.setitem(sys.modules, "ue_rl.protocol.text._kernels", None)
     assert not caplog.records
     assert load("kernels") is kernels_pure
     assert load("kernels") is kernels_pure

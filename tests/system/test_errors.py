@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
+from ue_rl.protocol.text.notices import ended
 from ue_rl.system import errors
 from ue_rl.system.errors import ConfigurationError, UeRlError, printable
-from ue_rl.wire.notices import ended
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from ue_rl.buffers import StepBuffers
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.text import Codec, decode_handshake
 from ue_rl.testing import RawClient
-from ue_rl.wire import Codec, decode_handshake
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32" or shutil.which("cc") is None, reason="needs a C compiler and POSIX sockets"

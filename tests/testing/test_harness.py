@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 import ue_rl.testing
 from ue_rl.bridges.multi_env import MultiEnvBridge
-from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import ActionBatch, StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
 from ue_rl.testing import (
     FaultyEngine,
@@ -31,7 +32,6 @@ from ue_rl.testing import (
     load_golden,
     make_tiny_env,
 )
-from ue_rl.transport import Transport
 
 # -- golden vectors
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import eventually
-from ue_rl.shm.segment import Segment
+from ue_rl.protocol.memory.segment import Segment
 from ue_rl.testing import ChaosEngine, Leftovers
 from ue_rl.testing.leftovers import MARK
 
@@ -61,7 +61,8 @@ def test_a_segment_of_a_process_that_has_died(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("ue_rl.testing.leftovers._SEGMENTS", tmp_path)
     with Leftovers(within=0) as leftovers:
         code = (
-            "import os, pathlib, sys; from ue_rl.shm import segment; segment.SHM_DIR = pathlib.Path(sys.argv[1]); "
+            "import os, pathlib, sys; from ue_rl.protocol.memory import segment; "
+            "segment.SHM_DIR = pathlib.Path(sys.argv[1]); "
             "made = segment.Segment.create(4096); sys.stdin.read(); os._exit(1)"
         )
         process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.spaces.actions import ActionSpec
-from ue_rl.spec import AgentGroup, EnvSpec, Parameter
+from ue_rl.protocol.buffers import ActionBatch, StepBuffers
+from ue_rl.protocol.spaces.actions import ActionSpec
+from ue_rl.protocol.spec import AgentGroup, EnvSpec, Parameter
 from ue_rl.system.errors import ConfigurationError, MalformedMessage
 from ue_rl.testing import MemoryTransport
 

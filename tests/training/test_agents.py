@@ -15,7 +15,7 @@ import yaml
 from numpy.typing import NDArray
 
 from ue_rl.bridges import VectorAgentsBridge, run_in_thread
-from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.system import errors
 from ue_rl.training import RunDirectory, TrainOptions, learner, train
 from ue_rl.training.config import resolve

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ue_rl.spec import ActionSpec, EnvSpec
+from ue_rl.protocol.spec import ActionSpec, EnvSpec
+from ue_rl.protocol.text.handshake import decode_handshake, encode_handshake
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import comparison
 from ue_rl.training.algorithms import ALGORITHMS
@@ -20,7 +21,6 @@ from ue_rl.training.hyperparameters import APPLIED
 from ue_rl.training.options import ROWS, TrainOptions
 from ue_rl.training.rows import APPLIED as MAY_CHANGE
 from ue_rl.training.rows import UNSAID
-from ue_rl.wire.handshake import decode_handshake, encode_handshake
 
 RUN = Path("runs/mine")
 

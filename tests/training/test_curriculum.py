@@ -24,10 +24,10 @@ from tests.support.command_line import ok, refused
 from tests.training.test_lessons import LESSONS
 from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import ShmUpgrader, run_in_thread
-from ue_rl.calls.parameters import as_ranges, check_ranges
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.spec import Parameter
+from ue_rl.protocol.calls.parameters import as_ranges, check_ranges
+from ue_rl.protocol.spec import Parameter
 from ue_rl.system import errors
 from ue_rl.testing.memory import MemoryTransport
 from ue_rl.training import Curriculum, TrainOptions, train

@@ -21,7 +21,7 @@ from tests.harness.exactness import bridge
 from tests.harness.several import MaskedWalk, Walk
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.spec import Parameter
+from ue_rl.protocol.spec import Parameter
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.testing import MemoryTransport
 from ue_rl.training.overlap import _HalfActing

@@ -22,11 +22,11 @@ from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.cli.inspect_spaces import rows
 from ue_rl.connecting import open_transport
 from ue_rl.inference import OnnxInference, export_onnx
-from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system import errors
 from ue_rl.training import train
 from ue_rl.training.config import resolve
-from ue_rl.wire.handshake import decode_handshake
 
 TINY = "train --timesteps 64 --n-steps 16 --batch-size 16"
 

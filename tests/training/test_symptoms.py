@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
-from ue_rl.spec import EnvSpec, ImageSpec
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, box
+from ue_rl.protocol.spec import EnvSpec, ImageSpec
 from ue_rl.training.symptoms import Symptoms
 
 RNG = np.random.default_rng(0)

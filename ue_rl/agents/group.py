@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from ue_rl.agents.part import Part, agents_of, group_of
 from ue_rl.agents.players import Player, as_player
-from ue_rl.buffers import StepBuffers
 from ue_rl.carriers.checks import check_actions, check_finite, live_agents
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
 
 
 class GroupTransport(Transport):
-    """A Transport (ue_rl/transport.py) whose spec has no agents any more: each is an env of its own.
+    """A Transport (ue_rl/protocol/transport.py) whose spec has no agents any more: each is an env of its own.
 
     Args:
         transport: an engine's with agents; connected here if it is not yet; owned from now on.

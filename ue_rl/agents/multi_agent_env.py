@@ -11,7 +11,6 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.agents.part import Part, agents_of
-from ue_rl.buffers import StepBuffers
 from ue_rl.carriers.checks import live_agents
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import connected, not_pickled
@@ -19,8 +18,9 @@ from ue_rl.envs.episodes import start_episodes
 from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import action_space, observation_space
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.transport import Transport, owns_transport
 from ue_rl.system.errors import ActionError, ConfigurationError, UnexpectedMessage
-from ue_rl.transport import Transport, owns_transport
 
 
 @dataclass

@@ -10,9 +10,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.agents.multi_agent_env import AgentsEnv
-from ue_rl.calls.asking import EngineCalls
 from ue_rl.envs.controls import render_mode_of, render_modes
-from ue_rl.transport import Transport
+from ue_rl.protocol.calls.asking import EngineCalls
+from ue_rl.protocol.transport import Transport
 
 try:
     from pettingzoo import ParallelEnv

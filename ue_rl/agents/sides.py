@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from ue_rl.agents.group import GroupTransport
 from ue_rl.agents.part import Part, agents_of, group_of
 from ue_rl.agents.players import Player, as_player
-from ue_rl.buffers import StepBuffers
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.transport import Transport, owns_transport
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.transport import Transport, owns_transport
 
 _OPPONENT = "the other side"
 

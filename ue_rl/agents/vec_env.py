@@ -14,10 +14,10 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from ue_rl.agents.group import GroupTransport
 from ue_rl.agents.players import NormalizedPolicy
-from ue_rl.calls.asking import EngineCalls
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.protocol.calls.asking import EngineCalls
+from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.transport import Transport
 
 
 class GroupVecEnv(UnrealVecEnv):

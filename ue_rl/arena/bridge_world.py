@@ -12,7 +12,7 @@ from pydantic import Field, FiniteFloat
 from ue_rl.arena.types import AgentDecision, Observation, ToolResult
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import Describes
-from ue_rl.buffers import ActionBatch
+from ue_rl.protocol.buffers import ActionBatch
 from ue_rl.system.errors import ConfigurationError, ToolError, UeRlError
 from ue_rl.tools import ToolRegistry
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ue_rl.buffers import Next, Resets, StepBuffers
-from ue_rl.transport import Params, Seeds
+from ue_rl.protocol.buffers import Next, Resets, StepBuffers
+from ue_rl.protocol.transport import Params, Seeds
 
 ANY: Next = (None, None)  # asked once, it holds for all further episodes of the env, until a reset is asked
 

@@ -11,11 +11,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.carriers.ahead import Ahead
 from ue_rl.carriers.carrier import Carrier
 from ue_rl.carriers.checks import acting, check_actions, check_finite, check_reset, expect, listed, live_agents
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import Resets, StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.calls import check_call, understood
+from ue_rl.protocol.text.handshake import unknown_words
+from ue_rl.protocol.text.session import Event, Session, State
+from ue_rl.protocol.text.settings import check_parameters
+from ue_rl.protocol.transport import Draw, Envs, Options, Params, Seeds
 from ue_rl.system.errors import (
     ActionError,
     CommandFailed,
@@ -25,11 +30,6 @@ from ue_rl.system.errors import (
     UnsupportedByEngine,
 )
 from ue_rl.system.forks import notify_of_forks
-from ue_rl.transport import Draw, Envs, Options, Params, Seeds
-from ue_rl.wire.calls import check_call, understood
-from ue_rl.wire.handshake import unknown_words
-from ue_rl.wire.session import Event, Session, State
-from ue_rl.wire.settings import check_parameters
 
 _log = logging.getLogger("ue_rl.connections")
 

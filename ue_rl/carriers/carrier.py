@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Next, Resets, StepBuffers
 from ue_rl.carriers.together import Together
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import Next, Resets, StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import UnsupportedByEngine
-from ue_rl.transport import Transport
 
 if TYPE_CHECKING:
     from ue_rl.carriers.base import BaseTransport

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import Resets, StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.refusals import nonfinite_action
+from ue_rl.protocol.transport import Options, Seeds
 from ue_rl.system.errors import ActionError, ConfigurationError, UnsupportedByEngine, shorten
 from ue_rl.system.json_text import json_text
-from ue_rl.transport import Options, Seeds
-from ue_rl.wire.refusals import nonfinite_action
 
 _SEEDS = range(2**63)
 

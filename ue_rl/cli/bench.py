@@ -76,11 +76,11 @@ def bench(num_envs: int, repeats: int, subproc: bool) -> None:
 def _codec_table(console: Any, repeats: int) -> None:
     import numpy as np
 
-    from ue_rl.buffers import StepBuffers
     from ue_rl.cli.do_nothing import ACT, OBS
-    from ue_rl.spec import EnvSpec
+    from ue_rl.protocol.buffers import StepBuffers
+    from ue_rl.protocol.spec import EnvSpec
+    from ue_rl.protocol.text import Codec
     from ue_rl.system.compiled import load, name_of
-    from ue_rl.wire import Codec
 
     n = 64
     spec = EnvSpec(OBS, ACT, num_envs=n)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ue_rl.carriers.address import Address
     from ue_rl.connecting import Hosting
-    from ue_rl.security.doors import Doorway
+    from ue_rl.protocol.access.doors import Doorway
 
 
 class WrongCommandLine(ConfigurationError):
@@ -172,7 +172,7 @@ doorway_options = flags(
 
 def _names_of_hosts(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     if given:
-        from ue_rl.security.visitors import Visitors
+        from ue_rl.protocol.access.visitors import Visitors
 
         with command_line():
             Visitors(local=True, names=given)  # says which of them is none
@@ -191,7 +191,7 @@ def doorway_of(options: dict[str, Any]) -> Doorway | None:
     files = {name: options.pop(name) for name in names}
     if not any(files.values()):
         return None
-    from ue_rl.security.doors import Doorway
+    from ue_rl.protocol.access.doors import Doorway
 
     return Doorway(**files)
 

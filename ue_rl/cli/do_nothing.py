@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges import VectorBridge
-from ue_rl.spec import Channel, EnvSpec
+from ue_rl.protocol.spec import Channel, EnvSpec
 
 OBS, ACT = 8, 2
 _SHOWN = np.linspace(-1, 1, OBS, dtype=np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ue_rl.cli.common import engine_argument, engine_url, timeout_option
 from ue_rl.cli.inspect_spaces import observation, tree_text
-from ue_rl.spec import ActionKind, EnvSpec
+from ue_rl.protocol.spec import ActionKind, EnvSpec
 from ue_rl.system.errors import ConfigurationError, printable
 
 _YAML = """\

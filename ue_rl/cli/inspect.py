@@ -12,11 +12,11 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
 from ue_rl.cli.common import console, engine_argument, engine_url, timeout_option, two_columns
 from ue_rl.compliance.sampling import Sampler
-from ue_rl.spaces.tree import Branch, leaves
-from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spaces.tree import Branch, leaves
+from ue_rl.protocol.spec import EnvSpec, EnvType
 from ue_rl.system.errors import printable
 from ue_rl.training.symptoms import Symptoms, delayed
 
@@ -39,7 +39,7 @@ def inspect(url: str | None, port: int | None, steps: int, timeout: float) -> No
 
     from ue_rl.cli.inspect_spaces import rows
     from ue_rl.connecting import open_transport
-    from ue_rl.wire import encode_handshake
+    from ue_rl.protocol.text import encode_handshake
 
     address = engine_url(url, port)
     begun = time.perf_counter()

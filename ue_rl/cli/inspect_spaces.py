@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box
-from ue_rl.spec import FEATURES, EnvSpec
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box
+from ue_rl.protocol.spec import FEATURES, EnvSpec
+from ue_rl.protocol.text.handshake import KNOWN_KEYS
 from ue_rl.system.errors import nearest
-from ue_rl.wire.handshake import KNOWN_KEYS
 
 _MOST = 64  # names in a list, and lines of a tree
 

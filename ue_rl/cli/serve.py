@@ -24,7 +24,7 @@ from ue_rl.cli.common import (
     show_log,
     trace_options,
 )
-from ue_rl.spec import ActionSpec
+from ue_rl.protocol.spec import ActionSpec
 from ue_rl.system.errors import ConfigurationError, printable
 from ue_rl.system.loading import loaded
 

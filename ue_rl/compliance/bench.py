@@ -22,8 +22,8 @@ from ue_rl.compliance.sampling import Sampler
 from ue_rl.compliance.tape import Tape
 from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
 from ue_rl.compliance.wire import ClosedAtOnce, Place
+from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import printable
-from ue_rl.transport import Transport
 
 _SHOWN = 600
 _HASTY = 0.5  # seconds for an answer, once the engine has fallen silent

@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection
 
 from ue_rl.compliance.peer import Wrong
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.refusals import NUMBER_FIELD
 from ue_rl.system.errors import (
     EngineDisconnected,
     HandshakeError,
@@ -19,7 +20,6 @@ from ue_rl.system.errors import (
     WrongCount,
     shorten,
 )
-from ue_rl.wire.refusals import NUMBER_FIELD
 
 _IDS = re.compile(rb"[;|]\s*ENV\s*=\s*(\d{1,9})\s*(?=[;|]|$)", re.IGNORECASE)
 _AGENTS = re.compile(rb";\s*AGENT\s*=\s*(\d{1,9})", re.IGNORECASE)

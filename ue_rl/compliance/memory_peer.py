@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Resets
 from ue_rl.compliance.diagnosing import of_malformed
 from ue_rl.compliance.peer import Peer, Skip, States, Wrong
-from ue_rl.shm.header import CLIENT_FLAG, ENGINE_FLAG, FRAME_SEQ
+from ue_rl.protocol.buffers import Resets
+from ue_rl.protocol.memory.header import CLIENT_FLAG, ENGINE_FLAG, FRAME_SEQ
+from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import (
     EngineDisconnected,
     EngineTimeout,
@@ -23,10 +24,9 @@ from ue_rl.system.errors import (
     UnexpectedMessage,
     UnknownEnv,
 )
-from ue_rl.transport import Transport
 
 if TYPE_CHECKING:
-    from ue_rl.shm import StepMemory
+    from ue_rl.protocol.memory import StepMemory
 
 MEMORY = "shared memory"
 _ON_FUTEX, _CANNOT_WAKE = 1, 3  # docs/shared-memory.md, section 4

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import Resets, StepBuffers
+from ue_rl.protocol.spec import EnvSpec
 
 # What a trainer sees of an engine that does not answer.
 SILENT = ("no-answer", "env-never-answered", "no-newline")

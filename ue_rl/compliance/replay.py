@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.peer import Skip, States
-from ue_rl.spec import EnvType
+from ue_rl.protocol.spec import EnvType
 
 _MOST = 64  # steps
 Change = Callable[[int, NDArray[np.float32]], NDArray[np.float32]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
 from ue_rl.compliance.peer import States
-from ue_rl.spaces.actions import ActionSpec
-from ue_rl.spaces.tree import LeafKind, leaves
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spaces.actions import ActionSpec
+from ue_rl.protocol.spaces.tree import LeafKind, leaves
+from ue_rl.protocol.spec import EnvSpec
 
 _FAR = 1e3  # what stands for an infinite bound
 

@@ -10,10 +10,10 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
-from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec, EnvType
+from ue_rl.protocol.text.agent_rows import live_rows
 from ue_rl.system.json_text import json_text
-from ue_rl.wire.agent_rows import live_rows
 
 Spelling = Callable[[str], Sequence[bytes]]  # how a request's text becomes the pieces that are sent
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ue_rl.compliance.peer import States
 from ue_rl.compliance.sampling import one_specs
-from ue_rl.spaces.tree import choices
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spaces.tree import choices
+from ue_rl.protocol.spec import EnvSpec
 
 NOTHING, STEP, RESET = 0, 1, 2
 _MOST_ENVS = 16

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compliance.diagnosing import joined_fields, of_number, of_row, of_stray
 from ue_rl.compliance.peer import Peer, States, Wrong
 from ue_rl.compliance.spelling import Spelling, action_rows, plain, reset_row
 from ue_rl.compliance.wire import Ended, Line, Place, Silent, Wire, closes_in_silence, greet
-from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.protocol.buffers import Resets, StepBuffers
+from ue_rl.protocol.spec import Channel, EnvSpec, EnvType
+from ue_rl.protocol.text import Codec
+from ue_rl.protocol.text.limits import needs_nuls
+from ue_rl.protocol.text.notices import notice_of
+from ue_rl.protocol.text.refusals import NUMBER_FIELD
 from ue_rl.system.errors import UeRlError, shorten
-from ue_rl.wire import Codec
-from ue_rl.wire.limits import needs_nuls
-from ue_rl.wire.notices import notice_of
-from ue_rl.wire.refusals import NUMBER_FIELD
 
 SHARED, PER_ENV = "text, shared channel", "text, env sockets"
 _SHOWN, _REQUESTS_SHOWN = 400, 3

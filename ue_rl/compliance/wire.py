@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from ue_rl.compliance.diagnosing import foreign_bytes, of_handshake
 from ue_rl.compliance.peer import Wrong
-from ue_rl.security.guard import Guard, asks_for_token, port_speaks_tls, speaks_tls
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.access.guard import Guard, asks_for_token, port_speaks_tls, speaks_tls
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.handshake import MAX_HANDSHAKE, decode_handshake
+from ue_rl.protocol.text.notices import notice_of
 from ue_rl.system.errors import AccessRefused, UeRlError
 from ue_rl.system.keepalive import reset_at_close
-from ue_rl.wire.handshake import MAX_HANDSHAKE, decode_handshake
-from ue_rl.wire.notices import notice_of
 
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 _ALERT = b"\x15\x03"  # what TLS answers to text begins with

@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 from ue_rl.demonstrations.dataset import Episode, Recorder
 from ue_rl.demonstrations.trees import each, stacked
 from ue_rl.envs.actions import as_trained
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import MalformedMessage, UnsupportedByEngine
 
 TAKEN = "demo_action"  # the key in the INFO of an engine with FEATURES=DEMO

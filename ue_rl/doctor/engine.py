@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ue_rl.connecting import address_of, open_transport
 from ue_rl.doctor.rows import Row, fail, ok
-from ue_rl.spec import Channel
+from ue_rl.protocol.spec import Channel
 from ue_rl.system.errors import (
     AccessRefused,
     ConfigurationError,

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
-from ue_rl.buffers import Resets
 from ue_rl.engines.part import EnginePart
+from ue_rl.protocol.buffers import Resets
+from ue_rl.protocol.transport import Draw, Options, Params, Seeds
 from ue_rl.system.errors import ConfigurationError, ConnectionUnusable, UeRlError
-from ue_rl.transport import Draw, Options, Params, Seeds
 
 # An engine, its own env ids (None: all), the seeds and options that align with them, and its envs' parameters.
 ResetOf: TypeAlias = "tuple[EnginePart, list[int] | None, Seeds, Options, Params]"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from ue_rl.buffers import StepBuffers
 from ue_rl.carriers.together import Together
 from ue_rl.engines.part import KEPT, EnginePart
+from ue_rl.protocol.buffers import StepBuffers
 
 
 class AtOnce:

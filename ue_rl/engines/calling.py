@@ -1,4 +1,6 @@
-"""Requests beside the steps (ue_rl/wire/calls.py) for several engines: who is asked, and what is the answer of all."""
+"""Requests beside the steps (ue_rl/protocol/text/calls.py) for several engines: who is asked, and what is the answer
+of all.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.protocol.spec import EnvSpec, EnvType
 from ue_rl.system.errors import HandshakeError
 
 _log = logging.getLogger("ue_rl.engines")

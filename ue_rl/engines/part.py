@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.lifecycle import Life, LifeState, Listener
 from ue_rl.engines.merging import check_alike
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import (
     ConnectionUnusable,
     HandshakeError,

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions, check_finite
 from ue_rl.engines.asking import Drawn, ResetOf, check_owed, split_resets, too_late
@@ -29,9 +28,10 @@ from ue_rl.engines.opening import open_together
 from ue_rl.engines.part import SURVIVABLE, Engine, EnginePart
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import Resets, StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.transport import Draw, Options, Params, Seeds
 from ue_rl.system.errors import ConfigurationError, ConnectionUnusable, EngineTimeout, UeRlError
-from ue_rl.transport import Draw, Options, Params, Seeds
 
 _log = logging.getLogger("ue_rl.engines")
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.envs.hybrid_box import HybridBox, part_of
-from ue_rl.spaces.tree import MAX_EXACT, Leaf, LeafKind, beyond_exact, leaves
-from ue_rl.spec import ActionKind, EnvSpec
+from ue_rl.protocol.spaces.tree import MAX_EXACT, Leaf, LeafKind, beyond_exact, leaves
+from ue_rl.protocol.spec import ActionKind, EnvSpec
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import ActionError
 

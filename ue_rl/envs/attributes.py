@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 
 from ue_rl.envs.controls import EngineControls, GoalReward, check_render_mode
 from ue_rl.envs.masks import Masks
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError, UnsupportedByEngine
 
 _KNOWN = (

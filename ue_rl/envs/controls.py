@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.calls.asking import EngineCalls
-from ue_rl.calls.parameters import Randomizer, Ranges, randomize
 from ue_rl.envs.spaces import observation_tree
-from ue_rl.spaces.tree import Branch, Leaf
-from ue_rl.spec import EnvSpec, Parameter
+from ue_rl.protocol.calls.asking import EngineCalls
+from ue_rl.protocol.calls.parameters import Randomizer, Ranges, randomize
+from ue_rl.protocol.spaces.tree import Branch, Leaf
+from ue_rl.protocol.spec import EnvSpec, Parameter
+from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import CommandFailed, ConfigurationError, UnsupportedByEngine
-from ue_rl.transport import Transport
 
 # (achieved goals, desired goals, infos) -> rewards, as HerReplayBuffer calls it
 GoalReward = Callable[[Any, Any, Any], Any]
@@ -47,7 +47,7 @@ class EngineControls:
         return EngineCalls(self.transport).set_parameters(values, env_id)
 
     def randomize(self, ranges: Ranges | None, seed: int | None = None) -> Randomizer | None:
-        """Draws parameters anew for each episode; see ue_rl.calls.parameters."""
+        """Draws parameters anew for each episode; see ue_rl.protocol.calls.parameters."""
         return randomize(self.transport, ranges, seed)
 
     def set_time_scale(self, scale: float) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ue_rl.buffers import StepBuffers
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.transport import Options, Seeds, Transport
 from ue_rl.system.errors import UnexpectedMessage
-from ue_rl.transport import Options, Seeds, Transport
 
 Reset = Callable[["Sequence[int] | None", Seeds, Options], None]
 

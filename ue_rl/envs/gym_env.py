@@ -14,7 +14,6 @@ import gymnasium as gym
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
-from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import (
     EngineControls,
@@ -30,8 +29,9 @@ from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.transport import Transport, owns_transport
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.transport import Transport, owns_transport
 
 _Spec = TypeVar("_Spec", bound=GymnasiumSpec)
 

@@ -23,9 +23,9 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.observations import Observation
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import ConfigurationError, UnexpectedMessage
-from ue_rl.transport import Transport
 
 Bools = NDArray[np.bool_]
 

@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ue_rl.spaces.tree import LeafKind, Space, leaves
+from ue_rl.protocol.spaces.tree import LeafKind, Space, leaves
 from ue_rl.system.errors import ActionError
 
 CHOICE_BOUND = 10.0  # ten standard deviations of a policy that has not learnt; finite, as SAC and TD3 need it

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.envs.observations import Observation, mapped
-from ue_rl.spec import EnvSpec
-from ue_rl.transport import Options, Seeds, Transport
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.transport import Options, Seeds, Transport
 
 MOST_STEPS, MOST_BYTES = 100_000, 64 << 20  # an episode with more steps, or more bytes of actions, is not kept
 _TRIM_FROM = 1000  # steps

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec
 
 
 class Masks:

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
 from ue_rl.envs.spaces import observation_tree
-from ue_rl.spaces.tree import MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, leaves
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spaces.tree import MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, leaves
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import MalformedMessage
 

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.system.game_clock import GameClock
 

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
-from ue_rl.buffers import StepBuffers
-from ue_rl.calls.parameters import drawer_of
 from ue_rl.envs.episodes import Reset
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations, mapped
-from ue_rl.spec import EnvSpec
-from ue_rl.transport import Transport
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.calls.parameters import drawer_of
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.transport import Transport
 
 _log = logging.getLogger(__name__)
 

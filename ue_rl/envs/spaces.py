@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium import spaces
 
 from ue_rl.envs.hybrid_box import HybridBox
-from ue_rl.spaces.gymnasium import gymnasium_space
-from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, box
-from ue_rl.spec import ActionKind, EnvSpec
+from ue_rl.protocol.spaces.gymnasium import gymnasium_space
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, box
+from ue_rl.protocol.spec import ActionKind, EnvSpec
 
 
 def observation_tree(spec: EnvSpec, zero_based: bool = False) -> Space | None:

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
-from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.attributes import Attributes, check_limit
 from ue_rl.envs.controls import GoalReward, connected, goal_reward, refuse_agents, render_mode_of
@@ -29,9 +28,10 @@ from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.resumable import Resumable
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.transport import Transport, owns_transport
 from ue_rl.system.compiled import load
-from ue_rl.transport import Transport, owns_transport
 
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated", "engine_lost"))
 

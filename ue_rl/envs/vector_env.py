@@ -10,7 +10,6 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import EngineControls, check_render_mode, connected, refuse_agents, render_modes
 from ue_rl.envs.episodes import CutOff, begin_episodes, start_episodes
@@ -18,9 +17,10 @@ from ue_rl.envs.infos import stacked, taken
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.spaces.gymnasium import batched
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spaces.gymnasium import batched
+from ue_rl.protocol.transport import Transport, owns_transport
 from ue_rl.system.errors import ConfigurationError, UnsupportedByEngine
-from ue_rl.transport import Transport, owns_transport
 
 _MODES = ", ".join(mode.name for mode in AutoresetMode)
 

@@ -19,7 +19,7 @@ from ue_rl.launching import ports
 from ue_rl.launching.keeper import GRACE
 from ue_rl.launching.process import EngineProcess, Output, exit_words
 from ue_rl.launching.template import Template
-from ue_rl.shm.segment import reclaim_stale
+from ue_rl.protocol.memory.segment import reclaim_stale
 from ue_rl.system.errors import (
     ConfigurationError,
     EngineDisconnected,

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.buffers import ActionBatch, Next, StepBuffers
 from ue_rl.metrics.names import Histogram, Sample, exchanged
+from ue_rl.protocol.buffers import ActionBatch, Next, StepBuffers
 
 
 class EngineNumbers:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.buffers import ActionBatch, Next, StepBuffers
+from ue_rl.protocol.buffers import ActionBatch, Next, StepBuffers
 from ue_rl.recording.file import AHEAD, HEAD, MOST, Kind, answer_arrays, rows_of
 from ue_rl.recording.writing import TraceWriter
 

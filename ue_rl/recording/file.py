@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 
 FORMAT, VERSION = "ue_rl trace", 1
 AHEAD = "ahead"

@@ -12,7 +12,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from ue_rl.buffers import StepBuffers
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.recording.file import (
     ALL,
     FIRST,
@@ -33,7 +34,6 @@ from ue_rl.recording.file import (
 from ue_rl.system.errors import ReplayInvalid, UeRlError
 from ue_rl.system.files import require_file
 from ue_rl.system.lazy import named_if_missing
-from ue_rl.wire.handshake import decode_handshake
 
 with named_if_missing("a trace"):
     import zstandard

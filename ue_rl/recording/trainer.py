@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.calls import write_refused
+from ue_rl.protocol.transport import Transport
 from ue_rl.recording.file import Kind, Message, rows_of
 from ue_rl.recording.game import departure
 from ue_rl.recording.reading import Trace
-from ue_rl.spec import EnvSpec
 from ue_rl.system.errors import CommandFailed, ReplayInvalid
-from ue_rl.transport import Transport
-from ue_rl.wire.calls import write_refused
 
 _WORDS = {"obs": "OBS", "rewards": "REW", "dones": "DONE", "truncated": "TRUNC", "masks": "MASK", "image": "IMAGE"}
 _SIZES = ("obs_size", "act_size", "num_envs", "env_type", "action", "obs_space", "groups", "image", "mask_size")

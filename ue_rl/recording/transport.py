@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.calls import write_refused
+from ue_rl.protocol.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
 from ue_rl.recording.file import HEAD, MOST, Kind, answer_arrays, rows_of
 from ue_rl.recording.writing import TraceWriter
-from ue_rl.spec import EnvSpec
 from ue_rl.system.errors import CommandFailed, UeRlError, UnexpectedMessage
-from ue_rl.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
-from ue_rl.wire.calls import write_refused
 
 _STEP, _ANSWER = int(Kind.STEP), int(Kind.ANSWER)
 _pack = HEAD.pack  # attributes are slow to look up, and it is needed twice a step

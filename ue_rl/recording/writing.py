@@ -18,7 +18,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.handshake import encode_handshake
 from ue_rl.recording.file import (
     ALL,
     FIRST,
@@ -36,12 +38,10 @@ from ue_rl.recording.file import (
     answer_arrays,
     frame,
 )
-from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import amount
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.system.versions import installed
-from ue_rl.wire.handshake import encode_handshake
 
 with named_if_missing("a trace"):
     import zstandard

@@ -24,12 +24,12 @@ from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vector_env import UnrealVectorEnv
+from ue_rl.protocol.transport import closed_if_it_fails
 from ue_rl.system.errors import ConfigurationError, nearest
 from ue_rl.training.engine import engines_at, engines_started, serve_command, set_game
 from ue_rl.training.kinds import named_of
 from ue_rl.training.options import CONNECTS, DEFAULTS, ROWS
 from ue_rl.training.rows import BOTH, CONNECTION, GAME, STARTED
-from ue_rl.transport import closed_if_it_fails
 
 if TYPE_CHECKING:
     from ue_rl.rllib.multi_agent_env import UnrealMultiAgentEnv

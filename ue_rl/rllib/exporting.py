@@ -40,8 +40,8 @@ from ue_rl.inference.export.file import (
 from ue_rl.inference.export.graph import Plan, PolicyGraph, observation_ports
 from ue_rl.inference.export.observations import Leaf, ObservationNet, starts_of
 from ue_rl.inference.metadata import ACTIONS, OBSERVATION, Port, space_size, space_to_json
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.rllib.heads import convertible, find_head
-from ue_rl.spec import EnvSpec
 from ue_rl.system.errors import ExportError
 
 _BATCHES = (1, 7)  # compared in batches of these sizes, beside those of the verifier

@@ -28,6 +28,7 @@ import numpy as np
 from ray.exceptions import RayError
 
 from ue_rl.envs.spaces import action_space, observation_space
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.rllib.algorithms import algorithm_config, check_actions, lost_ends, num_env_runners, resources
 from ue_rl.rllib.cluster import cluster
 from ue_rl.rllib.engines import SEEDS, register
@@ -36,7 +37,6 @@ from ue_rl.saving.callbacks import LEARNING
 from ue_rl.saving.checkpoints import OVER, Checkpoint, CheckpointStore
 from ue_rl.saving.periodic import Periodic
 from ue_rl.saving.stopping import Stopping
-from ue_rl.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError, EngineDisconnected, UeRlError, printable
 from ue_rl.system.trust.files import load_pickle, require_trust
 from ue_rl.training.comparison import check_spaces, check_unfinished

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ue_rl.agents.multi_agent_env import AgentsEnv
-from ue_rl.transport import Transport
+from ue_rl.protocol.transport import Transport
 
 try:
     from ray.rllib.env.multi_agent_env import MultiAgentEnv

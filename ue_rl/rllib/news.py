@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ue_rl.engines.lifecycle import Change
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vector_env import UnrealVectorEnv
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.training.fleet import EngineStatus, Fleet
 
 _EVERY = 0.25  # seconds between two messages of a runner

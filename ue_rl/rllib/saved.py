@@ -20,8 +20,8 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.inference.export.file import ExportReport, check_libraries
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.rllib.exporting import export_rl_module
-from ue_rl.spec import EnvSpec
 from ue_rl.system.errors import ExportError
 from ue_rl.system.trust.files import judged
 from ue_rl.training.found import Found, find

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from ue_rl.protocol.transport import Transport
 from ue_rl.rllink.frames import MAX_BODY
 from ue_rl.rllink.link import DEFAULT_PORT, Link, open_link
 from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, GET_CONFIG, GET_STATE, Answer, ServerConfig, ServerState
@@ -24,7 +25,6 @@ from ue_rl.system.errors import (
     MalformedMessage,
     UnsupportedByEngine,
 )
-from ue_rl.transport import Transport
 
 _MOST_LOST = 5  # messages in a row that a server takes and goes away: what is sent may be why
 _log = logging.getLogger("ue_rl.rllink")

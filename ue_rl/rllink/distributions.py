@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.spec import ActionKind, ActionSpec
+from ue_rl.protocol.spec import ActionKind, ActionSpec
 from ue_rl.system.errors import UnsupportedNetwork
 
 Array = NDArray[np.float32]

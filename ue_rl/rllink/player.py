@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ue_rl.protocol.transport import Transport
 from ue_rl.rllink.episodes import EpisodeCutter
 from ue_rl.rllink.messages import Chunk
 from ue_rl.rllink.policy import Policy
 from ue_rl.system.seeds import own_stream
-from ue_rl.transport import Transport
 
 
 @dataclass

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.rllink.distributions import Distribution, distribution
 from ue_rl.rllink.messages import ServerConfig, ServerState
 from ue_rl.rllink.networks import Network, network
 from ue_rl.rllink.onnx_network import OnnxNetwork
-from ue_rl.spec import EnvSpec
 from ue_rl.system.errors import ActionError, UnsupportedNetwork
 
 Array = NDArray[np.float32]

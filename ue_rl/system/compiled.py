@@ -1,8 +1,10 @@
 """load(name): the compiled modules of this package, or what stands in for them.
 
-    load("kernels")     ue_rl/wire/_kernels.c: text to arrays and back. Without it ue_rl/wire/kernels_pure.py gives
+    load("kernels")     ue_rl/protocol/text/_kernels.c: text to arrays and back. Without it
+    ue_rl/protocol/text/kernels_pure.py gives
                         the same results, more slowly, and one warning says so.
-    load("sync")        ue_rl/shm/_sync.c: atomics and waits on shared memory. Nothing in Python could stand in:
+    load("sync")        ue_rl/protocol/memory/_sync.c: atomics and waits on shared memory. Nothing in Python could stand
+    in:
                         without it shared memory is refused, and transport="auto" goes on over TCP.
 
 The environment variable UE_RL_PURE=1 turns both off.
@@ -19,8 +21,8 @@ from ue_rl.system.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.system.compiled")
 
-_MODULES = {"kernels": "ue_rl.wire._kernels", "sync": "ue_rl.shm._sync"}
-_TWINS = {"kernels": "ue_rl.wire.kernels_pure"}
+_MODULES = {"kernels": "ue_rl.protocol.text._kernels", "sync": "ue_rl.protocol.memory._sync"}
+_TWINS = {"kernels": "ue_rl.protocol.text.kernels_pure"}
 _CURE = "reinstall ue_rl where a C compiler is present (`pip install --force-reinstall --no-deps .`)"
 _warned: set[str] = set()  # one warning per process, not one per connection
 

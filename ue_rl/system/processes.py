@@ -74,7 +74,7 @@ def engine_alive(header: Any) -> bool | None:
     """Is the engine that made a segment alive? None: it gives no pid, or one of another pid namespace.
 
     Args:
-        header: a ue_rl.shm.header.Header.
+        header: a ue_rl.protocol.memory.header.Header.
     """
     start, namespace = (header.server_start, header.server_namespace) if header.extended else (0, 0)
     if not header.server_pid or namespace not in (0, pid_namespace()):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import (
     EngineDisconnected,
     EngineTimeout,
@@ -32,7 +33,6 @@ from ue_rl.system.errors import (
     WrongCount,
 )
 from ue_rl.testing.engines.faulty import Fault, FaultKind, Script
-from ue_rl.transport import Transport
 
 __all__ = ["FAULT_CASES", "NUM_ENVS", "FaultCase", "Wanted", "provoke"]
 

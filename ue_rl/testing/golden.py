@@ -59,7 +59,8 @@ class GoldenVector:
         asks, states: what the line means, in the line's order.
         after: "step", every row is awaited; "reset", agents that may have come, and none that must.
         call, answer: one line each, the second the answer to the first.
-        asked: by the names of ue_rl.wire.calls.Call. answered: one of `values`, `ok`, `picture` (rows of pixels),
+        asked: by the names of ue_rl.protocol.text.calls.Call. answered: one of `values`, `ok`, `picture` (rows of
+        pixels),
             `rewards`, `refused` (the sentence).
         notice: one line. means: its `kind`, BUSY or ERROR, and its `fields` or its `text`.
         seq: the number behind the rows of a request, a call or its answer (FEATURES=SEQ); of a reply, the number of the

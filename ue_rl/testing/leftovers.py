@@ -216,7 +216,9 @@ def _is_held(lock: Path) -> bool:
 
 
 def _maker(path: Path) -> int:
-    """The process id in a segment's name (ue_rl/shm/segment.py) or a lock (ue_rl/launching/ports.py); 0: none is."""
+    """The process id in a segment's name (ue_rl/protocol/memory/segment.py) or a lock (ue_rl/launching/ports.py); 0:
+    none is.
+    """
     if path.suffix == ".lock":
         try:
             word = path.read_text("ascii", "replace")

@@ -15,13 +15,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.carriers.base import BaseTransport
 from ue_rl.carriers.checks import check_actions
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import ActionBatch, Resets, StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text import Codec, decode_handshake, encode_handshake
+from ue_rl.protocol.text.agent_rows import end_answers
 from ue_rl.system.errors import EngineTimeout
-from ue_rl.wire import Codec, decode_handshake, encode_handshake
-from ue_rl.wire.agent_rows import end_answers
 
 __all__ = ["BridgeLike", "MemoryTransport"]
 
@@ -54,7 +54,7 @@ class MemoryTransport(BaseTransport):
         bridge: the engine's side.
         through_codec: write and read every message as bytes.
         max_ticks: how many ticks one answer may take.
-        compiled: see ue_rl.wire.Codec.
+        compiled: see ue_rl.protocol.text.Codec.
 
     Attributes:
         ticks: ticks so far.

@@ -22,10 +22,10 @@ from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.agents.sides import SidesTransport
 from ue_rl.agents.vec_env import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.algorithms import OFF_POLICY
 from ue_rl.training.options import TrainOptions
-from ue_rl.transport import Transport
 
 
 def env_of(options: TrainOptions, transport: Transport) -> UnrealVecEnv:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ue_rl.agents.selfplay_options import SelfPlayOptions
-from ue_rl.calls.parameters import as_ranges
 from ue_rl.connecting import address_of
+from ue_rl.protocol.calls.parameters import as_ranges
 from ue_rl.system.errors import ConfigurationError, nearest
 from ue_rl.system.known import require_known
 from ue_rl.training.algorithms import BACKENDS, OFF_POLICY

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ue_rl.spaces.names import first_moved
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spaces.names import first_moved
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.handshake import decode_handshake, encode_handshake
 from ue_rl.system.errors import ConfigurationError, HandshakeError, nearest
 from ue_rl.training.algorithms import OFF_POLICY
 from ue_rl.training.config import resolve
@@ -21,7 +22,6 @@ from ue_rl.training.found import handshake_near
 from ue_rl.training.hyperparameters import applied, loadable, tuned_for
 from ue_rl.training.options import DEFAULT_ENV, ROWS, TrainOptions, plain
 from ue_rl.training.rows import APPLIED, NEW_RUN, UNSAID
-from ue_rl.wire.handshake import decode_handshake, encode_handshake
 
 _SPACES = {
     "obs_size": "OBS", "act_size": "ACT", "obs_space": "OBS_SPACE", "action": "ACT_SPACE", "obs_low": "OBS_SPACE",

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from ue_rl.calls.parameters import Randomizer, Range, check_ranges, drawer_of, owner_of
+from ue_rl.protocol.calls.parameters import Randomizer, Range, check_ranges, drawer_of, owner_of
+from ue_rl.protocol.transport import Draw
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.lessons import Course, parse_curriculum, ranges_of
-from ue_rl.transport import Draw
 
 _log = logging.getLogger(__name__)
 

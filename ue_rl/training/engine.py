@@ -11,19 +11,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ue_rl.calls.asking import EngineCalls
-from ue_rl.calls.parameters import as_ranges, check_ranges, randomize, shown
 from ue_rl.connecting import launched, url_engines
 from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.launching.template import template, used
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.calls.asking import EngineCalls
+from ue_rl.protocol.calls.parameters import as_ranges, check_ranges, randomize, shown
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import ConfigurationError, nearest
 from ue_rl.system.loading import imported
 from ue_rl.training.options import CONNECTS, DEFAULT_ENV, TrainOptions
-from ue_rl.transport import Transport
 
 NO_TIME_SCALE = "the engine does not change its speed (no FEATURES=TIME_SCALE in its handshake): time_scale is left out"
 

@@ -21,10 +21,10 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from ue_rl.calls.parameters import as_ranges, randomize
+from ue_rl.protocol.calls.parameters import as_ranges, randomize
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.saving.snapshot import kept_random
 from ue_rl.saving.stopping import Stopped
-from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import write_whole
 from ue_rl.system.errors import ConfigurationError, UeRlError
 from ue_rl.training.agents import env_of

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.saving.checkpoints import CheckpointStore
-from ue_rl.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.trust.origin import MANIFEST
 from ue_rl.training.config import read_config

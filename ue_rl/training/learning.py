@@ -18,9 +18,10 @@ import numpy as np
 import torch
 from stable_baselines3.common.logger import Logger
 
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.handshake import encode_handshake
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stopping import Stopping
-from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import write_whole
 from ue_rl.system.errors import ConfigurationError, ExportError, SaveFailed, UeRlError
 from ue_rl.training.directory import RunDirectory
@@ -31,7 +32,6 @@ from ue_rl.training.report import Outcome, Report
 from ue_rl.training.tables import open_tables, quiet_tensorboard
 from ue_rl.training.targets import targets_of
 from ue_rl.training.writing import Episodes, Guard, sentence
-from ue_rl.wire.handshake import encode_handshake
 
 if TYPE_CHECKING:
     from ue_rl.inference import ExportReport

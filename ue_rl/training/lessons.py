@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ue_rl.calls.parameters import Range, as_ranges, shown
+from ue_rl.protocol.calls.parameters import Range, as_ranges, shown
 from ue_rl.system.errors import ConfigurationError, nearest
 from ue_rl.system.known import require_known
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from ue_rl.protocol.transport import Transport
 from ue_rl.saving.stopping import Stopping
 from ue_rl.system.durable import write_whole
 from ue_rl.system.errors import ConfigurationError, UeRlError, printable
@@ -24,7 +25,6 @@ from ue_rl.training.kinds import log_targets
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import CarefulReport, Outcome, Report
 from ue_rl.training.writing import Guard, LogFile
-from ue_rl.transport import Transport
 
 if TYPE_CHECKING:
     from ue_rl.training.learning import Learner

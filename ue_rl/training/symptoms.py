@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 
 LONG = 3000  # steps of each env without an end of an episode, or without a reward, that are worth a word
 ENOUGH = 1000  # steps of each env after which a number that never changed is one that does not change

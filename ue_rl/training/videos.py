@@ -9,7 +9,7 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.gif import GifFile
 from ue_rl.training.watching import from_record

@@ -20,18 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl.buffers import ActionBatch
-from ue_rl.commands.entries import ENV_INFO, json_entry
-from ue_rl.shm.bell import Bell
-from ue_rl.shm.header import ACTION_SEQ, SERVER_STATE, SERVING
-from ue_rl.shm.memory import StepMemory, plan
-from ue_rl.shm.offer import READY, offer_text
-from ue_rl.shm.segment import Segment
+from ue_rl.protocol.buffers import ActionBatch
+from ue_rl.protocol.commands.entries import ENV_INFO, json_entry
+from ue_rl.protocol.memory.bell import Bell
+from ue_rl.protocol.memory.header import ACTION_SEQ, SERVER_STATE, SERVING
+from ue_rl.protocol.memory.memory import StepMemory, plan
+from ue_rl.protocol.memory.offer import READY, offer_text
+from ue_rl.protocol.memory.segment import Segment
+from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system import processes
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.spin import ENGINE_SLICE_MS
 from ue_rl.testing.engines.faulty import AUTO, Fault, FaultKind, FaultyEngine, Script
-from ue_rl.wire.handshake import decode_handshake
 
 _FORM = (FaultKind.TOO_FEW, FaultKind.TOO_MANY, FaultKind.OTHER_ENV, FaultKind.NO_ENV)
 _RING = 4096

@@ -16,7 +16,7 @@ from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.compliance.garbage import mutate
 from ue_rl.inference.server.engine import Engine
 from ue_rl.inference.server.server import PolicyServer
-from ue_rl.spec import Channel
+from ue_rl.protocol.spec import Channel
 from ue_rl.system import errors
 
 _SAID = re.compile(rb"(CONFIG:|OBS=|VALUES=|OK|PICTURE=|REW=|REFUSED=|ERROR=)[\x20-\x7e]*")

@@ -18,20 +18,20 @@ from tests.harness.fuzzing.corpus import corpus
 from tests.harness.fuzzing.servers import Engines, Policies
 from tests.harness.lab import Lab
 from ue_rl.bridges.calls import answer_call
-from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.compliance.garbage import mutate
 from ue_rl.connections.shm.attach import spec_of
-from ue_rl.shm.header import HEADER_SIZE
-from ue_rl.shm.memory import StepMemory, plan
-from ue_rl.shm.offer import parse_offer, proves, refusal
-from ue_rl.shm.ring import Ring
-from ue_rl.spec import EnvSpec
+from ue_rl.protocol.buffers import ActionBatch, StepBuffers
+from ue_rl.protocol.memory.header import HEADER_SIZE
+from ue_rl.protocol.memory.memory import StepMemory, plan
+from ue_rl.protocol.memory.offer import parse_offer, proves, refusal
+from ue_rl.protocol.memory.ring import Ring
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text import Codec, decode_handshake, encode_handshake
+from ue_rl.protocol.text.calls import read_ok, read_picture, read_rewards, read_values, understood
+from ue_rl.protocol.text.kernels_pure import find_number
+from ue_rl.protocol.text.notices import ended_by, notice_of
 from ue_rl.system import errors
 from ue_rl.system.compiled import load
-from ue_rl.wire import Codec, decode_handshake, encode_handshake
-from ue_rl.wire.calls import read_ok, read_picture, read_rewards, read_values, understood
-from ue_rl.wire.kernels_pure import find_number
-from ue_rl.wire.notices import ended_by, notice_of
 
 Target = Callable[[random.Random], bytes]
 Pairs = Sequence[tuple[bytes, bytes]]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from ue_rl.arena.backends.base import Answer, Backend, BackendRefused, decision_schema
-from ue_rl.security.doors import is_local
+from ue_rl.protocol.access.doors import is_local
 from ue_rl.system.errors import ConfigurationError, shorten
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.tools import ToolSchema

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ue_rl.arena.scenes.world import World
 from ue_rl.bridges.game import EnvIds
 from ue_rl.bridges.vector import VectorAgentsBridge, VectorBridge
-from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.system.errors import ConfigurationError
 
 SIDE = 160  # pixels

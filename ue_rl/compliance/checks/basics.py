@@ -8,9 +8,9 @@ from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.spaces import refused
 from ue_rl.compliance.peer import Skip, States, Wrong
 from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
-from ue_rl.spec import EnvType
+from ue_rl.protocol.spec import EnvType
+from ue_rl.protocol.text.handshake import unknown_words
 from ue_rl.system.errors import nearest
-from ue_rl.wire.handshake import unknown_words
 
 _FIELDS = ("OBS", "REW", "DONE", "ENV", "AGENT", "TRUNC", "MASK", "INFO")
 _STEPS = 20

@@ -14,10 +14,10 @@ import numpy as np
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.text_peer import TextPeer
-from ue_rl.spaces.tree import Branch, leaves
-from ue_rl.spec import EnvSpec, Parameter
+from ue_rl.protocol.spaces.tree import Branch, leaves
+from ue_rl.protocol.spec import EnvSpec, Parameter
+from ue_rl.protocol.text import calls
 from ue_rl.system.errors import CommandFailed, UeRlError
-from ue_rl.wire import calls
 
 T = TypeVar("T")
 

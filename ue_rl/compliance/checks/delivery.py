@@ -31,7 +31,7 @@ from ue_rl.compliance.manners import (
 from ue_rl.compliance.peer import Skip, States, Wrong
 from ue_rl.compliance.spelling import plain
 from ue_rl.compliance.text_peer import TextPeer
-from ue_rl.spec import EnvType
+from ue_rl.protocol.spec import EnvType
 
 _QUIET = 0.05  # seconds in which envs that were not asked are to be silent
 _PAIRS = 4  # of episodes with usual and with long lines

@@ -9,7 +9,7 @@ from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Episode, affordable, need_replayed, need_seeds, replay, seeds_of
-from ue_rl.spec import EnvType
+from ue_rl.protocol.spec import EnvType
 
 _ROUNDING = 1e-5
 _LARGEST = 2**63 - 1

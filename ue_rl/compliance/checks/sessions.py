@@ -14,8 +14,8 @@ from ue_rl.compliance.garbage import mutate
 from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.text_peer import TextPeer
 from ue_rl.compliance.wire import Ended, NoLine, Wire, greet
-from ue_rl.spec import EnvType
-from ue_rl.wire.notices import notice_of
+from ue_rl.protocol.spec import EnvType
+from ue_rl.protocol.text.notices import notice_of
 
 _QUIET = 0.02  # seconds in which nothing may come before the first request
 _BUSY_WITHIN = 0.3  # seconds; of an engine that announces ERROR, and so BUSY, as long as for an answer

@@ -12,7 +12,7 @@ from ue_rl.compliance.sampling import one_specs
 from ue_rl.compliance.spelling import numbers as text_of
 from ue_rl.compliance.statistics import all_of, effect, rounding
 from ue_rl.compliance.tape import Reel
-from ue_rl.spaces.actions import ActionKind
+from ue_rl.protocol.spaces.actions import ActionKind
 
 _MOST_CHOICES = 256  # steps
 _HELD = 3  # steps with one action

@@ -17,7 +17,7 @@ from ue_rl.compliance.bench import PER_ENV, Bench
 from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.text_peer import TextPeer
 from ue_rl.compliance.wire import QUICKACK
-from ue_rl.spec import EnvType
+from ue_rl.protocol.spec import EnvType
 
 _SECONDS, _STEPS = 0.4, 300
 _LOOKS = 8  # steps that are looked at for delays

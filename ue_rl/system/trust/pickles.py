@@ -45,8 +45,8 @@ _EXACT: dict[str, set[str]] = {
     "ue_rl.envs.hybrid_box": {"HybridPart"},
     "ue_rl.system.trust.schedules": {"LinearSchedule"},
     "ue_rl.training.hyperparameters": {"LinearSchedule"},  # its place before
-    "ue_rl.spaces.tree": {"Branch", "Leaf", "LeafKind"},
-    "ue_rl.spaces.actions": {"ActionKind", "ActionSpec"},
+    "ue_rl.protocol.spaces.tree": {"Branch", "Leaf", "LeafKind"},
+    "ue_rl.protocol.spaces.actions": {"ActionKind", "ActionSpec"},
 }
 _SB3 = (
     "policies.BaseModel", "torch_layers.BaseFeaturesExtractor", "buffers.BaseBuffer", "noise.ActionNoise",

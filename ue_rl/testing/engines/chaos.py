@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.vector import VectorBridge
-from ue_rl.spec import Channel, EnvSpec
+from ue_rl.protocol.spec import Channel, EnvSpec
 
 if TYPE_CHECKING:
     from ue_rl.bridges.tcp.server import BridgeServer

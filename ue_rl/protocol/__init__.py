@@ -1,0 +1,1 @@
+"""What both sides say to each other: neither a game nor a trainer is known here."""

@@ -1,0 +1,253 @@
+"""Doors: asyncio protocols that stand before those of a server: who is behind TLS, and knows the token, comes through.
+
+Nothing of a server's own is reached before: an unknown peer takes no turn in a queue, and no place of a session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from functools import partial
+from os import PathLike
+
+from ue_rl.protocol.access.tls import engine_context, why
+from ue_rl.protocol.access.tokens import LONGEST, accept, challenge, read_token
+from ue_rl.protocol.text.notices import error_line
+from ue_rl.system import listening
+from ue_rl.system.errors import ConfigurationError
+
+MOST_OUTSIDE = 64  # connections that have not come through yet; more are refused
+PATIENCE = 5.0  # seconds in which one must
+_log = logging.getLogger(__name__)
+Make = Callable[[], asyncio.Protocol]
+
+
+class Refusals:
+    """Logs who was refused, a line a second: a crowd must not fill the disk, nor keep the loop busy with its names."""
+
+    def __init__(self, log: logging.Logger, who: str) -> None:
+        self._log, self._who = log, who
+        self._quiet_until, self._untold = 0.0, 0
+
+    def log(self, peer: str, why: str) -> None:
+        """One more."""
+        now = time.monotonic()
+        if now < self._quiet_until:
+            self._untold += 1
+            return
+        more = f" (and {self._untold} more since the last such line)" if self._untold else ""
+        self._log.warning("%s from %s was refused: %s%s", self._who, peer, why, more)
+        self._quiet_until, self._untold = now + 1.0, 0
+
+
+class Doorway:
+    """Who may come in.
+
+    Args:
+        token_file: None: nobody is asked. tls_cert, tls_key: PEM files; None: plain text.
+        tls_client_ca: whose certificates are asked for.
+
+    Raises:
+        ConfigurationError: a file that cannot be used.
+    """
+
+    def __init__(
+        self,
+        token_file: str | PathLike[str] | None = None,
+        tls_cert: str | PathLike[str] | None = None,
+        tls_key: str | PathLike[str] | None = None,
+        tls_client_ca: str | PathLike[str] | None = None,
+    ) -> None:
+        if tls_cert is None and (tls_key is not None or tls_client_ca is not None):
+            raise ConfigurationError("TLS needs a certificate of this side", field="tls_cert", expected="a PEM file")
+        self._files = token_file, tls_cert, tls_key, tls_client_ca
+        self.token = None if token_file is None else read_token(token_file)
+        self.tls = None if tls_cert is None else engine_context(tls_cert, tls_key, tls_client_ca)
+        self.outside = 0
+        self.refusals = Refusals(_log, "a connection")
+
+    def __reduce__(self) -> tuple[type[Doorway], tuple[object, ...]]:
+        """Another process reads the files itself."""
+        return Doorway, self._files
+
+    @property
+    def asks(self) -> bool:
+        """Is anybody asked for anything that not everybody has?"""
+        return self.token is not None or (self.tls is not None and self.tls.verify_mode is ssl.CERT_REQUIRED)
+
+    @property
+    def tls_files(self) -> tuple[str | PathLike[str] | None, ...]:
+        """Certificate, key and whose certificates are asked for, for libraries that read them themselves."""
+        return self._files[1:]
+
+    def before(self, make: Make) -> Make:
+        """Makes what stands before the protocols that `make` makes."""
+        if self.token is not None:
+            make = partial(_TokenDoor, self, make, self.token)
+        if self.tls is not None:
+            make = partial(_TlsDoor, self, make, self.tls)
+        return make
+
+
+class _Door(asyncio.Protocol):
+    def __init__(self, doorway: Doorway, make: Make) -> None:
+        self.doorway, self.make = doorway, make
+        self.transport: asyncio.Transport | None = None
+        self.early = b""
+        self.peer = "?"
+        self.is_outside = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self.doorway.outside += 1
+        self.is_outside = True
+        if self.doorway.outside > MOST_OUTSIDE:
+            self.close(f"{MOST_OUTSIDE} connections are being asked already")
+        else:
+            self.ask()
+
+    def ask(self) -> None:
+        """Begins."""
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self.early += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self.settle()
+
+    def settle(self) -> None:
+        """It is asked no more."""
+        self.doorway.outside -= self.is_outside
+        self.is_outside = False
+
+    def come_in(self, transport: asyncio.Transport) -> None:
+        """The server has it from here on, with what came already."""
+        self.settle()
+        inner = self.make()
+        transport.set_protocol(inner)
+        inner.connection_made(transport)
+        if self.early and not transport.is_closing():
+            inner.data_received(self.early)
+        self.early = b""
+
+    def close(self, reason: str) -> None:
+        """Refuses it."""
+        if self.is_outside and self.transport is not None:
+            self.settle()
+            self.doorway.refusals.log(self.peer, reason)
+            self.transport.write(error_line(reason))
+            self.transport.close()
+
+
+class _TokenDoor(_Door):
+    def __init__(self, doorway: Doorway, make: Make, token: bytes) -> None:
+        super().__init__(doorway, make)
+        self.token = token
+        self.timer: asyncio.TimerHandle | None = None
+        self.nonce = ""
+
+    def ask(self) -> None:
+        """Sends the challenge."""
+        assert self.transport is not None
+        line, self.nonce = challenge()
+        self.transport.write(line)
+        late = "it did not answer the challenge in time: it has no token"
+        self.timer = asyncio.get_running_loop().call_later(PATIENCE, self.close, late)
+
+    def settle(self) -> None:
+        """See _Door."""
+        super().settle()
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if not self.is_outside:
+            return
+        assert self.transport is not None
+        self.early += data
+        line, feed, rest = self.early.lstrip(b"\r\n").partition(b"\n")
+        if not feed and len(line) <= LONGEST:
+            return
+        text = line.decode("ascii", "backslashreplace").strip()
+        proof = accept(self.token, self.nonce, text) if feed else None
+        if proof is None:
+            answered = text.startswith("AUTH=")
+            self.close("its token is wrong" if answered else "this engine asks for a token, and it has given none")
+            return
+        self.early = rest
+        self.transport.write(proof)
+        self.come_in(self.transport)
+
+
+class _TlsDoor(_Door):
+    def __init__(self, doorway: Doorway, make: Make, context: ssl.SSLContext) -> None:
+        super().__init__(doorway, make)
+        self.context = context
+        self.task: asyncio.Task[None] | None = None
+
+    def ask(self) -> None:
+        """Begins TLS."""
+        self.task = asyncio.get_running_loop().create_task(self._shake_hands())
+
+    async def _shake_hands(self) -> None:
+        plain = self.transport
+        assert plain is not None
+        spare = plain.get_extra_info("socket").dup()  # the loop closes its own where TLS fails
+        try:
+            wrapped = await asyncio.get_running_loop().start_tls(
+                plain, self, self.context, server_side=True, ssl_handshake_timeout=PATIENCE
+            )
+        except OSError as error:
+            silent = isinstance(error, ConnectionAbortedError)
+            reason = "it has said nothing: this port speaks TLS" if silent else f"no TLS: {why(error)}"
+            self.settle()
+            self.doorway.refusals.log(self.peer, reason)
+            if silent or reason.endswith("speaks no TLS"):  # so it can read this
+                with contextlib.suppress(OSError):
+                    spare.send(error_line("this port speaks TLS: dial tls://"))
+            return
+        finally:
+            spare.close()
+        if wrapped is not None and self.is_outside:
+            self.come_in(wrapped)
+
+
+async def listen(
+    make: Make, host: str, port: int, backlog: int, doorway: Doorway | None = None
+) -> tuple[asyncio.Server, int]:
+    """As ue_rl.system.listening.listen, with `doorway` before it."""
+    if doorway is None or not doorway.asks:
+        warn_if_open(host)
+    return await listening.listen(make if doorway is None else doorway.before(make), host, port, backlog)
+
+
+def warn_if_open(host: str) -> None:
+    """Warns where others than this machine may connect, and nobody asks who they are."""
+    if not is_local(host):
+        _log.warning("anybody who reaches %s may connect: bind 127.0.0.1, or see docs/security.md", host or "this port")
+
+
+def warn_if_readable(host: str, doorway: Doorway) -> None:
+    """Warns where a token goes as it is (over HTTP and gRPC) through a network, without TLS."""
+    if doorway.token is not None and doorway.tls is None and not is_local(host):
+        _log.warning("the token for %s can be read on its way: give --tls-cert, or put TLS before it", host)
+
+
+def is_local(host: str) -> bool:
+    """Is this address reached from this machine alone? A name but localhost may be anything."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().removesuffix(".") == "localhost"

@@ -1,0 +1,215 @@
+"""Space trees: what the numbers of an observation or action mean, as named parts; no gymnasium, no text, no I/O.
+
+A tree is a Leaf, or a Branch of named parts. On the wire and in memory it is still one flat row of float32: the leaves'
+numbers one after the other, in the tree's order, arrays in row-major order (C order). ue_rl/protocol/text/space_text.py
+reads and writes the trees of the handshake, ue_rl/protocol/spaces/gymnasium.py turns them into Gymnasium's spaces and
+back. Source: docs/protocol.md, section "Spaces".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.system.errors import ConfigurationError
+
+MAX_LEAVES = 1024
+MAX_DEPTH = 8
+MAX_CHOICES = 2**24  # more are not exact in float32
+MAX_EXACT = 2**24  # likewise the largest integer below which all are
+DTYPES = ("float32", "float64", "uint8", "int8", "int16", "uint16", "int32", "int64")
+
+
+class LeafKind(str, Enum):
+    """The kinds of space that have numbers of their own, and IMAGE, whose bytes travel beside the row."""
+
+    BOX = "BOX"
+    DISCRETE = "DISCRETE"
+    MULTI_DISCRETE = "MULTI_DISCRETE"
+    MULTI_BINARY = "MULTI_BINARY"
+    IMAGE = "IMAGE"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array, or one choice.
+
+    Args:
+        kind: see LeafKind.
+        shape: of the array that a user sees; () for DISCRETE, and for IMAGE, whose shape is the handshake's IMAGE.
+        dtype: of a BOX, one of DTYPES. The row holds float32 whatever it says, so float64 is rounded on the way, and
+            an integer beyond 2**24 is refused by who sends or reads it.
+        low, high: of a BOX, bounds of each number in row-major order, or one for all; kept as one where all are equal.
+        counts: of DISCRETE and MULTI_DISCRETE, the number of choices of each number.
+        starts: the lowest choice of each number; () where all are 0. The row holds the choice itself.
+
+    Raises:
+        ConfigurationError: they contradict each other.
+    """
+
+    kind: LeafKind
+    shape: tuple[int, ...] = ()
+    dtype: str = "float32"
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
+        if any(n < 1 for n in self.shape) or len(self.shape) > 8:
+            raise invalid("a shape has at most 8 sizes of 1 or more", got=self.shape)
+        if self.kind is LeafKind.BOX:
+            self._check_box()
+        elif self.kind in (LeafKind.DISCRETE, LeafKind.MULTI_DISCRETE):
+            self._check_choices()
+
+    def _check_box(self) -> None:
+        if self.dtype not in DTYPES:
+            raise invalid("a BOX of an unknown type", ", ".join(DTYPES), self.dtype)
+        if len(self.low) != len(self.high) or len(self.low) not in (1, self.size):
+            raise invalid("bounds and shape disagree", f"1 or {self.size} ranges", len(self.low))
+        for low, high in zip(self.low, self.high, strict=True):
+            if not low <= high or low == math.inf or high == -math.inf:
+                raise invalid("low must not exceed high, nor be NaN", "low <= high", (low, high))
+        if not self.dtype.startswith("float"):
+            limits = np.iinfo(self.dtype)
+            if min(self.low) < limits.min or max(self.high) > limits.max:
+                raise invalid(f"bounds outside {self.dtype}", (limits.min, limits.max), (min(self.low), max(self.high)))
+        if len(set(zip(self.low, self.high, strict=True))) == 1:
+            object.__setattr__(self, "low", self.low[:1])
+            object.__setattr__(self, "high", self.high[:1])
+
+    def _check_choices(self) -> None:
+        if not self.counts or min(self.counts) < 1 or max(self.counts) > MAX_CHOICES:
+            raise invalid("a number of choices is out of range", f"1 to {MAX_CHOICES} for each number", self.counts)
+        if len(self.counts) != self.size:
+            raise invalid("counts and shape disagree", self.size, len(self.counts))
+        if self.starts and len(self.starts) != self.size:
+            raise invalid("starts and shape disagree", self.size, len(self.starts))
+        ends = [abs(start) + count for start, count in zip(self.starts, self.counts, strict=False)]
+        if max(ends, default=0) > MAX_CHOICES:
+            raise invalid("choices beyond 2**24 are not exact in float32", got=self.starts)
+        if not any(self.starts):
+            object.__setattr__(self, "starts", ())
+
+    @property
+    def size(self) -> int:
+        """Numbers in the row; an IMAGE has none."""
+        return 0 if self.kind is LeafKind.IMAGE else math.prod(self.shape)
+
+    @property
+    def wide(self) -> bool:
+        """Whether its bounds allow integers that float32 may not hold."""
+        whole = self.kind is LeafKind.BOX and not self.dtype.startswith("float")
+        return whole and not -MAX_EXACT <= min(self.low) <= max(self.high) <= MAX_EXACT
+
+    @property
+    def parts(self) -> tuple[tuple[str, Space], ...]:
+        """None."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Named parts, in order.
+
+    Args:
+        parts: (name, space) each. named: DICT, whose names the engine chooses, or TUPLE, whose names are 0, 1, ..
+
+    Raises:
+        ConfigurationError: no parts, a name twice, or too many or too deep ones.
+    """
+
+    parts: tuple[tuple[str, Space], ...]
+    named: bool = True
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.parts]
+        if not names or len(set(names)) != len(names):
+            raise invalid("a DICT or TUPLE has one part or more, each with a name of its own", got=names)
+        if _depth(self) > MAX_DEPTH:
+            raise invalid("parts within parts too deep", MAX_DEPTH)
+        if sum(1 for _ in leaves(self)) > MAX_LEAVES:
+            raise invalid("too many parts", f"at most {MAX_LEAVES}")
+
+    @property
+    def size(self) -> int:
+        """Numbers in the row."""
+        return sum(part.size for _, part in self.parts)
+
+
+Space: TypeAlias = Leaf | Branch
+
+
+def box(shape: tuple[int, ...], low: Any = -math.inf, high: Any = math.inf, dtype: str = "float32") -> Leaf:
+    """A BOX; `low` and `high` are a number each, or arrays of `shape`."""
+    kind = float if dtype.startswith("float") else int
+    lows, highs = (tuple(kind(x) for x in np.ravel(bound).tolist()) for bound in (low, high))
+    return Leaf(LeafKind.BOX, shape, dtype, lows, highs)
+
+
+def leaves(space: Space) -> Iterator[tuple[tuple[str, ...], Leaf, int]]:
+    """(path of names, leaf, index of its first number in the row) of every leaf, in the row's order."""
+    waiting: list[tuple[tuple[str, ...], Space]] = [((), space)]
+    offset = 0
+    while waiting:
+        path, part = waiting.pop()
+        if isinstance(part, Leaf):
+            yield path, part, offset
+            offset += part.size
+        else:
+            waiting.extend(((*path, name), child) for name, child in reversed(part.parts))
+
+
+def number_path(space: Space, index: int) -> str:
+    """`goal.2` for the third number of the part "goal"; "number" where no part has a name."""
+    for path, leaf, offset in leaves(space):
+        if offset <= index < offset + leaf.size:
+            return ".".join([*path, *([str(index - offset)] if leaf.size > 1 else [])]) or "number"
+    return "number"
+
+
+def bounds(space: Space) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """(low, high) of every number of the row, each float32 [size]; of a choice its lowest and highest one."""
+    lows, highs = [], []
+    for _, leaf, _ in leaves(space):
+        if leaf.kind is LeafKind.BOX:
+            lows.append(np.full(leaf.size, leaf.low, np.float32))
+            highs.append(np.full(leaf.size, leaf.high, np.float32))
+        elif leaf.kind is not LeafKind.IMAGE:
+            first = np.full(leaf.size, leaf.starts or (0,), np.float32)
+            lows.append(first)
+            highs.append(first + (choices(leaf) - 1).astype(np.float32))
+    return np.concatenate([*lows, np.zeros(0, np.float32)]), np.concatenate([*highs, np.zeros(0, np.float32)])
+
+
+def choices(space: Space) -> NDArray[np.int64]:
+    """How many choices each number of the row has, int64 [size]; 0 where it is a number of a BOX."""
+    counts: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    for _, leaf, _ in leaves(space):
+        given = {LeafKind.MULTI_BINARY: (2,), LeafKind.BOX: (0,)}.get(leaf.kind, leaf.counts)
+        counts.append(np.full(leaf.size, given or (0,), np.int64))
+    return np.concatenate(counts)
+
+
+def beyond_exact(numbers: Any) -> int | float | None:
+    """The first of these integers that float32 may not hold, None where there is none."""
+    array = np.asarray(numbers)
+    beyond = array[(array > MAX_EXACT) | (array < -MAX_EXACT)]
+    return beyond.ravel()[0].item() if beyond.size else None
+
+
+def invalid(what: str, expected: Any = None, got: Any = None) -> ConfigurationError:
+    """The error for a space that cannot be; whoever knows the handshake's key says so in `field`."""
+    return ConfigurationError(what, field="OBS_SPACE or ACT_SPACE", expected=expected, got=got)
+
+
+def _depth(space: Space) -> int:
+    return 1 + max((_depth(part) for _, part in space.parts), default=0)

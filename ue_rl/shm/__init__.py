@@ -1,7 +1,0 @@
-"""Shared memory: the segment's header, arrays, rings and waits (docs/shared-memory.md). No sockets of its own."""
-
-from __future__ import annotations
-
-from ue_rl.shm.memory import StepMemory
-
-__all__ = ["StepMemory"]
