@@ -92,7 +92,7 @@ class Server:
 def play(port: int, num_envs: int, transport: str) -> None:
     """Our client, in its process."""
     from ue_rl.connecting import launched
-    from ue_rl.engines.transport import EnginesTransport
+    from ue_rl.connections.engines.transport import EnginesTransport
     from ue_rl.rllink.client import RLlinkClient
     from ue_rl.system.errors import LearnerDisconnected
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any, TypeAlias
 
-from ue_rl.carriers.address import TRANSPORTS, split_place
+from ue_rl.connections.base.address import TRANSPORTS, split_place
 from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.connections.shm.upgrade import UpgradeRefused
 from ue_rl.connections.tcp.greeting import shake_hands

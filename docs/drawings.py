@@ -1,6 +1,7 @@
 """Draws the pictures of the pages on training: python docs/drawings.py
 
-concepts.svg, engine-life.svg (its arrows are those of ue_rl.engines.lifecycle.FOLLOWS), run-folder.svg, realtime.svg.
+concepts.svg, engine-life.svg (its arrows are those of ue_rl.connections.engines.lifecycle.FOLLOWS), run-folder.svg,
+realtime.svg.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from ue_rl.engines.lifecycle import FOLLOWS, LifeState
+from ue_rl.connections.engines.lifecycle import FOLLOWS, LifeState
 
 DOCS = Path(__file__).resolve().parent
 FILL = {

@@ -40,7 +40,7 @@ LIBRARIES = {
     "PIL": "ue_rl/training/",
     "portalocker": "ue_rl/saving/",
     "prometheus_client": "ue_rl/metrics/",
-    "psutil": "ue_rl/doctor/ ue_rl/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/testing/",
+    "psutil": "ue_rl/doctor/ connections/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/testing/",
     "pydantic": "bridges/openenv/ bridges/serving/ ue_rl/arena/ ue_rl/tools/",
     "pytest": "ue_rl/testing/",
     "ray": "ue_rl/rllib/",

@@ -6,7 +6,7 @@ shm://NAME         an engine's shared memory, by name or by the path of a file; 
 grpc://HOST:PORT   sessions of a game (`ue-rl sessions`), as many as num_envs says
 grpcs://HOST:PORT  the same within TLS
 
-Behind a "?" stand options of the connection: tcp://HOST:PORT?channel=per-env (ue_rl/carriers/address.py).
+Behind a "?" stand options of the connection: tcp://HOST:PORT?channel=per-env (connections/base/address.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ue_rl.carriers.address import Address, Scheme, host_and_port, named, read_address, split_place
-from ue_rl.carriers.base import BaseTransport
-from ue_rl.engines.url_engine import UrlEngine
+from ue_rl.connections.base.address import Address, Scheme, host_and_port, named, read_address, split_place
+from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.engines.url_engine import UrlEngine
 from ue_rl.protocol.transport import closed_if_it_fails
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.lazy import named_if_missing
@@ -27,12 +27,12 @@ from ue_rl.system.lazy import named_if_missing
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
 
-    from ue_rl.engines.lifecycle import Listener
+    from ue_rl.connections.engines.lifecycle import Listener
+    from ue_rl.connections.launching.engine import LaunchedEngine
     from ue_rl.envs.controls import GoalReward
     from ue_rl.envs.gym_env import UnrealEnv
     from ue_rl.envs.vec_env import UnrealVecEnv
     from ue_rl.envs.vector_env import UnrealVectorEnv
-    from ue_rl.launching.engine import LaunchedEngine
 
 
 class Hosting(NamedTuple):
@@ -136,8 +136,8 @@ def open_transport(
         raise ConfigurationError(what, field="restarts", got=restarts, cure="give reconnect=60.0 too, or leave it out")
     if isinstance(url, str) and not reconnect and on_change is None:
         return dial(address_of(url), transport, **options)
-    from ue_rl.engines.restarts import Restarts
-    from ue_rl.engines.transport import EnginesTransport
+    from ue_rl.connections.engines.restarts import Restarts
+    from ue_rl.connections.engines.transport import EnginesTransport
 
     engines = url_engines([url] if isinstance(url, str) else url, transport, reconnect=reconnect, **options)
     quota = Restarts.of(restarts) if reconnect else None
@@ -204,7 +204,7 @@ def connect(
             Of gRPC: num_envs=1: sessions, each an env. game=None: the one that is served. ticks=1: of each step.
             Of engines that are lost (docs/engines.md): reconnect=0.0: seconds to dial a lost engine again; 0: its loss
             is raised. restarts="10/60s": how often within how long, for each engine. on_change=None: called with each
-            ue_rl.engines.lifecycle.Change.
+            ue_rl.connections.engines.lifecycle.Change.
 
     Raises:
         ConfigurationError: a wrong argument.
@@ -284,8 +284,8 @@ def launched(
     **options: Any,
 ) -> list[LaunchedEngine]:
     """The engines that `launch` starts, none of which has been started yet; arguments and errors as there."""
-    from ue_rl.launching.engine import LaunchedEngine  # psutil
-    from ue_rl.launching.template import template
+    from ue_rl.connections.launching.engine import LaunchedEngine  # psutil
+    from ue_rl.connections.launching.template import template
 
     words = template(command, [name for name, value in (("num_envs", num_envs), ("seed", seed)) if value is None])
     if num_engines < 1:
@@ -348,7 +348,7 @@ def launch(
         output_dir: folder for what the engines print: engine-0.log and so on. None: it is shown in errors only.
         start_timeout: seconds that an engine may take to listen, and again to shake hands.
         restarts: how often a lost engine is started again within how long of play, such as "10/60s"; 0: never.
-        on_change: called with each ue_rl.engines.lifecycle.Change.
+        on_change: called with each ue_rl.connections.engines.lifecycle.Change.
         transport, max_episode_steps, monitor, copy, compute_reward, render_mode, options: as for `connect`.
 
     Raises:
@@ -357,8 +357,8 @@ def launch(
     """
     with named_if_missing("ue_rl.launch"):
         from ue_rl.envs.vec_env import UnrealVecEnv
-    from ue_rl.engines.restarts import Restarts
-    from ue_rl.engines.transport import EnginesTransport
+    from ue_rl.connections.engines.restarts import Restarts
+    from ue_rl.connections.engines.transport import EnginesTransport
 
     engines = launched(
         command, num_engines=num_engines, num_envs=num_envs, seed=seed, output_dir=output_dir,

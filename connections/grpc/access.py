@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from ue_rl.carriers.address import split_place
+from ue_rl.connections.base.address import split_place
 from ue_rl.protocol.access.doors import is_local
 from ue_rl.protocol.access.tls import trainer_context
 from ue_rl.protocol.access.tokens import read_token

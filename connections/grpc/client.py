@@ -14,7 +14,7 @@ from grpc import RpcError, aio
 from grpc._cython import cygrpc
 from numpy.typing import ArrayLike, NDArray
 
-from ue_rl.carriers.address import Scheme, host_and_port, read_address
+from ue_rl.connections.base.address import Scheme, host_and_port, read_address
 from ue_rl.connections.grpc.access import Access
 from ue_rl.connections.grpc.errors import named
 from ue_rl.protocol.access.guard import GUARDED

@@ -14,7 +14,7 @@ import numpy as np
 from grpc.experimental import ChannelOptions
 from numpy.typing import NDArray
 
-from ue_rl.carriers.base import BaseTransport
+from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.grpc.access import Access
 from ue_rl.connections.grpc.errors import named, of_a_run
 from ue_rl.protocol.buffers import Resets, StepBuffers

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.carriers.base import BaseTransport
-from ue_rl.carriers.checks import check_actions
-from ue_rl.carriers.together import Together
+from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.base.checks import check_actions
+from ue_rl.connections.base.together import Together
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.connections.shm.held import Held

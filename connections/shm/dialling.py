@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ue_rl.carriers.address import refuse_given
+from ue_rl.connections.base.address import refuse_given
 from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.protocol.access.guard import GUARDED
 from ue_rl.system.errors import ConfigurationError

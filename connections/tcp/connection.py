@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.carriers.base import BaseTransport
-from ue_rl.carriers.checks import check_actions
-from ue_rl.carriers.together import Together
+from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.base.checks import check_actions
+from ue_rl.connections.base.together import Together
 from ue_rl.connections.tcp.greeting import accept_seconds, no_images, open_env_links, shake_hands
 from ue_rl.connections.tcp.link import Link, engine_gone, engine_late
 from ue_rl.connections.tcp.numbers import Numbers, ask_anything

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from tests.support.carriers import over
 from tests.support.steps import advance, begin
-from ue_rl.carriers.checks import live_agents
+from ue_rl.connections.base.checks import live_agents
 from ue_rl.protocol.spaces.tree import leaves
 from ue_rl.protocol.text import decode_handshake, encode_handshake
 from ue_rl.system import errors

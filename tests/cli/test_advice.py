@@ -33,12 +33,12 @@ DIALS = ("train", "tune", "check", "inspect", "play")
 SHARED = (
     "connections/tcp",
     "connections/shm",
-    "ue_rl/carriers",
+    "connections/base",
     "ue_rl/protocol/access/guard.py",
     "ue_rl/protocol/text",
 )
 # Said only where restarts, or another dial, were asked for.
-LOST = ("ue_rl/engines", "ue_rl/launching")
+LOST = ("connections/engines", "connections/launching")
 LOSES = ("train", "tune")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
@@ -70,8 +70,12 @@ def named(places: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("places", "commands"), [(SHARED, DIALS), (LOST, LOSES)])
 def test_an_error_names_no_option_that_its_command_lacks(places: tuple[str, ...], commands: tuple[str, ...]) -> None:
     theirs = {  # of programs that are not ours, or of the engine's command, which the text names
-        ("ue_rl/launching/template.py", option) for option in ("--port", "--seed", "--envs", "--fixed-fps", "--path")
-    } | {("ue_rl/launching/template.py", "--headless"), ("connections/shm/upgrade.py", "--shm")}  # `ue-rl serve --shm`
+        ("connections/launching/template.py", option)
+        for option in ("--port", "--seed", "--envs", "--fixed-fps", "--path")
+    } | {
+        ("connections/launching/template.py", "--headless"),
+        ("connections/shm/upgrade.py", "--shm"),
+    }  # `ue-rl serve --shm`
     had = set.intersection(*[options_of(name) for name in commands])
     lacking = [(file, option) for file, option in named(places) if option not in had and (file, option) not in theirs]
     assert lacking == []

@@ -12,11 +12,11 @@ import pytest
 import ue_rl
 from tests.support.command_line import ok, run
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.carriers.address import Scheme, host_and_port, split_place
 from ue_rl.cli.common import cannot_listen, listening_url
 from ue_rl.cli.serve import host_at
 from ue_rl.compliance import check
 from ue_rl.connecting import CARRIERS, Carrier, Hosting
+from ue_rl.connections.base.address import Scheme, host_and_port, split_place
 from ue_rl.system import errors
 
 

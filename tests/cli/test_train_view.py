@@ -23,7 +23,7 @@ from rich.console import Console
 from tests.harness.warm_cli import WarmCli
 from ue_rl.cli import train_report
 from ue_rl.cli.train import JsonFormatter, use_text
-from ue_rl.engines.lifecycle import Life, LifeState
+from ue_rl.connections.engines.lifecycle import Life, LifeState
 from ue_rl.saving.stopping import Stopped
 from ue_rl.system.errors import EngineDisconnected, RestartsSpent
 from ue_rl.training.directory import RunDirectory
@@ -46,7 +46,7 @@ def test_a_log_record_is_one_json_object(caplog: pytest.LogCaptureFixture) -> No
     assert first.pop("time").endswith("Z")
     assert first == {
         "level": "INFO",
-        "logger": "ue_rl.engines",
+        "logger": "ue_rl.connections.engines",
         "message": "engine 2: idle -> connecting: tcp://127.0.0.1:7777",
         "engine": 2,
         "before": "idle",
@@ -207,7 +207,7 @@ def test_a_log_line_goes_where_stderr_goes_now(monkeypatch: pytest.MonkeyPatch) 
     use_text()
     above_the_bar = io.StringIO()
     monkeypatch.setattr(sys, "stderr", above_the_bar)
-    logging.getLogger("ue_rl.engines").warning("engine 1 was lost")
+    logging.getLogger("ue_rl.connections.engines").warning("engine 1 was lost")
     logging.getLogger("ue_rl.training.learning").warning("told by the report")
     assert above_the_bar.getvalue() == "WARNING engine 1 was lost\n"
 

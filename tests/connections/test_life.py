@@ -19,9 +19,9 @@ from tests.harness.several import FragileSource
 from tests.support.carriers import CARRIERS, WAITING, over
 from tests.support.steps import advance, begin, totals
 from ue_rl.bridges import VectorBridge, run_in_thread
-from ue_rl.carriers.base import BaseTransport
 from ue_rl.connections import open_engine
-from ue_rl.engines.transport import EnginesTransport
+from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.steps import advance, begin
 from ue_rl.bridges import BaseBridge, run_shm_in_thread
-from ue_rl.carriers.checks import live_agents
 from ue_rl.connections import SharedMemoryConnection
+from ue_rl.connections.base.checks import live_agents
 from ue_rl.protocol.buffers import ActionBatch
 from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.system import errors

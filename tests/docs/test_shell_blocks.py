@@ -23,7 +23,7 @@ from tests.docs.blocks import ROOT, Block, blocks, every, pages
 from tests.harness.warm_cli import WarmCli
 from ue_rl.bridges import run_in_process
 from ue_rl.cli import cli
-from ue_rl.launching.template import Template
+from ue_rl.connections.launching.template import Template
 from ue_rl.training.config import read_config, resolve
 
 THEIRS = {"engine.py", "./carts", "./engine", "./onnx_demo", "./client_demo", "./Game.sh", "samples/cpp/build/reach"}

@@ -13,7 +13,7 @@ import ue_rl
 from tests.support.same import assert_same
 from tests.support.steps import advance, begin
 from ue_rl.bridges import MultiEnvBridge, VectorBridge, run_in_thread, run_shm_in_thread
-from ue_rl.carriers.base import BaseTransport
+from ue_rl.connections.base.base import BaseTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.buffers import Resets
 from ue_rl.protocol.calls.parameters import randomize

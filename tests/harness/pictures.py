@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges import ShmUpgrader, VectorBridge, serve
 from ue_rl.connecting import open_transport
-from ue_rl.engines.restarts import Restarts
-from ue_rl.engines.transport import EnginesTransport
-from ue_rl.launching.engine import LaunchedEngine
+from ue_rl.connections.engines.restarts import Restarts
+from ue_rl.connections.engines.transport import EnginesTransport
+from ue_rl.connections.launching.engine import LaunchedEngine
 from ue_rl.protocol.spec import EnvSpec, ImageSpec
 
 ENVS, IMAGE = 12, ImageSpec(480, 640, 3)  # 11 MB in all

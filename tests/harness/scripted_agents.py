@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.carriers.base import BaseTransport
-from ue_rl.carriers.checks import check_actions
+from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.base.checks import check_actions
 from ue_rl.protocol.buffers import Resets, StepBuffers
 from ue_rl.protocol.spec import AgentGroup, EnvSpec
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.multi_env import MultiEnvBridge
-from ue_rl.carriers.base import BaseTransport
-from ue_rl.engines.lifecycle import Life, LifeState
+from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.engines.lifecycle import Life, LifeState
 from ue_rl.protocol.buffers import Resets
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.protocol.spec import EnvSpec

@@ -24,7 +24,7 @@ import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import start
 
-from ue_rl.launching.template import Template
+from ue_rl.connections.launching.template import Template
 from ue_rl.testing import Leftovers, chaos_command
 from ue_rl.testing.leftovers import MARK
 

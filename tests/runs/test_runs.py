@@ -16,7 +16,7 @@ from click.testing import Result
 from rich.console import Console
 
 from tests.support.command_line import run as run_cli
-from ue_rl.engines.lifecycle import LifeState
+from ue_rl.connections.engines.lifecycle import LifeState
 from ue_rl.runs.comparing import differences, draw
 from ue_rl.runs.following import Following
 from ue_rl.runs.listing import listed, run_named, state_of
@@ -30,11 +30,11 @@ from ue_rl.training.report import Outcome, Report
 
 HEADER = "env_steps,return,length,seconds\n"
 LOG = (
-    "2026-01-01 10:00:00,123 INFO ue_rl.engines: engine 0: idle -> launching\n"
-    "2026-01-01 10:00:01,123 INFO ue_rl.engines: engine 0: connecting -> streaming: tcp://127.0.0.1:7777\n"
-    "2026-01-01 10:00:02,123 INFO ue_rl.engines: engine 0: playing -> connection lost: gone\n"
+    "2026-01-01 10:00:00,123 INFO ue_rl.connections.engines: engine 0: idle -> launching\n"
+    "2026-01-01 10:00:01,123 INFO ue_rl.connections.engines: engine 0: connecting -> streaming: tcp://127.0.0.1:7777\n"
+    "2026-01-01 10:00:02,123 INFO ue_rl.connections.engines: engine 0: playing -> connection lost: gone\n"
     "    a second line of it\n"
-    "2026-01-01 10:00:03,123 INFO ue_rl.engines: engine 0: cleanup -> launching: start 2\n"
+    "2026-01-01 10:00:03,123 INFO ue_rl.connections.engines: engine 0: cleanup -> launching: start 2\n"
     "2026-01-01 10:00:04,123 WARNING ue_rl.training: it is slow\n"
 )
 
@@ -150,7 +150,7 @@ def test_a_run_is_followed_by_its_files(tmp_path: Path) -> None:
         file.write("30,7.0,10,0.1\n40,9")
     (run.path / "progress.csv").write_text("time/total_timesteps,a\n10,\n64,1\n")
     with run.log.open("a") as file:
-        file.write("2026-01-01 10:00:05,123 INFO ue_rl.engines: engine 0: connecting -> streaming\n")
+        file.write("2026-01-01 10:00:05,123 INFO ue_rl.connections.engines: engine 0: connecting -> streaming\n")
     following.follow(told)
     assert told.at == (64, 100, pytest.approx(8 / 3))
     assert following.statuses()[0].state is LifeState.STREAMING

@@ -19,7 +19,7 @@ import pytest
 import ue_rl
 from ue_rl import compliance
 from ue_rl.compliance.checks import CHECKS
-from ue_rl.launching import ports
+from ue_rl.connections.launching import ports
 
 GODOT = shutil.which("godot3-server")
 PROJECT = Path(__file__).resolve().parents[2] / "samples" / "godot"

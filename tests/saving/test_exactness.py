@@ -14,8 +14,8 @@ import ue_rl
 from tests.harness.exactness import CASES, At, bridge, broken, differ, learn
 from tests.harness.several import FragileSource
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
-from ue_rl.engines.restarts import Restarts
-from ue_rl.engines.transport import EnginesTransport
+from ue_rl.connections.engines.restarts import Restarts
+from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ue_rl.launching import ports
+from ue_rl.connections.launching import ports
 
 
 @contextmanager

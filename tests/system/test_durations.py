@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ue_rl.engines.restarts import Restarts, read_restarts, restarts_text
+from ue_rl.connections.engines.restarts import Restarts, read_restarts, restarts_text
 from ue_rl.system.durations import duration_text, read_duration
 from ue_rl.system.errors import ConfigurationError
 

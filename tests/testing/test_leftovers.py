@@ -102,7 +102,8 @@ def test_a_port_lock_is_left_by_whoever_took_it(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("ue_rl.testing.leftovers._SEGMENTS", tmp_path)  # a neighbour's would be counted, too
     monkeypatch.setattr("ue_rl.testing.leftovers._locks", lambda: list(tmp_path.glob("ports/*.lock")))
     code = (
-        "import os, pathlib, sys; from ue_rl.launching import ports; ports.folder = lambda: pathlib.Path(sys.argv[1]); "
+        "import os, pathlib, sys; from ue_rl.connections.launching import ports; "
+        "ports.folder = lambda: pathlib.Path(sys.argv[1]); "
         "taken = ports.take(int(sys.argv[2])); print('taken', flush=True); sys.stdin.read(); os._exit(1)"
     )
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from ue_rl.cli.common import WrongCommandLine
 from ue_rl.cli.train import train
-from ue_rl.launching.template import program_of
+from ue_rl.connections.launching.template import program_of
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.checks import without_use
 from ue_rl.training.config import parse_setting, read_config, resolve

@@ -15,7 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
 
 import ue_rl
-from tests.engines.test_several import several
+from tests.connections.engines.test_several import several
 from tests.envs.test_vec_env import maker
 from tests.harness.exactness import bridge
 from tests.harness.several import MaskedWalk, Walk

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from stable_baselines3 import PPO
 
-from ue_rl.engines.lifecycle import Change, LifeState
+from ue_rl.connections.engines.lifecycle import Change, LifeState
 from ue_rl.saving.stopping import Stopped
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import Report, TrainOptions, symptoms, train
@@ -166,7 +166,7 @@ def test_an_engine_that_is_killed_comes_back_and_is_counted(
     assert outcome.stopped_by is None
     assert outcome.env_steps == 2048
     assert outcome.restarts == 1
-    said = [record.getMessage() for record in caplog.records if record.name == "ue_rl.engines"]
+    said = [record.getMessage() for record in caplog.records if record.name == "ue_rl.connections.engines"]
     lost = [text for text in said if "went away; its process was ended by signal 9" in text]
     assert [text.partition(";")[0] for text in lost] == ["engine 1: the engine went away"]
     mine = [change.after for change in report.changes if change.engine == 1 and not change.of_episodes]

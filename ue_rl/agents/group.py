@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ue_rl.agents.part import Part, agents_of, group_of
 from ue_rl.agents.players import Player, as_player
-from ue_rl.carriers.checks import check_actions, check_finite, live_agents
+from ue_rl.connections.base.checks import check_actions, check_finite, live_agents
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.agents.part import Part, agents_of
-from ue_rl.carriers.checks import live_agents
+from ue_rl.connections.base.checks import live_agents
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import connected, not_pickled
 from ue_rl.envs.episodes import start_episodes

@@ -29,7 +29,7 @@ def words(*known: str) -> Complete:
 
 def engine(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:
     """A preset with its path, or a program."""
-    from ue_rl.launching.template import PRESETS
+    from ue_rl.connections.launching.template import PRESETS
 
     preset, colon, path = incomplete.partition(":")
     if colon and preset in PRESETS:

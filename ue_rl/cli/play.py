@@ -94,7 +94,7 @@ def play(
     saved = None if path is None else path / "model.zip" if path.is_dir() else path
     trained = {} if saved is None else config_near(saved)
     start: Callable[..., Any] | None = None
-    from ue_rl.engines.restarts import Restarts
+    from ue_rl.connections.engines.restarts import Restarts
     from ue_rl.training.config import require_origin
     from ue_rl.training.engine import command_of, engines_started
     from ue_rl.training.options import TrainOptions

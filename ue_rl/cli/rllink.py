@@ -14,7 +14,7 @@ from ue_rl.cli.common import Port, WrongCommandLine, command_line, duration_opti
 from ue_rl.system.errors import printable
 
 if TYPE_CHECKING:
-    from ue_rl.engines.transport import EnginesTransport
+    from ue_rl.connections.engines.transport import EnginesTransport
     from ue_rl.rllink.player import Sample
 
 _RECENT = 100  # episodes of the mean return
@@ -126,7 +126,7 @@ def rllink(steps: int | None, host: str, port: int, seed: int | None, **flags: A
 
 
 def _engines(seed: int | None, flags: dict[str, Any]) -> EnginesTransport:
-    from ue_rl.engines.restarts import Restarts
+    from ue_rl.connections.engines.restarts import Restarts
     from ue_rl.training.engine import engines_at, engines_started, serve_command
 
     given = [name for name in ("env", "engine", "url") if flags[name]]

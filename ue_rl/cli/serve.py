@@ -30,7 +30,7 @@ from ue_rl.system.loading import loaded
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
-    from ue_rl.carriers.address import Address
+    from ue_rl.connections.base.address import Address
 
 
 @click.command(short_help="Host an env as an engine.")

@@ -25,7 +25,7 @@ from ue_rl.cli.common import (
     trust_option,
 )
 from ue_rl.cli.train_report import lines, live_view, seeds_summary, summary
-from ue_rl.engines.lifecycle import Change
+from ue_rl.connections.engines.lifecycle import Change
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.algorithms import BACKENDS
 from ue_rl.training.config import parse_param, parse_setting, read_config, require_origin, resolve
@@ -256,8 +256,8 @@ def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[s
 class JsonFormatter(logging.Formatter):
     """One JSON object: time (UTC, ISO 8601), level, logger, message; `exception` where there is one.
 
-    A change of an engine's life has also engine, before, after and reason (ue_rl/engines/lifecycle.py). Each minute one
-    record has the numbers of `--metrics`, under their names.
+    A change of an engine's life has also engine, before, after and reason (connections/engines/lifecycle.py). Each
+    minute one record has the numbers of `--metrics`, under their names.
     """
 
     def format(self, record: logging.LogRecord) -> str:

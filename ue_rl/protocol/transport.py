@@ -1,4 +1,4 @@
-"""Transport: what an env needs of a connection, whatever carries it; ue_rl/carriers has what carriers have in common.
+"""Transport: what an env needs of a connection, whatever carries it; connections/base has what carriers have in common.
 
 Life of a transport: made -> `connect()` (connects, handshakes, returns the spec) -> any number of
 {`send_actions` or `reset`, then `receive`} -> `close()`. At most one request is under way per env.

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.models.utils import get_activation_fn
 
-from ue_rl.engines.restarts import read_restarts
+from ue_rl.connections.engines.restarts import read_restarts
 from ue_rl.rllib.engines import HOSTED, NAME, OPTIONS
 from ue_rl.rllib.env_runner import UnrealEnvRunner
 from ue_rl.system.errors import ConfigurationError, nearest

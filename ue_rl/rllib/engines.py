@@ -20,9 +20,9 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ue_rl.engines.lifecycle import Listener
-from ue_rl.engines.restarts import Restarts
-from ue_rl.engines.transport import EnginesTransport
+from ue_rl.connections.engines.lifecycle import Listener
+from ue_rl.connections.engines.restarts import Restarts
+from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.protocol.transport import closed_if_it_fails
 from ue_rl.system.errors import ConfigurationError, nearest

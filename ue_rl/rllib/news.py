@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.engines.lifecycle import Change
-from ue_rl.engines.transport import EnginesTransport
+from ue_rl.connections.engines.lifecycle import Change
+from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.training.fleet import EngineStatus, Fleet

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
-from ue_rl.engines.lifecycle import LifeState
+from ue_rl.connections.engines.lifecycle import LifeState
 from ue_rl.system.errors import HandshakeError
 from ue_rl.training.directory import RunDirectory, read_handshake
 from ue_rl.training.fleet import EngineStatus

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 MARK = "UE_RL_TEST_MARK"
 _SEGMENTS = Path("/dev/shm")
-_LOCKS = Path(f"/tmp/ue_rl_ports_{getattr(os, 'getuid', int)()}")  # of ports for engines, see ue_rl/launching/ports.py
+_LOCKS = Path(
+    f"/tmp/ue_rl_ports_{getattr(os, 'getuid', int)()}"
+)  # of ports for engines, see connections/launching/ports.py
 
 
 class Leftovers:
@@ -216,8 +218,8 @@ def _is_held(lock: Path) -> bool:
 
 
 def _maker(path: Path) -> int:
-    """The process id in a segment's name (ue_rl/protocol/memory/segment.py) or a lock (ue_rl/launching/ports.py); 0:
-    none is.
+    """The process id in a segment's name (ue_rl/protocol/memory/segment.py) or a lock (connections/launching/ports.py);
+    0: none is.
     """
     if path.suffix == ".lock":
         try:

@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.carriers.base import BaseTransport
-from ue_rl.carriers.checks import check_actions
+from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.base.checks import check_actions
 from ue_rl.protocol.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text import Codec, decode_handshake, encode_handshake

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
-from ue_rl.engines.lifecycle import LifeState
+from ue_rl.connections.engines.lifecycle import LifeState
 from ue_rl.envs.infos import is_number
 from ue_rl.metrics.names import Histogram, Sample, exchanged, flat
 from ue_rl.system.errors import printable

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl.engines.lifecycle import LifeState
+from ue_rl.connections.engines.lifecycle import LifeState
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ue_rl.connecting import address_of
-from ue_rl.engines.restarts import FORM as RESTARTS_FORM
-from ue_rl.engines.restarts import restarts_text
+from ue_rl.connections.engines.restarts import FORM as RESTARTS_FORM
+from ue_rl.connections.engines.restarts import restarts_text
 from ue_rl.system.durations import duration_text, read_duration
 
 LOG_TARGETS = ("tensorboard", "wandb", "mlflow")  # each is also the name of the package that it needs

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ue_rl.engines.lifecycle import Change
+from ue_rl.connections.engines.lifecycle import Change
 from ue_rl.saving.stopping import write_to_stderr
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl.launching.process import EngineProcess, Output, exit_words
+from ue_rl.connections.launching.process import EngineProcess, Output, exit_words
 from ue_rl.saving.checkpoints import OVER
 from ue_rl.saving.stopping import Stopping
 from ue_rl.system.durable import write_whole

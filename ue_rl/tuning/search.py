@@ -24,7 +24,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from ue_rl.launching.process import EngineProcess, Output, exit_words
+from ue_rl.connections.launching.process import EngineProcess, Output, exit_words
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopping, write_to_stderr
 from ue_rl.system.durable import write_whole

@@ -1,0 +1,89 @@
+"""UrlEngine: an engine that somebody else has started: dialled at its address, and again when it was lost."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.engines.lifecycle import Life, LifeState
+from ue_rl.system.errors import ConfigurationError, ProtocolError, RestartsSpent, TransportError, UeRlError
+
+_log = logging.getLogger("ue_rl.connections.engines")
+
+# Seconds for one try to be answered. The deployed plugin's old listener takes a connection and says nothing.
+_A_TRY, _A_TRY_OF_THE_PLUGIN = 10.0, 1.5
+_BETWEEN = 0.2  # seconds from a try that failed to the next one
+_PLUGIN = (
+    "the deployed Unreal plugin serves one trainer each time the game is played: stop the game and press Play again"
+)
+
+
+class UrlEngine:
+    """An EngineSource, see ue_rl.connections.engines.source.
+
+    Args:
+        url: for messages. dial: connects; its arguments are seconds to wait for a listener, and seconds for the
+            connection and the handshake of that try, None for both: as its owner set them.
+        reconnect: seconds to dial again after a loss; 0: never, a loss is final.
+
+    Raises:
+        ConfigurationError: reconnect is negative or not finite.
+    """
+
+    def __init__(
+        self, url: str, dial: Callable[[float | None, float | None], BaseTransport], reconnect: float = 0.0
+    ) -> None:
+        if not 0 <= reconnect < float("inf"):
+            raise ConfigurationError(
+                "a time to dial again is not negative, and finite", field="reconnect", expected="seconds", got=reconnect
+            )
+        self.name, self._dial, self._reconnect = url, dial, reconnect
+        self._version: int | None = None  # of its protocol, once it was connected
+
+    def open(self, life: Life) -> BaseTransport:
+        """See EngineSource.open; of a further life it dials until `reconnect` seconds have passed.
+
+        Raises:
+            RestartsSpent: it has not come back by then.
+        """
+        life.to(LifeState.CONNECTING, self.name)
+        try:
+            transport = self._dial(None, None) if self._version is None else self._dial_again(self._version == 0)
+        except UeRlError as error:
+            late = isinstance(error, (TimeoutError, RestartsSpent))
+            life.to(LifeState.TIMEOUT if late else LifeState.CONNECTION_LOST, error.plain())
+            raise
+        try:
+            self._version = transport.connect().version
+            life.to(LifeState.STREAMING, self.name)
+        except BaseException:
+            transport.close()
+            raise
+        return transport
+
+    def _dial_again(self, plugin: bool) -> BaseTransport:
+        deadline = time.monotonic() + self._reconnect
+        cure = _PLUGIN if plugin else "start the engine again, or allow more time with reconnect= (--reconnect)"
+        _log.warning("%s is dialled for %g s%s", self.name, self._reconnect, f": {_PLUGIN}" if plugin else "")
+        while True:
+            left = max(0.1, deadline - time.monotonic())
+            try:
+                return self._dial(left, min(left, _A_TRY_OF_THE_PLUGIN if plugin else _A_TRY))
+            except (TransportError, ProtocolError) as error:
+                if time.monotonic() + _BETWEEN >= deadline:
+                    raise RestartsSpent(
+                        f"{self.name} did not come back within {self._reconnect:g} s",
+                        fault="engine",
+                        got=error.message,
+                        cure=cure,
+                    ) from error
+            time.sleep(_BETWEEN)
+
+    def lost(self, error: UeRlError) -> UeRlError:
+        """See EngineSource.lost; there is no process of ours."""
+        return error
+
+    def close(self) -> None:
+        """See EngineSource.close; the engine goes on."""

@@ -1,0 +1,328 @@
+"""LaunchedEngine: an engine that we start, watch, and start again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from ue_rl.connections.base.address import DEFAULT_PORT
+from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.engines.lifecycle import Life, LifeState
+from ue_rl.connections.launching import ports
+from ue_rl.connections.launching.keeper import GRACE
+from ue_rl.connections.launching.process import EngineProcess, Output, exit_words
+from ue_rl.connections.launching.template import Template
+from ue_rl.protocol.memory.segment import reclaim_stale
+from ue_rl.system.errors import (
+    ConfigurationError,
+    EngineDisconnected,
+    EngineNotStarted,
+    EngineTimeout,
+    EngineUnreachable,
+    UeRlError,
+)
+
+_log = logging.getLogger("ue_rl.connections.launching")
+
+_LOOKS = 0.01, 0.1  # seconds between two looks whether it listens: at first, at last
+_LAST_WORDS = 0.5  # seconds that an engine which has closed its connection has to end by itself
+_NAME = 100  # characters of a command in messages
+_TRIES = 3  # ports that turn out to be taken by somebody else
+
+
+class LaunchedEngine:
+    """An EngineSource that runs a command (ue_rl.connections.engines.source has the contract).
+
+    Args:
+        command: a Template, or what makes one. Without {port} the engine must listen on 7777.
+        num_envs: for {num_envs}; an engine that announces another number is refused. None: whatever it has.
+        seed: for {seed}, see `seed_of`. engine: its number, from 0, for {engine} and messages.
+        output: the file that its output is appended to; None: one that is not kept.
+        open: makes a connected transport from "tcp://127.0.0.1:PORT".
+        start_timeout: seconds from the start until it listens.
+
+    Attributes:
+        name: its command as it was started last, cut short.
+
+    Raises:
+        ConfigurationError: a wrong command, or one with a placeholder that has no value.
+    """
+
+    def __init__(
+        self,
+        command: Template | str | Sequence[str],
+        num_envs: int | None,
+        seed: int | None,
+        engine: int,
+        output: Path | None,
+        open: Callable[[str], BaseTransport],
+        start_timeout: float = 120.0,
+    ) -> None:
+        self._template = command if isinstance(command, Template) else Template(command)
+        self._num_envs, self._seed, self._engine = num_envs, seed, engine
+        for name, value in (("num_envs", num_envs), ("seed", seed)):
+            if value is None and self._template.uses(name):
+                raise ConfigurationError(
+                    f"the command has {{{name}}}, and no {name} was given", field=name, got=self._template.words
+                )
+        self._output_path, self._open, self._start_timeout = output, open, start_timeout
+        self._output: Output | None = None
+        self._process: EngineProcess | None = None
+        self._port: ports.Port | None = None
+        self._starts, self._lives, self._deadline = 0, 0, 0.0
+        self._owner = os.getpid()
+        self.name = _short(self._template.words)
+
+    # -- EngineSource
+
+    def start(self, life: Life) -> None:
+        """Starts the process and does not wait for it: several engines load at the same time. `open` goes on from here.
+
+        Raises:
+            EngineNotStarted: the command cannot be run, or there is no port.
+        """
+        if self._process is not None:
+            return
+        self._starts += 1
+        life.to(LifeState.LAUNCHING, "" if self._starts == 1 else f"start {self._starts}")
+        try:
+            self._port = ports.find() if self._template.uses("port") else ports.take(DEFAULT_PORT)
+            seed = None if self._seed is None else seed_of(self._seed, self._engine, self._lives)
+            command = self._template.fill(
+                port=self._port.number, num_envs=self._num_envs, seed=seed, engine=self._engine
+            )
+            self.name = _short(command)
+            self._output = self._output or Output(self._output_path)
+            self._output.begin(f"engine {self._engine}, start {self._starts}: {shlex.join(command)}")
+            self._process = EngineProcess(command, self._output.file, self._port)
+        except BaseException as error:
+            self._clean_up(0.0)
+            life.to(LifeState.CONNECTION_LOST, str(error))
+            raise
+        self._deadline = time.monotonic() + self._start_timeout
+        life.to(LifeState.LOADING, f"{self.name} (process {self._process.pid})")
+
+    def open(self, life: Life) -> BaseTransport:
+        """See EngineSource.open.
+
+        Raises:
+            EngineNotStarted: it cannot be started, has ended, or did not listen in time. ConfigurationError: it has
+                another number of envs. Also what the given `open` raises.
+        """
+        url = self.listen(life)
+        with self._failing(life):
+            return self._connect(url, life)
+
+    def listen(self, life: Life) -> str:
+        """Starts it and waits until it listens; for whoever dials it himself. `close` ends it.
+
+        Args:
+            life: is brought to CONNECTING.
+
+        Returns:
+            "tcp://127.0.0.1:PORT"
+
+        Raises:
+            EngineNotStarted: as `open`.
+        """
+        for tries_left in range(_TRIES - 1, -1, -1):
+            try:
+                with self._failing(life):
+                    self.start(life)
+                    url = self._wait_until_it_listens()
+                    self._lives += 1
+                    life.to(LifeState.CONNECTING, url)
+                    return url
+            except _PortTaken as taken:
+                life.to(LifeState.CONNECTION_LOST, taken.args[0])
+                if not tries_left or not self._template.uses("port"):
+                    raise EngineNotStarted(
+                        f"{self._who()} could not have its port: {taken.args[0]}", fault="caller", field="port"
+                    ) from None
+                life.to(LifeState.CLEANUP)
+        raise AssertionError("the last try raises")
+
+    def last_words(self, within: float = 0.0) -> str:
+        """What became of its process and what it printed last; "" where it has not ended within so many seconds."""
+        process, output = self._process, self._output
+        if process is None or output is None or not process.ended.wait(within):
+            return ""
+        return f"the engine {exit_words(process.exit_code)}; {output.last_lines()}"
+
+    def lost(self, error: UeRlError) -> UeRlError:
+        """See EngineSource.lost."""
+        process, output = self._process, self._output
+        if process is None or output is None or os.getpid() != self._owner:
+            return error
+        if isinstance(error, EngineDisconnected):
+            process.ended.wait(_LAST_WORDS)
+        ran = not process.ended.is_set()
+        process.end(0.0)
+        became = "was still running and was killed" if ran else exit_words(process.exit_code)
+        error.message = f"{self._who()}: {error.message}; its process {became}"
+        said = output.last_lines()
+        slow = isinstance(error, EngineTimeout) and error.cure  # what else is known of it stands in the output
+        error.cure = f"{error.cure}. {said[0].upper()}{said[1:]}" if slow else said
+        self._clean_up(0.0)
+        return error
+
+    def ask_to_close(self) -> None:
+        """Begins what `close` does, and does not wait: several engines end at the same time."""
+        if self._process is not None and os.getpid() == self._owner:
+            self._process.ask_to_end(GRACE)
+
+    def close(self) -> None:
+        """See EngineSource.close."""
+        if os.getpid() != self._owner:
+            return
+        self._clean_up(GRACE)
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+
+    # -- parts of it
+
+    def _who(self) -> str:
+        return f"engine {self._engine} ({self.name})"
+
+    @contextmanager
+    def _failing(self, life: Life) -> Iterator[None]:
+        """Around a part of a start: nothing of one that fails is left."""
+        try:
+            yield
+        except UeRlError as error:
+            if life.state in _STARTED:
+                late = isinstance(error, EngineTimeout) or time.monotonic() > self._deadline
+                self._clean_up(0.0)
+                life.to(LifeState.TIMEOUT if late else LifeState.CONNECTION_LOST, error.message)
+            raise
+        except BaseException:
+            self._clean_up(0.0)
+            raise
+
+    def _wait_until_it_listens(self) -> str:
+        from ue_rl.connections.launching import listening  # psutil
+
+        process, port = self._process, self._port
+        assert process is not None
+        assert port is not None
+        pause = _LOOKS[0]
+        while not process.ended.wait(pause):
+            pause = min(pause * 1.2, _LOOKS[1])
+            try:
+                url = listening.address(port.number, process.keeper, process.started_at)
+            except listening.Stranger as stranger:
+                raise _PortTaken(str(stranger)) from None
+            if url is not None:
+                return url
+            if time.monotonic() > self._deadline:
+                raise EngineNotStarted(
+                    f"{self._who()} did not listen on port {port.number} within {self._start_timeout:g} s",
+                    fault="engine",
+                    cure=self._advice("does the command tell it the port, and is that time enough?"),
+                )
+        process.end(0.0)
+        if not ports.bindable(port.number, reuse=True):
+            raise _PortTaken(f"another program has taken port {port.number}")
+        raise self._ended("before it listened")
+
+    def _connect(self, url: str, life: Life) -> BaseTransport:
+        process = self._process
+        assert process is not None
+        transport = self._dial(url, process)
+        try:
+            announced = transport.connect().num_envs
+            if self._num_envs is not None and announced != self._num_envs:
+                raise ConfigurationError(
+                    f"{self._who()} has another number of envs than was asked for",
+                    field="num_envs",
+                    expected=self._num_envs,
+                    got=announced,
+                    cure=None
+                    if self._template.uses("num_envs")
+                    else f"put {{num_envs}} into the command, or ask for {announced}",
+                )
+            life.to(LifeState.STREAMING, url)
+        except BaseException:
+            transport.close()
+            raise
+        return transport
+
+    def _dial(self, url: str, process: EngineProcess) -> BaseTransport:
+        """Until it has said something: what listens may be a forwarder, which closes while the game loads."""
+        told = False
+        while True:
+            try:
+                return self._open(url)
+            except (EngineDisconnected, EngineUnreachable) as error:
+                if process.ended.wait(_LAST_WORDS):
+                    raise self._ended("while it was being connected") from error
+                # it listens: where it cannot be reached, the connection was ended by a reset as soon as it was made
+                unheard = isinstance(error, EngineUnreachable) or error.unheard
+                if not unheard or time.monotonic() > self._deadline:
+                    raise self.lost(error) from None
+                if not told:
+                    told = True
+                    _log.warning("%s closes each connection before a word is said: it is still waited for", self._who())
+            except UeRlError as error:
+                if isinstance(error, ConfigurationError):
+                    raise
+                raise self.lost(error) from None
+
+    def _ended(self, when: str) -> EngineNotStarted:
+        assert self._process is not None
+        first = ""
+        if self._process.exit_code == 0:  # as of a script that ends in "&", or of a launcher
+            first = "does it go on in the background? The command must stay in the foreground."
+        return EngineNotStarted(
+            f"{self._who()} {exit_words(self._process.exit_code)}, {when}", fault="engine", cure=self._advice(first)
+        )
+
+    def _advice(self, first: str) -> str:
+        assert self._output is not None
+        said = self._output.last_lines()
+        return f"{first} {said[0].upper()}{said[1:]}" if first else said
+
+    def _clean_up(self, grace: float) -> None:
+        """No process, lock or segment of this start is left."""
+        if self._process is not None:
+            self._process.end(grace)
+            self._process = None
+            reclaim_stale()
+        if self._port is not None:
+            self._port.release()
+            self._port = None
+
+
+def seed_of(seed: int, engine: int, life: int) -> int:
+    """For {seed}: the run's own for the first life of engine 0, and numbers of 31 bits, far apart, for all others.
+
+    So engines of several envs, which count on from their seed, share no episodes, and one that is started again does
+    not play those that it has played.
+
+    Args:
+        seed: of the run. engine: its number, from 0. life: how often it has been started before.
+    """
+    if engine == life == 0:
+        return seed
+    drawn = np.random.SeedSequence(seed % 2**64, spawn_key=(engine, life)).generate_state(1, np.uint32)
+    return int(drawn[0] >> 1)
+
+
+def _short(words: list[str]) -> str:
+    line = " ".join(shlex.join(words).split())
+    return line if len(line) <= _NAME else line[:_NAME] + "..."
+
+
+_STARTED = frozenset((LifeState.LAUNCHING, LifeState.LOADING, LifeState.CONNECTING))
+
+
+class _PortTaken(Exception):
+    """Somebody else has the port: another one may do."""
