@@ -1,13 +1,13 @@
 # The names of this package, each imported when it is first used (ue_rl/system/lazy.py).
 from ue_rl.bridges.base import BaseBridge as BaseBridge
 from ue_rl.bridges.base import Mode as Mode
-from ue_rl.bridges.gymnasium import GymnasiumBridge as GymnasiumBridge
+from ue_rl.bridges.hosted.gymnasium import GymnasiumBridge as GymnasiumBridge
+from ue_rl.bridges.hosted.pettingzoo import PettingZooBridge as PettingZooBridge
 from ue_rl.bridges.mujoco import MujocoBridge as MujocoBridge
 from ue_rl.bridges.mujoco_tasks import MujocoTask as MujocoTask
 from ue_rl.bridges.multi_agent import MultiAgentBridge as MultiAgentBridge
 from ue_rl.bridges.multi_env import MultiEnvBridge as MultiEnvBridge
 from ue_rl.bridges.multi_env import SingleEnvBridge as SingleEnvBridge
-from ue_rl.bridges.pettingzoo import PettingZooBridge as PettingZooBridge
 from ue_rl.bridges.runners import run_in_process as run_in_process
 from ue_rl.bridges.runners import run_in_thread as run_in_thread
 from ue_rl.bridges.runners import run_shm_in_process as run_shm_in_process

@@ -79,7 +79,7 @@ ROWS = (
     Place("ue_rl/protocol/calls/", "what is asked between two steps; parameters", "wire/"),
     Place("ue_rl/protocol/commands/", "messages of shared memory", ""),
     Place("ue_rl/sessions/", "messages of sessions over gRPC", ""),
-    Place("ue_rl/tools/", "what minds that read may call by name", ""),
+    Place("bridges/tools/", "what minds that read may call by name", ""),
     Place("ue_rl/protocol/memory/", "memory: header, segment, ring, bell", ""),
     Place("ue_rl/protocol/text/", "text: handshake, codec, kernels, whose turn it is", ""),
     Place("ue_rl/protocol/transport.py", "what an env needs of a connection", "buffers.py spec.py"),

@@ -41,7 +41,7 @@ LIBRARIES = {
     "portalocker": "ue_rl/saving/",
     "prometheus_client": "ue_rl/metrics/",
     "psutil": "ue_rl/doctor/ connections/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/testing/",
-    "pydantic": "bridges/openenv/ bridges/serving/ ue_rl/arena/ ue_rl/tools/",
+    "pydantic": "bridges/openenv/ bridges/serving/ ue_rl/arena/ bridges/tools/",
     "pytest": "ue_rl/testing/",
     "ray": "ue_rl/rllib/",
     "rich": "ue_rl/cli/",

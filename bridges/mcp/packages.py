@@ -1,6 +1,6 @@
 """A server of the package mcp, of 1.x or 2.x: their low-level servers differ in how handlers are registered and called.
 
-The low-level server is used because a tool's schema is there already (ue_rl/tools); the high-level ones make it anew,
+The low-level server is used because a tool's schema is there already (bridges/tools); the high-level ones make it anew,
 of a function's signature.
 """
 

@@ -14,11 +14,11 @@ from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import NamesInterrupts
 from ue_rl.bridges.realtime.interrupts import Interrupts
 from ue_rl.bridges.realtime.observation import Action, ToolCall
+from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ActionError, ConfigurationError, InferenceError, UnsupportedByEngine
 from ue_rl.system.game_clock import GameClock
 from ue_rl.system.json_text import json_text
-from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.session import Session

@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.realtime.observation import ToolCall
+from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.system.errors import ToolError
-from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.counters import Counters

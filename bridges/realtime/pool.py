@@ -28,11 +28,11 @@ from ue_rl.bridges.realtime.session import Session
 from ue_rl.bridges.realtime.source import Game, GameSource
 from ue_rl.bridges.realtime.workers import Workers
 from ue_rl.bridges.realtime.world import World
+from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.protocol.text.handshake import encode_handshake
 from ue_rl.system.closing import Closing
 from ue_rl.system.errors import ActionError, ConfigurationError, ResourceExhausted, SessionEnded, SessionNotFound
 from ue_rl.system.json_text import whole_text
-from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.replay import Recorder

@@ -45,7 +45,7 @@ class GameSource:
             self.name = getattr(game, "__qualname__", type(game).__name__)
             factory = game
         elif is_gymnasium_id(game):
-            from ue_rl.bridges.gymnasium import GymnasiumBridge
+            from ue_rl.bridges.hosted.gymnasium import GymnasiumBridge
 
             self.name, factory, own = game, partial(GymnasiumBridge, game), together is not True
         else:

@@ -25,8 +25,8 @@ from ue_rl.bridges.realtime.paces import Paces
 from ue_rl.bridges.realtime.source import close_bridge
 from ue_rl.bridges.realtime.stage import Rows, Stage
 from ue_rl.bridges.realtime.workers import RAISED, Turn, Workers
+from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.system.errors import ConfigurationError, ProtocolError, SessionEnded, UeRlError
-from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:
     from ue_rl.bridges.realtime.counters import Counters

@@ -12,8 +12,8 @@ from pydantic import Field
 from ue_rl.bridges.realtime import Observation, Session, SessionPool, ToolCall
 from ue_rl.bridges.realtime.checks import MOST_TICKS
 from ue_rl.bridges.serving.waiting import queued, state_of
+from ue_rl.bridges.tools import ToolRegistry, ToolSchema
 from ue_rl.system.errors import ConfigurationError, ToolError
-from ue_rl.tools import ToolRegistry, ToolSchema
 
 # A tick at least: an action of zero ticks would wait for a tick that nobody may ask for.
 Ticks = Annotated[int, Field(ge=1, le=MOST_TICKS)]

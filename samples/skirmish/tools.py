@@ -11,7 +11,7 @@ from samples.skirmish import rules
 from samples.skirmish.orders import legal, obey
 from samples.skirmish.sight import zone
 from samples.skirmish.state import World
-from ue_rl.tools import ToolError, tool
+from ue_rl.bridges.tools import ToolError, tool
 
 Who = Literal["fighters", "rifles", "cannons", "idle"]
 _DOES = {number: name for name, number in rules.ORDERS.items()}

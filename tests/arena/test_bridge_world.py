@@ -15,9 +15,9 @@ from ue_rl.arena.bridge_world import BridgeWorld
 from ue_rl.arena.scenes import Foraging, SceneBridge
 from ue_rl.arena.scenes.rules import RULES
 from ue_rl.bridges import GymnasiumBridge, SingleEnvBridge
+from ue_rl.bridges.tools import tool
 from ue_rl.protocol.spec import ActionSpec, EnvSpec, EnvType
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.tools import tool
 
 
 class Balances(AgentBehavior):

@@ -21,8 +21,8 @@ from tests.arena.conftest import Client
 from ue_rl.arena import AgentArena, AgentDecision, Observation, RulesBehavior, SimpleAgentBehavior
 from ue_rl.arena.http import app
 from ue_rl.arena.memory import SlidingWindow
+from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.system.errors import ToolError
-from ue_rl.tools import ToolRegistry
 
 OBSERVE = {
     "agent_id": "scout", "tick": 7, "position": [10.0, 0.0, 8.0], "health": 100.0, "energy": 90.0,

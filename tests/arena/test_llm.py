@@ -19,7 +19,7 @@ from ue_rl.arena.log import RunLog
 from ue_rl.arena.memory import SlidingWindow
 from ue_rl.arena.scenes import Foraging
 from ue_rl.arena.types import Item, Observation, Seen, ToolResult
-from ue_rl.tools import ToolRegistry, ToolSchema
+from ue_rl.bridges.tools import ToolRegistry, ToolSchema
 
 SEEN = Observation(agent_id="a", tick=3, health=70)
 MOVE = {"tool": "move_to", "params": {"target_position": [1, 0, 1]}, "reasoning": "why not"}

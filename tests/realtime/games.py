@@ -9,8 +9,8 @@ from typing import Any
 from tests.support.games import Steps
 from ue_rl.bridges import VectorBridge
 from ue_rl.bridges.realtime import Interrupts
+from ue_rl.bridges.tools import tool
 from ue_rl.protocol.spec import ActionSpec, EnvSpec
-from ue_rl.tools import tool
 
 FEATURES = frozenset({"SEED", "OPTIONS", "TRUNC"})
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.realtime.games import OneByOne, Orders, Sums
 from ue_rl.bridges.realtime import Phase, SessionPool, ToolCall
+from ue_rl.bridges.tools import tool
 from ue_rl.system.errors import (
     ActionError,
     ConfigurationError,
@@ -20,7 +21,6 @@ from ue_rl.system.errors import (
     ToolError,
     UnsupportedByEngine,
 )
-from ue_rl.tools import tool
 
 GAMES = pytest.mark.parametrize("game", [Sums, OneByOne])
 

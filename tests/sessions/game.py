@@ -8,8 +8,8 @@ import numpy as np
 
 from ue_rl.bridges import VectorBridge
 from ue_rl.bridges.realtime import Interrupts
+from ue_rl.bridges.tools import tool
 from ue_rl.protocol.spec import EnvSpec
-from ue_rl.tools import tool
 
 FEATURES = frozenset({"SEED", "OPTIONS", "INFO", "TRUNC"})
 LIMIT = 40  # ticks of an episode

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.bridges.tools.test_answers import CONVERTED, Odd
 from tests.sessions.game import Drift, Half
 from tests.sessions.talking import mcp_client, mcp_session, plain
 from tests.support.waiting import eventually
-from tests.tools.test_answers import CONVERTED, Odd
 from ue_rl.bridges.mcp.playing import Players
 
 OF_EVERY_GAME = ["reset", "step", "advance", "get_observation", "get_game_state", "get_map_info"]

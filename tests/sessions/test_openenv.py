@@ -21,8 +21,8 @@ from starlette.websockets import WebSocketDisconnect
 from tests.sessions.game import Drift
 from tests.support.waiting import eventually
 from ue_rl.bridges.openenv import application
+from ue_rl.bridges.tools import tool
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.tools import tool
 
 
 class Socket:

@@ -18,9 +18,9 @@ from ue_rl.arena.memory.base import Entry
 from ue_rl.arena.seats import AGENT_NOT_FOUND, DECISION_FAILED, INVALID_PARAMETERS, Outcome, Seat
 from ue_rl.arena.standard import standard_tools
 from ue_rl.arena.types import IDLE, Observation, ToolResult
+from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.system.errors import ConfigurationError, ToolError, shorten
 from ue_rl.system.lazy import named_if_missing
-from ue_rl.tools import ToolRegistry
 
 if TYPE_CHECKING:
     from ue_rl.arena.player import Episode, Playable

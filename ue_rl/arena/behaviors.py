@@ -16,8 +16,8 @@ import numpy as np
 
 from ue_rl.arena.memory.base import Memory
 from ue_rl.arena.types import IDLE, AgentDecision, Observation, SimpleContext, ToolResult, away_from, nearest
+from ue_rl.bridges.tools import ToolSchema
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.tools import ToolSchema
 
 if TYPE_CHECKING:
     from ue_rl.arena.scenes.world import World

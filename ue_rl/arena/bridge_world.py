@@ -12,9 +12,9 @@ from pydantic import Field, FiniteFloat
 from ue_rl.arena.types import AgentDecision, Observation, ToolResult
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import Describes
+from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.protocol.buffers import ActionBatch
 from ue_rl.system.errors import ConfigurationError, ToolError, UeRlError
-from ue_rl.tools import ToolRegistry
 
 _MAX_WAIT = 10_000  # ticks of the engine that one action may take
 

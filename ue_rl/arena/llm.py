@@ -13,8 +13,8 @@ from ue_rl.arena.memory.base import Entry, Memory
 from ue_rl.arena.memory.windows import SlidingWindow
 from ue_rl.arena.seats import LLM_TIMEOUT, PARSING_ERROR, DecisionFailed
 from ue_rl.arena.types import AgentDecision, Observation, ToolResult
+from ue_rl.bridges.tools import ToolSchema
 from ue_rl.system.errors import shorten
-from ue_rl.tools import ToolSchema
 
 DECIDE = """{system}
 

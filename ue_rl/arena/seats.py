@@ -14,9 +14,9 @@ from typing import Any
 from ue_rl.arena.backends.base import BackendRefused
 from ue_rl.arena.behaviors import AgentBehavior, SimpleAgentBehavior
 from ue_rl.arena.types import AgentDecision, Observation
+from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.system.errors import ResourceExhausted, ToolError, UeRlError, shorten
 from ue_rl.system.json_values import json_value
-from ue_rl.tools import ToolRegistry
 
 MAX_PARAMS = 65_536  # bytes of a decision's parameters as JSON
 MAX_TRACE = 1_000_000

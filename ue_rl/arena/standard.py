@@ -13,8 +13,8 @@ from typing import Any, Literal
 from pydantic import FiniteFloat, NonNegativeFloat
 
 from ue_rl.arena.types import Observation, Seen
+from ue_rl.bridges.tools import ToolRegistry, tool
 from ue_rl.system.errors import ToolError
-from ue_rl.tools import ToolRegistry, tool
 
 Point = tuple[FiniteFloat, FiniteFloat, FiniteFloat]
 Command = dict[str, Any]

@@ -16,9 +16,9 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ue_rl.arena.answers import LOOSE, SPELLINGS, call_in
+from ue_rl.bridges.tools import ToolSchema
 from ue_rl.system.errors import ConfigurationError, printable, shorten
 from ue_rl.system.json_values import readable
-from ue_rl.tools import ToolSchema
 
 IDLE = "idle"
 MAX_REASONING = 2000  # characters that are kept; a model may write without end

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
+from ue_rl.bridges.tools import ToolSchema
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.tools import ToolSchema
 
 Line = str | dict[str, Any] | Exception | Callable[[str], str]  # of a script
 MAX_KEPT = 100_000  # characters of an answer that is kept

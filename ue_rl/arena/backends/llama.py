@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.arena.backends.base import Answer, Backend, BackendRefused, decision_schema
+from ue_rl.bridges.tools import ToolSchema
 from ue_rl.system.files import require_file
 from ue_rl.system.lazy import named_if_missing
-from ue_rl.tools import ToolSchema
 
 _ANSWER = 256  # tokens
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from ue_rl.arena.backends.base import Answer, Backend, BackendRefused, decision_schema
+from ue_rl.bridges.tools import ToolSchema
 from ue_rl.protocol.access.doors import is_local
 from ue_rl.system.errors import ConfigurationError, shorten
 from ue_rl.system.lazy import named_if_missing
-from ue_rl.tools import ToolSchema
 
 _FOR_A_WHILE = (408, 409, 425)  # of a service that may answer the same question later
 _THIS_PROMPT = ("content_filter", "content_policy_violation", "invalid_prompt")  # codes: another prompt may pass

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ue_rl.arena.scenes.world import COMPASS, Body, World, named, relative
 from ue_rl.arena.types import IDLE, AgentDecision, Observation
-from ue_rl.tools import tool
+from ue_rl.bridges.tools import tool
 
 RED, BLUE = ("red_0", "red_1", "red_2"), ("blue_0", "blue_1", "blue_2")
 RADIUS = 3.0  # who is so near a place counts there

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ue_rl.arena.scenes.world import COMPASS, Body, World, in_reach, named, relative, walk_to
 from ue_rl.arena.types import IDLE, AgentDecision, Observation, Seen, nearest
-from ue_rl.tools import tool
+from ue_rl.bridges.tools import tool
 
 RECIPES: dict[str, dict[str, int]] = {
     "plank": {"wood": 1},

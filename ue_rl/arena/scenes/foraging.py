@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ue_rl.arena.scenes.world import COMPASS, MAX_SPEED, World, in_reach, named, relative, walk_to
 from ue_rl.arena.types import IDLE, AgentDecision, Observation, away_from, nearest
-from ue_rl.tools import tool
+from ue_rl.bridges.tools import tool
 
 BERRIES, FIRES, BURNS = 10, 6, 2.5  # so near a fire burns
 DAMAGE = 5.0  # a tick

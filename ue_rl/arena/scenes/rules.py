@@ -9,7 +9,7 @@ from ue_rl.arena.behaviors import AgentBehavior, RulesBehavior
 from ue_rl.arena.scenes.crafting import BENCH_REACH, GOAL, RAW, RECIPES, nearest_of, needed
 from ue_rl.arena.scenes.world import REACH, walk_to
 from ue_rl.arena.types import AgentDecision, Observation
-from ue_rl.tools import ToolSchema
+from ue_rl.bridges.tools import ToolSchema
 
 
 class CraftingRules(AgentBehavior):

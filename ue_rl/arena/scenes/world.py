@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from pydantic import FiniteFloat
 
 from ue_rl.arena.types import IDLE, AgentDecision, Item, Observation, Seen, ToolResult
-from ue_rl.tools import ToolError, ToolRegistry, tool
+from ue_rl.bridges.tools import ToolError, ToolRegistry, tool
 
 Point = tuple[FiniteFloat, FiniteFloat, FiniteFloat]  # x, height, z, as Godot has them; the height is 0 here
 COMPASS = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")

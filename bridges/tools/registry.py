@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ue_rl.bridges.tools.marking import marked_methods
 from ue_rl.system.errors import ConfigurationError, ToolError, nearest, shorten
 from ue_rl.system.json_values import NotJson, json_value
 from ue_rl.system.lazy import named_if_missing
-from ue_rl.tools.marking import marked_methods
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

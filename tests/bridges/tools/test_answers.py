@@ -30,9 +30,9 @@ from ue_rl.arena.log import decisions_in
 from ue_rl.arena.scenes import Foraging
 from ue_rl.arena.seats import Outcome
 from ue_rl.bridges.realtime import SessionPool, ToolCall
+from ue_rl.bridges.tools import ToolRegistry, tool
 from ue_rl.system.errors import GameFailed, ToolError
 from ue_rl.system.json_values import MAX_VALUES, json_value, readable
-from ue_rl.tools import ToolRegistry, tool
 
 
 class Kind(enum.Enum):

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
+from ue_rl.bridges.tools import ToolRegistry, tool
 from ue_rl.system.errors import ConfigurationError, ToolError
-from ue_rl.tools import ToolRegistry, tool
 
 
 class Base:
@@ -125,6 +125,8 @@ def test_what_cannot_be_a_tool() -> None:
 
 
 def test_marks_alone_need_no_pydantic() -> None:
-    code = "import sys; from ue_rl.tools import ToolRegistry; ToolRegistry.of(1); print('pydantic' in sys.modules)"
+    code = (
+        "import sys; from ue_rl.bridges.tools import ToolRegistry; ToolRegistry.of(1); print('pydantic' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

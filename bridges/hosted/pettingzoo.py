@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ue_rl.bridges.gymnasium_envs import EnvMaker, HoldsEnvs, flat_mask
+from ue_rl.bridges.hosted.gymnasium_envs import EnvMaker, HoldsEnvs, flat_mask
 from ue_rl.bridges.multi_agent import MultiAgentBridge
 from ue_rl.protocol.spaces.gymnasium import action_reader, flat_reader, tree_of
 from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec

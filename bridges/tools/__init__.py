@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+from ue_rl.bridges.tools.marking import tool
+from ue_rl.bridges.tools.registry import ToolRegistry, ToolSchema
 from ue_rl.system.errors import ToolError
-from ue_rl.tools.marking import tool
-from ue_rl.tools.registry import ToolRegistry, ToolSchema
 
 __all__ = ["ToolError", "ToolRegistry", "ToolSchema", "tool"]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.calls import blames_options
 from ue_rl.bridges.game import EnvIds
-from ue_rl.bridges.gymnasium_envs import (
+from ue_rl.bridges.hosted.gymnasium_envs import (
     AnyEnv,
     EnvFactory,
     EnvMaker,

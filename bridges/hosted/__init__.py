@@ -1,0 +1,1 @@
+"""Envs of other libraries as games: Gymnasium and PettingZoo."""
