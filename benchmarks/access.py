@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ue_rl.bridges import GymnasiumBridge, run_in_process
-from ue_rl.connecting import open_transport
+from ue_rl.connections import open_transport
 from ue_rl.protocol.access import tokens
 from ue_rl.protocol.access.doors import Doorway
 

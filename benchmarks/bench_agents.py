@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ue_rl
-from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import ShmUpgrader, VectorAgentsBridge, VectorBridge, run_in_process
-from ue_rl.connecting import open_transport
+from ue_rl.connections import open_transport
+from ue_rl.envs.agents import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.spec import AgentGroup, Channel, EnvSpec
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges import ShmHost, run_in_process
 from ue_rl.cli.do_nothing import ACT, OBS, DoNothingBridge
-from ue_rl.connecting import open_transport
+from ue_rl.connections import open_transport
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.connections.engines.url_engine import UrlEngine
 from ue_rl.envs.vec_env import UnrealVecEnv

@@ -36,7 +36,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 import ue_rl
 from ue_rl.bridges import GymnasiumBridge, ShmHost, run_in_process, run_shm_in_process
-from ue_rl.connecting import open_transport
+from ue_rl.connections import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.metrics.serving import serve_metrics
 from ue_rl.recording import RecordingTransport

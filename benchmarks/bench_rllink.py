@@ -91,8 +91,8 @@ class Server:
 
 def play(port: int, num_envs: int, transport: str) -> None:
     """Our client, in its process."""
-    from ue_rl.connecting import launched
     from ue_rl.connections.engines.transport import EnginesTransport
+    from ue_rl.connections.launching.starting import launched
     from ue_rl.rllink.client import RLlinkClient
     from ue_rl.system.errors import LearnerDisconnected
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges import VectorBridge, run_in_process
-from ue_rl.connecting import open_transport
+from ue_rl.connections import open_transport
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import client_options

@@ -176,9 +176,9 @@ def train(name: str, folder: Path) -> float:
 
 def open_env(sample: Sample, command: str, num_envs: int, pictures: bool) -> UnrealVecEnv:
     """A new engine with seeds that training has not seen."""
-    from ue_rl.agents import GroupVecEnv
-    from ue_rl.connecting import launched
     from ue_rl.connections.engines.transport import EnginesTransport
+    from ue_rl.connections.launching.starting import launched
+    from ue_rl.envs.agents import GroupVecEnv
     from ue_rl.envs.vec_env import UnrealVecEnv  # torch: a test reads the samples without it
 
     transport = EnginesTransport(launched(command, num_envs=num_envs, seed=10_000))

@@ -27,7 +27,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from ue_rl.connecting import open_transport
+from ue_rl.connections import open_transport
 from ue_rl.connections.engines.lifecycle import Change, LifeState
 from ue_rl.system.errors import RestartsSpent
 from ue_rl.testing.engines.loop import LineEngine

@@ -1,13 +1,8 @@
-"""The client's transports: how actions reach the engine and states come back.
+"""The trainer's side: how actions reach the engine and states come back.
 
-They see the core (ue_rl/*.py) and nothing of the other rooms; UnrealVecEnv sees them only as
-ue_rl.protocol.transport.Transport.
+It sees the protocol and nothing of bridges/ and inference/; the envs see it as ue_rl.protocol.transport.Transport.
 """
 
-from __future__ import annotations
+from ue_rl.system.lazy import lazy
 
-from ue_rl.connections.opening import open_engine
-from ue_rl.connections.shm.connection import SharedMemoryConnection
-from ue_rl.connections.tcp.kinds import MultiTcpConnection, SingleTcpConnection
-
-__all__ = ["MultiTcpConnection", "SharedMemoryConnection", "SingleTcpConnection", "open_engine"]
+__getattr__, __dir__ = lazy(__name__)

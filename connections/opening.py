@@ -85,7 +85,9 @@ def open_engine(
 
 
 def dial_tcp(place: str, transport: str, **options: Any) -> Spoken:
-    """tcp://HOST:PORT, for ue_rl.connecting.CARRIERS: a connected transport; options and errors as for `connect`."""
+    """tcp://HOST:PORT, for ue_rl.connections.dialling.CARRIERS: a connected transport; options and errors as for
+    `connect`.
+    """
     files = _files(options)
     if any(files.get(name) for name in GUARDED[1:]):
         raise ConfigurationError(

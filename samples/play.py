@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from ue_rl.connecting import open_transport
+from ue_rl.connections import open_transport
 from ue_rl.inference import OnnxInference
 
 

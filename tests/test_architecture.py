@@ -27,7 +27,7 @@ LIBRARIES = {
     "grpc": "bridges/grpc/ connections/grpc/ ue_rl/sessions/",
     "grpc_health": "bridges/grpc/",
     "grpc_reflection": "bridges/grpc/",
-    "gymnasium": "bridges/ inference/export/ ue_rl/agents/ ue_rl/arena/ ue_rl/cli/ ue_rl/demonstrations/ "
+    "gymnasium": "bridges/ inference/export/ ue_rl/envs/agents/ ue_rl/arena/ ue_rl/cli/ ue_rl/demonstrations/ "
     "ue_rl/envs/ ue_rl/rllib/ ue_rl/protocol/spaces/ ue_rl/testing/ ue_rl/training/",
     "matplotlib": "ue_rl/arena/ ue_rl/training/ ue_rl/tuning/",
     "mcp": "bridges/mcp/",
@@ -36,7 +36,7 @@ LIBRARIES = {
     "onnx": "inference/export/ ue_rl/cli/ ue_rl/rllink/",
     "openai": "ue_rl/arena/",
     "optuna": "ue_rl/tuning/",
-    "pettingzoo": "bridges/ ue_rl/agents/",
+    "pettingzoo": "bridges/ ue_rl/envs/agents/",
     "PIL": "ue_rl/training/",
     "portalocker": "ue_rl/saving/",
     "prometheus_client": "ue_rl/metrics/",
@@ -45,8 +45,8 @@ LIBRARIES = {
     "pytest": "ue_rl/testing/",
     "ray": "ue_rl/rllib/",
     "rich": "ue_rl/cli/",
-    "sb3_contrib": "ue_rl/agents/ ue_rl/training/",
-    "stable_baselines3": "inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/demonstrations/ ue_rl/envs/ ue_rl/saving/ "
+    "sb3_contrib": "ue_rl/envs/agents/ ue_rl/training/",
+    "stable_baselines3": "inference/export/ ue_rl/envs/agents/ ue_rl/cli/ ue_rl/demonstrations/ ue_rl/envs/ ue_rl/saving/ "
     "ue_rl/training/",
     "starlette": "bridges/mcp/ bridges/openenv/ bridges/serving/ ue_rl/arena/",
     "torch": "inference/export/ ue_rl/demonstrations/ ue_rl/doctor/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ "

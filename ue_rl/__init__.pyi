@@ -1,12 +1,12 @@
 # The names of this package, each imported when it is first used (ue_rl/system/lazy.py).
-from ue_rl import agents as agents
 from ue_rl import bridges as bridges
 from ue_rl import connections as connections
+from ue_rl import envs as envs
 from ue_rl import inference as inference
 from ue_rl import testing as testing
-from ue_rl.agents.parallel_env import UnrealParallelEnv as UnrealParallelEnv
-from ue_rl.connecting import connect as connect
-from ue_rl.connecting import launch as launch
+from ue_rl.envs.agents.parallel_env import UnrealParallelEnv as UnrealParallelEnv
+from ue_rl.envs.connect import connect as connect
+from ue_rl.envs.connect import launch as launch
 from ue_rl.envs.gym_env import UnrealEnv as UnrealEnv
 from ue_rl.envs.real_time_env import RealTimeEnv as RealTimeEnv
 from ue_rl.envs.vec_env import UnrealVecEnv as UnrealVecEnv

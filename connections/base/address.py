@@ -1,4 +1,5 @@
-"""Addresses of engines, read: SCHEME://PLACE?KEY=VALUE&KEY=VALUE. What a scheme means is ue_rl.connecting.CARRIERS.
+"""Addresses of engines, read: SCHEME://PLACE?KEY=VALUE&KEY=VALUE. What a scheme means is
+ue_rl.connections.dialling.CARRIERS.
 
 tcp://127.0.0.1:7777                       HOST, HOST:PORT and [IPv6]:PORT mean the same without "tcp://"
 tcp://10.0.0.5:7777?channel=per-env&timeout=2min

@@ -15,9 +15,9 @@ from typing import Any
 from stable_baselines3 import PPO
 from sumo import SumoBridge
 
-from ue_rl.agents import GroupVecEnv, SelfPlay, SelfPlayOptions, SidesTransport
 from ue_rl.bridges import run_in_process
-from ue_rl.connecting import open_transport
+from ue_rl.connections import open_transport
+from ue_rl.envs.agents import GroupVecEnv, SelfPlay, SelfPlayOptions, SidesTransport
 
 OPTIONS = SelfPlayOptions(save_steps=20_000, swap_steps=5_000, team_change=40_000, window=5)
 

@@ -13,7 +13,7 @@ from pettingzoo import ParallelEnv
 from ue_rl import UnrealParallelEnv
 from ue_rl.bridges import run_in_process
 from ue_rl.bridges.hosted.pettingzoo import PettingZooBridge
-from ue_rl.connecting import open_transport
+from ue_rl.connections import open_transport
 
 STATES, STEPS = 5, 10
 

@@ -20,7 +20,7 @@ from skrl.utils.model_instantiators.torch import categorical_model, deterministi
 
 from ue_rl import UnrealVectorEnv
 from ue_rl.bridges import GymnasiumBridge, run_in_process
-from ue_rl.connecting import open_transport
+from ue_rl.connections import open_transport
 
 N, T = 8, 64
 LAYERS = [{"name": "net", "input": "OBSERVATIONS", "layers": [64, 64], "activations": "tanh"}]

@@ -21,7 +21,7 @@ from tianshou_envs import EngineEnvs
 
 from ue_rl import UnrealVectorEnv
 from ue_rl.bridges import GymnasiumBridge, run_in_process
-from ue_rl.connecting import open_transport
+from ue_rl.connections import open_transport
 
 N, T = 8, 64
 

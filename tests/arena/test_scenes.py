@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl.agents.vec_env import GroupVecEnv
 from ue_rl.arena import AgentArena, PolicyBehavior, RandomBehavior, SimpleAgentBehavior, replay
 from ue_rl.arena.replaylog import read_replay
 from ue_rl.arena.scenes import SCENES, Capture, Crafting, Foraging, SceneBridge, TeamBridge, World
 from ue_rl.arena.scenes.crafting import needed
 from ue_rl.arena.scenes.rules import RULES
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
+from ue_rl.envs.agents.vec_env import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.testing import MemoryTransport

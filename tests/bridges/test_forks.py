@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 from ue_rl.system.forks import leave_to_parent
@@ -57,7 +57,7 @@ time.sleep(60)
 TRAINER = """
 import os, sys, time
 import numpy as np
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 
 transport = open_transport(sys.argv[1])
 transport.reset()

@@ -25,7 +25,7 @@ from tests.support.steps import begin
 from ue_rl.bridges import MujocoBridge, MujocoTask, run_shm_in_thread
 from ue_rl.bridges.mujoco_physics import Physics
 from ue_rl.cli import cli
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system.errors import ConfigurationError, MalformedMessage, UeRlError
 from ue_rl.testing import MemoryTransport

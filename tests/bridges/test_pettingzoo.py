@@ -19,8 +19,8 @@ from ue_rl.testing import MemoryTransport
 
 pytest.importorskip("pettingzoo", reason="the extra `agents` is not installed")
 from tests.support.field import Field
-from ue_rl.agents import UnrealParallelEnv
 from ue_rl.bridges import PettingZooBridge
+from ue_rl.envs.agents import UnrealParallelEnv
 
 Open = Callable[[Any], MemoryTransport]
 

@@ -127,7 +127,7 @@ NOTEBOOK = """
 import threading
 import numpy as np
 from ue_rl.bridges import VectorBridge, run_in_process, run_shm_in_process
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.protocol.spec import EnvSpec
 
 SIZE = 3

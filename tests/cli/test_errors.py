@@ -159,7 +159,7 @@ def test_what_nobody_expected_is_one_sentence_and_a_file(
         raise ZeroDivisionError("division by \x1b[31mzero\nand more")
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("ue_rl.connecting.open_transport", broken)
+    monkeypatch.setattr("ue_rl.connections.dialling.open_transport", broken)
     assert run("inspect", "--port", "1234") == 1
     said = capsys.readouterr().err
     assert "Traceback" not in said

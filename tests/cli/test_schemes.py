@@ -1,4 +1,6 @@
-"""An address of a scheme that is one row of ue_rl.connecting.CARRIERS: served, dialled, inspected and checked."""
+"""An address of a scheme that is one row of ue_rl.connections.dialling.CARRIERS: served, dialled, inspected and
+checked.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli.common import cannot_listen, listening_url
 from ue_rl.cli.serve import host_at
 from ue_rl.compliance import check
-from ue_rl.connecting import CARRIERS, Carrier, Hosting
 from ue_rl.connections.base.address import Scheme, host_and_port, split_place
+from ue_rl.connections.dialling import CARRIERS, Carrier, Hosting
 from ue_rl.system import errors
 
 

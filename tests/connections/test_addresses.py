@@ -9,8 +9,8 @@ import pytest
 import ue_rl
 from samples.reach import ReachBridge
 from ue_rl.bridges import run_in_thread
-from ue_rl.connecting import address_of
 from ue_rl.connections.base.address import split_place
+from ue_rl.connections.dialling import address_of
 from ue_rl.system import errors
 
 

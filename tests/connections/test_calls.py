@@ -15,8 +15,8 @@ from tests.support.carriers import WAITING, served
 from tests.support.steps import advance, begin, totals
 from ue_rl.bridges import run_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
-from ue_rl.connecting import open_transport
 from ue_rl.connections import MultiTcpConnection
+from ue_rl.connections.dialling import open_transport
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.protocol.spec import Parameter
 from ue_rl.protocol.text import calls as lines

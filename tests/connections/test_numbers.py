@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.support.steps import advance, begin
-from ue_rl.connecting import open_transport
 from ue_rl.connections import open_engine
+from ue_rl.connections.dialling import open_transport
 from ue_rl.system import errors
 from ue_rl.testing.engines.loop import LineEngine
 

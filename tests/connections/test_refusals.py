@@ -15,7 +15,7 @@ from tests.harness.several import Walk
 from tests.support.carriers import over, served
 from tests.support.steps import advance, begin
 from ue_rl.bridges import MultiAgentBridge, run_in_thread
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.protocol.calls.parameters import Randomizer, randomize
 from ue_rl.protocol.spec import AgentGroup, EnvSpec, EnvType

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from ue_rl.connecting import CARRIERS
+from ue_rl.connections.dialling import CARRIERS
 from ue_rl.system.errors import UeRlError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -28,7 +28,7 @@ from tests.recording.test_traces import SPEC, Counter, steps
 from tests.support.command_line import ok, refused
 from tests.support.command_line import run as run_cli
 from ue_rl.bridges import run_in_thread
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.doctor import FAULTS, Outcome, diagnose
 from ue_rl.doctor import checks as machine
 from ue_rl.protocol.access.doors import Doorway

@@ -13,10 +13,10 @@ from tests.envs.test_vec_env import maker
 from tests.harness.scripted_agents import ACTS, World, spec_of
 from tests.harness.several import FragileSource, MaskedWalk, Walk
 from tests.support.same import assert_same
-from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
+from ue_rl.envs.agents import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system.errors import ActionError, ConfigurationError, UnexpectedMessage
 from ue_rl.testing import MemoryTransport

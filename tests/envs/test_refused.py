@@ -9,11 +9,12 @@ import pytest
 
 from tests.harness.scripted_agents import World, lives, spec_of
 from tests.harness.several import Walk
-from ue_rl.agents import GroupTransport, GroupVecEnv, SidesTransport, UnrealParallelEnv
-from ue_rl.agents.multi_agent_env import AgentsEnv
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
-from ue_rl.connecting import connect, make_env, make_vector_env, open_transport
 from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.dialling import open_transport
+from ue_rl.envs.agents import GroupTransport, GroupVecEnv, SidesTransport, UnrealParallelEnv
+from ue_rl.envs.agents.multi_agent_env import AgentsEnv
+from ue_rl.envs.connect import connect, make_env, make_vector_env
 from ue_rl.envs.gym_env import UnrealEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv

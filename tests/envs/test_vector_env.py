@@ -18,7 +18,7 @@ from tests.envs.conftest import Sampled
 from tests.harness.several import MaskedWalk
 from tests.support.same import assert_same
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.system import errors

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges import ShmUpgrader, VectorBridge, serve
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.connections.launching.engine import LaunchedEngine

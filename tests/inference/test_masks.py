@@ -15,10 +15,10 @@ from sb3_contrib import MaskablePPO
 from tests.inference.serving import ask, numbers, serving
 from tests.support.command_line import ok, refused
 from tests.support.models import make, rows
-from ue_rl.agents import NormalizedPolicy
-from ue_rl.agents.players import as_player
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.bridges.policy import Policy
+from ue_rl.envs.agents import NormalizedPolicy
+from ue_rl.envs.agents.players import as_player
 from ue_rl.inference import OnnxInference, ReloadingInference, export_onnx
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.handshake import decode_handshake

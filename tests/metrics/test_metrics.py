@@ -18,7 +18,7 @@ from tests.recording.test_traces import Counter, steps
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
 from ue_rl.cli.policy_server import PolicyNumbers
 from ue_rl.cli.train import JsonFormatter
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.metrics.engine import EngineNumbers
 from ue_rl.metrics.names import METRICS, POLICY, SERVING, TRAINING, Histogram
 from ue_rl.metrics.serving import serve_metrics

@@ -13,7 +13,7 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.realtime.engine import SessionsBridge, serve
 from ue_rl.compliance import check
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import ConfigurationError, EngineDisconnected, UeRlError
 from ue_rl.testing import MemoryTransport

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tests.harness.exactness import Drift, bridge, differ, new
 from ue_rl.bridges import VectorAgentsBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.cli import cli
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.spec import AgentGroup, EnvSpec
 from ue_rl.recording import RecordingTransport, ReplayedGame, Trace, TraceWriter, record_engine, replay_trainer

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import ue_rl
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.testing.raw_client import RawClient
 
 

@@ -25,7 +25,7 @@ from tests.samples import cpp_engine, godot_engine, programs, unity_engine
 from tests.samples.programs import Trainer
 from tests.support.waiting import eventually
 from ue_rl.compliance.garbage import mutate
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.testing.raw_client import RawClient
 
 NUM_ENVS = 4

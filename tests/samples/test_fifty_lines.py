@@ -24,7 +24,7 @@ from samples.fifty_lines.stairs import Stairs
 from tests.samples import building
 from ue_rl import compliance
 from ue_rl.bridges import run_in_thread
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"

@@ -21,7 +21,7 @@ from tests.support.doubles import some_doubles
 from ue_rl import compliance
 from ue_rl.compliance import Outcome
 from ue_rl.compliance.garbage import mutate
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.protocol.spec import Parameter
 
 pytestmark = needs_godot

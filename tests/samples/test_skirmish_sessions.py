@@ -18,7 +18,7 @@ from ue_rl.bridges.realtime import SessionPool, ToolCall
 from ue_rl.bridges.realtime.player import Player
 from ue_rl.bridges.realtime.replay import Replay
 from ue_rl.bridges.tools import ToolRegistry
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.system.errors import ToolError
 
 ENVS = 64

@@ -95,7 +95,7 @@ def test_an_action_may_take_several_ticks(sink: int) -> None:
 
 
 def test_agents_come_and_go(agents: int) -> None:
-    from ue_rl.agents import GroupVecEnv
+    from ue_rl.envs.agents import GroupVecEnv
 
     with Trainer(agents) as trainer:
         assert "CHANNEL=ANY;FEATURES=TRUNC,ERROR,SEQ;AGENTS=hider:2,seeker:1;OBS.hider=2;" in trainer.handshake

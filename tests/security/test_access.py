@@ -22,7 +22,7 @@ from tests.support.listening import serving
 from tests.support.models import make
 from tests.support.waiting import eventually
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
-from ue_rl.connecting import address_of, open_transport
+from ue_rl.connections.dialling import address_of, open_transport
 from ue_rl.inference import export_onnx
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.server import PolicyServer

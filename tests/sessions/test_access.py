@@ -20,7 +20,7 @@ from tests.support.command_line import run
 from tests.support.steps import advance, begin
 from ue_rl.arena import AgentArena
 from ue_rl.cli.session_carriers import CARRIERS
-from ue_rl.connecting import address_of, open_transport
+from ue_rl.connections.dialling import address_of, open_transport
 from ue_rl.connections.grpc import SessionClient
 from ue_rl.connections.grpc.errors import named
 from ue_rl.protocol.access.doors import Doorway

@@ -14,7 +14,7 @@ import pytest
 
 from tests.sessions.talking import mcp_client, plain
 from tests.support.steps import advance, begin
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 
 
 def command(game: str, *words: str) -> list[str]:

@@ -20,7 +20,7 @@ from tests.sessions.test_grpc import Status
 from tests.support.steps import begin
 from tests.support.waiting import eventually
 from ue_rl.bridges.grpc import playing
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.grpc import SessionClient
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import ASKED, OBSERVATIONS, SESSION_ID, client_options

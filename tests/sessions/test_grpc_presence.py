@@ -19,7 +19,7 @@ from tests.support.steps import begin
 from tests.support.vanishing import can_vanish, quick_watch, vanish_from
 from tests.support.waiting import eventually
 from ue_rl.bridges.grpc import server as grpc_server
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.sessions import limits
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import SESSION_ID, client_options
@@ -51,7 +51,7 @@ asyncio.run(main())
 
 TRAINER = """
 import sys
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 transport = open_transport(sys.argv[1], num_envs=2)
 print("connected", flush=True)
 sys.stdin.read()

@@ -18,7 +18,7 @@ from tests.sessions.talking import mcp_client
 from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
 from ue_rl.bridges.openenv import application
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.grpc import SessionClient
 from ue_rl.connections.grpc.client import numbers
 from ue_rl.protocol.transport import Transport

@@ -37,7 +37,7 @@ from stable_baselines3.common.vec_env import dummy_vec_env, subproc_vec_env
 from ue_rl import UnrealVecEnv, UnrealVectorEnv
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
 from ue_rl.bridges.shm.upgrade import ShmUpgrader
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.testing import MemoryTransport

@@ -23,7 +23,7 @@ from gymnasium.wrappers.vector import DictInfoToList
 from ue_rl import UnrealVectorEnv
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
 from ue_rl.bridges.shm.upgrade import ShmUpgrader
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.protocol.transport import Transport
 from ue_rl.testing import MemoryTransport
 

@@ -22,9 +22,9 @@ from samples.curriculum.climb import HEIGHT, Climb
 from tests.harness.scripted_agents import ACTS, ENDS, GONE, World, spec_of
 from tests.support.command_line import ok, refused
 from tests.training.test_lessons import LESSONS
-from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
+from ue_rl.envs.agents import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.calls.parameters import as_ranges, check_ranges
 from ue_rl.protocol.spec import Parameter

@@ -13,7 +13,7 @@ import pytest
 from tests.support.command_line import ok
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.cli.play import Player, load_policy
-from ue_rl.connecting import connect
+from ue_rl.envs.connect import connect
 from ue_rl.inference import InferenceComponent, OnnxInference, ReloadingInference
 from ue_rl.inference.server.server import PolicyServer
 

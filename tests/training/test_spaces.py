@@ -17,10 +17,10 @@ from stable_baselines3 import PPO
 from samples.agents.sumo import SumoBridge
 from samples.curriculum.climb import Climb
 from tests.support.command_line import ok, refused, run
-from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.cli.inspect_spaces import rows
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
+from ue_rl.envs.agents import GroupVecEnv
 from ue_rl.inference import OnnxInference, export_onnx
 from ue_rl.protocol.spec import AgentGroup, EnvSpec
 from ue_rl.protocol.text.handshake import decode_handshake

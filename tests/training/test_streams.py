@@ -13,8 +13,8 @@ from gymnasium import spaces
 from stable_baselines3 import PPO, SAC
 
 from tests.support.command_line import ok
-from ue_rl.agents.players import RandomPlayer
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.envs.agents.players import RandomPlayer
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.seeds import own_seed, own_stream
 from ue_rl.training import train

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.connecting import connect
+from ue_rl.envs.connect import connect
 from ue_rl.training.config import resolve
 from ue_rl.training.models import longer_than_asked, new_model, without_effect
 

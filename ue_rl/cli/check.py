@@ -75,8 +75,8 @@ def check(
     )
     if engine is None:
         return _run(engine_url(url, port), options, view, None)
-    from ue_rl.connecting import launched
     from ue_rl.connections.engines.lifecycle import Life
+    from ue_rl.connections.launching.starting import launched
 
     with command_line():
         (made,) = launched(engine, num_envs=num_envs, seed=seed, start_timeout=start_timeout)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ue_rl.connecting import Hosting
     from ue_rl.connections.base.address import Address
+    from ue_rl.connections.dialling import Hosting
     from ue_rl.protocol.access.doors import Doorway
 
 
@@ -242,8 +242,8 @@ def engine_url(url: str | None, port: int | None = None) -> str:
     Raises:
         WrongCommandLine: no such address can be, or both are given.
     """
-    from ue_rl.connecting import address_of
     from ue_rl.connections.base.address import DEFAULT_PORT
+    from ue_rl.connections.dialling import address_of
 
     return str(_one(url, port, DEFAULT_PORT, address_of))
 
@@ -264,7 +264,7 @@ def hosting_at(address: Address, *, shm: bool = False, guarded: bool = False) ->
     Raises:
         click.UsageError: such an address has not what is asked for.
     """
-    from ue_rl.connecting import CARRIERS
+    from ue_rl.connections.dialling import CARRIERS
 
     carrier = CARRIERS[address.scheme]
     assert carrier.hosting is not None
@@ -282,8 +282,8 @@ def listening_url(url: str | None, port: int | None) -> Address:
     Raises:
         WrongCommandLine: no such address can be, or both are given.
     """
-    from ue_rl.connecting import CARRIERS
     from ue_rl.connections.base.address import DEFAULT_PORT, read_address
+    from ue_rl.connections.dialling import CARRIERS
 
     schemes = {
         name: each.scheme._replace(place=each.hosting.place, keys=())

@@ -214,7 +214,7 @@ def _handshake(model: Path, url: str | None) -> Any:
     """The EnvSpec of the engine at `url`; else of the handshake that `ue-rl train` left beside the model, or None."""
     if url is None:
         return handshake_near(model)
-    from ue_rl.connecting import open_transport
+    from ue_rl.connections.dialling import open_transport
 
     with closing(open_transport(engine_url(url))) as transport:
         return transport.connect()

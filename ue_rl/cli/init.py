@@ -71,7 +71,7 @@ env.close()
 @timeout_option(10.0, "How long to wait for the engine.")
 def init(url: str | None, port: int | None, output: Path, force: bool, timeout: float) -> None:
     """Connect to an engine and write train.yaml and train.py for it."""
-    from ue_rl.connecting import open_transport
+    from ue_rl.connections.dialling import open_transport
 
     address = engine_url(url, port)
     files = {output / "train.yaml": _config, output / "train.py": _script}

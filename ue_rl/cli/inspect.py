@@ -38,7 +38,7 @@ def inspect(url: str | None, port: int | None, steps: int, timeout: float) -> No
     from rich.text import Text
 
     from ue_rl.cli.inspect_spaces import rows
-    from ue_rl.connecting import open_transport
+    from ue_rl.connections.dialling import open_transport
     from ue_rl.protocol.text import encode_handshake
 
     address = engine_url(url, port)
@@ -55,7 +55,7 @@ def inspect(url: str | None, port: int | None, steps: int, timeout: float) -> No
         table.add_row("features", printable(", ".join(sorted(spec.features))) or "none beyond the base protocol")
         for key, value in carrier.describe().items():
             table.add_row(key, printable(value))
-        if spec.groups:  # a step needs a policy for each group: see ue_rl.agents
+        if spec.groups:  # a step needs a policy for each group: see ue_rl.envs.agents
             table.add_row("step latency", "not measured: each group needs a policy (docs/agents.md)")
             console().print(table)
             return

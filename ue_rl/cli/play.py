@@ -284,7 +284,7 @@ def as_sent(observation: Any, space: Any) -> Any:
 @contextmanager
 def _engine(start: Callable[..., Any] | None, connection: dict[str, Any]) -> Iterator[Any]:
     """Its VecEnv; `start`: makes the connection to one that is started here, None: it runs already."""
-    from ue_rl.connecting import open_transport
+    from ue_rl.connections.dialling import open_transport
     from ue_rl.envs.vec_env import UnrealVecEnv
 
     names = ("url", "port", "trace", "trace_size", "max_episode_steps")

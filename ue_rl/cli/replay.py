@@ -37,7 +37,7 @@ def replay(file: Path, url: str | None, port: int | None, listen: str | None, sh
 
     trace = Trace(file)
     if url is not None:
-        from ue_rl.connecting import open_transport
+        from ue_rl.connections.dialling import open_transport
 
         transport: Any = open_transport(engine_url(url), timeout=timeout)
         try:

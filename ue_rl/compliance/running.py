@@ -13,7 +13,7 @@ from ue_rl.compliance.checks import CHECKS, Check
 from ue_rl.compliance.peer import SILENT, Skip, Wrong
 from ue_rl.compliance.report import Finding, Outcome, Report
 from ue_rl.compliance.wire import Place
-from ue_rl.connecting import CARRIERS, address_of, open_transport
+from ue_rl.connections.dialling import CARRIERS, address_of, open_transport
 from ue_rl.protocol.access.guard import Guard
 from ue_rl.protocol.spec import Channel
 from ue_rl.system.errors import ConfigurationError

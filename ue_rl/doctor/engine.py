@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from ue_rl.connecting import address_of, open_transport
+from ue_rl.connections.dialling import address_of, open_transport
 from ue_rl.doctor.rows import Row, fail, ok
 from ue_rl.protocol.spec import Channel
 from ue_rl.system.errors import (

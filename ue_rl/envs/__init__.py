@@ -10,6 +10,6 @@ from gymnasium.envs.registration import register, registry
 if "ue_rl/Engine-v0" not in registry:  # a notebook may reload the package
     register(
         "ue_rl/Engine-v0",
-        entry_point="ue_rl.connecting:make_env",
-        vector_entry_point="ue_rl.connecting:make_vector_env",
+        entry_point="ue_rl.envs.connect:make_env",
+        vector_entry_point="ue_rl.envs.connect:make_vector_env",
     )

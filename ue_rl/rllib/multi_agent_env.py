@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ue_rl.agents.multi_agent_env import AgentsEnv
+from ue_rl.envs.agents.multi_agent_env import AgentsEnv
 from ue_rl.protocol.transport import Transport
 
 try:

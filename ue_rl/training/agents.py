@@ -9,18 +9,18 @@ from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from ue_rl.agents.buffers import (
+from ue_rl.envs.agents.buffers import (
     ActiveDictReplayBuffer,
     ActiveDictRolloutBuffer,
     ActiveReplayBuffer,
     ActiveRolloutBuffer,
     ActiveRows,
 )
-from ue_rl.agents.group import GroupTransport
-from ue_rl.agents.selfplay import SelfPlay
-from ue_rl.agents.selfplay_options import SelfPlayOptions
-from ue_rl.agents.sides import SidesTransport
-from ue_rl.agents.vec_env import GroupVecEnv
+from ue_rl.envs.agents.group import GroupTransport
+from ue_rl.envs.agents.selfplay import SelfPlay
+from ue_rl.envs.agents.selfplay_options import SelfPlayOptions
+from ue_rl.envs.agents.sides import SidesTransport
+from ue_rl.envs.agents.vec_env import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import ConfigurationError
@@ -68,7 +68,7 @@ def buffers(options: TrainOptions, env: VecEnv) -> dict[str, Any]:
     if options.algo in ("ppo", "a2c", "trpo"):
         return {"rollout_buffer_class": ActiveDictRolloutBuffer if named else ActiveRolloutBuffer}
     if options.algo == "maskable_ppo":
-        from ue_rl.agents.masked import ActiveMaskableDictRolloutBuffer, ActiveMaskableRolloutBuffer
+        from ue_rl.envs.agents.masked import ActiveMaskableDictRolloutBuffer, ActiveMaskableRolloutBuffer
 
         return {"rollout_buffer_class": ActiveMaskableDictRolloutBuffer if named else ActiveMaskableRolloutBuffer}
     what = "her" if options.her is not None else options.algo

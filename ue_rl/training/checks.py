@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ue_rl.agents.selfplay_options import SelfPlayOptions
-from ue_rl.connecting import address_of
+from ue_rl.connections.dialling import address_of
+from ue_rl.envs.agents.selfplay_options import SelfPlayOptions
 from ue_rl.protocol.calls.parameters import as_ranges
 from ue_rl.system.errors import ConfigurationError, nearest
 from ue_rl.system.known import require_known

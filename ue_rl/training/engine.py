@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ue_rl.connecting import launched, url_engines
+from ue_rl.connections.dialling import url_engines
 from ue_rl.connections.engines.lifecycle import Listener
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.source import EngineSource
 from ue_rl.connections.engines.transport import EnginesTransport
+from ue_rl.connections.launching.starting import launched
 from ue_rl.connections.launching.template import template, used
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.protocol.calls.parameters import as_ranges, check_ranges, randomize, shown

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ue_rl.connecting import address_of
+from ue_rl.connections.dialling import address_of
 from ue_rl.connections.engines.restarts import FORM as RESTARTS_FORM
 from ue_rl.connections.engines.restarts import restarts_text
 from ue_rl.system.durations import duration_text, read_duration

@@ -16,7 +16,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.vec_env import VecEnv
 
-from ue_rl.agents.selfplay import SelfPlay
+from ue_rl.envs.agents.selfplay import SelfPlay
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.saving.callbacks import StopCallback
 from ue_rl.saving.checkpoints import Checkpoint

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from ue_rl.connecting import address_of
+from ue_rl.connections.dialling import address_of
 from ue_rl.connections.launching.template import program_of
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.kinds import (

@@ -16,8 +16,9 @@ from tests.harness.several import MaskedWalk, Walk
 from tests.support.listening import nobody
 from tests.support.steps import advance, begin
 from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
-from ue_rl.connecting import make_env, make_vector_env, open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.lifecycle import Change, LifeState
+from ue_rl.envs.connect import make_env, make_vector_env
 from ue_rl.system import errors
 from ue_rl.testing import MemoryTransport, PluginStandIn
 

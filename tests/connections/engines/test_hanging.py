@@ -15,7 +15,7 @@ from tests.harness.several import FragileSource, Walk
 from tests.support.carriers import served
 from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
-from ue_rl.connecting import open_transport, url_engines
+from ue_rl.connections.dialling import open_transport, url_engines
 from ue_rl.connections.engines.lifecycle import Change, Life, LifeState
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport

@@ -12,12 +12,12 @@ from stable_baselines3 import PPO
 from tests.harness.scripted_agents import GONE, World, lives, spec_of
 from tests.harness.several import FragileSource
 from tests.support.steps import advance, begin
-from ue_rl.agents import GroupVecEnv, SelfPlay, SelfPlayOptions
-from ue_rl.agents.group import GroupTransport
-from ue_rl.agents.multi_agent_env import AgentsEnv
-from ue_rl.agents.sides import SidesTransport
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
+from ue_rl.envs.agents import GroupVecEnv, SelfPlay, SelfPlayOptions
+from ue_rl.envs.agents.group import GroupTransport
+from ue_rl.envs.agents.multi_agent_env import AgentsEnv
+from ue_rl.envs.agents.sides import SidesTransport
 
 
 class FragileWorld(World):

@@ -16,7 +16,7 @@ import pytest
 from tests.harness.pictures import FAILS, Pictures, mapped
 from tests.support.steps import advance, begin
 from ue_rl.bridges import ShmUpgrader, run_in_process, run_in_thread
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.protocol.spec import ImageSpec
 from ue_rl.system import errors, room
 from ue_rl.system.compiled import load

@@ -17,7 +17,7 @@ from tests.harness.telling import CHOICES, KINDS, TellingArrays, told
 from tests.support.carriers import over, served
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.realtime.engine import serve as serve_sessions
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.connections.engines.url_engine import UrlEngine

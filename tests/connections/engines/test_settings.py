@@ -12,8 +12,8 @@ from tests.harness.lab import Lab
 from tests.harness.several import FragileSource
 from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
-from ue_rl.connecting import open_transport
 from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.protocol.calls.asking import EngineCalls

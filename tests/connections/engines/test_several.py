@@ -11,8 +11,8 @@ from tests.harness.scripted_agents import World, lives, spec_of
 from tests.harness.several import FragileSource, MaskedWalk, Walk
 from tests.support.same import assert_same
 from tests.support.steps import advance
-from ue_rl.agents import GroupVecEnv
 from ue_rl.connections.engines.transport import EnginesTransport
+from ue_rl.envs.agents import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.protocol.calls.asking import EngineCalls

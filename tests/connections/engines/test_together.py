@@ -18,7 +18,7 @@ from tests.harness.several import Walk
 from tests.support.same import assert_same
 from tests.support.steps import advance, begin
 from ue_rl.bridges import VectorBridge, run_in_thread, run_shm_in_thread
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.connections.engines.url_engine import UrlEngine

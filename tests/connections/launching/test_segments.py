@@ -14,7 +14,7 @@ import pytest
 
 from tests.connections.launching.conftest import Listened, keepers, processes_with
 from tests.support.waiting import eventually
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.lifecycle import LifeState
 from ue_rl.connections.launching.engine import LaunchedEngine
 from ue_rl.protocol.transport import Transport

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ue_rl.connecting import launched
+from ue_rl.connections.launching.starting import launched
 from ue_rl.connections.launching.template import PRESETS, Template, template
 from ue_rl.system.errors import ConfigurationError
 
@@ -182,9 +182,10 @@ def test_numbers_that_make_no_sense(options: dict[str, float]) -> None:
 def test_the_handshake_of_a_started_engine_may_take_as_long_as_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless another time is given; None is none."""
     asked: list[float] = []
-    monkeypatch.setattr("ue_rl.connections.launching.engine.LaunchedEngine", lambda *given: given[5])
+    monkeypatch.setattr("ue_rl.connections.launching.starting.LaunchedEngine", lambda *given: given[5])
     monkeypatch.setattr(
-        "ue_rl.connecting.open_transport", lambda *_, **options: asked.append(options["connect_timeout"])
+        "ue_rl.connections.launching.starting.open_transport",
+        lambda *_, **options: asked.append(options["connect_timeout"]),
     )
     for given in ({}, {"connect_timeout": None}, {"connect_timeout": 3.0}):
         dial: Any = launched("game {port}", start_timeout=7.0, **given)[0]

@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ue_rl.agents.part import Part, agents_of
 from ue_rl.connections.base.checks import live_agents
 from ue_rl.envs.actions import ActionWriter
+from ue_rl.envs.agents.part import Part, agents_of
 from ue_rl.envs.controls import connected, not_pickled
 from ue_rl.envs.episodes import start_episodes
 from ue_rl.envs.infos import put_arrays
@@ -67,7 +67,8 @@ class AgentsEnv:
                 field="ENV_COUNT and AGENTS",
                 expected="ENV_COUNT=1, and AGENTS in the handshake",
                 got=f"{engine.num_envs} envs, {len(engine.groups)} groups",
-                cure="for several envs use ue_rl.agents.GroupVecEnv, or an engine for each; without agents UnrealEnv",
+                cure="for several envs use ue_rl.envs.agents.GroupVecEnv, or an engine for each; without agents "
+                "UnrealEnv",
             )
         self.possible_agents = list(engine.agent_names)
         self.agents: list[str] = []

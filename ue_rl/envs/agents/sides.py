@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.agents.group import GroupTransport
-from ue_rl.agents.part import Part, agents_of, group_of
-from ue_rl.agents.players import Player, as_player
+from ue_rl.envs.agents.group import GroupTransport
+from ue_rl.envs.agents.part import Part, agents_of, group_of
+from ue_rl.envs.agents.players import Player, as_player
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.transport import Transport, owns_transport
@@ -45,7 +45,7 @@ class SidesTransport(GroupTransport):
         transport: an engine's with agents, two sides of them; connected here if it is not yet; owned from now on.
         sides: the names of two groups with the same spaces and as many agents. None: the engine's two groups, or the
             halves of its only one.
-        opponent: who plays the other side, see ue_rl.agents.players.as_player.
+        opponent: who plays the other side, see ue_rl.envs.agents.players.as_player.
         others: for groups that are on neither side.
 
     Attributes:
@@ -89,7 +89,7 @@ class SidesTransport(GroupTransport):
         """From each env's next episode on `policy` plays the other side.
 
         Args:
-            name: what `Game.opponent` says. policy: see ue_rl.agents.players.as_player.
+            name: what `Game.opponent` says. policy: see ue_rl.envs.agents.players.as_player.
             now: in the episodes under way, too.
         """
         self._next = name
@@ -119,7 +119,7 @@ class SidesTransport(GroupTransport):
     # -- a Player: the other side
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
-        """See ue_rl.agents.players.Player."""
+        """See ue_rl.envs.agents.players.Player."""
         names = list(dict.fromkeys(self.opponent_of))
         actions = self._opponents[names[0]].act(buffers)
         if len(names) > 1:
@@ -130,7 +130,7 @@ class SidesTransport(GroupTransport):
         return actions
 
     def begin(self, rows: Sequence[int]) -> None:
-        """See ue_rl.agents.players.Player."""
+        """See ue_rl.envs.agents.players.Player."""
         for player in self._opponents.values():
             player.begin(rows)
 

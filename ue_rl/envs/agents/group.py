@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.agents.part import Part, agents_of, group_of
-from ue_rl.agents.players import Player, as_player
 from ue_rl.connections.base.checks import check_actions, check_finite, live_agents
+from ue_rl.envs.agents.part import Part, agents_of, group_of
+from ue_rl.envs.agents.players import Player, as_player
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
@@ -29,7 +29,7 @@ class GroupTransport(Transport):
     Args:
         transport: an engine's with agents; connected here if it is not yet; owned from now on.
         group: the learner's; None: the only one.
-        others: group to policy, see ue_rl.agents.players.as_player; for every group but the learner's. More may
+        others: group to policy, see ue_rl.envs.agents.players.as_player; for every group but the learner's. More may
             follow by `set_player`, up to the first request.
 
     Attributes:
@@ -84,7 +84,7 @@ class GroupTransport(Transport):
         """Lets `policy` act for all agents of another group from the next step on.
 
         Args:
-            policy, deterministic: see ue_rl.agents.players.as_player.
+            policy, deterministic: see ue_rl.envs.agents.players.as_player.
 
         Raises:
             ConfigurationError: no such group, or the learner's own; not a policy.

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
-from ue_rl.agents.players import NormalizedPolicy
-from ue_rl.agents.pool import Past, Pool
-from ue_rl.agents.selfplay_options import SelfPlayOptions
-from ue_rl.agents.sides import Game, SidesTransport, names_of
-from ue_rl.agents.vec_env import GroupVecEnv
+from ue_rl.envs.agents.players import NormalizedPolicy
+from ue_rl.envs.agents.pool import Past, Pool
+from ue_rl.envs.agents.selfplay_options import SelfPlayOptions
+from ue_rl.envs.agents.sides import Game, SidesTransport, names_of
+from ue_rl.envs.agents.vec_env import GroupVecEnv
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.seeds import own_stream
 

@@ -64,7 +64,7 @@ class ActiveRollout:
             raise ConfigurationError(
                 "nobody tells the rollout buffer which rows are active",
                 field="callback",
-                cure="call learn(.., callback=ue_rl.agents.ActiveRows()), beside your own in a list",
+                cure="call learn(.., callback=ue_rl.envs.agents.ActiveRows()), beside your own in a list",
             )
         self.active[self.pos] = self.next_active
         self.next_active = None

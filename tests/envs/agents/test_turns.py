@@ -10,7 +10,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.harness.scripted_agents import World, lives, spec_of
-from ue_rl.agents import ActiveRolloutBuffer, ActiveRows, GroupVecEnv, learn_in_turn
+from ue_rl.envs.agents import ActiveRolloutBuffer, ActiveRows, GroupVecEnv, learn_in_turn
 from ue_rl.system import errors
 
 

@@ -16,7 +16,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, spec_of
-from ue_rl.agents import (
+from ue_rl.envs.agents import (
     ActiveDictReplayBuffer,
     ActiveDictRolloutBuffer,
     ActiveReplayBuffer,

@@ -1,10 +1,10 @@
-"""Rollout buffers without inactive rows for sb3-contrib's MaskablePPO; see ue_rl/agents/buffers.py."""
+"""Rollout buffers without inactive rows for sb3-contrib's MaskablePPO; see ue_rl/envs/agents/buffers.py."""
 
 from __future__ import annotations
 
 from sb3_contrib.common.maskable.buffers import MaskableDictRolloutBuffer, MaskableRolloutBuffer
 
-from ue_rl.agents.buffers import ActiveRollout
+from ue_rl.envs.agents.buffers import ActiveRollout
 
 
 class ActiveMaskableRolloutBuffer(ActiveRollout, MaskableRolloutBuffer):

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ue_rl.agents.players import NormalizedPolicy
+from ue_rl.envs.agents.players import NormalizedPolicy
 from ue_rl.system.durable import write_whole
 from ue_rl.system.errors import ConfigurationError, UntrustedFile
 from ue_rl.system.trust.files import load_pickle, load_policy

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
-from ue_rl.agents.group import GroupTransport
-from ue_rl.agents.players import NormalizedPolicy
+from ue_rl.envs.agents.group import GroupTransport
+from ue_rl.envs.agents.players import NormalizedPolicy
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.protocol.transport import Transport
@@ -27,7 +27,7 @@ class GroupVecEnv(UnrealVecEnv):
     comes back, or its env begins a new episode, the row is inactive: each step it reports its last observation, reward
     0, done and `infos[i]["inactive"] = True`, and no episode statistics. The step in which it comes back is the last
     inactive one: it reports done, and the observation is the new episode's first. Learn with the buffers of
-    ue_rl.agents.buffers, which leave these rows out.
+    ue_rl.envs.agents.buffers, which leave these rows out.
 
     Args:
         transport: an engine's with agents, or a GroupTransport; owned from now on.

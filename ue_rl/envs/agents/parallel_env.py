@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ue_rl.agents.multi_agent_env import AgentsEnv
+from ue_rl.envs.agents.multi_agent_env import AgentsEnv
 from ue_rl.envs.controls import render_mode_of, render_modes
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.protocol.transport import Transport
@@ -21,7 +21,7 @@ except ImportError as error:
 
 
 class UnrealParallelEnv(ParallelEnv[str, Any, Any]):
-    """One env of a game engine; several envs behind one connection are for ue_rl.agents.GroupVecEnv.
+    """One env of a game engine; several envs behind one connection are for ue_rl.envs.agents.GroupVecEnv.
 
     Agents come and go: `agents` holds those that can act now. PettingZoo's own test forbids that an agent comes back
     in the same episode; an engine may do it, and the agent is then in `agents` again.

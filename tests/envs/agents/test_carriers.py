@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.support.carriers import over
-from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import MultiAgentBridge
+from ue_rl.envs.agents import GroupVecEnv
 from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.protocol.transport import Transport
 
@@ -108,8 +108,8 @@ def test_pettingzoos_own_tests_pass(opener: Callable[[Any, str], Transport], car
     from pettingzoo.test import parallel_api_test, parallel_seed_test
 
     from tests.support.field import Field
-    from ue_rl.agents import UnrealParallelEnv
     from ue_rl.bridges import PettingZooBridge
+    from ue_rl.envs.agents import UnrealParallelEnv
 
     def make() -> UnrealParallelEnv:
         return UnrealParallelEnv(opener(PettingZooBridge(Field, returns=False), carrier))

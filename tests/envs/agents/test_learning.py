@@ -14,11 +14,11 @@ import pytest
 from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from ue_rl.agents import ActiveRolloutBuffer, ActiveRows, GroupVecEnv
 from ue_rl.bridges import run_in_process
-from ue_rl.connecting import open_transport
+from ue_rl.connections.dialling import open_transport
+from ue_rl.envs.agents import ActiveRolloutBuffer, ActiveRows, GroupVecEnv
 
-FOLDER = Path(__file__).resolve().parents[2] / "samples" / "agents"
+FOLDER = Path(__file__).resolve().parents[3] / "samples" / "agents"
 
 
 @pytest.fixture

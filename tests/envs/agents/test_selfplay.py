@@ -15,9 +15,9 @@ from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
 from tests.harness.scripted_agents import World, lives, spec_of
 from tests.support.steps import advance, begin
-from ue_rl.agents import GroupVecEnv, SelfPlay, SelfPlayOptions, SidesTransport
-from ue_rl.agents.pool import K, Past, Pool, expected_result
-from ue_rl.agents.sides import Game, two_sides
+from ue_rl.envs.agents import GroupVecEnv, SelfPlay, SelfPlayOptions, SidesTransport
+from ue_rl.envs.agents.pool import K, Past, Pool, expected_result
+from ue_rl.envs.agents.sides import Game, two_sides
 from ue_rl.system import errors
 
 HALVES = {"wrestler": 2}
@@ -186,7 +186,7 @@ def test_a_full_disk_ends_no_run(
     monkeypatch.setattr(Pool, "save", full)
     model.learn(256, callback=callback)
     assert model.num_timesteps == 256
-    said = [record.getMessage() for record in caplog.records if record.name == "ue_rl.agents.selfplay"]
+    said = [record.getMessage() for record in caplog.records if record.name == "ue_rl.envs.agents.selfplay"]
     assert len(said) == 1
     assert "No space left on device" in said[0]
 

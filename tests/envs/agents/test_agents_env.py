@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, spec_of
-from ue_rl.agents import AgentsEnv
+from ue_rl.envs.agents import AgentsEnv
 from ue_rl.system import errors
 
 
@@ -91,7 +91,7 @@ def test_a_parallel_env_passes_pettingzoos_tests_over_scripted_agents() -> None:
     pytest.importorskip("pettingzoo")
     from pettingzoo.test import parallel_api_test
 
-    from ue_rl.agents import UnrealParallelEnv
+    from ue_rl.envs.agents import UnrealParallelEnv
 
     does = [[ACTS, ACTS, GONE], [ACTS, ENDS, ACTS], [ENDS, GONE, ACTS], [GONE, GONE, CUT]]
     env = UnrealParallelEnv(World(spec_of(1, {"a": 2, "b": 1}), lambda env, episode, time: does[time]))
@@ -103,7 +103,7 @@ def test_a_parallel_env_passes_pettingzoos_tests_over_scripted_agents() -> None:
 def test_where_nobody_is_left_a_parallel_env_takes_no_actions_as_pettingzoos_do() -> None:
     """SuperSuit's black_death asks so, among others."""
     pytest.importorskip("pettingzoo")
-    from ue_rl.agents import UnrealParallelEnv
+    from ue_rl.envs.agents import UnrealParallelEnv
 
     world = World(spec_of(1, {"a": 2}), lives(1, 2))
     env = UnrealParallelEnv(world)
@@ -235,6 +235,8 @@ def test_others_come_as_the_last_one_ends(rllib: ModuleType) -> None:
 def test_importing_ue_rl_needs_neither_pettingzoo_nor_ray() -> None:
     import subprocess
 
-    code = "import sys, ue_rl, ue_rl.agents; print([m for m in ('pettingzoo', 'ray', 'torch') if m in sys.modules])"
+    code = (
+        "import sys, ue_rl, ue_rl.envs.agents; print([m for m in ('pettingzoo', 'ray', 'torch') if m in sys.modules])"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

@@ -1,0 +1,162 @@
+"""From an address to a connected transport: what the schemes of engines' URLs mean, and who dials them.
+
+tcp://HOST:PORT    the engine's text protocol; upgraded to shared memory where both sides can (transport="auto")
+tls://HOST:PORT    the same text within TLS
+shm://NAME         an engine's shared memory, by name or by the path of a file; shm:// alone: $LUCKY_SHM_NAME
+grpc://HOST:PORT   sessions of a game (`ue-rl sessions`), as many as num_envs says
+grpcs://HOST:PORT  the same within TLS
+
+Behind a "?" stand options of the connection: tcp://HOST:PORT?channel=per-env (connections/base/address.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ue_rl.connections.base.address import Address, Scheme, host_and_port, named, read_address, split_place
+from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.engines.url_engine import UrlEngine
+from ue_rl.system.errors import ConfigurationError
+from ue_rl.system.lazy import named_if_missing
+
+if TYPE_CHECKING:
+    from ue_rl.connections.engines.lifecycle import Listener
+
+
+class Hosting(NamedTuple):
+    """How `ue-rl serve` hosts a bridge at an address.
+
+    Attributes:
+        function: MODULE:FUNCTION; FUNCTION(bridge, ready=.., tick_rate=.., **arguments) serves until a signal comes.
+        place: as Scheme.place, where one listens.
+        arguments: of the function, for such a place.
+        takes: further ones that it has: "upgrader" (offers shared memory), "doorway" (TLS and tokens).
+    """
+
+    function: str
+    place: Callable[[str], str]
+    arguments: Callable[[str], dict[str, Any]]
+    takes: tuple[str, ...] = ()
+
+
+class Carrier(NamedTuple):
+    """What the addresses of one scheme mean, to both sides.
+
+    Attributes:
+        scheme: how they are written.
+        dial: MODULE:FUNCTION, imported when such an address is dialled; FUNCTION(place, transport, **options) is a
+            connected transport. It gets the options of `connect` that the address or the caller names; those that its
+            carrier has no use for are its to leave out or to refuse.
+        hosting: the engine's side; None: `ue-rl serve` has none.
+        text_at: the socket's address on which such a place speaks plain text; None: it speaks something else.
+    """
+
+    scheme: Scheme
+    dial: str
+    hosting: Hosting | None = None
+    text_at: Callable[[str], tuple[str, int]] | None = None
+
+    def load(self, what: str) -> Callable[..., BaseTransport]:
+        """The function; raises MissingPackage: `what` lacks an extra."""
+        with named_if_missing(what):
+            function: Callable[..., BaseTransport] = resolve_name(self.dial)
+        return function
+
+
+_DEADLINES = ("timeout", "connect_timeout", "wait")
+_TEXT = ("channel", "nul_terminated", "token_file", *_DEADLINES)
+_SESSIONS = ("num_envs", "ticks", "token_file", "ca", "cert", "key", *_DEADLINES)
+CARRIERS = {
+    "tcp": Carrier(
+        Scheme("tcp://HOST:PORT", "tcp://127.0.0.1:7777", host_and_port, ("transport", *_TEXT)),
+        "ue_rl.connections.opening:dial_tcp",
+        Hosting(
+            "ue_rl.bridges:serve",
+            partial(host_and_port, lowest=0),
+            lambda place: dict(zip(("host", "port"), split_place(place, 0), strict=True)),
+            ("upgrader", "doorway"),
+        ),
+        text_at=split_place,
+    ),
+    "tls": Carrier(
+        Scheme("tls://HOST:PORT", "tls://10.0.0.5:7777?ca=ours.pem", host_and_port, (*_TEXT, "ca", "cert", "key")),
+        "ue_rl.connections.opening:dial_tls",
+    ),
+    "shm": Carrier(
+        Scheme("shm://NAME", "shm://arena", str, _DEADLINES),
+        "ue_rl.connections.shm.dialling:dial",
+        Hosting("ue_rl.bridges:serve_shm", named, lambda place: {"name": place}),
+    ),
+    "grpc": Carrier(
+        Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, _SESSIONS),
+        "ue_rl.connections.grpc.dialling:dial",
+    ),
+    "grpcs": Carrier(
+        Scheme("grpcs://HOST:PORT", "grpcs://10.0.0.5:9999?ca=ours.pem", host_and_port, _SESSIONS),
+        "ue_rl.connections.grpc.dialling:dial_tls",
+    ),
+}
+
+
+def address_of(url: str) -> Address:
+    """What an engine's URL says; nothing is dialled; raises ConfigurationError: names the part of it that is wrong."""
+    return read_address(url, {name: carrier.scheme for name, carrier in CARRIERS.items()})
+
+
+def dial(address: Address, transport: str = "auto", **options: Any) -> BaseTransport:
+    """A connected transport; what the address says itself goes before the arguments, which are those of `connect`."""
+    function = CARRIERS[address.scheme].load(f"{address.scheme}://")
+    return function(address.place, **{"transport": transport, **options, **address.options})
+
+
+def open_transport(
+    url: str | Sequence[str],
+    transport: str = "auto",
+    *,
+    reconnect: float = 0.0,
+    restarts: str | int = "10/60s",
+    on_change: Listener | None = None,
+    **options: Any,
+) -> BaseTransport:
+    """A connected transport for `url`; the arguments as for `connect`."""
+    if not reconnect and restarts != "10/60s":
+        what = "restarts says how often a lost engine is dialled again, and none is"
+        raise ConfigurationError(what, field="restarts", got=restarts, cure="give reconnect=60.0 too, or leave it out")
+    if isinstance(url, str) and not reconnect and on_change is None:
+        return dial(address_of(url), transport, **options)
+    from ue_rl.connections.engines.restarts import Restarts
+    from ue_rl.connections.engines.transport import EnginesTransport
+
+    engines = url_engines([url] if isinstance(url, str) else url, transport, reconnect=reconnect, **options)
+    quota = Restarts.of(restarts) if reconnect else None
+    carrier = EnginesTransport(engines, restarts=quota, on_change=on_change)
+    carrier.connect()
+    return carrier
+
+
+def url_engines(
+    urls: Sequence[str], transport: str = "auto", *, reconnect: float = 0.0, **options: Any
+) -> list[UrlEngine]:
+    """The engines at these addresses, none of which has been dialled yet; arguments and errors as for `connect`."""
+    addresses = [address_of(url) for url in urls]  # raises, before the first one is dialled
+    named = [address.url for address in addresses]
+    twice = next((url for n, url in enumerate(named) if url in named[:n]), None)
+    if twice is not None:
+        raise ConfigurationError(
+            "an engine serves one trainer, over one connection", field="url", expected="each address once", got=twice,
+            cure="start a second engine on another port",
+        )  # fmt: skip
+
+    def engine_at(address: Address) -> UrlEngine:
+        def dial_it(wait: float | None, connect_timeout: float | None) -> BaseTransport:
+            if wait is None:
+                return dial(address, transport, **options)
+            again = Address(*address[:2], {**address.options, "wait": wait, "connect_timeout": connect_timeout})
+            return dial(again, transport, **options)
+
+        return UrlEngine(address.url, dial_it, reconnect)
+
+    return list(map(engine_at, addresses))
