@@ -37,9 +37,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import ue_rl
 from ue_rl.bridges import GymnasiumBridge, ShmHost, run_in_process, run_shm_in_process
 from ue_rl.connections import open_transport
+from ue_rl.devtools.metrics.serving import serve_metrics
+from ue_rl.devtools.recording import RecordingTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.metrics.serving import serve_metrics
-from ue_rl.recording import RecordingTransport
 from ue_rl.training.callbacks import EpisodeLog, RunNumbers
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Report

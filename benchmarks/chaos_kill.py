@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.harness.warm_cli import WarmCli, WarmProcess
-from ue_rl.testing import Leftovers, chaos_command
+from ue_rl.devtools.testing import Leftovers, chaos_command
 
 WORDS = [
     "train", "--run-id", "r", "--log-dir", "runs", "--save-freq", "1",

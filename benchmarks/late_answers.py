@@ -29,8 +29,8 @@ import numpy as np
 
 from ue_rl.connections import open_transport
 from ue_rl.connections.engines.lifecycle import Change, LifeState
+from ue_rl.devtools.testing.engines.loop import LineEngine
 from ue_rl.system.errors import RestartsSpent
-from ue_rl.testing.engines.loop import LineEngine
 
 FAULTS = {
     "double": "comes a second time, late",

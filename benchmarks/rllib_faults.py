@@ -32,10 +32,10 @@ from ray.cluster_utils import Cluster
 from ray.rllib.algorithms.ppo import PPOConfig
 
 import ue_rl.rllib
+from ue_rl.devtools.testing import Leftovers, chaos_command
+from ue_rl.devtools.testing.leftovers import MARK
 from ue_rl.rllib.engines import open_engines
 from ue_rl.system.errors import EngineNotStarted, RestartsSpent, UeRlError
-from ue_rl.testing import Leftovers, chaos_command
-from ue_rl.testing.leftovers import MARK
 
 _others = re.compile(r"keeper\.py|sh -c")
 BATCH = 200  # env-steps of an iteration; with 2 runners x 2 envs and steps of 5 ms it takes at least 0.25 s
@@ -45,7 +45,7 @@ def ppo(num_env_runners: int = 2, env_config: dict[str, Any] | None = None, **en
     """The config: env runners where the engines are, 2 envs each.
 
     Args:
-        env_config: beside the engine. engine: options of ue_rl.testing.chaos_command.
+        env_config: beside the engine. engine: options of ue_rl.devtools.testing.chaos_command.
     """
     ue_rl.rllib.register()
     command = chaos_command(shm=True, **{"step_seconds": 0.005, **engine})

@@ -34,7 +34,7 @@ import psutil
 from numpy.typing import NDArray
 
 import ue_rl
-from ue_rl.testing import Record, chaos_command
+from ue_rl.devtools.testing import Record, chaos_command
 
 TOLERANCE = 1e-4  # of positions, which are carried on in float32 from each episode's first observation
 PEACE_AFTER = 3

@@ -69,7 +69,7 @@ def kind(name: str) -> str:
         return "ground"
     if name in ROOMS:
         return "room"
-    return "top" if name in ("ue_rl/cli/", "ue_rl/testing/", "ue_rl/envs/connect.py") else "core"
+    return "top" if name in ("ue_rl/cli/", "ue_rl/devtools/testing/", "ue_rl/envs/connect.py") else "core"
 
 
 def words(text: str, width: int = 27) -> list[str]:

@@ -13,7 +13,7 @@ import re
 import runpy
 from pathlib import Path
 
-from ue_rl.compliance.mistakes import MISTAKES
+from ue_rl.devtools.check.mistakes import MISTAKES
 from ue_rl.system import errors
 
 MARK = "<!-- every mistake -->"

@@ -24,7 +24,7 @@ class Ahead:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
         context = multiprocessing.get_context(method)
         # imported once, not by each process
-        context.set_forkserver_preload(["ue_rl.compliance", "tests.harness.engines.mistaken"])
+        context.set_forkserver_preload(["ue_rl.devtools.check", "tests.harness.engines.mistaken"])
         self._pool = ProcessPoolExecutor(_AT_ONCE, mp_context=context)
         self._begun: dict[str, Future[Any]] = {}
 

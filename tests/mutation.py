@@ -61,7 +61,7 @@ def pytest_pycollect_makemodule(module_path):
         settings.load_profile("mutation")
 """
 # Loading every plugin that is installed takes longer than most of these tests.
-PLUGINS = ["-p", "pytest_timeout", "-p", "pytest_asyncio.plugin", "-p", "ue_rl.testing.plugin"]
+PLUGINS = ["-p", "pytest_timeout", "-p", "pytest_asyncio.plugin", "-p", "ue_rl.devtools.testing.plugin"]
 SWAPS: dict[type[ast.AST], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not",
     ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in", ast.And: "or", ast.Or: "and", ast.Add: "-", ast.Sub: "+",

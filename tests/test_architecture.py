@@ -28,7 +28,7 @@ LIBRARIES = {
     "grpc_health": "bridges/grpc/",
     "grpc_reflection": "bridges/grpc/",
     "gymnasium": "bridges/ inference/export/ ue_rl/envs/agents/ ue_rl/arena/ ue_rl/cli/ ue_rl/demonstrations/ "
-    "ue_rl/envs/ ue_rl/rllib/ ue_rl/protocol/spaces/ ue_rl/testing/ ue_rl/training/",
+    "ue_rl/envs/ ue_rl/rllib/ ue_rl/protocol/spaces/ ue_rl/devtools/testing/ ue_rl/training/",
     "matplotlib": "ue_rl/arena/ ue_rl/training/ ue_rl/tuning/",
     "mcp": "bridges/mcp/",
     "mlflow": "ue_rl/training/",
@@ -39,22 +39,22 @@ LIBRARIES = {
     "pettingzoo": "bridges/ ue_rl/envs/agents/",
     "PIL": "ue_rl/training/",
     "portalocker": "ue_rl/saving/",
-    "prometheus_client": "ue_rl/metrics/",
-    "psutil": "ue_rl/doctor/ connections/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/testing/",
+    "prometheus_client": "ue_rl/devtools/metrics/",
+    "psutil": "ue_rl/devtools/doctor/ connections/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/devtools/testing/",
     "pydantic": "bridges/openenv/ bridges/serving/ ue_rl/arena/ bridges/tools/",
-    "pytest": "ue_rl/testing/",
+    "pytest": "ue_rl/devtools/testing/",
     "ray": "ue_rl/rllib/",
     "rich": "ue_rl/cli/",
     "sb3_contrib": "ue_rl/envs/agents/ ue_rl/training/",
     "stable_baselines3": "inference/export/ ue_rl/envs/agents/ ue_rl/cli/ ue_rl/demonstrations/ ue_rl/envs/ ue_rl/saving/ "
     "ue_rl/training/",
     "starlette": "bridges/mcp/ bridges/openenv/ bridges/serving/ ue_rl/arena/",
-    "torch": "inference/export/ ue_rl/demonstrations/ ue_rl/doctor/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ "
+    "torch": "inference/export/ ue_rl/demonstrations/ ue_rl/devtools/doctor/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ "
     "ue_rl/protocol/access/ ue_rl/training/",
     "uvicorn": "bridges/serving/",
     "wandb": "ue_rl/training/",
     "yaml": "ue_rl/arena/ ue_rl/training/",
-    "zstandard": "ue_rl/recording/",
+    "zstandard": "ue_rl/devtools/recording/",
 }  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def test_a_place_sees_only_what_stands_below_it() -> None:
 
 
 def room_of(name: str) -> str:
-    """connections of "connections/tcp/", ue_rl/compliance of "ue_rl/compliance/checks/"."""
+    """connections of "connections/tcp/", ue_rl/devtools/check of "ue_rl/devtools/check/checks/"."""
     parts = name.split("/")
     return "/".join(parts[:2]) if parts[0] == "ue_rl" else parts[0]
 

@@ -150,7 +150,7 @@ def _lock(number: int) -> Port | None:
             return None
         if _still_named(file, path):
             file.truncate(0)
-            file.write(f"{os.getpid()}".encode())  # for people, and ue_rl.testing.Leftovers
+            file.write(f"{os.getpid()}".encode())  # for people, and ue_rl.devtools.testing.Leftovers
             file.flush()
             return Port(number, path, file)
         file.close()  # its holder deleted it between our opening and our locking

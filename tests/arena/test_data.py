@@ -16,9 +16,9 @@ from ue_rl.arena.datasets import demonstrations, nearest_choice, preference_pair
 from ue_rl.arena.evals import Score, chart, evaluate, interval
 from ue_rl.arena.memory import VectorMemory
 from ue_rl.arena.scenes import Capture, Foraging, SceneBridge
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.testing import MemoryTransport
 
 
 def test_behaviours_are_compared_on_the_same_episodes(tmp_path: Path) -> None:

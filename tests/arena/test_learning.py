@@ -10,8 +10,8 @@ import pytest
 from ue_rl.arena import AgentArena, AgentBehavior, PolicyBehavior, RulesBehavior
 from ue_rl.arena.datasets import demonstrations, record
 from ue_rl.arena.scenes import Foraging, SceneBridge
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.testing import MemoryTransport
 
 pytestmark = [pytest.mark.learning, pytest.mark.timeout(1200)]
 

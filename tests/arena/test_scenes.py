@@ -15,10 +15,10 @@ from ue_rl.arena.scenes.crafting import needed
 from ue_rl.arena.scenes.rules import RULES
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.agents.vec_env import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.testing import MemoryTransport
 
 
 def played(scene: type[World], make: Any, episodes: int = 10, **options: Any) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ue_rl.testing import MemoryTransport
+from ue_rl.devtools.testing import MemoryTransport
 
 
 @pytest.fixture(params=[True, False], ids=["codec", "arrays"])

@@ -33,7 +33,7 @@ from ue_rl.protocol.spec import EnvSpec
 how, port = sys.argv[1], int(sys.argv[2])
 if how == "metrics":
     from types import SimpleNamespace
-    from ue_rl.metrics.serving import serve_metrics
+    from ue_rl.devtools.metrics.serving import serve_metrics
     numbers = serve_metrics(str(port), SimpleNamespace(samples=lambda: iter(())))
     server = SimpleNamespace(url=numbers.__enter__())
 elif how in ("text", "shm"):

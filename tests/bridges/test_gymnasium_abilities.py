@@ -13,10 +13,10 @@ from gymnasium.wrappers import TimeLimit
 from tests.support.steps import advance, begin
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.bridges.hosting import GetsParameters, ListsParameters, SetsParameters
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.protocol.spec import EnvType, Parameter
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 

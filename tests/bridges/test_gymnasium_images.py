@@ -20,13 +20,13 @@ from tests.support.carriers import over
 from tests.support.steps import begin
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.inference import OnnxInference
 from ue_rl.inference.export.onnx import check_exportable, export_onnx
 from ue_rl.protocol.spec import ImageSpec
 from ue_rl.protocol.text import decode_handshake, encode_handshake
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 N = 3
 

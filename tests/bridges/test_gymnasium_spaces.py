@@ -11,9 +11,9 @@ from gymnasium import spaces
 
 from tests.support.steps import advance, begin
 from ue_rl.bridges import GymnasiumBridge
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.protocol.text import decode_handshake, encode_handshake
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 N = 3
 

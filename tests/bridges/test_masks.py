@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from tests.support.games import Steps
 from tests.support.steps import advance, begin
 from ue_rl.bridges import SingleEnvBridge, VectorBridge
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.protocol.spec import ActionSpec, EnvSpec, EnvType
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 ACTION = ActionSpec.multi_discrete((2, 3))
 

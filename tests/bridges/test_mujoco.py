@@ -26,9 +26,9 @@ from ue_rl.bridges import MujocoBridge, MujocoTask, run_shm_in_thread
 from ue_rl.bridges.mujoco_physics import Physics
 from ue_rl.cli import cli
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system.errors import ConfigurationError, MalformedMessage, UeRlError
-from ue_rl.testing import MemoryTransport
 
 ANT = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0}
 

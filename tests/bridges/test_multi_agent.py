@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from tests.support.steps import advance, begin
 from ue_rl.bridges import MultiAgentBridge, VectorAgentsBridge
 from ue_rl.connections.base.checks import live_agents
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.protocol.buffers import ActionBatch
 from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 GROUPS = (
     AgentGroup("striker", 2, EnvSpec(2, 1, action=ActionSpec.discrete(3))),

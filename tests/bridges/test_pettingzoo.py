@@ -12,10 +12,10 @@ from gymnasium import spaces
 from tests.support.carriers import over
 from tests.support.steps import advance, begin
 from ue_rl.connections.base.checks import live_agents
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.protocol.spaces.tree import leaves
 from ue_rl.protocol.text import decode_handshake, encode_handshake
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 pytest.importorskip("pettingzoo", reason="the extra `agents` is not installed")
 from tests.support.field import Field

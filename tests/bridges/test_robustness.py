@@ -21,9 +21,9 @@ from tests.support.games import Steps, Sum
 from tests.support.games import bridge as bridge_of
 from tests.support.streams import ask, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
 from ue_rl.bridges import BridgeServer, GymnasiumBridge, Mode, SingleEnvBridge
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.protocol.spec import ActionSpec, EnvSpec, EnvType
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 RESET_BOTH = "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n"
 

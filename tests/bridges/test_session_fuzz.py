@@ -1,6 +1,6 @@
 """The server under lines of all kinds, calls among them, split anywhere and on any connection.
 
-The session alone: target `engine` of tests/testing/test_fuzz.py.
+The session alone: target `engine` of tests/devtools/testing/test_fuzz.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tests.harness.lab import Lab
 from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
 from ue_rl.connections import MultiTcpConnection
+from ue_rl.devtools.testing import RawClient
 from ue_rl.protocol.calls.asking import EngineCalls
-from ue_rl.testing import RawClient
 
 REQUESTS = [
     b"ACT=RESET;ENV=0", b"ACT=RESET;ENV=0||ACT=RESET;ENV=1", b"ACT=0.5;ENV=1", b"ACT=0.5;ENV=0||ACT=RESET;ENV=1",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.harness.warm_cli import WarmCli, WarmProcess
-from ue_rl.testing import ChaosEngine, Leftovers, Record, chaos_command
+from ue_rl.devtools.testing import ChaosEngine, Leftovers, Record, chaos_command
 
 NUM_ENVS = 2
 # A rollout is 32 vec-steps: a run of 512 env-steps with 2 engines of 2 envs has four of them.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.conftest import over_tcp, shm_in_each_run, tcp_in_each_run
-from ue_rl.testing import ChaosEngine, FaultyNetwork, RawClient
+from ue_rl.devtools.testing import ChaosEngine, FaultyNetwork, RawClient
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pytest
 
 from tests.chaos.conftest import over_tcp
 from tests.support.waiting import eventually
-from ue_rl.testing import ChaosEngine
+from ue_rl.devtools.testing import ChaosEngine
 
 KILL = Path(__file__).parents[2] / "benchmarks" / "chaos_kill.py"
 STOPS = {

@@ -18,9 +18,9 @@ from tests.support.command_line import ok, refused, run
 from tests.support.games import Steps, Sum
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
-from ue_rl.compliance import Options, check
-from ue_rl.compliance.checks import CHECKS
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools.check import Options, check
+from ue_rl.devtools.check.checks import CHECKS
 from ue_rl.protocol.access import doors
 from ue_rl.protocol.access.doors import Doorway
 from ue_rl.protocol.spec import EnvSpec

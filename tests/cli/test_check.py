@@ -17,7 +17,7 @@ from tests.harness.warm_cli import WarmCli
 from tests.support.command_line import run
 from tests.support.listening import nobody
 from ue_rl.cli.check import View
-from ue_rl.compliance import MISTAKES, Finding, Outcome, Report
+from ue_rl.devtools.check import MISTAKES, Finding, Outcome, Report
 
 QUICK = ["--timeout", "1.5"]
 ENGINE = [sys.executable, "-m", "tests.harness.engines.mistaken", "--port", "{port}", "--num-envs", "{num_envs}"]

@@ -20,7 +20,7 @@ import ue_rl
 from tests.harness.warm_cli import WarmCli
 from tests.support.waiting import eventually
 from ue_rl.cli import main
-from ue_rl.testing import PluginStandIn
+from ue_rl.devtools.testing import PluginStandIn
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs what POSIX has")
 

@@ -10,7 +10,7 @@ import pytest
 from samples.reach import ReachBridge
 from tests.support.command_line import ok, refused
 from ue_rl.bridges import run_in_thread
-from ue_rl.testing import FaultyEngine, Script
+from ue_rl.devtools.testing import FaultyEngine, Script
 from ue_rl.training.config import resolve
 
 V1 = "ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1"

@@ -11,12 +11,12 @@ import pytest
 from tests.support.command_line import ok, refused, run
 from ue_rl.bridges import GymnasiumBridge, VectorBridge, run_in_thread
 from ue_rl.cli.inspect import Seen, notes
+from ue_rl.devtools.testing import FaultKind, FaultyEngine, PluginStandIn, Script
+from ue_rl.devtools.testing.engines.faulty import Fault
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text import decode_handshake
 from ue_rl.system import errors
-from ue_rl.testing import FaultKind, FaultyEngine, PluginStandIn, Script
-from ue_rl.testing.engines.faulty import Fault
 
 SPEC = EnvSpec(2, 1, num_envs=3, obs_low=(-1.0, -1.0), obs_high=(1.0, 1.0))
 

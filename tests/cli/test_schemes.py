@@ -16,9 +16,9 @@ from tests.support.command_line import ok, run
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli.common import cannot_listen, listening_url
 from ue_rl.cli.serve import host_at
-from ue_rl.compliance import check
 from ue_rl.connections.base.address import Scheme, host_and_port, split_place
 from ue_rl.connections.dialling import CARRIERS, Carrier, Hosting
+from ue_rl.devtools.check import check
 from ue_rl.system import errors
 
 

@@ -21,8 +21,8 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.bridges.hosting import Closes
 from ue_rl.cli import COMMANDS
 from ue_rl.cli.do_nothing import DoNothingBridge
+from ue_rl.devtools.testing import PluginStandIn
 from ue_rl.system import errors
-from ue_rl.testing import PluginStandIn
 
 NAME = f"ue_rl_{os.getpid()}_signals"
 CART_POLE = ["--env", "CartPole-v1", "--num-envs", "2"]

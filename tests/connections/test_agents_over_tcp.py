@@ -10,9 +10,9 @@ import pytest
 from tests.support.steps import advance, begin
 from ue_rl.bridges import BaseBridge, run_in_thread
 from ue_rl.connections import MultiTcpConnection
+from ue_rl.devtools.testing import RawClient
 from ue_rl.protocol.spec import AgentGroup, Channel, EnvSpec
 from ue_rl.system import errors
-from ue_rl.testing import RawClient
 
 
 class Uneven(BaseBridge):

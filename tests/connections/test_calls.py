@@ -17,11 +17,11 @@ from ue_rl.bridges import run_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connections import MultiTcpConnection
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools.testing import MemoryTransport, RawClient
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.protocol.spec import Parameter
 from ue_rl.protocol.text import calls as lines
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport, RawClient
 
 each_carrier = pytest.mark.parametrize("carrier", WAITING)
 each_wiring = pytest.mark.parametrize("carrier", ["shared", "per_env"])

@@ -11,10 +11,10 @@ import pytest
 from tests.harness.engines.shm_faulty import ShmFaultyEngine
 from tests.support.steps import advance, begin
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection
+from ue_rl.devtools.testing import Fault, FaultKind, FaultyEngine, PluginStandIn, RawClient, Script
+from ue_rl.devtools.testing.fault_cases import FAULT_CASES, NUM_ENVS, FaultCase, provoke
 from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
-from ue_rl.testing import Fault, FaultKind, FaultyEngine, PluginStandIn, RawClient, Script
-from ue_rl.testing.fault_cases import FAULT_CASES, NUM_ENVS, FaultCase, provoke
 
 Engine = Callable[..., FaultyEngine]
 TIMEOUT = 0.3

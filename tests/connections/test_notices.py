@@ -23,9 +23,9 @@ from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connections import MultiTcpConnection, open_engine
 from ue_rl.connections.tcp import greeting
+from ue_rl.devtools.testing import RawClient
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.system import errors
-from ue_rl.testing import RawClient
 
 UNICODE = "d\u00e9faut \u2014 \u58ca\u308c\u305f \U0001f525 a;b|c=%"
 

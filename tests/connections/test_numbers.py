@@ -13,8 +13,8 @@ import pytest
 from tests.support.steps import advance, begin
 from ue_rl.connections import open_engine
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools.testing.engines.loop import LineEngine
 from ue_rl.system import errors
-from ue_rl.testing.engines.loop import LineEngine
 
 LATE = Path(__file__).parents[2] / "benchmarks" / "late_answers.py"
 N = 3

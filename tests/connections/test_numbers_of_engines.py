@@ -13,9 +13,9 @@ from tests.support.steps import begin
 from ue_rl.bridges import MultiEnvBridge, run_in_thread
 from ue_rl.bridges.tcp.numbers import Numbers
 from ue_rl.connections import open_engine
+from ue_rl.devtools.testing.raw_client import RawClient
 from ue_rl.protocol.spec import AgentGroup, Channel, EnvSpec, EnvType
 from ue_rl.protocol.text import Codec
-from ue_rl.testing.raw_client import RawClient
 
 N = 3
 

@@ -22,11 +22,11 @@ from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connections import open_engine
 from ue_rl.connections.tcp.kinds import SingleTcpConnection
 from ue_rl.connections.tcp.link import Link
+from ue_rl.devtools.testing import PluginStandIn
 from ue_rl.protocol.spec import EnvSpec, EnvType
 from ue_rl.protocol.text import decode_handshake
 from ue_rl.protocol.text.limits import needs_nuls
 from ue_rl.system import errors, keepalive
-from ue_rl.testing import PluginStandIn
 
 ACTIONS = [[0.5, -0.25], [0.0, 0.125], [-0.123456, 1.0], [1.0, 1.0]]  # of different lengths as text
 

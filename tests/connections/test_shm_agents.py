@@ -11,10 +11,10 @@ from tests.support.steps import advance, begin
 from ue_rl.bridges import BaseBridge, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.base.checks import live_agents
+from ue_rl.devtools.testing.memory import MemoryTransport
 from ue_rl.protocol.buffers import ActionBatch
 from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.system import errors
-from ue_rl.testing.memory import MemoryTransport
 
 N = 4
 STRIKER, GOALIE = EnvSpec(2, 1), EnvSpec(1, 1, action=ActionSpec.discrete(3))

@@ -23,12 +23,12 @@ from tests.support.steps import advance, begin
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, open_engine
 from ue_rl.connections.tcp import link
+from ue_rl.devtools.testing import Fault, FaultKind, PluginStandIn
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text import Codec, encode_handshake, kernels_pure
 from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
 from ue_rl.system.compiled import load
-from ue_rl.testing import Fault, FaultKind, PluginStandIn
 
 Play = Callable[[socket.socket, socket.socket], None]
 

@@ -373,9 +373,9 @@ class Keys:
 
 @pytest.mark.parametrize("carrier", ["tcp", "shm"])
 def test_a_game_in_python_that_acts_itself_is_recorded_and_checked(tmp_path: Path, carrier: str) -> None:
-    from ue_rl import compliance
     from ue_rl.bridges import ShmUpgrader
     from ue_rl.demonstrations.recording import record_played
+    from ue_rl.devtools import check as compliance
 
     bridge = GymnasiumBridge("CartPole-v1", 2)
     bridge.demonstrate(Keys())

@@ -100,8 +100,8 @@ def every(*languages: str) -> list[Block]:
 RUN_BY = {
     ("README.md", "python engine"): "tests/docs/test_readme.py",
     ("README.md", "python trainer"): "tests/docs/test_readme.py",
-    ("docs/checking.md", "python test"): "tests/compliance/test_page.py",
-    ("docs/checking.md", "text report"): "tests/compliance/test_page.py",
+    ("docs/checking.md", "python test"): "tests/devtools/check/test_page.py",
+    ("docs/checking.md", "text report"): "tests/devtools/check/test_page.py",
     ("docs/commands.md", "text methods"): "tests/protocol/commands/test_envelope.py",
     ("docs/deploy.md", "cpp onnx"): "tests/samples/test_deploy_onnx.py",
     ("docs/deploy.md", "csharp onnx"): "tests/samples/test_deploy_onnx.py",

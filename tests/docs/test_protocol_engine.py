@@ -12,11 +12,11 @@ import pytest
 import ue_rl
 from tests.docs.blocks import labelled
 from tests.support.programs import program
-from ue_rl import compliance
 from ue_rl.connections import MultiTcpConnection
+from ue_rl.devtools import check as compliance
+from ue_rl.devtools.testing import RawClient
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.limits import line_limit
-from ue_rl.testing import RawClient
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = "docs/protocol-in-ten-minutes.md"

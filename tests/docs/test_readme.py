@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.blocks import labelled
 from tests.support.programs import program
-from ue_rl import compliance
+from ue_rl.devtools import check as compliance
 
 
 @pytest.fixture(scope="module")

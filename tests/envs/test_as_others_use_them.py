@@ -23,11 +23,11 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 import ue_rl
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.agents import AgentsEnv
 from ue_rl.protocol.spaces.tree import LeafKind, box
 from ue_rl.protocol.spec import AgentGroup, EnvSpec
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 BEYOND = 2**24 + 1
 

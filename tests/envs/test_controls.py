@@ -17,9 +17,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import ue_rl
 from ue_rl.bridges import GymnasiumBridge
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.protocol.calls.parameters import Randomizer
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 N = 3
 PARAMETERS = {"gravity": (9.8, 1.0, 20.0), "wind": (0.0, -5.0, 5.0)}

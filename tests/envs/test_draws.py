@@ -23,11 +23,11 @@ from stable_baselines3 import A2C, PPO
 from tests.envs.conftest import memory_and_all_carriers
 from ue_rl.bridges import VectorBridge
 from ue_rl.cli.play import Player
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.inference import OnnxInference, export_onnx
 from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box
 from ue_rl.protocol.spec import ActionSpec, EnvSpec
-from ue_rl.testing import MemoryTransport
 
 N, STEPS = 64, 48
 FLAGS = Leaf(LeafKind.MULTI_BINARY, (2,))

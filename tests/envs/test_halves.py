@@ -16,10 +16,10 @@ from tests.support.same import assert_same
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.agents import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system.errors import ActionError, ConfigurationError, UnexpectedMessage
-from ue_rl.testing import MemoryTransport
 
 
 class Seeing:

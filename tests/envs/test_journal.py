@@ -10,11 +10,11 @@ import pytest
 
 from tests.harness.exactness import N, bridge
 from ue_rl.bridges import MultiEnvBridge
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs import journal as journal_module
 from ue_rl.envs.journal import episode_seed
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.spec import ActionSpec, EnvSpec
-from ue_rl.testing import MemoryTransport
 
 
 class Noted(MemoryTransport):

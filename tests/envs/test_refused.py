@@ -12,6 +12,7 @@ from tests.harness.several import Walk
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools.testing.memory import MemoryTransport
 from ue_rl.envs.agents import GroupTransport, GroupVecEnv, SidesTransport, UnrealParallelEnv
 from ue_rl.envs.agents.multi_agent_env import AgentsEnv
 from ue_rl.envs.connect import connect, make_env, make_vector_env
@@ -20,7 +21,6 @@ from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
-from ue_rl.testing.memory import MemoryTransport
 
 
 def agents(num_envs: int = 1, **groups: int) -> BaseTransport:

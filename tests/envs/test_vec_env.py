@@ -32,10 +32,10 @@ import ue_rl
 from tests.envs.conftest import CARRIERS, assert_same_steps, memory_and_all_carriers, trained
 from tests.support.same import assert_same
 from ue_rl.bridges import GymnasiumBridge
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.spec import EnvType
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 N = 3
 

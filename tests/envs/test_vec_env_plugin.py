@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 import ue_rl
 from tests.envs.conftest import trained
 from tests.support.same import assert_same
-from ue_rl.testing import ObsFormat, PluginStandIn, make_tiny_env
+from ue_rl.devtools.testing import ObsFormat, PluginStandIn, make_tiny_env
 
 
 def roll(env: VecEnv, steps: int = 60) -> list[Any]:

@@ -19,10 +19,10 @@ from tests.harness.several import MaskedWalk
 from tests.support.same import assert_same
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 N = 3
 

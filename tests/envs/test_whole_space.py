@@ -27,9 +27,9 @@ import ue_rl
 from tests.envs.conftest import Sampled, assert_same_steps, memory_and_all_carriers, trained
 from tests.support.same import assert_same
 from ue_rl.bridges import GymnasiumBridge
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.hybrid_box import HybridBox
 from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx
-from ue_rl.testing import MemoryTransport
 
 N = 3
 WITH_IMAGES = ("memory", "upgraded", "shm")

@@ -24,10 +24,10 @@ from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckA
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecMonitor, VecNormalize
 
 from ue_rl.bridges import GymnasiumBridge
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.system.errors import UeRlError
-from ue_rl.testing import MemoryTransport
 from ue_rl.training.overlap import overlap
 
 N = 3

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from ue_rl.bridges.multi_env import MultiEnvBridge
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.engines.lifecycle import Life, LifeState
+from ue_rl.devtools.testing.memory import MemoryTransport
 from ue_rl.protocol.buffers import Resets
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import EngineDisconnected, EngineUnreachable, UeRlError
-from ue_rl.testing.memory import MemoryTransport
 
 __all__ = ["FragileSource", "FragileTransport", "MaskedWalk", "Walk"]
 

@@ -12,11 +12,11 @@ from tests.support.steps import advance, begin
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.bridges.realtime import SessionPool
 from ue_rl.bridges.realtime.engine import SessionsBridge, serve
-from ue_rl.compliance import check
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools.check import check
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import ConfigurationError, EngineDisconnected, UeRlError
-from ue_rl.testing import MemoryTransport
 
 
 def rollout(transport: Transport, steps: int, seeds: list[int]) -> list[Any]:

@@ -17,8 +17,8 @@ from ue_rl.bridges.realtime import Session, SessionPool, ToolCall
 from ue_rl.bridges.realtime.player import Player, ReplayBridge
 from ue_rl.bridges.realtime.replay import Replay
 from ue_rl.cli import cli
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.system.errors import ReplayInvalid
-from ue_rl.testing import MemoryTransport
 
 SUMS, ORDERS = "tests.realtime.games:Sums", "tests.realtime.games:Orders"
 

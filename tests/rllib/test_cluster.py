@@ -25,8 +25,8 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import start
 
 from ue_rl.connections.launching.template import Template
-from ue_rl.testing import Leftovers, chaos_command
-from ue_rl.testing.leftovers import MARK
+from ue_rl.devtools.testing import Leftovers, chaos_command
+from ue_rl.devtools.testing.leftovers import MARK
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
@@ -146,7 +146,8 @@ def engines_of_these_nodes() -> list[psutil.Process]:
     return [
         each
         for each in seen
-        if "ue_rl.testing.engines.chaos" in each.info["cmdline"] and each.info["environ"].get(MARK) == os.environ[MARK]
+        if "ue_rl.devtools.testing.engines.chaos" in each.info["cmdline"]
+        and each.info["environ"].get(MARK) == os.environ[MARK]
     ]
 
 

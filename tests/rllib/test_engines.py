@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ue_rl.devtools.testing import Leftovers, chaos_command
 from ue_rl.rllib.engines import open_engines
 from ue_rl.system.errors import ConfigurationError, EngineNotStarted, EngineUnreachable
-from ue_rl.testing import Leftovers, chaos_command
 
 EXITS = [sys.executable, "-S", "-c", "print('no licence'); raise SystemExit(3)", "{port}"]
 

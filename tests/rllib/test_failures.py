@@ -17,9 +17,9 @@ from ray.rllib.connectors.env_to_module import FlattenObservations
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 import ue_rl.rllib
+from ue_rl.devtools.testing import chaos_command
 from ue_rl.rllib.failures import Failure, NamedFailures
 from ue_rl.system.errors import ConfigurationError, EngineDisconnected, EngineNotStarted, RestartsSpent
-from ue_rl.testing import chaos_command
 
 torch.set_num_threads(1)
 

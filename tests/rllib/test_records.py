@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 
+from ue_rl.devtools.testing.chaos_engine import chaos_words
 from ue_rl.rllib.engines import open_engines
 from ue_rl.rllib.news import EpisodeRecord, RecordedEnv
-from ue_rl.testing.chaos_engine import chaos_words
 
 
 def test_episodes_are_counted_as_they_were_played() -> None:

@@ -15,8 +15,8 @@ from ray.rllib.algorithms.sac import SACConfig
 
 from tests.rllib.rllink_against_ray import server_of, verdict
 from ue_rl.bridges import GymnasiumBridge
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.rllink.client import RLlinkClient
-from ue_rl.testing import MemoryTransport
 
 torch.set_num_threads(1)
 

@@ -29,10 +29,10 @@ import ue_rl.rllib
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.connections.tcp.kinds import MultiTcpConnection
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.protocol.spec import Channel
 from ue_rl.rllib import UnrealEnvRunner
-from ue_rl.testing import MemoryTransport
 
 torch.set_num_threads(1)
 ENVS = 3

@@ -18,13 +18,13 @@ pytest.importorskip("stable_baselines3", reason="training needs ue_rl[train]")
 
 import psutil
 
+from ue_rl.devtools.testing import chaos_command
 from ue_rl.inference import OnnxInference
 from ue_rl.rllib.inbox import in_order
 from ue_rl.rllib.news import Episode, Played
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.saving.stopping import Stopped
 from ue_rl.system.errors import ConfigurationError, EngineNotStarted, RestartsSpent
-from ue_rl.testing import chaos_command
 from ue_rl.training import Outcome, Report, RunDirectory, TrainOptions, train
 from ue_rl.training.fleet import Fleet
 

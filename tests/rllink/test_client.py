@@ -13,6 +13,7 @@ import pytest
 
 from tests.harness.rllink_server import RLlinkFault, RLlinkServer
 from tests.harness.several import Walk
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind
 from ue_rl.rllink.client import RLlinkClient
@@ -27,7 +28,6 @@ from ue_rl.system.errors import (
     UnsupportedByEngine,
     UnsupportedNetwork,
 )
-from ue_rl.testing import MemoryTransport
 
 ACTIONS = {
     "discrete": ActionSpec.discrete(3), "multi_discrete": ActionSpec.multi_discrete((2, 3)),

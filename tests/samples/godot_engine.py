@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import ue_rl
-from ue_rl import compliance
-from ue_rl.compliance.checks import CHECKS
 from ue_rl.connections.launching import ports
+from ue_rl.devtools import check as compliance
+from ue_rl.devtools.check.checks import CHECKS
 
 GODOT = shutil.which("godot3-server")
 PROJECT = Path(__file__).resolve().parents[2] / "samples" / "godot"

@@ -11,10 +11,10 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import ue_rl
-from ue_rl import compliance
 from ue_rl.demonstrations.cloning import clone
 from ue_rl.demonstrations.dataset import Demonstrations, read
 from ue_rl.demonstrations.recording import record_played
+from ue_rl.devtools import check as compliance
 from ue_rl.system.errors import UnsupportedByEngine
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import ue_rl
 from ue_rl.connections.dialling import open_transport
-from ue_rl.testing.raw_client import RawClient
+from ue_rl.devtools.testing.raw_client import RawClient
 
 
 @contextlib.contextmanager

@@ -25,13 +25,13 @@ from tests.support.doubles import some_doubles
 from tests.support.same import assert_same
 from tests.support.steps import advance, begin
 from tests.support.vanishing import can_vanish, vanish
-from ue_rl import compliance
 from ue_rl.bridges import run_in_thread
-from ue_rl.compliance import Report
-from ue_rl.compliance.memory_peer import MEMORY
-from ue_rl.compliance.text_peer import PER_ENV, SHARED
+from ue_rl.devtools import check as compliance
+from ue_rl.devtools.check import Report
+from ue_rl.devtools.check.memory_peer import MEMORY
+from ue_rl.devtools.check.text_peer import PER_ENV, SHARED
+from ue_rl.devtools.testing.raw_client import RawClient
 from ue_rl.system.errors import CommandFailed, EngineDisconnected
-from ue_rl.testing.raw_client import RawClient
 
 pytestmark = MARKS
 

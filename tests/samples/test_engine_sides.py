@@ -24,9 +24,9 @@ from tests.harness.fuzzing.corpus import corpus
 from tests.samples import cpp_engine, godot_engine, programs, unity_engine
 from tests.samples.programs import Trainer
 from tests.support.waiting import eventually
-from ue_rl.compliance.garbage import mutate
 from ue_rl.connections.dialling import open_transport
-from ue_rl.testing.raw_client import RawClient
+from ue_rl.devtools.check.garbage import mutate
+from ue_rl.devtools.testing.raw_client import RawClient
 
 NUM_ENVS = 4
 VECTORS = Path(__file__).resolve().parents[2] / "docs" / "protocol-vectors.json"

@@ -22,9 +22,9 @@ from _pytest.mark.structures import ParameterSet
 import ue_rl
 from samples.fifty_lines.stairs import Stairs
 from tests.samples import building
-from ue_rl import compliance
 from ue_rl.bridges import run_in_thread
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools import check as compliance
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"

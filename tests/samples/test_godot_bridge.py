@@ -18,10 +18,10 @@ import pytest
 from tests.harness.fuzzing.corpus import corpus
 from tests.samples.godot_engine import PROBE, PROJECT, Engine, check_of_godot, needs_godot, read_line, running
 from tests.support.doubles import some_doubles
-from ue_rl import compliance
-from ue_rl.compliance import Outcome
-from ue_rl.compliance.garbage import mutate
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools import check as compliance
+from ue_rl.devtools.check import Outcome
+from ue_rl.devtools.check.garbage import mutate
 from ue_rl.protocol.spec import Parameter
 
 pytestmark = needs_godot

@@ -12,9 +12,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from tests.samples.godot_engine import Engine, check_of_godot, needs_godot, running
-from ue_rl import UnrealVecEnv, compliance
-from ue_rl.compliance import Outcome
-from ue_rl.compliance.text_peer import PER_ENV, SHARED
+from ue_rl import UnrealVecEnv
+from ue_rl.devtools import check as compliance
+from ue_rl.devtools.check import Outcome
+from ue_rl.devtools.check.text_peer import PER_ENV, SHARED
 
 pytestmark = needs_godot
 

@@ -14,8 +14,8 @@ import pytest
 import ue_rl
 from tests.samples import cpp_engine, godot_engine, unity_engine
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools.testing.raw_client import RawClient
 from ue_rl.system.errors import AccessRefused
-from ue_rl.testing.raw_client import RawClient
 
 Start = Callable[[Path, str], AbstractContextManager[int]]
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from tests.samples.unity_engine import MARKS, ROOT, asked, played
+from ue_rl.devtools.testing.golden import GoldenVector, load_golden
 from ue_rl.protocol.spec import Channel
 from ue_rl.protocol.text import decode_handshake
-from ue_rl.testing.golden import GoldenVector, load_golden
 
 VECTORS = ROOT / "docs" / "protocol-vectors.json"
 

@@ -15,8 +15,8 @@ from tests.samples.unity_engine import MARKS, NUM_ENVS, started
 from tests.support.doubles import some_doubles
 from tests.support.same import assert_same
 from ue_rl.bridges import run_in_thread
+from ue_rl.devtools.testing.raw_client import RawClient
 from ue_rl.system.errors import UeRlError, UnsupportedByEngine
-from ue_rl.testing.raw_client import RawClient
 
 pytestmark = MARKS
 

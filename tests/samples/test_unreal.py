@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import ue_rl
 from tests.samples import building
 from tests.samples.programs import running
-from ue_rl import compliance
+from ue_rl.devtools import check as compliance
 from ue_rl.system.errors import EngineDisconnected
 
 ROOT = Path(__file__).resolve().parents[2]

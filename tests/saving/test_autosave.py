@@ -23,11 +23,11 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.harness.exactness import At, Broken, Seen, begun, broken, differ, env_of, learn, new, whole
 from tests.harness.warm_cli import WarmCli
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.saving.callbacks import WAITING
 from ue_rl.saving.lock import RunLock
 from ue_rl.system import durable, errors
-from ue_rl.testing import MemoryTransport
 
 needs_signals = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX signals")
 

@@ -16,9 +16,9 @@ from tests.harness.several import FragileSource
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 MUST = ("ppo", "a2c", "sac", "dqn")
 

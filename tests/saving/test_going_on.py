@@ -16,12 +16,12 @@ from stable_baselines3.common.logger import KVWriter
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from tests.harness.exactness import At, Broken, Drift, Liar, Seen, begun, broken, differ, env_of, learn, new, whole
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.calls.parameters import randomize
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 from ue_rl.training import Curriculum
 
 pytestmark = pytest.mark.usefixtures("one_thread")

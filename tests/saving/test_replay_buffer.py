@@ -20,11 +20,11 @@ from stable_baselines3.common.save_util import load_from_pkl
 
 from tests.harness.exactness import CASES, At, Broken, broken, differ, env_of, learn, new
 from ue_rl.bridges import GymnasiumBridge
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.agents.buffers import ActiveReplayBuffer
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.saving.resuming import write_replay_buffer
-from ue_rl.testing import MemoryTransport
 
 N, ROWS = 2, 10
 BOX = spaces.Box(-1, 1, (3,), np.float32)

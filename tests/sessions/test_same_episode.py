@@ -21,8 +21,8 @@ from ue_rl.bridges.openenv import application
 from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.grpc import SessionClient
 from ue_rl.connections.grpc.client import numbers
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.protocol.transport import Transport
-from ue_rl.testing import MemoryTransport
 
 SEED = 11
 Episode = list[tuple[bytes, float, bool, bool]]  # observation, reward, terminated, truncated

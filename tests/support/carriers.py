@@ -8,7 +8,7 @@ from typing import Any
 
 from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.connections.dialling import open_transport
-from ue_rl.testing.memory import MemoryTransport
+from ue_rl.devtools.testing.memory import MemoryTransport
 
 WAITING = ("shared", "shared-pure", "per_env", "per_env-pure", "upgraded", "shm")  # for an engine, which is elsewhere
 CARRIERS = ("memory", "arrays", *WAITING)

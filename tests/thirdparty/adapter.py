@@ -38,9 +38,9 @@ from ue_rl import UnrealVecEnv, UnrealVectorEnv
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
 from ue_rl.bridges.shm.upgrade import ShmUpgrader
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.testing import MemoryTransport
 
 CARRIERS = ("memory", "tcp", "tcp-per-env", "shm", "shm-by-name")
 PARAMETERS = ("gravity", "max_count")

@@ -24,8 +24,8 @@ from ue_rl import UnrealVectorEnv
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
 from ue_rl.bridges.shm.upgrade import ShmUpgrader
 from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.protocol.transport import Transport
-from ue_rl.testing import MemoryTransport
 
 NUM_ENVS, STEPS, SEED = 3, 400, 7
 

@@ -24,12 +24,12 @@ from tests.support.command_line import ok, refused
 from tests.training.test_lessons import LESSONS
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
+from ue_rl.devtools.testing.memory import MemoryTransport
 from ue_rl.envs.agents import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.calls.parameters import as_ranges, check_ranges
 from ue_rl.protocol.spec import Parameter
 from ue_rl.system import errors
-from ue_rl.testing.memory import MemoryTransport
 from ue_rl.training import Curriculum, TrainOptions, train
 from ue_rl.training.config import parse_param, resolve
 from ue_rl.training.lessons import parse_curriculum

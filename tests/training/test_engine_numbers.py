@@ -11,8 +11,8 @@ from stable_baselines3 import PPO
 
 from tests.harness.exactness import Drift
 from tests.harness.exactness import bridge as bridge_of
+from ue_rl.devtools.testing.memory import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.testing.memory import MemoryTransport
 from ue_rl.training import EngineNumbers
 from ue_rl.training.tables import ProgressTable, columns
 

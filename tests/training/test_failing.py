@@ -11,8 +11,8 @@ from stable_baselines3 import PPO
 
 from tests.support.command_line import ok, refused, run
 from tests.training.conftest import DIALLED, SMALL, TINY
+from ue_rl.devtools.testing import Fault, FaultKind, FaultyEngine
 from ue_rl.system import errors
-from ue_rl.testing import Fault, FaultKind, FaultyEngine
 from ue_rl.training import models
 from ue_rl.training.directory import RunDirectory
 

@@ -20,10 +20,10 @@ from tests.envs.test_vec_env import maker
 from tests.harness.exactness import bridge
 from tests.harness.several import MaskedWalk, Walk
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.spec import Parameter
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.testing import MemoryTransport
 from ue_rl.training.overlap import _HalfActing
 
 N = 5

@@ -19,10 +19,10 @@ import ue_rl.training
 from tests.support.command_line import ok, refused, run
 from tests.training.conftest import DIALLED, SMALL, TINY
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.devtools.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.inference import ExportReport
 from ue_rl.runs.listing import state_of
 from ue_rl.system import errors
-from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.training import Report, TrainOptions, models
 from ue_rl.training.config import parse_setting, read_config, resolve
 from ue_rl.training.directory import RunDirectory

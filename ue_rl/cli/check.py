@@ -23,7 +23,7 @@ from ue_rl.cli.common import (
     nul_terminated_option,
     timeout_option,
 )
-from ue_rl.compliance import Finding, Options, Outcome, Report
+from ue_rl.devtools.check import Finding, Options, Outcome, Report
 from ue_rl.system.errors import printable
 
 _DYING = 0.5  # seconds that an engine whose session has ended may take to end itself
@@ -89,7 +89,7 @@ def check(
 
 def _run(address: str, options: Options, view: View | None, engine: Any) -> int:
     """Checks, shows, and says with what to exit."""
-    from ue_rl import compliance
+    from ue_rl.devtools import check as compliance
 
     so_far = Report(address)
 

@@ -9,7 +9,7 @@ import click
 
 from ue_rl.cli import completion
 from ue_rl.cli.common import console, engine_url, port_option, timeout_option
-from ue_rl.doctor import Outcome, Row, diagnose
+from ue_rl.devtools.doctor import Outcome, Row, diagnose
 from ue_rl.system.errors import printable
 
 _COLOURS = {Outcome.OK: "green", Outcome.WARN: "yellow", Outcome.FAIL: "bold red"}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.cli.common import console, engine_argument, engine_url, timeout_option, two_columns
-from ue_rl.compliance.sampling import Sampler
+from ue_rl.devtools.check.sampling import Sampler
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spaces.tree import Branch, leaves
 from ue_rl.protocol.spec import EnvSpec, EnvType

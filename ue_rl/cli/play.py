@@ -292,7 +292,7 @@ def _engine(start: Callable[..., Any] | None, connection: dict[str, Any]) -> Ite
     opened = open_transport(engine_url(url, port), **connection) if start is None else start(**connection)
     transport: Any = opened
     if trace is not None:
-        from ue_rl.recording import RecordingTransport
+        from ue_rl.devtools.recording import RecordingTransport
 
         transport = RecordingTransport(transport, trace, size * 1_000_000)
     with closing(UnrealVecEnv(transport, max_episode_steps=limit)) as vec_env:

@@ -27,7 +27,7 @@ from ue_rl.cli.common import (
     show_log,
     two_columns,
 )
-from ue_rl.metrics.names import Sample
+from ue_rl.devtools.metrics.names import Sample
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -101,7 +101,7 @@ def policy_server(model: Path, host: str, port: int, every: float, metrics: str 
             try:
                 with ExitStack() as stack, _signals(stop), view as renew:
                     if metrics is not None:
-                        from ue_rl.metrics.serving import serve_metrics
+                        from ue_rl.devtools.metrics.serving import serve_metrics
 
                         click.echo(f"metrics: {stack.enter_context(serve_metrics(metrics, PolicyNumbers(server)))}")
                     try:
@@ -148,7 +148,7 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 class PolicyNumbers:
-    """A Source of metrics (ue_rl/metrics/names.py)."""
+    """A Source of metrics (ue_rl/devtools/metrics/names.py)."""
 
     def __init__(self, server: PolicyServer) -> None:
         self._server = server

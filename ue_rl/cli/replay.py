@@ -33,7 +33,7 @@ def replay(file: Path, url: str | None, port: int | None, listen: str | None, sh
         raise click.UsageError(what)
     if port is not None and listen is not None:
         raise click.UsageError(f"--port {port} is short for --listen {port_url(port)}: leave one out")
-    from ue_rl.recording import ReplayedGame, Trace, replay_trainer
+    from ue_rl.devtools.recording import ReplayedGame, Trace, replay_trainer
 
     trace = Trace(file)
     if url is not None:

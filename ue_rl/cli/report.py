@@ -36,7 +36,7 @@ def report(run: Path, output: Path, trace: Path | None, trace_size: int, models:
     if not (run / "config.yaml").is_file():
         cure = "of a folder of several runs, such as a search, name one of those in it"
         raise WrongCommandLine("not a run's folder", field="run", expected="config.yaml in it", got=str(run), cure=cure)
-    from ue_rl.doctor import diagnose
+    from ue_rl.devtools.doctor import diagnose
 
     trace = trace or _trace_of(run)
     contents: list[str] = []
@@ -62,7 +62,7 @@ def report(run: Path, output: Path, trace: Path | None, trace_size: int, models:
                     data, cut = _end_of(each)
                     put(f"run/{name}", data, cut)
             if trace is not None:
-                from ue_rl.recording import Trace
+                from ue_rl.devtools.recording import Trace
 
                 put("trace", Trace(trace).tail(trace_size * 1_000_000), printable(f", the end of {trace}"))
             archive.writestr("contents.txt", "\n".join([*contents, ""]))

@@ -146,12 +146,12 @@ def serve(
     with ExitStack() as stack:
         stack.callback(_close, hosted)
         if trace is not None:
-            from ue_rl.recording import record_engine
+            from ue_rl.devtools.recording import record_engine
 
             stack.callback(record_engine(hosted, trace, trace_size * 1_000_000).close)
         if metrics is not None:
-            from ue_rl.metrics.engine import EngineNumbers
-            from ue_rl.metrics.serving import serve_metrics
+            from ue_rl.devtools.metrics.engine import EngineNumbers
+            from ue_rl.devtools.metrics.serving import serve_metrics
 
             click.echo(f"metrics: {stack.enter_context(serve_metrics(metrics, EngineNumbers(hosted)))}")
         host_at(address, hosted, say, shm, tick_rate, doorway)

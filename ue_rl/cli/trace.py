@@ -20,7 +20,7 @@ from ue_rl.system.errors import printable
 @click.option("--skip", type=click.IntRange(0), default=0, show_default=True, help="How many to leave out before.")
 def trace(what: str, file: Path, messages: int, skip: int) -> None:
     """Show the header of FILE, which --trace has written, what it holds, and its messages."""
-    from ue_rl.recording import Trace
+    from ue_rl.devtools.recording import Trace
 
     found = Trace(file)
     counts: Counter[str] = Counter()

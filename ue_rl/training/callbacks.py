@@ -12,8 +12,8 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
 from ue_rl.connections.engines.lifecycle import LifeState
+from ue_rl.devtools.metrics.names import Histogram, Sample, exchanged, flat
 from ue_rl.envs.infos import is_number
-from ue_rl.metrics.names import Histogram, Sample, exchanged, flat
 from ue_rl.system.errors import printable
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.watching import from_record
@@ -98,7 +98,7 @@ class EpisodeLog(BaseCallback):
 
 
 class RunNumbers(BaseCallback):
-    """A Source of metrics (ue_rl/metrics/names.py); a line of the log has them each minute, and at the end.
+    """A Source of metrics (ue_rl/devtools/metrics/names.py); a line of the log has them each minute, and at the end.
 
     Args:
         episodes: of the run. fleet: its engines.

@@ -135,8 +135,8 @@ def _prepared(
     transport: Transport = engines_of(o, run.engines, report.changed)
     stack.callback(transport.close)
     if o.trace is not None:
-        from ue_rl.recording import RecordingTransport
-        from ue_rl.recording.writing import keep_before
+        from ue_rl.devtools.recording import RecordingTransport
+        from ue_rl.devtools.recording.writing import keep_before
 
         if goes_on and (kept := keep_before(Path(o.trace))) is not None:
             report.said(f"trace: {o.trace}; what was recorded before is {kept}")
@@ -166,7 +166,7 @@ def _prepared(
         options, run, vec_env, load=load, report=report, callbacks=callbacks, evaluation=evaluation, teaching=teaching
     )
     if o.metrics is not None:
-        from ue_rl.metrics.serving import serve_metrics
+        from ue_rl.devtools.metrics.serving import serve_metrics
 
         report.said(f"metrics: {stack.enter_context(serve_metrics(o.metrics, learner.numbers))}")
     return learner

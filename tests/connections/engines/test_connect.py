@@ -18,9 +18,9 @@ from tests.support.steps import advance, begin
 from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.lifecycle import Change, LifeState
+from ue_rl.devtools.testing import MemoryTransport, PluginStandIn
 from ue_rl.envs.connect import make_env, make_vector_env
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport, PluginStandIn
 
 A = np.zeros(6, np.int64)
 

@@ -12,6 +12,7 @@ from tests.harness.several import FragileSource, MaskedWalk, Walk
 from tests.support.same import assert_same
 from tests.support.steps import advance
 from ue_rl.connections.engines.transport import EnginesTransport
+from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.agents import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv
@@ -19,7 +20,6 @@ from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.protocol.spec import EnvSpec, ImageSpec
 from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
-from ue_rl.testing import MemoryTransport
 
 SIZES = (3, 1, 2)
 

@@ -1,7 +1,7 @@
 """MistakenEngine: an engine that is right, or makes exactly one mistake of those that engines' authors make.
 
     with MistakenEngine("missing-separator") as engine:
-        report = ue_rl.compliance.check(engine.url)
+        report = ue_rl.devtools.check.check(engine.url)
 
     python -m tests.harness.engines.mistaken --mistake decimal-comma:reward --port 7801
 

@@ -20,8 +20,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from tests.harness.engines.point import DIRECTIONS, FAR, OBS, Point
-from ue_rl.testing.engines.loop import LineEngine, Stopped
-from ue_rl.testing.task import to_float32
+from ue_rl.devtools.testing.engines.loop import LineEngine, Stopped
+from ue_rl.devtools.testing.task import to_float32
 
 __all__ = ["Answer", "Ask", "Refused", "RightEngine", "shortest"]
 

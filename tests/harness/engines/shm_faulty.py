@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ue_rl.devtools.testing.engines.faulty import AUTO, Fault, FaultKind, FaultyEngine, Script
 from ue_rl.protocol.buffers import ActionBatch
 from ue_rl.protocol.commands.entries import ENV_INFO, json_entry
 from ue_rl.protocol.memory.bell import Bell
@@ -31,7 +32,6 @@ from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system import processes
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.spin import ENGINE_SLICE_MS
-from ue_rl.testing.engines.faulty import AUTO, Fault, FaultKind, FaultyEngine, Script
 
 _FORM = (FaultKind.TOO_FEW, FaultKind.TOO_MANY, FaultKind.OTHER_ENV, FaultKind.NO_ENV)
 _RING = 4096

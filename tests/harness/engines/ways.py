@@ -18,7 +18,7 @@ class Way:
     """One way of making a mistake.
 
     Args:
-        mistake: as ue_rl.compliance names it; "": it is none, only unusual.
+        mistake: as ue_rl.devtools.check names it; "": it is none, only unusual.
         way: how it is made. says: the same for people.
         change: of a new engine.
         needs: options of the engine without which the way means nothing.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ue_rl.testing.fault_cases import FAULT_CASES
-from ue_rl.testing.golden import GoldenVector, load_golden
+from ue_rl.devtools.testing.fault_cases import FAULT_CASES
+from ue_rl.devtools.testing.golden import GoldenVector, load_golden
 
 
 def corpus(vectors: Path) -> dict[str, list[tuple[bytes, bytes]]]:
     """(handshake, line) pairs by the kind of line: handshake, request, reply, call, answer, notice.
 
     Args:
-        vectors: docs/protocol-vectors.json; the rows of ue_rl.testing.FAULT_CASES are added.
+        vectors: docs/protocol-vectors.json; the rows of ue_rl.devtools.testing.FAULT_CASES are added.
     """
     found: dict[str, list[tuple[bytes, bytes]]] = {}
     for vector in load_golden(vectors):

@@ -19,7 +19,7 @@ import numpy as np
 
 from tests.harness.fuzzing.targets import Target
 from tests.harness.rllink_server import RLlinkServer, onnx_of
-from ue_rl.compliance.garbage import mutate
+from ue_rl.devtools.check.garbage import mutate
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.rllink.configs import config_of

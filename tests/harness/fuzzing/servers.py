@@ -13,7 +13,7 @@ from typing import Any
 from tests.harness.do_nothing import do_nothing_model
 from tests.harness.lab import Lab
 from ue_rl.bridges.tcp.session import EngineSession
-from ue_rl.compliance.garbage import mutate
+from ue_rl.devtools.check.garbage import mutate
 from ue_rl.inference.server.engine import Engine
 from ue_rl.inference.server.server import PolicyServer
 from ue_rl.protocol.spec import Channel

@@ -16,7 +16,7 @@ import httpx
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as connect_websocket
 
-from ue_rl.compliance.garbage import mutate
+from ue_rl.devtools.check.garbage import mutate
 from ue_rl.sessions import sessions_pb2 as messages
 from ue_rl.sessions.limits import SERVICE, SESSION_ID
 from ue_rl.sessions.sessions_pb2_grpc import SessionsStub

@@ -18,8 +18,8 @@ from tests.harness.fuzzing.corpus import corpus
 from tests.harness.fuzzing.servers import Engines, Policies
 from tests.harness.lab import Lab
 from ue_rl.bridges.calls import answer_call
-from ue_rl.compliance.garbage import mutate
 from ue_rl.connections.shm.attach import spec_of
+from ue_rl.devtools.check.garbage import mutate
 from ue_rl.protocol.buffers import ActionBatch, StepBuffers
 from ue_rl.protocol.memory.header import HEADER_SIZE
 from ue_rl.protocol.memory.memory import StepMemory, plan

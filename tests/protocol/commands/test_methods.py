@@ -11,10 +11,10 @@ import pytest
 import ue_rl
 from tests.protocol.commands.game import SPEC, Game, M, Session, unhosted
 from ue_rl.bridges import VectorBridge, run_in_thread
+from ue_rl.devtools.testing.memory import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.commands.envelope import Method
 from ue_rl.system import errors
-from ue_rl.testing.memory import MemoryTransport
 
 
 def test_ping(session: Session) -> None:

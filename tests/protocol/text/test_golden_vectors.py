@@ -11,6 +11,8 @@ import pytest
 
 from ue_rl.bridges.calls import check_env
 from ue_rl.connections.tcp.numbers import Numbers
+from ue_rl.devtools.testing import GoldenVector, find_protocol, load_golden
+from ue_rl.devtools.testing.golden import Ask, StateRow
 from ue_rl.protocol.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.protocol.spaces.actions import ActionKind
 from ue_rl.protocol.spec import AgentGroup, EnvSpec, ImageSpec
@@ -20,8 +22,6 @@ from ue_rl.protocol.text.lines import LineBuffer
 from ue_rl.protocol.text.notices import busy_line, error_line, notice_of
 from ue_rl.protocol.text.space_text import space_text
 from ue_rl.system import errors
-from ue_rl.testing import GoldenVector, find_protocol, load_golden
-from ue_rl.testing.golden import Ask, StateRow
 
 VECTORS = load_golden(find_protocol(Path(__file__).parent))
 

@@ -1,0 +1,111 @@
+"""Engines that take seeds: what is wrong with how they take them, and carriers that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.devtools.check.games import Walk
+from tests.devtools.check.reports import found, of_bridge
+from ue_rl.bridges import run_in_thread
+from ue_rl.devtools.check import Outcome
+from ue_rl.devtools.check.bench import SHARED, Bench, Options
+from ue_rl.devtools.check.checks import carriers
+
+
+class Seeded(Walk):
+    """Right: a start and a length from the seed."""
+
+    shift = 0
+
+    def __init__(self) -> None:
+        super().__init__(seeded=True)
+
+    def seed(self, env: int, seed: int) -> None:
+        super().seed(env, seed + self.shift)
+
+
+class Cut(Seeded):
+    """Seeds go through a double."""
+
+    def seed(self, env: int, seed: int) -> None:
+        super().seed(env, int(float(seed)) % 2**63)
+
+
+class Narrow(Seeded):
+    """Seeds are integers of 32 bits."""
+
+    def seed(self, env: int, seed: int) -> None:
+        super().seed(env, int(np.array(seed, np.int32)))
+
+
+class Constant(Seeded):
+    """Every seed is the same one; without a seed episodes differ."""
+
+    def seed(self, env: int, seed: int) -> None:
+        super().seed(env, 5)
+
+
+class Drifting(Seeded):
+    """Where an episode is cut is no part of it: the walk is pushed by a generator that all envs share."""
+
+    def seed(self, env: int, seed: int) -> None:
+        self.rng = [np.random.default_rng(seed)] * self.num_envs
+
+    def move(self, env: int, action: Any) -> None:
+        super().move(env, action)
+        self.at[env] += self.rng[env].uniform(-0.01, 0.01, 2)
+
+
+class Remembering(Seeded):
+    """Something of an episode is left in the next one, but two of one seed in a row are alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept, self.leaves = np.zeros((2, self.num_envs))
+
+    def seed(self, env: int, seed: int) -> None:
+        super().seed(env, seed)
+        first = Options().seed + 1000 + 7919  # of the first seeds that the check plays between
+        self.leaves[env] = 0.001 if first <= seed < first + 31 * self.num_envs else 0.0
+
+    def begin(self, env: int) -> None:
+        super().begin(env)
+        self.at[env] += self.kept[env]
+        self.kept[env] = self.leaves[env]
+
+
+@pytest.mark.parametrize(
+    ("make", "outcome", "name"),
+    [(Cut, Outcome.WARN, "seed-ignored"), (Narrow, Outcome.FAIL, "seed-refused"),
+     (Constant, Outcome.FAIL, "seed-ignored"), (Drifting, Outcome.FAIL, "not-repeatable"),
+     (Remembering, Outcome.FAIL, "seed-ignored")],
+)  # fmt: skip
+def test_a_seed_that_is_taken_wrongly(make: Callable[[], Walk], outcome: Outcome, name: str) -> None:
+    report = of_bridge(make())
+    assert found(report, outcome) == {name}, report
+    assert len(report.mistakes) == 1, report
+
+
+def test_seeds_that_are_taken_rightly() -> None:
+    assert of_bridge(Seeded()).mistakes == []
+
+
+def test_a_carrier_that_differs() -> None:
+    shared: dict[str, Any] = {}
+    bridge = Seeded()
+    with run_in_thread(bridge) as engine:
+        for shift, name in ((0, set()), (0, set()), (1, {"carriers-differ"})):
+            bridge.shift = shift
+            bench = Bench(("127.0.0.1", engine.port), Options(), SHARED, shared=shared)
+            carriers.same(bench)
+            assert bench.failed == name
+            bench.drop()
+
+
+def test_a_game_that_remembers_is_told_so() -> None:
+    report = of_bridge(Remembering())
+    assert "behind episodes of other seeds, and not before them" in str(report), report

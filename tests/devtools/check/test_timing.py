@@ -1,0 +1,116 @@
+"""Speed, ticks, and Nagle's algorithm apart from a slow tick."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+
+import pytest
+
+from tests.devtools.check.reports import HANGS, TIMING, of_engine
+from tests.harness.engines.mistaken import MistakenEngine
+from tests.harness.engines.right import Answer, Ask
+from ue_rl.devtools import check as compliance
+from ue_rl.devtools.check import Options, Outcome, Report
+from ue_rl.devtools.check.checks.timing import ticks_of
+
+
+def _a_write_for_each_row(engine: MistakenEngine) -> None:
+    deliver = engine.deliver
+
+    def apart(sock: socket.socket, data: bytes) -> None:
+        for row in data.rstrip(b"\n").split(b"||"):
+            deliver(sock, row + b"\n")
+
+    engine.deliver = apart
+
+
+def checked(engine: MistakenEngine) -> Report:
+    return compliance.check(engine.url, Options(timeout=2.0), only=TIMING)
+
+
+def of_a_mistake(way: str) -> Report:
+    return of_engine(way, TIMING, Options(timeout=2.0), channel="SHARED")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="acknowledgements cannot be asked for elsewhere")
+@pytest.mark.ahead(job=of_a_mistake)
+@pytest.mark.parametrize("way", ["nagle:two-writes", "nagle:newline"])
+def test_nagle_is_recognised(way: str, result: Report) -> None:
+    assert result.mistakes == ["nagle"], result
+    (finding,) = (found for found in result.findings if found.mistake is not None)
+    assert finding.outcome is Outcome.WARN
+    assert "when they are acknowledged at once" in finding.text
+    assert result.seconds < HANGS
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="acknowledgements cannot be asked for elsewhere")
+def test_a_line_for_each_env_without_nodelay_is_nagle() -> None:
+    with MistakenEngine(channel="SHARED") as engine:
+        _a_write_for_each_row(engine)
+        engine.nodelay = False
+        assert checked(engine).mistakes == ["nagle"]
+
+
+def test_a_line_for_each_env_is_right_with_nodelay() -> None:
+    with MistakenEngine(channel="SHARED") as engine:
+        _a_write_for_each_row(engine)
+        assert checked(engine).mistakes == []
+
+
+def test_a_tick_of_25_hz_is_not_nagle() -> None:
+    """The last env answers one tick later, 40 ms behind the others, whoever acknowledges what."""
+    with MistakenEngine(channel="SHARED", num_envs=2) as engine:
+        deliver = engine.deliver
+
+        def ticking(sock: socket.socket, data: bytes) -> None:
+            first, bars, second = data.partition(b"||")
+            deliver(sock, first + b"\n" if bars else data)
+            if bars:
+                time.sleep(0.04)
+                deliver(sock, second)
+
+        engine.deliver = ticking
+        report = checked(engine)
+    assert report.mistakes == [], report
+    (finding,) = (found for found in report.findings if found.check == "delayed pieces")
+    assert "the game's own time" in finding.text
+
+
+def test_speed_is_in_the_report() -> None:
+    with MistakenEngine(channel="ANY", num_envs=2) as engine:
+        report = checked(engine)
+    assert set(report.speed) == {"text, shared channel", "text, env sockets"}
+    speed = report.speed["text, shared channel"]
+    assert 0 < speed["p50_ms"] <= speed["p99_ms"]
+    assert speed["env_steps_per_s"] == pytest.approx(2 * speed["steps_per_s"], rel=0.01)
+    assert all(isinstance(value, float) for value in speed.values())
+
+
+def test_a_slow_engine_is_named() -> None:
+    with MistakenEngine(channel="SHARED", num_envs=1) as engine:
+        one = engine.one
+
+        def slowly(ask: Ask) -> Answer:
+            time.sleep(0.12)
+            return one(ask)
+
+        engine.one = slowly
+        assert compliance.check(engine.url, Options(patience=0.3), only=TIMING).mistakes == ["slow"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "rate"),
+    [
+        ([1 / 60] * 20, 60), ([0.0166, 0.0168] * 10, 60), ([0.04] * 10, 25), ([0.05] * 10, 20),
+        ([0.0001] * 50, 0), ([0.01, 0.04] * 10, 0), ([1 / 67] * 10, 67),
+    ],
+)  # fmt: skip
+def test_a_rate_of_ticks_is_guessed(taken: list[float], rate: float) -> None:
+    assert ticks_of(taken) == pytest.approx(rate, rel=0.02)
+
+
+def test_steps_that_take_longer_and_longer() -> None:
+    only = ("speed", "ends of episodes", "speed later")
+    assert of_engine("slow:grows", only, Options(patience=0.5), channel="SHARED").mistakes == ["slow"]

@@ -1,0 +1,91 @@
+"""WarmCli: processes that are what `ue-rl` is, and start at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.harness.warm_cli import WarmCli
+from ue_rl.devtools.testing import Leftovers
+
+if sys.platform == "win32":
+    pytest.skip("WarmCli forks", allow_module_level=True)
+
+SERVE = ["serve", "--bridge", "ue_rl.cli.do_nothing:DoNothingBridge", "--port", "0"]
+
+
+@pytest.fixture(scope="module")
+def cli() -> Iterator[WarmCli]:
+    with WarmCli(modules=["ue_rl.cli.serve"]) as warm:
+        yield warm
+
+
+def test_exit_codes_and_output_are_those_of_the_command(cli: WarmCli, tmp_path: Path) -> None:
+    run = cli.start(["--version"], output=tmp_path / "a")
+    assert run.wait() == 0
+    assert "version" in run.text
+    assert cli.start(["serve", "--no-such-flag"], output=tmp_path / "b").wait() == 2
+    run = cli.start(["serve", "--bridge", "nothing:Here"], output=tmp_path / "c", cwd=tmp_path)
+    assert run.wait() == 2
+    assert "nothing" in run.text
+    run = cli.start(["inspect", "--port", "1"], output=tmp_path / "d")
+    assert run.wait() == 1
+    assert "EngineUnreachable" in run.text
+
+
+def test_a_process_is_killed_and_another_one_goes_on(cli: WarmCli, tmp_path: Path) -> None:
+    runs = [cli.start(SERVE, output=tmp_path / f"{n}") for n in range(2)]
+    for run in runs:
+        assert run.wait_for(r"tcp://\S+")
+        assert os.getpgid(run.pid) == os.getsid(run.pid) == run.pid
+    runs[0].signal(signal.SIGKILL)
+    assert runs[0].wait() == -9
+    assert psutil.Process(runs[1].pid).is_running()
+    runs[1].signal(signal.SIGINT, group=True)
+    assert runs[1].wait() == 0
+    assert "stopped" in runs[1].text
+    runs[1].signal(signal.SIGKILL)  # gone already
+
+
+def test_waiting_has_an_end(cli: WarmCli, tmp_path: Path) -> None:
+    run = cli.start(SERVE, output=tmp_path / "out")
+    with pytest.raises(AssertionError, match="no 'never said'"):
+        run.wait_for("never said", 0.05)
+    with pytest.raises(AssertionError, match="still running"):
+        run.wait(0.05)
+    run.signal(signal.SIGKILL)
+    with pytest.raises(AssertionError, match="exit code -9"):
+        run.wait_for("never said", 10)
+
+
+def test_environment_folder_and_limits(cli: WarmCli, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import os, pathlib\nprint(dict(os.environ), flush=True)\npathlib.Path('big').write_bytes(bytes(5000))\n"
+    )
+    run = cli.start(
+        ["serve", "--bridge", "mine:Mine"],
+        output=tmp_path / "out",
+        cwd=tmp_path,
+        environment={"A": "b"},
+        file_limit=4096,
+    )
+    assert run.wait() == 1
+    assert "'A': 'b'" in run.text
+    assert "PATH" not in run.text
+    assert "File too large" in run.text
+    assert (tmp_path / "big").stat().st_size == 4096
+
+
+def test_close_kills_what_runs(tmp_path: Path) -> None:
+    with Leftovers():
+        warm = WarmCli(modules=[])
+        run = warm.start(SERVE, output=tmp_path / "out")
+        warm.close()
+        assert run.wait(1) == -9
+        warm.close()

@@ -1,0 +1,1 @@
+"""For who writes an engine: check, tests, traces, doctor, metrics."""

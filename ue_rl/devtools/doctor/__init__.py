@@ -1,0 +1,6 @@
+"""What is wrong with this machine, or with the way to an engine: `ue-rl doctor`."""
+
+from ue_rl.devtools.doctor.checks import diagnose as diagnose
+from ue_rl.devtools.doctor.rows import FAULTS as FAULTS
+from ue_rl.devtools.doctor.rows import Outcome as Outcome
+from ue_rl.devtools.doctor.rows import Row as Row

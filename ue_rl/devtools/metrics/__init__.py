@@ -1,0 +1,5 @@
+"""Numbers for who operates: served to Prometheus, and in JSON logs, under the same names."""
+
+from ue_rl.devtools.metrics.names import METRICS as METRICS
+from ue_rl.devtools.metrics.names import Histogram as Histogram
+from ue_rl.devtools.metrics.names import Sample as Sample

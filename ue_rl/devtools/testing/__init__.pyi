@@ -1,0 +1,19 @@
+# The names of this package, each imported when it is first used (ue_rl/system/lazy.py).
+from ue_rl.devtools.testing.chaos_engine import ChaosEngine as ChaosEngine
+from ue_rl.devtools.testing.chaos_engine import chaos_command as chaos_command
+from ue_rl.devtools.testing.engines.chaos import Record as Record
+from ue_rl.devtools.testing.engines.faulty import Fault as Fault
+from ue_rl.devtools.testing.engines.faulty import FaultKind as FaultKind
+from ue_rl.devtools.testing.engines.faulty import FaultyEngine as FaultyEngine
+from ue_rl.devtools.testing.engines.faulty import Script as Script
+from ue_rl.devtools.testing.engines.plugin_stand_in import ObsFormat as ObsFormat
+from ue_rl.devtools.testing.engines.plugin_stand_in import PluginStandIn as PluginStandIn
+from ue_rl.devtools.testing.golden import GoldenVector as GoldenVector
+from ue_rl.devtools.testing.golden import find_protocol as find_protocol
+from ue_rl.devtools.testing.golden import load_golden as load_golden
+from ue_rl.devtools.testing.leftovers import Leftovers as Leftovers
+from ue_rl.devtools.testing.memory import MemoryTransport as MemoryTransport
+from ue_rl.devtools.testing.network import FaultyNetwork as FaultyNetwork
+from ue_rl.devtools.testing.raw_client import RawClient as RawClient
+from ue_rl.devtools.testing.task import TinyTask as TinyTask
+from ue_rl.devtools.testing.task import make_tiny_env as make_tiny_env

@@ -1,6 +1,0 @@
-"""What is wrong with this machine, or with the way to an engine: `ue-rl doctor`."""
-
-from ue_rl.doctor.checks import diagnose as diagnose
-from ue_rl.doctor.rows import FAULTS as FAULTS
-from ue_rl.doctor.rows import Outcome as Outcome
-from ue_rl.doctor.rows import Row as Row

@@ -1,5 +1,0 @@
-"""Numbers for who operates: served to Prometheus, and in JSON logs, under the same names."""
-
-from ue_rl.metrics.names import METRICS as METRICS
-from ue_rl.metrics.names import Histogram as Histogram
-from ue_rl.metrics.names import Sample as Sample
