@@ -105,7 +105,7 @@ class Killer:
     def _check(self) -> None:
         from stable_baselines3 import PPO
 
-        from ue_rl.saving.checkpoints import CheckpointStore
+        from ue_rl.training.saving.checkpoints import CheckpointStore
 
         newest = CheckpointStore(self._run / "checkpoints").last
         if newest is None:

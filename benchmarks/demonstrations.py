@@ -18,8 +18,8 @@ from gymnasium import spaces
 
 import ue_rl
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.demonstrations.recording import RecordingVecEnv
 from ue_rl.training import TrainOptions, train
+from ue_rl.training.demonstrations.recording import RecordingVecEnv
 
 NAME, STEPS = "SparseReach-v0", 120_000
 

@@ -27,29 +27,29 @@ LIBRARIES = {
     "grpc": "bridges/grpc/ connections/grpc/ ue_rl/sessions/",
     "grpc_health": "bridges/grpc/",
     "grpc_reflection": "bridges/grpc/",
-    "gymnasium": "bridges/ inference/export/ ue_rl/envs/agents/ ue_rl/arena/ ue_rl/cli/ ue_rl/demonstrations/ "
+    "gymnasium": "bridges/ inference/export/ ue_rl/envs/agents/ ue_rl/arena/ ue_rl/cli/ ue_rl/training/demonstrations/ "
     "ue_rl/envs/ ue_rl/rllib/ ue_rl/protocol/spaces/ ue_rl/devtools/testing/ ue_rl/training/",
-    "matplotlib": "ue_rl/arena/ ue_rl/training/ ue_rl/tuning/",
+    "matplotlib": "ue_rl/arena/ ue_rl/training/ ue_rl/training/tuning/",
     "mcp": "bridges/mcp/",
     "mlflow": "ue_rl/training/",
     "msgpack": "ue_rl/system/",
     "onnx": "inference/export/ ue_rl/cli/ ue_rl/rllink/",
     "openai": "ue_rl/arena/",
-    "optuna": "ue_rl/tuning/",
+    "optuna": "ue_rl/training/tuning/",
     "pettingzoo": "bridges/ ue_rl/envs/agents/",
     "PIL": "ue_rl/training/",
-    "portalocker": "ue_rl/saving/",
+    "portalocker": "ue_rl/training/saving/",
     "prometheus_client": "ue_rl/devtools/metrics/",
-    "psutil": "ue_rl/devtools/doctor/ connections/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/devtools/testing/",
+    "psutil": "ue_rl/devtools/doctor/ connections/launching/ ue_rl/rllib/ ue_rl/training/saving/ ue_rl/devtools/testing/",
     "pydantic": "bridges/openenv/ bridges/serving/ ue_rl/arena/ bridges/tools/",
     "pytest": "ue_rl/devtools/testing/",
     "ray": "ue_rl/rllib/",
     "rich": "ue_rl/cli/",
     "sb3_contrib": "ue_rl/envs/agents/ ue_rl/training/",
-    "stable_baselines3": "inference/export/ ue_rl/envs/agents/ ue_rl/cli/ ue_rl/demonstrations/ ue_rl/envs/ ue_rl/saving/ "
+    "stable_baselines3": "inference/export/ ue_rl/envs/agents/ ue_rl/cli/ ue_rl/training/demonstrations/ ue_rl/envs/ ue_rl/training/saving/ "
     "ue_rl/training/",
     "starlette": "bridges/mcp/ bridges/openenv/ bridges/serving/ ue_rl/arena/",
-    "torch": "inference/export/ ue_rl/demonstrations/ ue_rl/devtools/doctor/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ "
+    "torch": "inference/export/ ue_rl/training/demonstrations/ ue_rl/devtools/doctor/ ue_rl/envs/ ue_rl/rllib/ ue_rl/training/saving/ "
     "ue_rl/protocol/access/ ue_rl/training/",
     "uvicorn": "bridges/serving/",
     "wandb": "ue_rl/training/",

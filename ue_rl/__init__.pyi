@@ -12,7 +12,6 @@ from ue_rl.envs.real_time_env import RealTimeEnv as RealTimeEnv
 from ue_rl.envs.vec_env import UnrealVecEnv as UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv as UnrealVectorEnv
 from ue_rl.protocol.spec import EnvSpec as EnvSpec
-from ue_rl.saving.autosave import AutoSave as AutoSave
 from ue_rl.system.errors import AccessRefused as AccessRefused
 from ue_rl.system.errors import ActionError as ActionError
 from ue_rl.system.errors import CommandFailed as CommandFailed
@@ -58,5 +57,6 @@ from ue_rl.system.errors import UnsupportedNetwork as UnsupportedNetwork
 from ue_rl.system.errors import UntrustedFile as UntrustedFile
 from ue_rl.system.errors import WrongCount as WrongCount
 from ue_rl.training.overlap import overlap as overlap
+from ue_rl.training.saving.autosave import AutoSave as AutoSave
 
 __version__: str

@@ -100,7 +100,7 @@ class Stage:
         """
         from stable_baselines3 import PPO
 
-        from ue_rl.saving.checkpoints import CheckpointStore
+        from ue_rl.training.saving.checkpoints import CheckpointStore
 
         halves = [path for path in self.run.rglob("*half-*")]
         assert running or halves == []

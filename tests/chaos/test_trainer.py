@@ -99,7 +99,7 @@ def small_disk(stage: Any) -> Any:
 
 @over_tcp
 def test_a_full_disk_while_it_saves(stage: Any, small_disk: Path) -> None:
-    from ue_rl.saving.checkpoints import CheckpointStore
+    from ue_rl.training.saving.checkpoints import CheckpointStore
 
     run = stage.launch("--timesteps", 1_000_000, "--save-freq", 128, engines=1)
     stage.wait_for_steps(300)

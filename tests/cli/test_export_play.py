@@ -26,10 +26,10 @@ from ue_rl.inference import OnnxInference, Sb3Inference
 from ue_rl.inference.export.verify import Verifier
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.handshake import encode_handshake
-from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.system import errors
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
+from ue_rl.training.saving.checkpoints import CheckpointStore
 
 
 @pytest.fixture(scope="module")

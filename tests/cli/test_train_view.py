@@ -24,11 +24,11 @@ from tests.harness.warm_cli import WarmCli
 from ue_rl.cli import train_report
 from ue_rl.cli.train import JsonFormatter, use_text
 from ue_rl.connections.engines.lifecycle import Life, LifeState
-from ue_rl.saving.stopping import Stopped
 from ue_rl.system.errors import EngineDisconnected, RestartsSpent
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Outcome
+from ue_rl.training.saving.stopping import Stopped
 from ue_rl.training.seeds import SeedRun
 
 LIGHT = ["train", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "0", "--no-export"]

@@ -26,9 +26,9 @@ from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecMonitor, 
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.saving.autosave import AutoSave
 from ue_rl.system.errors import UeRlError
 from ue_rl.training.overlap import overlap
+from ue_rl.training.saving.autosave import AutoSave
 
 N = 3
 TINY = {"policy_kwargs": {"net_arch": [8]}, "seed": 3, "device": "cpu"}

@@ -28,8 +28,8 @@ from ue_rl.inference import OnnxInference
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.handshake import encode_handshake
-from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.system.errors import UntrustedFile
+from ue_rl.training.saving.checkpoints import CheckpointStore
 
 torch.set_num_threads(1)
 

@@ -22,11 +22,11 @@ from ue_rl.devtools.testing import chaos_command
 from ue_rl.inference import OnnxInference
 from ue_rl.rllib.inbox import in_order
 from ue_rl.rllib.news import Episode, Played
-from ue_rl.saving.checkpoints import CheckpointStore
-from ue_rl.saving.stopping import Stopped
 from ue_rl.system.errors import ConfigurationError, EngineNotStarted, RestartsSpent
 from ue_rl.training import Outcome, Report, RunDirectory, TrainOptions, train
 from ue_rl.training.fleet import Fleet
+from ue_rl.training.saving.checkpoints import CheckpointStore
+from ue_rl.training.saving.stopping import Stopped
 
 pytestmark = pytest.mark.usefixtures("cluster")
 SMALL = {

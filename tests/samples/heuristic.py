@@ -11,11 +11,11 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import ue_rl
-from ue_rl.demonstrations.cloning import clone
-from ue_rl.demonstrations.dataset import Demonstrations, read
-from ue_rl.demonstrations.recording import record_played
 from ue_rl.devtools import check as compliance
 from ue_rl.system.errors import UnsupportedByEngine
+from ue_rl.training.demonstrations.cloning import clone
+from ue_rl.training.demonstrations.dataset import Demonstrations, read
+from ue_rl.training.demonstrations.recording import record_played
 
 
 def compare(shown: list[str], port: int) -> None:

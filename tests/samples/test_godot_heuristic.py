@@ -10,9 +10,9 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from tests.samples.godot_engine import GODOT, PROBE, PROJECT, godot_environment, needs_godot, running
-from ue_rl.demonstrations.cloning import clone
-from ue_rl.demonstrations.dataset import read
-from ue_rl.demonstrations.recording import record_played
+from ue_rl.training.demonstrations.cloning import clone
+from ue_rl.training.demonstrations.dataset import read
+from ue_rl.training.demonstrations.recording import record_played
 
 pytestmark = needs_godot
 

@@ -35,13 +35,13 @@ from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.text import Codec, decode_handshake
 from ue_rl.rllink.msgpack_dialect import unpack
 from ue_rl.rllink.pickles import read_pickle
-from ue_rl.saving.checkpoints import CheckpointStore
-from ue_rl.saving.resuming import resume
 from ue_rl.system.messagepack import packb
 from ue_rl.system.trust.files import trusting
 from ue_rl.training.config import read_config
 from ue_rl.training.loading import find_start, load_model
 from ue_rl.training.options import TrainOptions
+from ue_rl.training.saving.checkpoints import CheckpointStore
+from ue_rl.training.saving.resuming import resume
 
 FOLDER = Path(sys.argv[1])
 PWNED = FOLDER / "pwned"

@@ -40,14 +40,14 @@ from ue_rl.cli.export import export
 from ue_rl.inference.export.models import load_sb3_model
 from ue_rl.protocol.spaces.actions import ActionKind
 from ue_rl.protocol.spaces.tree import LeafKind
-from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
-from ue_rl.saving.resuming import resume, write_replay_buffer
 from ue_rl.system.errors import UntrustedFile
 from ue_rl.system.trust import files as trust
 from ue_rl.system.trust import origin
 from ue_rl.system.trust.files import load_model, load_pickle, made_here, trusting
 from ue_rl.system.trust.pickles import load_data
 from ue_rl.system.trust.schedules import LinearSchedule, known_schedule
+from ue_rl.training.saving.checkpoints import Checkpoint, CheckpointStore
+from ue_rl.training.saving.resuming import resume, write_replay_buffer
 
 HARMLESS = {"config of RLlib", "message of RLlib"}  # read as data, whatever they name
 GOAL = spaces.Dict({name: vector(3) for name in ("observation", "achieved_goal", "desired_goal")})
@@ -285,7 +285,7 @@ def test_a_checkpoint_is_not_trusted_for_what_it_was(tmp_path: Path, monkeypatch
         make(PPO, policy_kwargs={"features_extractor_class": Mine}).save(at / "model.zip")
         return checkpoint.ours
 
-    monkeypatch.setattr("ue_rl.saving.resuming._check", lambda checkpoint, kind, env: replaced(checkpoint))
+    monkeypatch.setattr("ue_rl.training.saving.resuming._check", lambda checkpoint, kind, env: replaced(checkpoint))
     with pytest.raises(UntrustedFile, match="Mine"):
         resume(store, PPO, made.get_env(), {"device": "cpu"})
     assert passed == [True]

@@ -15,8 +15,8 @@ from ue_rl.training.config import read_config, require_origin, signed_yaml
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.run import train
+from ue_rl.training.tuning.search import resumed
 from ue_rl.training.yaml_files import read_mapping
-from ue_rl.tuning.search import resumed
 
 
 def test_a_run_of_a_stranger_starts_nothing(tmp_path: Path) -> None:

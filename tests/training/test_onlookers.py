@@ -24,9 +24,9 @@ from ue_rl.training.pictures import add_legend, new_figure
 from ue_rl.training.report import Outcome
 from ue_rl.training.seeds import SeedRun, train_seeds
 from ue_rl.training.tables import ProgressTable, open_tables
+from ue_rl.training.tuning import search
 from ue_rl.training.videos import Films
 from ue_rl.training.watching import Watching
-from ue_rl.tuning import search
 
 METHODS = [name for name in vars(Report) if not name.startswith("_")]
 

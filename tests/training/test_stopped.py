@@ -17,10 +17,10 @@ import pytest
 from stable_baselines3 import PPO
 
 from ue_rl.connections.engines.lifecycle import Change, LifeState
-from ue_rl.saving.stopping import Stopped
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import Report, TrainOptions, symptoms, train
 from ue_rl.training.directory import RunDirectory
+from ue_rl.training.saving.stopping import Stopped
 from ue_rl.training.watching import Watching
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX signals")

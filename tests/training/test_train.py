@@ -21,12 +21,12 @@ from tests.training.conftest import DIALLED, SMALL, TINY
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.devtools.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.inference import ExportReport
-from ue_rl.runs.listing import state_of
 from ue_rl.system import errors
 from ue_rl.training import Report, TrainOptions, models
 from ue_rl.training.config import parse_setting, read_config, resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.hyperparameters import schedule, tuned_for
+from ue_rl.training.runs.listing import state_of
 
 
 @pytest.mark.drawn

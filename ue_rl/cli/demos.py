@@ -27,7 +27,7 @@ def show(folder: str, gif: Path | None) -> None:
     """
     import numpy as np
 
-    from ue_rl.demonstrations.dataset import read
+    from ue_rl.training.demonstrations.dataset import read
 
     found = read(folder)
     returns = np.array([episode.returned for episode in found.episodes])
@@ -51,7 +51,7 @@ def show(folder: str, gif: Path | None) -> None:
 def _film(found: Any, path: Path) -> None:
     import numpy as np
 
-    from ue_rl.demonstrations.trees import leaves
+    from ue_rl.training.demonstrations.trees import leaves
     from ue_rl.training.gif import GifFile
 
     parts = list(leaves(found.observation_space, found.episodes[0].observations))
@@ -80,7 +80,7 @@ def record(
     Ctrl-C ends it; whole episodes are kept, also after kill -9.
     """
     import ue_rl
-    from ue_rl.demonstrations.recording import record_played
+    from ue_rl.training.demonstrations.recording import record_played
 
     about = {"author": {author}} if author else {}
     with closing(ue_rl.connect(engine_url(url, port), **given)) as env:

@@ -158,7 +158,7 @@ def play(
                 vec_env.seed(seed)
             recording: Any = nullcontext(vec_env)
             if record_demos is not None:
-                from ue_rl.demonstrations.recording import RecordingVecEnv
+                from ue_rl.training.demonstrations.recording import RecordingVecEnv
 
                 recording = RecordingVecEnv(vec_env, record_demos, episodes, algorithm_name=str(path or actor))
 

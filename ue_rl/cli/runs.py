@@ -52,7 +52,7 @@ def runs(context: click.Context, log_dir: Path) -> None:
     if context.invoked_subcommand is not None:
         context.default_map = {name: {"log_dir": log_dir} for name in runs.commands}
         return
-    from ue_rl.runs.listing import listed
+    from ue_rl.training.runs.listing import listed
 
     words = ("run", "task", "algorithm", "state", "when")
     table = table_of("run", "task", "algorithm", "env-steps", "return", "state", "when", left=words)
@@ -77,8 +77,8 @@ def runs(context: click.Context, log_dir: Path) -> None:
 @log_dir_option
 def show(run: str, log_dir: Path) -> None:
     """Show what RUN came to, its options that are not the defaults, and its files."""
-    from ue_rl.runs.comparing import changed
-    from ue_rl.runs.listing import listed_run, options_of, outcome_of, run_named
+    from ue_rl.training.runs.comparing import changed
+    from ue_rl.training.runs.listing import listed_run, options_of, outcome_of, run_named
 
     found = run_named(run, log_dir)
     row, o, outcome = listed_run(found), options_of(found), outcome_of(found)
@@ -104,8 +104,8 @@ def show(run: str, log_dir: Path) -> None:
 @log_dir_option
 def compare(run: tuple[str, ...], log_dir: Path, chart: Path | None) -> None:
     """Show the options in which two runs or more differ, their returns, and draw their curves in one picture."""
-    from ue_rl.runs.comparing import differences, draw
-    from ue_rl.runs.listing import listed_run, run_named
+    from ue_rl.training.runs.comparing import differences, draw
+    from ue_rl.training.runs.listing import listed_run, run_named
 
     found = [run_named(name, log_dir) for name in run]
     if len(found) < 2:

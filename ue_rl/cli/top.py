@@ -24,10 +24,10 @@ def top(run: str, log_dir: Path, once: bool) -> None:
     It reads the files of the run, and writes nothing. It ends when the run does.
     """
     from ue_rl.cli.train_report import live_view
-    from ue_rl.runs.following import Following
-    from ue_rl.runs.listing import options_of, run_named, state_of
-    from ue_rl.saving.lock import RunLock
     from ue_rl.training.directory import read_handshake
+    from ue_rl.training.runs.following import Following
+    from ue_rl.training.runs.listing import options_of, run_named, state_of
+    from ue_rl.training.saving.lock import RunLock
 
     found = run_named(run, log_dir)
     options, writer = options_of(found), RunLock(found.path).writer()

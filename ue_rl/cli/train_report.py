@@ -21,11 +21,11 @@ from rich.text import Text
 from ue_rl.cli.common import engine_line, number, table_of, two_columns
 from ue_rl.cli.common import lasting_console as console
 from ue_rl.connections.engines.lifecycle import Change, LifeState
-from ue_rl.runs.following import Following
 from ue_rl.system.errors import RestartsSpent, printable
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Outcome, Report
+from ue_rl.training.runs.following import Following
 from ue_rl.training.seeds import SeedRun, interval
 
 _REFRESH = 4  # times a second

@@ -1,4 +1,6 @@
-"""`ue-rl tune`: its flags, those of `ue-rl train` among them, and what it shows. The search is ue_rl.tuning."""
+"""`ue-rl tune`: its flags, those of `ue-rl train` among them, and what it shows. The search is
+ue_rl.training.tuning.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ def tune(
     first has the options as they are; what --set and its kind say is not
     searched. The return is that of the last 100 episodes, or of --eval-episodes without exploration.
     """
-    from ue_rl.tuning.search import Search, check, created, existing, resumed
+    from ue_rl.training.tuning.search import Search, check, created, existing, resumed
 
     with command_line():
         if resume and force:

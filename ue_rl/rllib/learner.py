@@ -33,10 +33,6 @@ from ue_rl.rllib.algorithms import algorithm_config, check_actions, lost_ends, n
 from ue_rl.rllib.cluster import cluster
 from ue_rl.rllib.engines import SEEDS, register
 from ue_rl.rllib.inbox import Inbox
-from ue_rl.saving.callbacks import LEARNING
-from ue_rl.saving.checkpoints import OVER, Checkpoint, CheckpointStore
-from ue_rl.saving.periodic import Periodic
-from ue_rl.saving.stopping import Stopping
 from ue_rl.system.errors import ConfigurationError, EngineDisconnected, UeRlError, printable
 from ue_rl.system.trust.files import load_pickle, require_trust
 from ue_rl.training.comparison import check_spaces, check_unfinished
@@ -45,6 +41,10 @@ from ue_rl.training.engine import NO_TIME_SCALE
 from ue_rl.training.learning import Learner
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
+from ue_rl.training.saving.callbacks import LEARNING
+from ue_rl.training.saving.checkpoints import OVER, Checkpoint, CheckpointStore
+from ue_rl.training.saving.periodic import Periodic
+from ue_rl.training.saving.stopping import Stopping
 from ue_rl.training.watching import diverged
 from ue_rl.training.writing import Guard, sentence
 

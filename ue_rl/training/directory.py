@@ -22,13 +22,13 @@ from typing import Any
 
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.handshake import decode_handshake
-from ue_rl.saving.checkpoints import CheckpointStore
-from ue_rl.saving.lock import HOLDER, LOCK, RunLock
 from ue_rl.system.durable import HALF, sync_folder, write_whole
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.files import require_file
 from ue_rl.training.config import FORMAT, ORIGIN, read_config, read_whole_config, signed_yaml
 from ue_rl.training.options import ROWS, TrainOptions
+from ue_rl.training.saving.checkpoints import CheckpointStore
+from ue_rl.training.saving.lock import HOLDER, LOCK, RunLock
 
 HANDSHAKE = "handshake.txt"
 REPLACES = "run.replaces"  # the name of the folder that `replaced` is

@@ -23,8 +23,6 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.protocol.calls.parameters import as_ranges, randomize
 from ue_rl.protocol.spec import EnvSpec
-from ue_rl.saving.snapshot import kept_random
-from ue_rl.saving.stopping import Stopped
 from ue_rl.system.durable import write_whole
 from ue_rl.system.errors import ConfigurationError, UeRlError
 from ue_rl.training.agents import env_of
@@ -36,6 +34,8 @@ from ue_rl.training.models import evaluated
 from ue_rl.training.named import wrapped
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
+from ue_rl.training.saving.snapshot import kept_random
+from ue_rl.training.saving.stopping import Stopped
 from ue_rl.training.writing import EVALUATIONS, Episodes, Evaluated, Guard, evaluations, sentence
 
 HELD_OUT = 1_000_000  # above the run's seed: the first episodes of each evaluation

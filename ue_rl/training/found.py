@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ue_rl.protocol.spec import EnvSpec
-from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.trust.origin import MANIFEST
 from ue_rl.training.config import read_config
 from ue_rl.training.directory import HANDSHAKE, read_handshake
+from ue_rl.training.saving.checkpoints import CheckpointStore
 
 _GROUP = "learner_group"  # a folder of Algorithm.save_to_path
 

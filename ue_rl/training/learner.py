@@ -17,10 +17,6 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.vec_env import VecEnv
 
 from ue_rl.envs.agents.selfplay import SelfPlay
-from ue_rl.saving.autosave import AutoSave
-from ue_rl.saving.callbacks import StopCallback
-from ue_rl.saving.checkpoints import Checkpoint
-from ue_rl.saving.stopping import Stopping
 from ue_rl.system.errors import ConfigurationError, ExportError
 from ue_rl.training import agents
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, LookingOn, RunNumbers
@@ -43,6 +39,10 @@ from ue_rl.training.models import (
 )
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
+from ue_rl.training.saving.autosave import AutoSave
+from ue_rl.training.saving.callbacks import StopCallback
+from ue_rl.training.saving.checkpoints import Checkpoint
+from ue_rl.training.saving.stopping import Stopping
 from ue_rl.training.tables import columns
 from ue_rl.training.teaching import Teaching
 from ue_rl.training.videos import Films, check_films

@@ -20,8 +20,6 @@ from stable_baselines3.common.logger import Logger
 
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.handshake import encode_handshake
-from ue_rl.saving.checkpoints import Checkpoint
-from ue_rl.saving.stopping import Stopping
 from ue_rl.system.durable import write_whole
 from ue_rl.system.errors import ConfigurationError, ExportError, SaveFailed, UeRlError
 from ue_rl.training.directory import RunDirectory
@@ -29,6 +27,8 @@ from ue_rl.training.kinds import log_targets
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.pictures import draw_curves
 from ue_rl.training.report import Outcome, Report
+from ue_rl.training.saving.checkpoints import Checkpoint
+from ue_rl.training.saving.stopping import Stopping
 from ue_rl.training.tables import open_tables, quiet_tensorboard
 from ue_rl.training.targets import targets_of
 from ue_rl.training.writing import Episodes, Guard, sentence

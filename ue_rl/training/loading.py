@@ -19,13 +19,13 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.inference.statistics import EVIDENCE, NONE, places_of_statistics, statistics_of, why_needed
-from ue_rl.saving.resuming import with_statistics
 from ue_rl.system.errors import ConfigurationError, UeRlError, nearest
 from ue_rl.system.trust import files as trust
 from ue_rl.training.algorithms import OFF_POLICY
 from ue_rl.training.found import config_near, find, normalized_in_its_run
 from ue_rl.training.hyperparameters import applied, loadable, tuned_for
 from ue_rl.training.options import TrainOptions
+from ue_rl.training.saving.resuming import with_statistics
 
 # Beside what a model applies in mid-run: what load() makes anew, where there is no run to go on with.
 _MADE_ANEW = ("buffer_size", "optimize_memory_usage", "stats_window_size")
@@ -144,7 +144,7 @@ def init_arguments(options: TrainOptions) -> dict[str, Any]:
 def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **arguments: Any) -> BaseAlgorithm:
     """`kind.load(path)` for `env`, whose weights a new run begins with (`--init-from`).
 
-    A resumed run loads its model in ue_rl/saving/resuming.py.
+    A resumed run loads its model in ue_rl/training/saving/resuming.py.
 
     Args:
         kind: SB3's class. arguments: further ones of its load(), such as device.

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ue_rl.connections.engines.lifecycle import Change
-from ue_rl.saving.stopping import write_to_stderr
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
+from ue_rl.training.saving.stopping import write_to_stderr
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ue_rl.protocol.transport import Transport
-from ue_rl.saving.stopping import Stopping
 from ue_rl.system.durable import write_whole
 from ue_rl.system.errors import ConfigurationError, UeRlError, printable
 from ue_rl.system.trust.files import refuse_links
@@ -24,6 +23,7 @@ from ue_rl.training.hyperparameters import known_algorithm, tuned_for
 from ue_rl.training.kinds import log_targets
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import CarefulReport, Outcome, Report
+from ue_rl.training.saving.stopping import Stopping
 from ue_rl.training.writing import Guard, LogFile
 
 if TYPE_CHECKING:

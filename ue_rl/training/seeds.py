@@ -24,8 +24,6 @@ from typing import Any
 import numpy as np
 
 from ue_rl.connections.launching.process import EngineProcess, Output, exit_words
-from ue_rl.saving.checkpoints import OVER
-from ue_rl.saving.stopping import Stopping
 from ue_rl.system.durable import write_whole
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.trust.files import refuse_links, trusts_all
@@ -34,6 +32,8 @@ from ue_rl.training.directory import RunDirectory, checked_id
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.pictures import add_legend, new_figure, save
 from ue_rl.training.reading import EpisodeTable
+from ue_rl.training.saving.checkpoints import OVER
+from ue_rl.training.saving.stopping import Stopping
 from ue_rl.training.writing import Guard, evaluations
 
 FILE, CONFIG = "seeds.yaml", "run.yaml"

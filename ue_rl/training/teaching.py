@@ -1,4 +1,4 @@
-"""What a run learns from beside its own rewards: --bc, --prefill, --gail and --rnd (ue_rl/demonstrations)."""
+"""What a run learns from beside its own rewards: --bc, --prefill, --gail and --rnd (ue_rl/training/demonstrations)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from ue_rl.demonstrations.cloning import clone
-from ue_rl.demonstrations.dataset import Demonstrations, read
-from ue_rl.demonstrations.prefill import prefill
-from ue_rl.demonstrations.rewards import Gail, LearntRewards, Rnd
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.checks import check_teaching
+from ue_rl.training.demonstrations.cloning import clone
+from ue_rl.training.demonstrations.dataset import Demonstrations, read
+from ue_rl.training.demonstrations.prefill import prefill
+from ue_rl.training.demonstrations.rewards import Gail, LearntRewards, Rnd
 from ue_rl.training.options import TrainOptions
 
 

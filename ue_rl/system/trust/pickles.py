@@ -41,7 +41,7 @@ _EXACT: dict[str, set[str]] = {
     "pathlib._local": _PATHS,  # CPython 3.13
     "torch": {"device", "Size"},
     "torch._utils": {"_rebuild_tensor_v2", "_rebuild_parameter"},
-    "ue_rl.saving.resuming": {"_whole"},
+    "ue_rl.training.saving.resuming": {"_whole"},
     "ue_rl.envs.hybrid_box": {"HybridPart"},
     "ue_rl.system.trust.schedules": {"LinearSchedule"},
     "ue_rl.training.hyperparameters": {"LinearSchedule"},  # its place before
