@@ -3,7 +3,7 @@
 OMP_NUM_THREADS=1 python -m benchmarks.arena_minds [--steps 300000] [--seeds 3] [--save FOLDER]
 
 Each plays the same 50 episodes, which no policy was trained on. PPO and behaviour cloning learn as in
-tests/arena/test_learning.py.
+tests/plugins/arena/test_learning.py.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import argparse
 import time
 from pathlib import Path
 
-from tests.arena.test_learning import cloned, learner, policy_of
-from ue_rl.arena import AgentArena, AgentBehavior, RandomBehavior
-from ue_rl.arena.evals import Score
-from ue_rl.arena.scenes import SCENES, Foraging
-from ue_rl.arena.scenes.rules import RULES
+from tests.plugins.arena.test_learning import cloned, learner, policy_of
+from ue_rl.plugins.arena import AgentArena, AgentBehavior, RandomBehavior
+from ue_rl.plugins.arena.evals import Score
+from ue_rl.plugins.arena.scenes import SCENES, Foraging
+from ue_rl.plugins.arena.scenes.rules import RULES
 
 
 def row(label: str, scene: str, minds: dict[str, AgentBehavior], took: str = "") -> None:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ue_rl.arena import AgentArena, AgentBehavior, AgentDecision, SimpleAgentBehavior
-from ue_rl.arena.memory import Entry, VectorMemory
+from ue_rl.plugins.arena import AgentArena, AgentBehavior, AgentDecision, SimpleAgentBehavior
+from ue_rl.plugins.arena.memory import Entry, VectorMemory
 
 
 class Quick(SimpleAgentBehavior):

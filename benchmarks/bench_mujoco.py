@@ -27,8 +27,9 @@ import numpy as np
 from bench_tcp import table
 
 import ue_rl
-from ue_rl.bridges import MujocoBridge, run_in_process, run_shm_in_process
-from ue_rl.bridges.mujoco_tasks import TASKS
+from ue_rl.bridges import run_in_process, run_shm_in_process
+from ue_rl.plugins.mujoco import MujocoBridge
+from ue_rl.plugins.mujoco.tasks import TASKS
 
 NEVER = 10**9
 # Equal work: Ant-v5 without what MujocoBridge's Ant leaves out.

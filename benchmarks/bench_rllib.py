@@ -26,8 +26,8 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from rllib_engines import importable
 
-import ue_rl.rllib
-from ue_rl.rllib import UnrealEnvRunner
+import ue_rl.plugins.rllib
+from ue_rl.plugins.rllib import UnrealEnvRunner
 
 STOCK, OURS = "RLlib's runner", "UnrealEnvRunner"
 
@@ -87,7 +87,7 @@ def main() -> None:
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    ue_rl.rllib.register()
+    ue_rl.plugins.rllib.register()
     importable()
     for engine in options.engine:
         by_size = {n: measure(n, engine, options.rounds, options.seconds) for n in options.envs}

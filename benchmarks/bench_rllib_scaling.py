@@ -30,8 +30,8 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME, NUM_MODULE_STEPS_TRAINED_LIFETIME
 from rllib_engines import STEP, importable
 
-import ue_rl.rllib
-from ue_rl.rllib import UnrealEnvRunner
+import ue_rl.plugins.rllib
+from ue_rl.plugins.rllib import UnrealEnvRunner
 
 GIGABIT = 1e9 / 8  # bytes a second
 
@@ -90,7 +90,7 @@ def main() -> None:
         logging_level=logging.ERROR,
         log_to_driver=False,
     )
-    ue_rl.rllib.register()
+    ue_rl.plugins.rllib.register()
     algo = algorithm(most, options.envs, options.steps)
     try:
         group = algo.env_runner_group

@@ -26,8 +26,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 from bench_tcp import table
 
-from ue_rl.rllink.frames import FrameReader, frame
-from ue_rl.rllink.msgpack_dialect import pack, unpack
+from ue_rl.plugins.rllib.rllink.frames import FrameReader, frame
+from ue_rl.plugins.rllib.rllink.msgpack_dialect import pack, unpack
 
 DUMMY = "from ray.rllib.examples.envs.classes.utils import dummy_external_client as d; d._dummy_external_client({port})"
 _DEADLINE = 120.0
@@ -93,7 +93,7 @@ def play(port: int, num_envs: int, transport: str) -> None:
     """Our client, in its process."""
     from ue_rl.connections.engines.transport import EnginesTransport
     from ue_rl.connections.launching.starting import launched
-    from ue_rl.rllink.client import RLlinkClient
+    from ue_rl.plugins.rllib.rllink.client import RLlinkClient
     from ue_rl.system.errors import LearnerDisconnected
 
     serve = "-m ue_rl serve --env CartPole-v1 --shm --num-envs {num_envs} --port {port}"

@@ -30,7 +30,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from ue_rl.bridges.realtime import SessionPool  # noqa: E402
+from ue_rl.plugins.sessions.realtime import SessionPool  # noqa: E402
 from ue_rl.system.loading import loaded  # noqa: E402
 
 TICKS = 50  # of a request

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges import VectorBridge, run_in_process
 from ue_rl.connections import open_transport
+from ue_rl.plugins.sessions import sessions_pb2 as messages
+from ue_rl.plugins.sessions.limits import client_options
+from ue_rl.plugins.sessions.sessions_pb2_grpc import SessionsStub
 from ue_rl.protocol.spec import EnvSpec
-from ue_rl.sessions import sessions_pb2 as messages
-from ue_rl.sessions.limits import client_options
-from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
 
 ENVS, OBS, ACT = 64, 100, 4
 ECHO = "/bench.Echo/Echo"
@@ -59,8 +59,8 @@ def echo() -> Any:
 
 def serve_pool() -> None:
     """Says its address, and ends with its standard input."""
-    from ue_rl.bridges.grpc import serve
-    from ue_rl.bridges.realtime import SessionPool
+    from ue_rl.plugins.sessions.grpc import serve
+    from ue_rl.plugins.sessions.realtime import SessionPool
 
     with SessionPool(Still, max_sessions=ENVS + 1, workers=1) as pool, serve(pool) as server:
         print(server.url, flush=True)

@@ -43,7 +43,7 @@ def said(info: dict[str, Any], dropped: int) -> None:
 
 async def grpc_mind(url: str, seconds: float, turns: int) -> None:
     """SessionClient, as on the page."""
-    from ue_rl.connections.grpc import SessionClient
+    from ue_rl.plugins.sessions.grpc.client import SessionClient
 
     async with SessionClient(url, tick_rate=RATE) as client:
         async for seen in client.play():
@@ -77,7 +77,7 @@ async def websocket_mind(url: str, seconds: float, turns: int) -> None:
 async def mcp_mind(url: str, seconds: float, turns: int) -> None:
     """The client of the package mcp."""
     sys.path.insert(0, str(HERE.parent))
-    from tests.sessions.talking import mcp_client
+    from tests.plugins.sessions.talking import mcp_client
 
     async with mcp_client(url) as call:
         seen = await call("reset", {})
@@ -114,10 +114,10 @@ MINDS: dict[str, Callable[[str, float, int], Any]] = {
 async def served() -> AsyncIterator[dict[str, Callable[[], str]]]:
     """carrier -> what gives an address for one more mind."""
     sys.path.insert(0, str(HERE.parent))
-    from tests.sessions.game import Endless
-    from ue_rl.bridges import grpc, mcp, openenv
-    from ue_rl.bridges.realtime import SessionPool
-    from ue_rl.bridges.realtime.engine import serve as serve_engine
+    from tests.plugins.sessions.game import Endless
+    from ue_rl.plugins.sessions import grpc, mcp, openenv
+    from ue_rl.plugins.sessions.realtime import SessionPool
+    from ue_rl.plugins.sessions.realtime.engine import serve as serve_engine
 
     class Dated(Endless):
         """Says when it made what is seen."""

@@ -6,7 +6,7 @@ Exits with 1 where a message crashed or stopped a process, raised anything but a
 50 ms of processor time, was read differently by the compiled and the pure code, or where a process has grown by more
 than 16 MB between the first fifth and the end. The short form of it is tests/devtools/testing/test_fuzz.py. `--rllink`
 feeds the readers of RLlink instead, which may not import, open, compile or call anything either
-(tests/rllink/test_fuzz.py).
+(tests/plugins/rllib/rllink/test_fuzz.py).
 """
 
 from __future__ import annotations

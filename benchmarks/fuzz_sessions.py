@@ -38,7 +38,7 @@ def main() -> None:
 
 def fuzz(carrier: str, messages: int, seed: int) -> None:
     """One carrier; raises where a message is not answered in order."""
-    command = [sys.executable, "-m", "ue_rl", "sessions", "tests.sessions.game:Drift", f"--{carrier}", "0"]
+    command = [sys.executable, "-m", "ue_rl", "sessions", "tests.plugins.sessions.game:Drift", f"--{carrier}", "0"]
     command += ["--max-sessions", "8"]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=quiet, text=True) as server, ExitStack() as end:

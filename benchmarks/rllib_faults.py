@@ -31,10 +31,10 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.rllib.algorithms.ppo import PPOConfig
 
-import ue_rl.rllib
+import ue_rl.plugins.rllib
 from ue_rl.devtools.testing import Leftovers, chaos_command
 from ue_rl.devtools.testing.leftovers import MARK
-from ue_rl.rllib.engines import open_engines
+from ue_rl.plugins.rllib.engines import open_engines
 from ue_rl.system.errors import EngineNotStarted, RestartsSpent, UeRlError
 
 _others = re.compile(r"keeper\.py|sh -c")
@@ -47,10 +47,10 @@ def ppo(num_env_runners: int = 2, env_config: dict[str, Any] | None = None, **en
     Args:
         env_config: beside the engine. engine: options of ue_rl.devtools.testing.chaos_command.
     """
-    ue_rl.rllib.register()
+    ue_rl.plugins.rllib.register()
     command = chaos_command(shm=True, **{"step_seconds": 0.005, **engine})
     config = PPOConfig().environment("ue_rl", env_config={"engine": command, **(env_config or {})})
-    config.env_runners(env_runner_cls=ue_rl.rllib.UnrealEnvRunner, num_env_runners=num_env_runners)
+    config.env_runners(env_runner_cls=ue_rl.plugins.rllib.UnrealEnvRunner, num_env_runners=num_env_runners)
     config.env_runners(num_envs_per_env_runner=2, custom_resources_per_env_runner={"engine": 1})
     config.fault_tolerance(env_runner_health_probe_timeout_s=2)  # a runner that waits for a node costs as much per step
     return config.training(train_batch_size_per_learner=BATCH, num_epochs=1, minibatch_size=100)

@@ -3,8 +3,6 @@ from ue_rl.bridges.base import BaseBridge as BaseBridge
 from ue_rl.bridges.base import Mode as Mode
 from ue_rl.bridges.hosted.gymnasium import GymnasiumBridge as GymnasiumBridge
 from ue_rl.bridges.hosted.pettingzoo import PettingZooBridge as PettingZooBridge
-from ue_rl.bridges.mujoco import MujocoBridge as MujocoBridge
-from ue_rl.bridges.mujoco_tasks import MujocoTask as MujocoTask
 from ue_rl.bridges.multi_agent import MultiAgentBridge as MultiAgentBridge
 from ue_rl.bridges.multi_env import MultiEnvBridge as MultiEnvBridge
 from ue_rl.bridges.multi_env import SingleEnvBridge as SingleEnvBridge

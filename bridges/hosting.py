@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
-    from ue_rl.bridges.realtime.interrupts import Interrupts
+    from ue_rl.plugins.sessions.realtime.interrupts import Interrupts
     from ue_rl.protocol.buffers import ActionBatch, Next, StepBuffers
     from ue_rl.protocol.spec import EnvSpec
 
@@ -172,7 +172,7 @@ class Closes(Protocol):
         """Called by `ue-rl serve` once it has stopped serving."""
 
 
-# -- what a game may offer to sessions that do not wait (bridges/realtime)
+# -- what a game may offer to sessions that do not wait (ue_rl/plugins/sessions/realtime)
 
 
 @runtime_checkable

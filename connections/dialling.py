@@ -92,11 +92,11 @@ CARRIERS = {
     ),
     "grpc": Carrier(
         Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, _SESSIONS),
-        "ue_rl.connections.grpc.dialling:dial",
+        "ue_rl.plugins.sessions.grpc.client.dialling:dial",
     ),
     "grpcs": Carrier(
         Scheme("grpcs://HOST:PORT", "grpcs://10.0.0.5:9999?ca=ours.pem", host_and_port, _SESSIONS),
-        "ue_rl.connections.grpc.dialling:dial_tls",
+        "ue_rl.plugins.sessions.grpc.client.dialling:dial_tls",
     ),
 }
 

@@ -14,7 +14,7 @@ import click
 
 from ue_rl.cli import COMMANDS, cli
 from ue_rl.cli.common import URL_HELP, GroupedCommand
-from ue_rl.cli.sessions_replay import replay
+from ue_rl.plugins.sessions.cli.sessions_replay import replay
 
 EXAMPLES = {
     "train": """\

@@ -19,41 +19,41 @@ from tests.places import GROUND, ROOMS, ROWS, place_of
 ROOT = Path(__file__).resolve().parents[1]
 # Who imports another project's package: exactly these. NumPy and the standard library are everybody's.
 LIBRARIES = {
-    "anyio": "bridges/mcp/",
+    "anyio": "ue_rl/plugins/sessions/mcp/",
     "click": "ue_rl/cli/",
     "cloudpickle": "bridges/",
     "flatbuffers": "ue_rl/protocol/commands/",
-    "google": "ue_rl/sessions/",
-    "grpc": "bridges/grpc/ connections/grpc/ ue_rl/sessions/",
-    "grpc_health": "bridges/grpc/",
-    "grpc_reflection": "bridges/grpc/",
-    "gymnasium": "bridges/ inference/export/ ue_rl/envs/agents/ ue_rl/arena/ ue_rl/cli/ ue_rl/training/demonstrations/ "
-    "ue_rl/envs/ ue_rl/rllib/ ue_rl/protocol/spaces/ ue_rl/devtools/testing/ ue_rl/training/",
-    "matplotlib": "ue_rl/arena/ ue_rl/training/ ue_rl/training/tuning/",
-    "mcp": "bridges/mcp/",
+    "google": "ue_rl/plugins/sessions/",
+    "grpc": "ue_rl/plugins/sessions/grpc/ ue_rl/plugins/sessions/grpc/client/ ue_rl/plugins/sessions/",
+    "grpc_health": "ue_rl/plugins/sessions/grpc/",
+    "grpc_reflection": "ue_rl/plugins/sessions/grpc/",
+    "gymnasium": "bridges/ inference/export/ ue_rl/envs/agents/ ue_rl/plugins/arena/ ue_rl/cli/ ue_rl/training/demonstrations/ "
+    "ue_rl/envs/ ue_rl/plugins/rllib/ ue_rl/protocol/spaces/ ue_rl/devtools/testing/ ue_rl/training/",
+    "matplotlib": "ue_rl/plugins/arena/ ue_rl/training/ ue_rl/training/tuning/",
+    "mcp": "ue_rl/plugins/sessions/mcp/",
     "mlflow": "ue_rl/training/",
     "msgpack": "ue_rl/system/",
-    "onnx": "inference/export/ ue_rl/cli/ ue_rl/rllink/",
-    "openai": "ue_rl/arena/",
+    "onnx": "inference/export/ ue_rl/cli/ ue_rl/plugins/rllib/rllink/",
+    "openai": "ue_rl/plugins/arena/",
     "optuna": "ue_rl/training/tuning/",
     "pettingzoo": "bridges/ ue_rl/envs/agents/",
     "PIL": "ue_rl/training/",
     "portalocker": "ue_rl/training/saving/",
     "prometheus_client": "ue_rl/devtools/metrics/",
-    "psutil": "ue_rl/devtools/doctor/ connections/launching/ ue_rl/rllib/ ue_rl/training/saving/ ue_rl/devtools/testing/",
-    "pydantic": "bridges/openenv/ bridges/serving/ ue_rl/arena/ bridges/tools/",
+    "psutil": "ue_rl/devtools/doctor/ connections/launching/ ue_rl/plugins/rllib/ ue_rl/training/saving/ ue_rl/devtools/testing/",
+    "pydantic": "ue_rl/plugins/sessions/openenv/ bridges/serving/ ue_rl/plugins/arena/ bridges/tools/",
     "pytest": "ue_rl/devtools/testing/",
-    "ray": "ue_rl/rllib/",
+    "ray": "ue_rl/plugins/rllib/",
     "rich": "ue_rl/cli/",
     "sb3_contrib": "ue_rl/envs/agents/ ue_rl/training/",
     "stable_baselines3": "inference/export/ ue_rl/envs/agents/ ue_rl/cli/ ue_rl/training/demonstrations/ ue_rl/envs/ ue_rl/training/saving/ "
     "ue_rl/training/",
-    "starlette": "bridges/mcp/ bridges/openenv/ bridges/serving/ ue_rl/arena/",
-    "torch": "inference/export/ ue_rl/training/demonstrations/ ue_rl/devtools/doctor/ ue_rl/envs/ ue_rl/rllib/ ue_rl/training/saving/ "
+    "starlette": "ue_rl/plugins/sessions/mcp/ ue_rl/plugins/sessions/openenv/ bridges/serving/ ue_rl/plugins/arena/",
+    "torch": "inference/export/ ue_rl/training/demonstrations/ ue_rl/devtools/doctor/ ue_rl/envs/ ue_rl/plugins/rllib/ ue_rl/training/saving/ "
     "ue_rl/protocol/access/ ue_rl/training/",
     "uvicorn": "bridges/serving/",
     "wandb": "ue_rl/training/",
-    "yaml": "ue_rl/arena/ ue_rl/training/",
+    "yaml": "ue_rl/plugins/arena/ ue_rl/training/",
     "zstandard": "ue_rl/devtools/recording/",
 }  # fmt: skip
 
@@ -189,7 +189,7 @@ def test_light_imports_stay_light(module: str) -> None:
 
 def test_mujoco_is_imported_in_one_file() -> None:
     found = {path_of(file) for file in files() if re.search(r"import(_module\(\")? ?mujoco\b", file.read_text("utf-8"))}
-    assert found == {"bridges/mujoco_library.py"}
+    assert found == {"ue_rl/plugins/mujoco/library.py"}
     own = "bridges/mujoco"
     users = {path_of(file) for file in files() if any(other.startswith(f"{own}_library") for other in seen(file))}
     assert users

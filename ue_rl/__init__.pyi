@@ -1,9 +1,9 @@
 # The names of this package, each imported when it is first used (ue_rl/system/lazy.py).
 from ue_rl import bridges as bridges
 from ue_rl import connections as connections
+from ue_rl import devtools as devtools
 from ue_rl import envs as envs
 from ue_rl import inference as inference
-from ue_rl.devtools import testing
 from ue_rl.envs.agents.parallel_env import UnrealParallelEnv as UnrealParallelEnv
 from ue_rl.envs.connect import connect as connect
 from ue_rl.envs.connect import launch as launch

@@ -1,6 +1,6 @@
 """From a plan to a file: converted, described, compared with what it was made of, and written in one step.
 
-`export_onnx` makes plans of models of Stable-Baselines3, `ue_rl.rllib.export_rl_module` of RLlib's modules.
+`export_onnx` makes plans of models of Stable-Baselines3, `ue_rl.plugins.rllib.export_rl_module` of RLlib's modules.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import ray
 from ray import tune
 from ray.rllib.algorithms.ppo import PPOConfig
 
-import ue_rl.rllib
+import ue_rl.plugins.rllib
 
 AT_ONCE = 2
 RETURN = "env_runners/episode_return_mean"
@@ -23,11 +23,13 @@ def main(trials: int = 4, iterations: int = 15, runners: int = 1) -> None:
     """Searches; prints the best."""
     # Ray counts CPUs, it does not measure them: one for each trial's learner, and one for each env runner
     ray.init(num_cpus=AT_ONCE * (1 + runners), include_dashboard=False, log_to_driver=False)
-    ue_rl.rllib.register()
+    ue_rl.plugins.rllib.register()
     config = (
         PPOConfig()
         .environment("ue_rl", env_config={"env": "CartPole-v1"})  # or "engine": "./Game.sh --port {port} ..."
-        .env_runners(env_runner_cls=ue_rl.rllib.UnrealEnvRunner, num_env_runners=runners, num_envs_per_env_runner=8)
+        .env_runners(
+            env_runner_cls=ue_rl.plugins.rllib.UnrealEnvRunner, num_env_runners=runners, num_envs_per_env_runner=8
+        )
         .training(lr=tune.loguniform(1e-4, 1e-2), train_batch_size_per_learner=1024, minibatch_size=128, num_epochs=6)
     )
     each = max(1, runners)

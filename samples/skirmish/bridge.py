@@ -20,7 +20,7 @@ from samples.skirmish.state import Rows, World
 from samples.skirmish.think import advance
 from samples.skirmish.tools import Tools
 from ue_rl.bridges import VectorBridge
-from ue_rl.bridges.realtime import Interrupts
+from ue_rl.plugins.sessions.realtime import Interrupts
 from ue_rl.protocol.spec import ActionKind, ActionSpec, EnvSpec
 from ue_rl.protocol.text import read_space
 

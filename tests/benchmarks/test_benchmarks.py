@@ -89,7 +89,7 @@ SLOW = {
     "rllib_faults": Small("--rounds 1", "nothing is left", needs=("ray",)),
     "soak": Small("--minutes 0.1 --engines 1 --envs 2 --every 3", "| what was seen | holds |", codes=(0, 1)),
 }
-# Where Ray is installed (tests/rllib/test_benchmarks.py).
+# Where Ray is installed (tests/plugins/rllib/test_benchmarks.py).
 WITH_RAY = {
     "bench_rllib": Small("--envs 1 --seconds 0.05 --rounds 1", "env-steps/s", needs=("ray",)),
     "bench_rllib_scaling": Small("--runners 1 --envs 2 --steps 64 --rounds 1", "of linear", needs=("ray",)),

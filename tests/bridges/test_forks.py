@@ -41,8 +41,8 @@ elif how in ("text", "shm"):
     server = run_in_thread(Sum(EnvSpec(1, 1, num_envs=2)), port=port, upgrader=upgrader)
 else:
     import importlib
-    from tests.sessions.game import Drift
-    from ue_rl.bridges.realtime import SessionPool
+    from tests.plugins.sessions.game import Drift
+    from ue_rl.plugins.sessions.realtime import SessionPool
     server = importlib.import_module("ue_rl.bridges." + how).serve(SessionPool(Drift), port=port)
 print(server.url, flush=True)
 sys.stdin.readline()

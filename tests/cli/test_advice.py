@@ -192,6 +192,6 @@ def test_so_does_one_that_was_launched(tmp_path: Path) -> None:
 
 def test_sessions_send_the_infos_of_a_gymnasium_id() -> None:
     assert "--send-info" in ok("sessions --help")
-    result = run("sessions tests.sessions.game:Drift --grpc 0 --send-info")
+    result = run("sessions tests.plugins.sessions.game:Drift --grpc 0 --send-info")
     assert result.exit_code == 2
     assert "Gymnasium" in result.output

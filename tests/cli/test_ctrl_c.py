@@ -25,8 +25,8 @@ HALF = {
         ("serve --env CartPole-v1 --num-envs 2 --port 0", r"on tcp://127.0.0.1:(\d+)", "text", 0),
         ("serve --env CartPole-v1 --num-envs 2 --port 0 --shm", r"on tcp://127.0.0.1:(\d+)", "text", 0),
         ("serve --env CartPole-v1 --port 0 --metrics 0", r"metrics: http://127.0.0.1:(\d+)", "http", 0),
-        ("sessions tests.sessions.game:Drift --openenv 0", r"openenv: http://127.0.0.1:(\d+)", "http", 0),
-        ("sessions tests.sessions.game:Drift --grpc 0", r"grpc://127.0.0.1:(\d+)", "text", 0),
+        ("sessions tests.plugins.sessions.game:Drift --openenv 0", r"openenv: http://127.0.0.1:(\d+)", "http", 0),
+        ("sessions tests.plugins.sessions.game:Drift --grpc 0", r"grpc://127.0.0.1:(\d+)", "text", 0),
         ("arena serve --port 0", r"127.0.0.1:(\d+)", "http", 130),
     ],
 )

@@ -15,9 +15,9 @@ import yaml
 
 from tests.docs.blocks import ROOT, Block, every, runs_elsewhere
 from tests.samples import building
-from ue_rl.arena.config import load_config, scene_of
-from ue_rl.arena.scenes import World
 from ue_rl.connections.launching import template
+from ue_rl.plugins.arena.config import load_config, scene_of
+from ue_rl.plugins.arena.scenes import World
 from ue_rl.protocol.buffers import ActionBatch, StepBuffers
 from ue_rl.protocol.memory import offer
 from ue_rl.protocol.text.codec import Codec

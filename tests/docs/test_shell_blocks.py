@@ -108,7 +108,7 @@ def python(words: list[str]) -> None:
 
 def curl(words: list[str]) -> None:
     """What is posted to an arena is answered."""
-    from ue_rl.arena import AgentArena, Observation, RulesBehavior
+    from ue_rl.plugins.arena import AgentArena, Observation, RulesBehavior
 
     path = re.fullmatch(r"http://127\.0\.0\.1:5000(/.*)", words[-1])
     assert path is not None, words

@@ -12,8 +12,8 @@ from stable_baselines3.common.env_checker import check_env
 
 import ue_rl
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.bridges.realtime import SessionPool
-from ue_rl.bridges.realtime.engine import serve
+from ue_rl.plugins.sessions.realtime import SessionPool
+from ue_rl.plugins.sessions.realtime.engine import serve
 from ue_rl.system.errors import ConfigurationError, UnsupportedByEngine
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.plugins.rllib.rllink.messages import EPISODES_AND_GET_STATE
 from ue_rl.protocol.spaces.actions import ActionKind, ActionSpec
-from ue_rl.rllink.messages import EPISODES_AND_GET_STATE
 from ue_rl.system.errors import shorten
 
 Equations = Callable[[NDArray[np.float32], NDArray[Any]], tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]]

@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.harness.rllink_judge import Equations, Judge
+from ue_rl.plugins.rllib.rllink.frames import FrameReader, frame
+from ue_rl.plugins.rllib.rllink.messages import ASKS, EPISODES, EPISODES_AND_GET_STATE, GET_CONFIG, GET_STATE, PING
+from ue_rl.plugins.rllib.rllink.msgpack_dialect import pack, unpack
+from ue_rl.plugins.rllib.rllink.networks import Network, network
 from ue_rl.protocol.spaces.actions import ActionKind, ActionSpec
-from ue_rl.rllink.frames import FrameReader, frame
-from ue_rl.rllink.messages import ASKS, EPISODES, EPISODES_AND_GET_STATE, GET_CONFIG, GET_STATE, PING
-from ue_rl.rllink.msgpack_dialect import pack, unpack
-from ue_rl.rllink.networks import Network, network
 from ue_rl.system.errors import MalformedMessage, shorten
 
 __all__ = ["RLlinkFault", "RLlinkServer"]

@@ -26,8 +26,6 @@ from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from tests.support.models import BOX, RandomEnv, make, rows, vector
-from ue_rl.arena import PolicyBehavior
-from ue_rl.arena.config import behaviors_of, scene_of
 from ue_rl.cli.common import WrongCommandLine
 from ue_rl.cli.export import export
 from ue_rl.cli.play import load_policy
@@ -35,6 +33,8 @@ from ue_rl.inference import OnnxInference, ReloadingInference, Sb3Inference, exp
 from ue_rl.inference.export.models import load_sb3_model, on_cpu
 from ue_rl.inference.export.safetensors import export_safetensors
 from ue_rl.inference.statistics import statistics_of
+from ue_rl.plugins.arena import PolicyBehavior
+from ue_rl.plugins.arena.config import behaviors_of, scene_of
 from ue_rl.system.errors import ExportError, ModelLoadError
 from ue_rl.system.trust.files import load_model
 

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("starlette", reason="the extra arena is not installed")
 
 from tests.samples.godot_engine import GODOT, PROJECT, godot_environment, needs_godot
-from ue_rl.arena import AgentArena, AgentBehavior, PolicyBehavior, RulesBehavior, SimpleAgentBehavior
-from ue_rl.arena.scenes import Foraging
+from ue_rl.plugins.arena import AgentArena, AgentBehavior, PolicyBehavior, RulesBehavior, SimpleAgentBehavior
+from ue_rl.plugins.arena.scenes import Foraging
 
 pytestmark = needs_godot
 

@@ -14,11 +14,11 @@ from samples.skirmish.bridge import Skirmish
 from samples.skirmish.rules import KINDS, THINK, Kind
 from tests.samples.skirmish_game import army, begun, command, drawn, wait
 from ue_rl.bridges import run_in_thread
-from ue_rl.bridges.realtime import SessionPool, ToolCall
-from ue_rl.bridges.realtime.player import Player
-from ue_rl.bridges.realtime.replay import Replay
 from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.connections.dialling import open_transport
+from ue_rl.plugins.sessions.realtime import SessionPool, ToolCall
+from ue_rl.plugins.sessions.realtime.player import Player
+from ue_rl.plugins.sessions.realtime.replay import Replay
 from ue_rl.system.errors import ToolError
 
 ENVS = 64

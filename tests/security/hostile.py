@@ -24,17 +24,17 @@ from onnx import TensorProto, helper
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from ue_rl.arena.replaylog import read_replay
-from ue_rl.bridges.realtime.replay import Replay
 from ue_rl.cli.play import play as play_command
 from ue_rl.cli.train import train as train_command
 from ue_rl.envs.agents.pool import Past, Pool
 from ue_rl.inference import OnnxInference, Sb3Inference
 from ue_rl.inference.export.models import load_vec_normalize
+from ue_rl.plugins.arena.replaylog import read_replay
+from ue_rl.plugins.rllib.rllink.msgpack_dialect import unpack
+from ue_rl.plugins.rllib.rllink.pickles import read_pickle
+from ue_rl.plugins.sessions.realtime.replay import Replay
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.text import Codec, decode_handshake
-from ue_rl.rllink.msgpack_dialect import unpack
-from ue_rl.rllink.pickles import read_pickle
 from ue_rl.system.messagepack import packb
 from ue_rl.system.trust.files import trusting
 from ue_rl.training.config import read_config

@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.sessions.game import Drift
+from tests.plugins.sessions.game import Drift
 from tests.support.models import make
-from ue_rl.arena import AgentArena
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.bridges.grpc import serve as serve_grpc
-from ue_rl.bridges.mcp import serve as serve_mcp
-from ue_rl.bridges.openenv import serve as serve_openenv
-from ue_rl.bridges.realtime import SessionPool
 from ue_rl.devtools.metrics.serving import serve_metrics
 from ue_rl.inference import export_onnx
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.server import PolicyServer
+from ue_rl.plugins.arena import AgentArena
+from ue_rl.plugins.sessions.grpc import serve as serve_grpc
+from ue_rl.plugins.sessions.mcp import serve as serve_mcp
+from ue_rl.plugins.sessions.openenv import serve as serve_openenv
+from ue_rl.plugins.sessions.realtime import SessionPool
 from ue_rl.protocol.access.visitors import Visitors
 from ue_rl.system.errors import ConfigurationError
 

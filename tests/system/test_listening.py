@@ -64,9 +64,9 @@ def test_a_family_that_this_machine_has_not_is_left_out(resolves: Any, monkeypat
 
 
 def test_sessions_over_http_answer_on_each(resolves: Any) -> None:
-    from tests.sessions.game import Drift
-    from ue_rl.bridges.openenv import serve
-    from ue_rl.bridges.realtime import SessionPool
+    from tests.plugins.sessions.game import Drift
+    from ue_rl.plugins.sessions.openenv import serve
+    from ue_rl.plugins.sessions.realtime import SessionPool
 
     resolves(V4, V4_AGAIN)
     with SessionPool(Drift, max_sessions=2, workers=1) as pool, serve(pool, "localhost") as server:

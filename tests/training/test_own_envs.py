@@ -12,8 +12,8 @@ import pytest
 from tests.support.command_line import ok, refused
 from tests.training.conftest import TINY
 from ue_rl.bridges import GymnasiumBridge
-from ue_rl.cli.rllink import _engines
-from ue_rl.rllib.engines import open_engines
+from ue_rl.plugins.rllib.cli.rllink import _engines
+from ue_rl.plugins.rllib.engines import open_engines
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.engine import command_of
 from ue_rl.training.options import TrainOptions

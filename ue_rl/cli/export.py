@@ -247,12 +247,12 @@ def model_in(path: Path) -> Found:
 
 
 def _of_rllib() -> Any:
-    """ue_rl.rllib.load_and_export_rl_module; raises ExportError where Ray is not installed."""
+    """ue_rl.plugins.rllib.load_and_export_rl_module; raises ExportError where Ray is not installed."""
     from importlib.util import find_spec
 
     if find_spec("ray") is None:
         cure = "install it with: pip install 'ue_rl[train,rllib]'"
         raise ExportError("a checkpoint of RLlib's needs Ray", cure=cure)
-    from ue_rl.rllib import load_and_export_rl_module
+    from ue_rl.plugins.rllib import load_and_export_rl_module
 
     return load_and_export_rl_module

@@ -218,7 +218,7 @@ def _wrapped(env: str, wrappers: tuple[str, ...]) -> Callable[..., Any]:
 
 def _mujoco(model: str, task: str | None, num_envs: int, arguments: dict[str, Any]) -> Any:
     try:
-        from ue_rl.bridges import MujocoBridge
+        from ue_rl.plugins.mujoco import MujocoBridge
     except ImportError as error:
         raise ConfigurationError(
             "the package mujoco is needed", got=str(error), cure="pip install 'ue_rl[mujoco]'"

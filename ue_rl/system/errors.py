@@ -330,7 +330,7 @@ class ToolError(UeRlError, ValueError):
 
 
 class SessionError(UeRlError):
-    """What was asked of a session of a game that does not wait (bridges/realtime) cannot be done.
+    """What was asked of a session of a game that does not wait (ue_rl/plugins/sessions/realtime) cannot be done.
 
     Attributes:
         code: the name of the status of gRPC that says so.

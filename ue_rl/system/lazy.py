@@ -41,7 +41,7 @@ _ALL_OF_IT = {
     "UnrealParallelEnv": "agents",
     "demos": "demos",  # commands
     "tune": "tune",
-    "grpc": "grpc",  # ue_rl.bridges.grpc, and its neighbours
+    "grpc": "grpc",  # ue_rl.plugins.sessions.grpc, and its neighbours
     "mcp": "mcp",
     "openenv": "openenv",
 }

@@ -29,7 +29,7 @@ from ue_rl.training.writing import Guard, LogFile
 if TYPE_CHECKING:
     from ue_rl.training.learning import Learner
 
-_RLLIB = "ue_rl.rllib.run:begin"  # by name: what needs Ray builds on this package, not the other way round
+_RLLIB = "ue_rl.plugins.rllib.run:begin"  # by name: what needs Ray builds on this package, not the other way round
 _log = logging.getLogger(__name__)
 
 

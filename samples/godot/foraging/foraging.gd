@@ -1,4 +1,4 @@
-# Foraging, played by an agent of ue_rl.arena: each tick is posted to /observe, and the tool that is answered is done.
+# Foraging, played by an agent of ue_rl.plugins.arena: each tick is posted to /observe, and the tool that is answered is done.
 #
 #   ue-rl arena serve --agent forager=rules
 #   godot3-server --path samples/godot foraging/foraging.tscn --port=5000 --seed=1

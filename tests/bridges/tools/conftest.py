@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.arena.conftest import client
+from tests.plugins.arena.conftest import client
 
 __all__ = ["client"]

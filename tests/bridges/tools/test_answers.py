@@ -23,14 +23,14 @@ import numpy as np
 import pydantic
 import pytest
 
-from tests.sessions.game import Drift
-from ue_rl.arena import AgentArena, AgentBehavior, AgentDecision, LLMAgentBehavior, Observation, RunLog, replay
-from ue_rl.arena.backends import ScriptedBackend
-from ue_rl.arena.log import decisions_in
-from ue_rl.arena.scenes import Foraging
-from ue_rl.arena.seats import Outcome
-from ue_rl.bridges.realtime import SessionPool, ToolCall
+from tests.plugins.sessions.game import Drift
 from ue_rl.bridges.tools import ToolRegistry, tool
+from ue_rl.plugins.arena import AgentArena, AgentBehavior, AgentDecision, LLMAgentBehavior, Observation, RunLog, replay
+from ue_rl.plugins.arena.backends import ScriptedBackend
+from ue_rl.plugins.arena.log import decisions_in
+from ue_rl.plugins.arena.scenes import Foraging
+from ue_rl.plugins.arena.seats import Outcome
+from ue_rl.plugins.sessions.realtime import SessionPool, ToolCall
 from ue_rl.system.errors import GameFailed, ToolError
 from ue_rl.system.json_values import MAX_VALUES, json_value, readable
 

@@ -15,13 +15,13 @@ import pytest
 
 from tests.harness.telling import CHOICES, KINDS, TellingArrays, told
 from tests.support.carriers import over, served
-from ue_rl.bridges.realtime import SessionPool
-from ue_rl.bridges.realtime.engine import serve as serve_sessions
 from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.connections.engines.url_engine import UrlEngine
 from ue_rl.connections.launching.engine import LaunchedEngine
+from ue_rl.plugins.sessions.realtime import SessionPool
+from ue_rl.plugins.sessions.realtime.engine import serve as serve_sessions
 from ue_rl.protocol.text.calls import write_time_scale
 from ue_rl.protocol.transport import Transport
 
@@ -222,7 +222,7 @@ def test_engines_that_are_killed(kind: str) -> None:
 
 @pytest.mark.parametrize("carrier", ["grpc", "shared", "upgraded"])
 def test_sessions_as_envs(carrier: str) -> None:
-    from ue_rl.bridges.grpc import serve
+    from ue_rl.plugins.sessions.grpc import serve
 
     with contextlib.ExitStack() as stack:
         pool = SessionPool(TellingArrays, max_sessions=3, workers=1, together=True)

@@ -76,7 +76,7 @@ def test_the_seed_of_one_wall_leaves_the_others_alone() -> None:
 
 
 def of_mujoco() -> Report:
-    from ue_rl.bridges import MujocoBridge
+    from ue_rl.plugins.mujoco import MujocoBridge
 
     # MuJoCo writes its warnings into a file of the current folder
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):

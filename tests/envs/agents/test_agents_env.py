@@ -122,10 +122,12 @@ def test_where_nobody_is_left_a_parallel_env_takes_no_actions_as_pettingzoos_do(
 
 @pytest.fixture
 def rllib() -> Iterator[ModuleType]:
-    """ue_rl.rllib.multi_agent_env over a stand-in of ray's base class; where ray is installed, over the real one."""
+    """ue_rl.plugins.rllib.multi_agent_env over a stand-in of ray's base class; where ray is installed, over the real
+    one.
+    """
     try:
         importlib.import_module("ray.rllib.env.multi_agent_env")
-        yield importlib.import_module("ue_rl.rllib.multi_agent_env")
+        yield importlib.import_module("ue_rl.plugins.rllib.multi_agent_env")
         return
     except ImportError:
         names = ["ray", "ray.rllib", "ray.rllib.env", "ray.rllib.env.multi_agent_env"]
@@ -148,9 +150,9 @@ def rllib() -> Iterator[ModuleType]:
     modules[names[-1]].MultiAgentEnv = MultiAgentEnv  # type: ignore[attr-defined]
     sys.modules.update(modules)
     try:
-        yield importlib.import_module("ue_rl.rllib.multi_agent_env")
+        yield importlib.import_module("ue_rl.plugins.rllib.multi_agent_env")
     finally:
-        for name in [*names, "ue_rl.rllib.multi_agent_env"]:
+        for name in [*names, "ue_rl.plugins.rllib.multi_agent_env"]:
             sys.modules.pop(name, None)
 
 

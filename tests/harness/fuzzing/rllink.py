@@ -20,16 +20,16 @@ import numpy as np
 from tests.harness.fuzzing.targets import Target
 from tests.harness.rllink_server import RLlinkServer, onnx_of
 from ue_rl.devtools.check.garbage import mutate
+from ue_rl.plugins.rllib.rllink.configs import config_of
+from ue_rl.plugins.rllib.rllink.frames import FrameReader, frame
+from ue_rl.plugins.rllib.rllink.json_dialect import JsonDialect
+from ue_rl.plugins.rllib.rllink.messages import Dialect, ServerConfig, ServerState
+from ue_rl.plugins.rllib.rllink.msgpack_dialect import MsgpackDialect, pack
+from ue_rl.plugins.rllib.rllink.onnx_network import OnnxNetwork
+from ue_rl.plugins.rllib.rllink.pickles import read_pickle
+from ue_rl.plugins.rllib.rllink.policy import Policy
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.protocol.spec import EnvSpec
-from ue_rl.rllink.configs import config_of
-from ue_rl.rllink.frames import FrameReader, frame
-from ue_rl.rllink.json_dialect import JsonDialect
-from ue_rl.rllink.messages import Dialect, ServerConfig, ServerState
-from ue_rl.rllink.msgpack_dialect import MsgpackDialect, pack
-from ue_rl.rllink.onnx_network import OnnxNetwork
-from ue_rl.rllink.pickles import read_pickle
-from ue_rl.rllink.policy import Policy
 from ue_rl.system.errors import UeRlError
 
 _WATCHED = (

@@ -1,7 +1,7 @@
 """Hostile clients of the carriers of sessions: what was right before it was spoilt, and a server that must not mind.
 
 Each target sends one message and says whether the server has answered it in an orderly way. Source of what is right:
-ue_rl/sessions/sessions.proto, bridges/openenv/messages.py, and MCP's JSON-RPC.
+ue_rl/plugins/sessions/sessions.proto, ue_rl/plugins/sessions/openenv/messages.py, and MCP's JSON-RPC.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as connect_websocket
 
 from ue_rl.devtools.check.garbage import mutate
-from ue_rl.sessions import sessions_pb2 as messages
-from ue_rl.sessions.limits import SERVICE, SESSION_ID
-from ue_rl.sessions.sessions_pb2_grpc import SessionsStub
+from ue_rl.plugins.sessions import sessions_pb2 as messages
+from ue_rl.plugins.sessions.limits import SERVICE, SESSION_ID
+from ue_rl.plugins.sessions.sessions_pb2_grpc import SessionsStub
 
 _ACCEPTS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 _ODD = ["", "NaN", "1e999", "\x00", "reset", "💥", "9" * 400, "[" * 2000, "null", "-1", "../..", "%s%n"]

@@ -1,7 +1,7 @@
 """The file of a trace: written in frames, a hundred kilobytes each, read frame by frame.
 
-A replay of bridges/realtime/replay.py plays a game again, from actions and checksums. A trace needs no game, so it
-holds every number, and has another form.
+A replay of ue_rl/plugins/sessions/realtime/replay.py plays a game again, from actions and checksums. A trace needs no
+game, so it holds every number, and has another form.
 
 A frame is a mark of four bytes, the bytes stored, the bytes unpacked, the CRC-32 of both and of what is stored (u32
 each, little endian), then one frame of Zstandard. The first, "UTR1", holds the header, a JSON object. Each further one,

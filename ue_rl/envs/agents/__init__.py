@@ -3,7 +3,7 @@
     env = GroupVecEnv(transport, "striker", others={"goalie": goalie})     all strikers as the rows of one VecEnv
     env = UnrealParallelEnv(transport)                                     PettingZoo; needs pettingzoo
 
-RLlib's env is `ue_rl.rllib.UnrealMultiAgentEnv`. See docs/agents.md. Names are loaded when first used.
+RLlib's env is `ue_rl.plugins.rllib.UnrealMultiAgentEnv`. See docs/agents.md. Names are loaded when first used.
 """
 
 from ue_rl.system.lazy import lazy

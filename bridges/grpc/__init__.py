@@ -1,7 +1,0 @@
-"""Sessions over gRPC (docs/grpc.md): `serve(pool, host, port)`. Needs the extra `grpc`."""
-
-from __future__ import annotations
-
-from ue_rl.bridges.grpc.server import serve
-
-__all__ = ["serve"]

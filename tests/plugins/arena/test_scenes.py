@@ -1,0 +1,188 @@
+"""The scenes: the same seed is the same episode, rules beat random, and a policy plays what behaviours play."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ue_rl.bridges import run_in_thread, run_shm_in_thread
+from ue_rl.connections.dialling import open_transport
+from ue_rl.devtools.testing import MemoryTransport
+from ue_rl.envs.agents.vec_env import GroupVecEnv
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.plugins.arena import AgentArena, PolicyBehavior, RandomBehavior, SimpleAgentBehavior, replay
+from ue_rl.plugins.arena.replaylog import read_replay
+from ue_rl.plugins.arena.scenes import SCENES, Capture, Crafting, Foraging, SceneBridge, TeamBridge, World
+from ue_rl.plugins.arena.scenes.crafting import needed
+from ue_rl.plugins.arena.scenes.rules import RULES
+from ue_rl.system.errors import ConfigurationError
+
+
+def played(scene: type[World], make: Any, episodes: int = 10, **options: Any) -> list[Any]:
+    return AgentArena.play(scene(), {agent: make() for agent in scene.agents}, episodes=episodes, **options)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_rules_beat_random(name: str) -> None:
+    rules = [episode.score for episode in played(SCENES[name], RULES[name])]
+    chance = [episode.score for episode in played(SCENES[name], RandomBehavior)]
+    better = [r - c for r, c in zip(rules, chance, strict=True)]
+    assert np.mean(better) > 3 * np.std(better) / np.sqrt(len(better))  # three standard errors
+
+
+def test_the_metrics_of_each_scene() -> None:
+    assert set(played(Foraging, RULES["foraging"], 1)[0].metrics) == {"resources", "damage", "distance", "time"}
+    (made,) = played(Crafting, RULES["crafting"], 1)
+    assert made.success
+    assert made.metrics["items"] == 5
+    assert (made.metrics["efficiency"], made.metrics["waste"]) == (1, 0)
+    (team,) = played(Capture, RULES["capture"], 1)
+    assert set(team.metrics) == {"objectives", "coordination", "share", "win"}
+
+
+def test_what_is_needed_for_a_pickaxe() -> None:
+    assert needed({}) == {"wood": 2, "stone": 3, "plank": 2, "stick": 2, "stone_pickaxe": 1}
+    left = {"wood": 0, "stone": 0, "plank": 0, "stick": 1, "stone_pickaxe": 1}
+    assert needed({"stick": 1, "plank": 1, "stone": 3}) == left
+
+
+def test_tier_one_collects_something() -> None:
+    class Forager(SimpleAgentBehavior):
+        """The fifteen lines of the page."""
+
+        def decide(self, context: Any) -> str:
+            berry = context.nearest_resource
+            return "collect" if berry is not None and berry.distance < 1.5 else "move_to"
+
+    assert AgentArena.play(Foraging(), Forager())[0].metrics["resources"] >= 3
+
+
+@pytest.mark.usefixtures("msgpack_of_ray")
+@pytest.mark.parametrize("name", SCENES)
+def test_the_log_is_the_same_bit_by_bit_and_replays(name: str, tmp_path: Path) -> None:
+    scene = SCENES[name]
+    logs = []
+    for n, order in enumerate((scene.agents, scene.agents, scene.agents[::-1])):
+        AgentArena.play(scene(), {a: RandomBehavior(3) for a in order}, episodes=2, replay=tmp_path / f"{n}.log")
+        logs.append((tmp_path / f"{n}.log").read_bytes())
+    assert logs[0] == logs[1] == logs[2]
+    log = read_replay(tmp_path / "0.log")
+    assert log["metadata"] == {"seed": 0, "tick_rate": 10.0, "version": "0.1.0", "scene": name}
+    ticks = sum(event["type"] == "tick" for event in log["events"])
+    assert replay(tmp_path / "0.log", scene()) == ticks
+
+
+def test_a_world_that_differs_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    AgentArena.play(Foraging(), RULES["foraging"](), replay=path)
+
+    class Slippery(Foraging):
+        def advance(self) -> None:
+            super().advance()
+            self.bodies["forager"].x += self.tick == 5
+
+    with pytest.raises(ConfigurationError, match="differs at tick 5"):
+        replay(path, Slippery())
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ConfigurationError, match="not a replay log"):
+        replay(path, Foraging())
+
+
+def test_a_log_can_be_read_while_it_is_written(tmp_path: Path) -> None:
+    seen = []
+
+    def on_tick(game: Any, _: Any) -> None:
+        seen.append(len(read_replay(tmp_path / "log")["events"]) if game.tick in (1, 9) else 0)
+
+    AgentArena.play(Foraging(), RULES["foraging"](), replay=tmp_path / "log", on_tick=on_tick)
+    assert (seen[0], seen[8]) == (3, 19)  # a reset, and a decision and a hash for each tick
+
+
+def rollout(env: Any, choices: np.ndarray) -> list[np.ndarray]:
+    env.seed(5)
+    rows = [env.reset()]
+    for choice in choices:
+        obs, rewards, dones, _ = env.step(choice)
+        rows += [obs, rewards, dones]
+    env.close()
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("scene", "hosted", "env_of", "agents"),
+    [(Foraging, SceneBridge, UnrealVecEnv, 1), (Crafting, SceneBridge, UnrealVecEnv, 1),
+     (Capture, TeamBridge, GroupVecEnv, 3)],
+)  # fmt: skip
+def test_a_policys_steps_are_bit_equal_over_every_carrier(
+    scene: type[World], hosted: Any, env_of: Any, agents: int
+) -> None:
+    choices = np.random.default_rng(0).integers(0, len(scene.choices), (250, 2 * agents))
+    first = rollout(env_of(MemoryTransport(hosted(scene, 2))), choices)
+    for run in (run_in_thread, run_shm_in_thread):
+        with run(hosted(scene, 2)) as engine:
+            for mine, wanted in zip(rollout(env_of(open_transport(engine.url)), choices), first, strict=True):
+                np.testing.assert_array_equal(mine, wanted)
+
+
+class _Fixed:
+    """A policy that goes to the nearest berry and takes it."""
+
+    def run_inference(self, observations: Any) -> Any:
+        near = observations[0, Foraging.obs_names.index("berry0.distance")] * Foraging.sight <= 1.5
+        return np.array([[Foraging.choices.index("collect" if near else "nearest berry")]], np.float32)
+
+
+def test_a_policy_plays_as_a_behaviour_what_it_plays_in_the_bridge() -> None:
+    (episode,) = AgentArena.play(Foraging(), PolicyBehavior(_Fixed(), Foraging), seed=5)
+    env = UnrealVecEnv(MemoryTransport(SceneBridge(Foraging)))
+    env.seed(5)
+    obs, total, done = env.reset(), 0.0, False
+    while not done:
+        obs, (reward,), (done,), (info,) = env.step(_Fixed().run_inference(obs)[0].astype(int))
+        total += float(reward)
+    assert total == pytest.approx(episode.score, abs=1e-4)  # rewards are float32 there
+    assert info["resources"] == episode.metrics["resources"]
+
+
+def test_a_team_as_an_engine() -> None:
+    bridge = TeamBridge(Capture, 2)
+    env = GroupVecEnv(MemoryTransport(bridge))
+    env.seed(0)
+    assert env.reset().shape == (6, len(Capture.obs_names))
+    for _ in range(200):
+        _, rewards, dones, _ = env.step(np.tile([8, 9, 10], 2))
+    assert dones.all()
+    assert (rewards > 0).all()
+    assert bridge.render(0).shape == (160, 160, 3)
+    with pytest.raises(ConfigurationError, match="TeamBridge"):
+        SceneBridge(Capture)
+
+
+def test_who_is_not_in_the_game_cannot_play() -> None:
+    with pytest.raises(ConfigurationError, match="no such agent"):
+        AgentArena.play(Foraging(), {"someone": RandomBehavior()})
+
+
+def test_a_damaged_log_is_told(tmp_path: Path) -> None:
+    """Spoilt bytes and cut ends, at random: it plays, or one error of ours says why not."""
+
+    class Short(Foraging):
+        max_ticks = 6
+
+    path, rng, world = tmp_path / "log", np.random.default_rng(0), Short()
+    AgentArena.play(Short(), RULES["foraging"](), replay=path)
+    whole = path.read_bytes()
+    refused = 0
+    for n in range(600):
+        spoilt = bytearray(whole[: rng.integers(len(whole))] if n % 3 == 0 else whole)
+        for at in rng.integers(len(spoilt), size=rng.integers(1, 5)) if spoilt else ():
+            spoilt[at] = rng.integers(256)
+        path.write_bytes(spoilt)
+        try:
+            replay(path, world)
+        except ConfigurationError:
+            refused += 1
+    assert refused > 300

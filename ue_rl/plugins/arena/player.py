@@ -1,0 +1,178 @@
+"""Plays episodes of a scene, or of any bridge, without HTTP; and replays what was logged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ue_rl.bridges.base import BaseBridge
+from ue_rl.plugins.arena.behaviors import AgentBehavior
+from ue_rl.plugins.arena.bridge_world import BridgeWorld
+from ue_rl.plugins.arena.log import RunLog
+from ue_rl.plugins.arena.replaylog import ReplayWriter, read_replay
+from ue_rl.plugins.arena.scenes.bridge import SceneBridge, TeamBridge
+from ue_rl.plugins.arena.scenes.world import World
+from ue_rl.plugins.arena.seats import Outcome
+from ue_rl.plugins.arena.types import AgentDecision
+from ue_rl.system.errors import ConfigurationError
+from ue_rl.system.json_values import readable
+
+if TYPE_CHECKING:
+    from ue_rl.plugins.arena.arena import AgentArena
+
+
+@dataclass
+class Episode:
+    """One episode that was played.
+
+    Attributes:
+        returns: each agent's sum of rewards. metrics: the game's. codes: what went wrong in decisions, how often.
+        seconds: that decisions took, in all. tokens: of the models that were asked.
+    """
+
+    seed: int | None
+    ticks: int = 0
+    success: bool = False
+    returns: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    codes: dict[str, int] = field(default_factory=dict)
+    decisions: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+
+    @property
+    def score(self) -> float:
+        """The mean return of the agents."""
+        return sum(self.returns.values()) / max(1, len(self.returns))
+
+    def add(self, outcome: Outcome) -> None:
+        """Counts one decision."""
+        self.decisions += 1
+        self.seconds += outcome.seconds
+        tokens = outcome.trace.get("tokens")
+        self.tokens += tokens if isinstance(tokens, int) else 0
+        if outcome.code is not None:
+            self.codes[outcome.code] = self.codes.get(outcome.code, 0) + 1
+
+
+_OF_EVENT: dict[str, dict[str, Any]] = {  # what stands in its data
+    "reset": {"seed": (int, type(None)), "hash": str}, "tick": {"hash": str},
+    "decision": {"agent_id": str, "tool": str, "params": dict, "reasoning": str},
+}  # fmt: skip
+Playable = World | BridgeWorld
+OnTick = Callable[[Playable, list[Outcome]], None]
+
+
+def play(
+    arena_class: type[AgentArena], game: Playable | BaseBridge,
+    behaviors: Mapping[str, AgentBehavior] | AgentBehavior | None = None, *, episodes: int = 1, seed: int | None = 0,
+    deadline: float | None = None, log: RunLog | None = None, replay: Path | str | None = None,
+    on_tick: OnTick | None = None,
+) -> list[Episode]:  # fmt: skip
+    """Episodes of `game`, one after the other.
+
+    Args:
+        game: a scene; or a bridge: of a SceneBridge the first world, any other is a BridgeWorld.
+        behaviors: by agent; one alone plays the game's only agent. Who has none gets the rule of thumb.
+        episodes: how many. seed: of the first; the next ones have seed + 1, seed + 2, .. None: the game draws them.
+        deadline: seconds that each decision may take; None: no limit, and the same seeds give the same episodes.
+        log: where decisions go. replay: a file to write the replay log into.
+        on_tick: called after each tick with the game and what was decided.
+
+    Raises:
+        ConfigurationError: a behaviour for an agent that the game does not have. BackendRefused: a model refuses for
+            good what it is asked: at the first decision, and not after an episode of doing nothing.
+    """
+    if isinstance(game, (SceneBridge, TeamBridge)):
+        game = game.worlds[0]
+    elif isinstance(game, BaseBridge):
+        game = BridgeWorld(game)
+    given = dict.fromkeys(game.agents[:1], behaviors) if isinstance(behaviors, AgentBehavior) else dict(behaviors or {})
+    if strangers := set(given) - set(game.agents):
+        raise ConfigurationError(
+            "the game has no such agent", field="behaviors", expected=", ".join(game.agents), got=sorted(strangers)
+        )
+    arena = arena_class(deadline=deadline, tools=game.tools, log=log)
+    writer = None if replay is None else ReplayWriter(replay, seed, getattr(game, "tick_rate", 60.0), game.name)
+    try:
+        for agent_id, behavior in given.items():
+            arena.register(agent_id, behavior)
+        seeds = [None if seed is None else seed + n for n in range(episodes)]
+        return [_episode(arena, game, each, writer, on_tick) for each in seeds]
+    finally:
+        arena.close()
+        if writer is not None:
+            writer.close()
+
+
+def require_willing(outcomes: Sequence[Outcome]) -> None:
+    """Raises the first refusal of a model that can never succeed."""
+    for outcome in outcomes:
+        if outcome.refusal is not None:
+            raise outcome.refusal
+
+
+def _episode(
+    arena: AgentArena, game: Playable, seed: int | None, writer: ReplayWriter | None, on_tick: OnTick | None
+) -> Episode:
+    game.reset(seed)
+    episode = Episode(seed, returns=dict.fromkeys(game.agents, 0.0))
+    if writer is not None:
+        writer.event(0, "reset", {"seed": seed, "hash": game.digest()})
+    while not game.over:
+        outcomes = arena.tick([game.observe(agent) for agent in game.agents])
+        require_willing(outcomes)
+        game.step({outcome.agent_id: outcome.decision for outcome in outcomes})
+        for outcome in outcomes:
+            episode.add(outcome)
+            episode.returns[outcome.agent_id] += float(game.reward(outcome.agent_id))
+            if writer is not None:
+                said = outcome.decision
+                data = {"agent_id": outcome.agent_id, "tool": said.tool, "params": said.params,
+                        "reasoning": said.reasoning}  # fmt: skip
+                writer.event(game.tick, "decision", data)
+        if writer is not None:
+            writer.event(game.tick, "tick", {"hash": game.digest(), "metrics": readable(game.metrics())})
+        if on_tick is not None:
+            on_tick(game, outcomes)
+    episode.ticks, episode.success, episode.metrics = int(game.tick), bool(game.success), readable(game.metrics())
+    for agent in game.agents:
+        arena.end_episode(agent, game.success, episode.metrics, inline=arena.deadline is None)
+    return episode
+
+
+def replay(path: Path | str, game: Playable, on_tick: OnTick | None = None) -> int:
+    """Plays a replay log in `game` again, and compares the world's hash after each tick.
+
+    Returns:
+        how many ticks were the same.
+
+    Raises:
+        ConfigurationError: not a replay log, or the world differs: it names the tick.
+    """
+    same, decisions = 0, dict[str, AgentDecision]()
+    for event in read_replay(path)["events"]:
+        kind, data = event["type"], event["data"]
+        if kind not in _OF_EVENT:
+            continue
+        if not isinstance(data, dict) or not all(isinstance(data.get(key), of) for key, of in _OF_EVENT[kind].items()):
+            raise ConfigurationError("not a replay log: a damaged event", field="path", got=event)
+        if kind == "decision":
+            decisions[data["agent_id"]] = AgentDecision(data["tool"], data["params"], data["reasoning"])
+            continue
+        if kind == "reset":
+            game.reset(data["seed"])
+        else:
+            game.step(decisions)
+            decisions = {}
+            same += 1
+            if on_tick is not None:
+                on_tick(game, [])
+        if data["hash"] != game.digest():
+            raise ConfigurationError(
+                f"the world differs at tick {event['tick']}", field="path", expected=data["hash"], got=game.digest(),
+                cure="replay it with the version of the game that wrote it",
+            )  # fmt: skip
+    return same

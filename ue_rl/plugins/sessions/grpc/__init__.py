@@ -1,0 +1,7 @@
+"""Sessions over gRPC (docs/grpc.md): `serve(pool, host, port)`. Needs the extra `grpc`."""
+
+from __future__ import annotations
+
+from ue_rl.plugins.sessions.grpc.server import serve
+
+__all__ = ["serve"]

@@ -1,0 +1,139 @@
+"""Player: plays a replay again and compares what is seen; ReplayBridge: the same as an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.bridges.game import EnvIds
+from ue_rl.bridges.vector import VectorBridge
+from ue_rl.plugins.sessions.realtime.lifecycle import Event, LifeCycle
+from ue_rl.plugins.sessions.realtime.observation import Observation
+from ue_rl.plugins.sessions.realtime.pool import SessionPool
+from ue_rl.plugins.sessions.realtime.replay import Episode, Replay, checksum
+from ue_rl.system.closing import Closing
+from ue_rl.system.errors import ReplayInvalid, SessionError, UeRlError
+
+
+class Player(Closing):
+    """A replay in a session of its own, as fast as it can.
+
+    Args:
+        replay: to be played. kwargs: for the game, beside those of the replay.
+
+    Attributes:
+        life: LOADING_REPLAY, REPLAYING, REPLAY_ENDED. session: that plays.
+
+    Raises:
+        ReplayInvalid: the game is another one now. ConfigurationError: it cannot be loaded.
+    """
+
+    def __init__(self, replay: Replay, kwargs: Mapping[str, Any] | None = None) -> None:
+        header = replay.header
+        self.life = LifeCycle()
+        self.life.on(Event.LOAD_REPLAY)
+        self.replay = replay
+        self._pool = SessionPool(
+            header["game"], max_sessions=1, workers=1, hold=header["hold"], max_ticks=header["max_ticks"],
+            kwargs={**header["kwargs"], **(kwargs or {})},
+        )  # fmt: skip
+        if self._pool.handshake != header["handshake"]:
+            self._pool.close()
+            raise ReplayInvalid(
+                "the game is not the one that was recorded", field="handshake", expected=header["handshake"],
+                got=self._pool.handshake,
+            )  # fmt: skip
+        self.spec = self._pool.spec
+        self.session = self._pool.create()
+
+    def play(self) -> Iterator[Observation]:
+        """What is seen after each reset and tick.
+
+        Raises:
+            ReplayInvalid: it is not what was recorded, to the bit, or the game does not take what the file says.
+        """
+        if not self.life.may(Event.LOADED):
+            self.life.on(Event.LOAD_REPLAY)
+            self.life.on(Event.LOADED)
+        for number, episode in enumerate(self.replay.episodes):
+            seen = self._advanced(number, 0, reset=True, seed=episode.seed, options=episode.options)
+            yield self._compared(seen, number, episode)
+            for tick in range(episode.ticks):
+                seen = self._advanced(number, 1, episode.actions.get(tick, ()))
+                yield self._compared(seen, number, episode)
+            if last := episode.actions.get(episode.ticks):
+                self._advanced(number, 0, last)
+        self.life.on(Event.OVER)
+
+    def _advanced(self, number: int, *args: Any, **asked: Any) -> Observation:
+        try:
+            return self.session.advance(*args, **asked)
+        except SessionError:  # the game has failed
+            raise
+        except UeRlError as error:  # an action, a tool, a seed or options that this game does not take
+            raise ReplayInvalid(
+                f"the game does not take what was recorded in episode {number + 1}: {error.message}",
+                **error.facts(fault=None, cure="was the game changed, or the file written by somebody else?"),
+            ) from error
+
+    def _compared(self, seen: Observation, number: int, episode: Episode) -> Observation:
+        wanted = episode.sums.get(seen.tick)
+        if wanted is not None and wanted != checksum(seen):
+            raise ReplayInvalid(
+                "the game does not play as it was recorded", field="observation",
+                got=f"another observation at tick {seen.tick} of episode {number + 1}",
+                cure="was the game changed, or does it draw numbers that the seed does not decide?",
+            )  # fmt: skip
+        return seen
+
+    def close(self) -> None:
+        """Ends the session; idempotent."""
+        self.life.may(Event.DESTROY)
+        self._pool.close()
+        self.life.may(Event.CLEANED)
+
+
+class ReplayBridge(VectorBridge):
+    """An engine of one env that answers what was recorded, whatever it is told to do; then it begins again."""
+
+    def __init__(self, player: Player) -> None:
+        super().__init__(replace(player.spec, num_envs=1))
+        self._player = player
+        self._seen: Iterator[Observation] = iter(())
+
+    def reset_envs(
+        self, env_ids: EnvIds, seeds: Sequence[int | None], options: Sequence[dict[str, Any] | None]
+    ) -> None:
+        """See VectorBridge: the next episode."""
+        seen = self._next()
+        while seen.tick:
+            seen = self._next()
+        self._write(seen)
+
+    def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
+        """See VectorBridge: the next tick. An episode that was left before its end is truncated there."""
+        seen = self._next()
+        if seen.tick:
+            self._write(seen)
+            return
+        self._seen = chain([seen], self._seen)
+        self.outbox.truncated[0] = 1
+
+    def _next(self) -> Observation:
+        for seen in self._seen:
+            return seen
+        self._seen = self._player.play()
+        return next(self._seen)
+
+    def _write(self, seen: Observation) -> None:
+        out = self.outbox
+        out.obs[0], out.rewards[0], out.truncated[0], out.dones[0] = (
+            seen.observation, seen.reward, seen.truncated, seen.done,
+        )  # fmt: skip
+        if seen.mask is not None:
+            out.masks[0] = seen.mask
