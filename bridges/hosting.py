@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
-    from ue_rl.plugins.sessions.realtime.interrupts import Interrupts
     from ue_rl.protocol.buffers import ActionBatch, Next, StepBuffers
     from ue_rl.protocol.spec import EnvSpec
 
@@ -191,16 +190,6 @@ class AppliesActions(Protocol):
 
     def apply_action(self, env_id: int, action: NDArray[np.float32]) -> None:
         """An action beside the tick's own, float32 [act_size], before that tick. The world does not move."""
-
-
-@runtime_checkable
-class NamesInterrupts(Protocol):
-    """A game with events that end an advance early."""
-
-    @property
-    def interrupts(self) -> Interrupts:
-        """Their names, and in which envs each was raised in the last tick."""
-        ...
 
 
 @runtime_checkable

@@ -3,10 +3,9 @@
 tcp://HOST:PORT    the engine's text protocol; upgraded to shared memory where both sides can (transport="auto")
 tls://HOST:PORT    the same text within TLS
 shm://NAME         an engine's shared memory, by name or by the path of a file; shm:// alone: $LUCKY_SHM_NAME
-grpc://HOST:PORT   sessions of a game (`ue-rl sessions`), as many as num_envs says
-grpcs://HOST:PORT  the same within TLS
 
-Behind a "?" stand options of the connection: tcp://HOST:PORT?channel=per-env (connections/base/address.py).
+Plug-ins add schemes: grpc://HOST:PORT, grpcs://HOST:PORT (ue_rl/plugins/sessions/grpc/client/carriers.py). Behind a "?"
+stand options of the connection: tcp://HOST:PORT?channel=per-env (connections/base/address.py).
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.engines.url_engine import UrlEngine
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.lazy import named_if_missing
+from ue_rl.system.plugins import load_plugin, plugins
 
 if TYPE_CHECKING:
     from ue_rl.connections.engines.lifecycle import Listener
@@ -66,9 +66,8 @@ class Carrier(NamedTuple):
         return function
 
 
-_DEADLINES = ("timeout", "connect_timeout", "wait")
-_TEXT = ("channel", "nul_terminated", "token_file", *_DEADLINES)
-_SESSIONS = ("num_envs", "ticks", "token_file", "ca", "cert", "key", *_DEADLINES)
+DEADLINES = ("timeout", "connect_timeout", "wait")
+_TEXT = ("channel", "nul_terminated", "token_file", *DEADLINES)
 CARRIERS = {
     "tcp": Carrier(
         Scheme("tcp://HOST:PORT", "tcp://127.0.0.1:7777", host_and_port, ("transport", *_TEXT)),
@@ -86,29 +85,34 @@ CARRIERS = {
         "ue_rl.connections.opening:dial_tls",
     ),
     "shm": Carrier(
-        Scheme("shm://NAME", "shm://arena", str, _DEADLINES),
+        Scheme("shm://NAME", "shm://arena", str, DEADLINES),
         "ue_rl.connections.shm.dialling:dial",
         Hosting("ue_rl.bridges:serve_shm", named, lambda place: {"name": place}),
     ),
-    "grpc": Carrier(
-        Scheme("grpc://HOST:PORT", "grpc://127.0.0.1:9999", host_and_port, _SESSIONS),
-        "ue_rl.plugins.sessions.grpc.client.dialling:dial",
-    ),
-    "grpcs": Carrier(
-        Scheme("grpcs://HOST:PORT", "grpcs://10.0.0.5:9999?ca=ours.pem", host_and_port, _SESSIONS),
-        "ue_rl.plugins.sessions.grpc.client.dialling:dial_tls",
-    ),
-}
+}  # those of plug-ins: entry points of the group ue_rl.carriers
+
+
+def carriers() -> dict[str, Carrier]:
+    """All of them by scheme, those of plug-ins too, which are imported for it."""
+    return CARRIERS | {scheme: load_plugin("ue_rl.carriers", scheme) for scheme in plugins("ue_rl.carriers")}
+
+
+def carrier_of(scheme: str) -> Carrier:
+    """The carrier of a scheme that `address_of` has read."""
+    own = CARRIERS.get(scheme)
+    return carriers()[scheme] if own is None else own
 
 
 def address_of(url: str) -> Address:
     """What an engine's URL says; nothing is dialled; raises ConfigurationError: names the part of it that is wrong."""
-    return read_address(url, {name: carrier.scheme for name, carrier in CARRIERS.items()})
+    scheme, colon, _ = url.strip().partition("://")
+    known = CARRIERS if scheme in CARRIERS or not colon else carriers()
+    return read_address(url, {name: carrier.scheme for name, carrier in known.items()})
 
 
 def dial(address: Address, transport: str = "auto", **options: Any) -> BaseTransport:
     """A connected transport; what the address says itself goes before the arguments, which are those of `connect`."""
-    function = CARRIERS[address.scheme].load(f"{address.scheme}://")
+    function = carrier_of(address.scheme).load(f"{address.scheme}://")
     return function(address.place, **{"transport": transport, **options, **address.options})
 
 

@@ -25,6 +25,7 @@ import click
 from ue_rl import __version__
 from ue_rl.system.errors import UeRlError, nearest, printable
 from ue_rl.system.lazy import install
+from ue_rl.system.plugins import extra_to_install, load_plugin, plugins
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -35,7 +36,6 @@ COMMANDS = {
     "runs": "List and compare runs.",
     "top": "Watch a run from another terminal.",
     "serve": "Host an env, a MuJoCo model or a bridge class as an engine.",
-    "sessions": "Serve many sessions of a game that does not wait.",
     "check": "Say what an engine does wrong, and what to do.",
     "inspect": "Show an engine's handshake, spaces and speed.",
     "init": "Write a config and a script to train in an engine.",
@@ -48,10 +48,11 @@ COMMANDS = {
     "trace": "Show what a trace holds.",
     "report": "Pack a run's facts into one file.",
     "policy-server": "Serve an ONNX policy to engines that cannot run it themselves.",
-    "rllink": "Play for an RLlib learner, over RLlink.",
-    "arena": "Let agents that reason play: over HTTP, or in a scene.",
     "completion": "Make the shell complete commands, options and runs.",
 }
+
+
+_PLUGGED = "ue_rl.commands"  # the group of entry points that plug-ins' commands are
 
 
 class _Stop(BaseException):
@@ -63,14 +64,17 @@ class _Stop(BaseException):
 
 
 class _LazyGroup(click.Group):
-    """Imports a command's module (ue_rl.cli.<name>) only when it runs or its own help is shown."""
+    """Imports a command's module (ue_rl.cli.<name>) only when it runs or its own help is shown.
+
+    Those of plug-ins are entry points of the group ue_rl.commands; to list them imports them, too.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *plugins(_PLUGGED)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            return load_plugin(_PLUGGED, cmd_name) if cmd_name in plugins(_PLUGGED) else None
         name = cmd_name.replace("-", "_")
         command = getattr(importlib.import_module(f"ue_rl.cli.{name}"), name)
         assert isinstance(command, click.Command)
@@ -80,7 +84,10 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """See click.Group; a misspelt name is answered with the right one."""
-        cure = None if args[0] in COMMANDS else nearest(args[0], COMMANDS)
+        cure = None
+        if args[0] not in COMMANDS:
+            names = self.list_commands(ctx)
+            cure = None if args[0] in names else nearest(args[0], names)
         if cure is not None:
             ctx.fail(f"No such command {args[0]!r}: {cure}")
         return super().resolve_command(ctx, args)
@@ -96,12 +103,23 @@ class _LazyGroup(click.Group):
         """The commands without importing them."""
         from click.shell_completion import CompletionItem
 
-        found = [CompletionItem(name, help=said) for name, said in COMMANDS.items() if name.startswith(incomplete)]
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS.get(name)) for name in names]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+        with formatter.section("Commands of plug-ins"):
+            formatter.write_dl([(name, _of_plugin(name)) for name in plugins(_PLUGGED)])
+
+
+def _of_plugin(name: str) -> str:
+    """What a plug-in's command is for, and what installs it where its extra is missing."""
+    command = load_plugin(_PLUGGED, name)
+    extra = extra_to_install(plugins(_PLUGGED)[name])
+    missing = "" if extra is None else f" Needs more: pip install 'ue_rl[{extra}]'"
+    return f"{command.get_short_help_str(limit=120)}{missing}"
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -12,6 +12,7 @@ from ue_rl.cli import completion
 from ue_rl.cli.common import WrongCommandLine, console, engine_url, trust_option, two_columns, vecnormalize_option
 from ue_rl.inference.statistics import NONE, places_of_statistics, statistics_of
 from ue_rl.system.errors import ExportError, printable
+from ue_rl.system.plugins import load_plugin
 from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, normalized_in_its_run
 
 
@@ -247,12 +248,10 @@ def model_in(path: Path) -> Found:
 
 
 def _of_rllib() -> Any:
-    """ue_rl.plugins.rllib.load_and_export_rl_module; raises ExportError where Ray is not installed."""
+    """What exports checkpoints of RLlib's; raises ExportError where Ray is not installed."""
     from importlib.util import find_spec
 
     if find_spec("ray") is None:
         cure = "install it with: pip install 'ue_rl[train,rllib]'"
         raise ExportError("a checkpoint of RLlib's needs Ray", cure=cure)
-    from ue_rl.plugins.rllib import load_and_export_rl_module
-
-    return load_and_export_rl_module
+    return load_plugin("ue_rl.exporters", "rllib")

@@ -12,7 +12,6 @@ import click
 from ue_rl.cli import completion
 from ue_rl.cli.common import (
     Port,
-    WrongCommandLine,
     cannot_listen,
     command_line,
     doorway_of,
@@ -27,6 +26,7 @@ from ue_rl.cli.common import (
 from ue_rl.protocol.spec import ActionSpec
 from ue_rl.system.errors import ConfigurationError, printable
 from ue_rl.system.loading import loaded
+from ue_rl.system.plugins import load_plugin
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
@@ -123,7 +123,9 @@ def serve(
     elif pettingzoo is not None:
         hosted = bridges.PettingZooBridge(pettingzoo, num_envs, send_info=send_info, **arguments)
     elif mujoco is not None:
-        hosted = _mujoco(mujoco, task, num_envs, arguments)
+        with command_line():
+            given = None if task is None else loaded(task, "task")
+        hosted = load_plugin("ue_rl.bridges", "mujoco")(mujoco, given, num_envs, arguments)
     else:
         with command_line():
             make = loaded(str(bridge), "bridge")
@@ -214,20 +216,3 @@ def _wrapped(env: str, wrappers: tuple[str, ...]) -> Callable[..., Any]:
         except ValueError as error:
             raise ConfigurationError("not a wrapper", field="env_wrapper", got=", ".join(wrappers)) from error
     return lambda **arguments: wrap_hosted(make_gymnasium(env, arguments), named)
-
-
-def _mujoco(model: str, task: str | None, num_envs: int, arguments: dict[str, Any]) -> Any:
-    try:
-        from ue_rl.plugins.mujoco import MujocoBridge
-    except ImportError as error:
-        raise ConfigurationError(
-            "the package mujoco is needed", got=str(error), cure="pip install 'ue_rl[mujoco]'"
-        ) from error
-    with command_line():
-        given = None if task is None else loaded(task, "task")
-    try:
-        return MujocoBridge(model, given, num_envs, **arguments)
-    except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
-            raise
-        raise WrongCommandLine("not an argument of MujocoBridge", field="kwargs", got=str(error)) from error

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ue_rl.connections.dialling import CARRIERS, address_of, open_transport
+from ue_rl.connections.dialling import address_of, carrier_of, open_transport
 from ue_rl.protocol.transport import closed_if_it_fails
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.lazy import named_if_missing
@@ -108,7 +108,7 @@ def make_vector_env(
     with named_if_missing("ue_rl.UnrealVectorEnv"):
         from ue_rl.envs.vector_env import UnrealVectorEnv
 
-    if num_envs is not None and isinstance(url, str) and "num_envs" in CARRIERS[address_of(url).scheme].scheme.keys:
+    if num_envs is not None and isinstance(url, str) and "num_envs" in carrier_of(address_of(url).scheme).scheme.keys:
         options["num_envs"] = num_envs  # it has as many as one asks for
     carrier = open_transport(url, transport, **options)
     with closed_if_it_fails(carrier):

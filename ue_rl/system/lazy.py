@@ -11,12 +11,12 @@ from typing import Any
 
 _EXTRAS = {
     "click": "engine",
-    "flatbuffers": "shm",
-    "grpc": "grpc",
-    "grpc_health": "grpc",
-    "grpc_reflection": "grpc",
-    "mcp": "mcp",
-    "msgpack": "rllink",
+    "flatbuffers": "engine",
+    "grpc": "sessions",
+    "grpc_health": "sessions",
+    "grpc_reflection": "sessions",
+    "mcp": "sessions",
+    "msgpack": "engine",
     "h5py": "demos",
     "minari": "demos",
     "mujoco": "mujoco",
@@ -24,14 +24,14 @@ _EXTRAS = {
     "onnxruntime": "inference",
     "optuna": "tune",
     "pettingzoo": "agents",
-    "prometheus_client": "metrics",
+    "prometheus_client": "engine",
     "psutil": "engine",
-    "pydantic": "realtime",
+    "pydantic": "sessions",
     "ray": "rllib",
     "rich": "engine",
     "starlette": "arena",
     "uvicorn": "arena",
-    "zstandard": "recording",
+    "zstandard": "engine",
 }
 _OWN = {"faiss": "faiss-cpu", "llama_cpp": "llama-cpp-python", "tokenizers": "tokenizers"}
 _ALL_OF_IT = {
@@ -39,11 +39,13 @@ _ALL_OF_IT = {
     "MujocoBridge": "mujoco",
     "PettingZooBridge": "agents",
     "UnrealParallelEnv": "agents",
-    "demos": "demos",  # commands
+    "arena": "arena",  # commands
+    "demos": "demos",
+    "sessions": "sessions",
     "tune": "tune",
-    "grpc": "grpc",  # ue_rl.plugins.sessions.grpc, and its neighbours
-    "mcp": "mcp",
-    "openenv": "openenv",
+    "grpc": "sessions",  # ue_rl.plugins.sessions.grpc, and its neighbours
+    "mcp": "sessions",
+    "openenv": "sessions",
 }
 
 

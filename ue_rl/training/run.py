@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ue_rl.protocol.transport import Transport
 from ue_rl.system.durable import write_whole
 from ue_rl.system.errors import ConfigurationError, UeRlError, printable
+from ue_rl.system.plugins import load_plugin
 from ue_rl.system.trust.files import refuse_links
 from ue_rl.training.checks import without_use
 from ue_rl.training.comparison import Comparison, check_unfinished, compare
@@ -29,7 +29,6 @@ from ue_rl.training.writing import Guard, LogFile
 if TYPE_CHECKING:
     from ue_rl.training.learning import Learner
 
-_RLLIB = "ue_rl.plugins.rllib.run:begin"  # by name: what needs Ray builds on this package, not the other way round
 _log = logging.getLogger(__name__)
 
 
@@ -87,7 +86,9 @@ def _in_directory(
                     report.said(text)
                     _log.info("%s", text)
             with stopping.interruptible():
-                begin: Callable[..., Learner] = resolve_name(_RLLIB) if options.backend == "rllib" else _prepared
+                begin: Callable[..., Learner] = _prepared
+                if options.backend != "sb3":
+                    begin = load_plugin("ue_rl.backends", options.backend)
                 learner = begin(options, run, load, report, stack)
             run.outcome.unlink(missing_ok=True)  # not before: what is refused, or finds no engine, changes nothing
             outcome = learner.learn(stopping)

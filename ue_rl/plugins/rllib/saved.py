@@ -59,7 +59,7 @@ def load_and_export_rl_module(
         for name in ("env_to_module_connector", "module_to_env_connector"):
             if config.get(f"_{name}") is not None:
                 what = "the policy was trained behind a connector of its own, which a file cannot hold"
-                cure = "export the module with export_rl_module of ue_rl.plugins.rllib; do in the game what the connector does"
+                cure = "export the module with ue_rl.plugins.rllib.export_rl_module; the game connects as it did"
                 raise ExportError(what, field=name, got=str(folder), cure=cure)
         module = _module_of(where / "learner_group" / "learner" / "rl_module", policy)
     return export_rl_module(

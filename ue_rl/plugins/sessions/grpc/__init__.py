@@ -1,4 +1,4 @@
-"""Sessions over gRPC (docs/grpc.md): `serve(pool, host, port)`. Needs the extra `grpc`."""
+"""Sessions over gRPC (docs/grpc.md): `serve(pool, host, port)`. Needs the extra `sessions`."""
 
 from __future__ import annotations
 

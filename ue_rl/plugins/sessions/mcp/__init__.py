@@ -1,4 +1,7 @@
-"""Sessions for clients of MCP (docs/mcp.md): `serve(pool, host, port)`, `serve_stdio(pool)`. Needs the extra `mcp`."""
+"""Sessions for clients of MCP (docs/mcp.md): `serve(pool, host, port)`, `serve_stdio(pool)`.
+
+Needs the extra `sessions`.
+"""
 
 from __future__ import annotations
 

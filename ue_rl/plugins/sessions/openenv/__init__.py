@@ -1,4 +1,4 @@
-"""Sessions for clients of OpenEnv (docs/openenv.md): `serve(pool, host, port)`. Needs the extra `openenv`."""
+"""Sessions for clients of OpenEnv (docs/openenv.md): `serve(pool, host, port)`. Needs the extra `sessions`."""
 
 from __future__ import annotations
 

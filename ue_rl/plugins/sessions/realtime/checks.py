@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.action_check import ActionCheck
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.bridges.hosting import NamesInterrupts
 from ue_rl.bridges.tools import ToolRegistry
-from ue_rl.plugins.sessions.realtime.interrupts import Interrupts
+from ue_rl.plugins.sessions.realtime.interrupts import Interrupts, NamesInterrupts
 from ue_rl.plugins.sessions.realtime.observation import Action, ToolCall
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ActionError, ConfigurationError, InferenceError, UnsupportedByEngine

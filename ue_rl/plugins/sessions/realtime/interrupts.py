@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,3 +71,13 @@ class Interrupts:
     def first(self, bits: int) -> str:
         """The name of the lowest of `bits`; "" for none."""
         return self.names[(bits & -bits).bit_length() - 1] if bits else ""
+
+
+@runtime_checkable
+class NamesInterrupts(Protocol):
+    """A game with events that end an advance early."""
+
+    @property
+    def interrupts(self) -> Interrupts:
+        """Their names, and in which envs each was raised in the last tick."""
+        ...

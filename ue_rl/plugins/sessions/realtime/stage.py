@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.bridges.hosting import AppliesActions, KnowsResults, NamesInterrupts
-from ue_rl.plugins.sessions.realtime.interrupts import GAME_OVER
+from ue_rl.bridges.hosting import AppliesActions, KnowsResults
+from ue_rl.plugins.sessions.realtime.interrupts import GAME_OVER, NamesInterrupts
 from ue_rl.plugins.sessions.realtime.observation import Seen
 from ue_rl.plugins.sessions.realtime.source import no_op_of
 from ue_rl.protocol.buffers import ActionBatch

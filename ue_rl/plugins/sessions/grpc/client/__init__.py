@@ -1,4 +1,7 @@
-"""The client's side over gRPC (docs/grpc.md): sessions as envs, or one session in real time. Needs the extra `grpc`."""
+"""The client's side over gRPC (docs/grpc.md): sessions as envs, or one session in real time.
+
+Needs the extra `sessions`.
+"""
 
 from ue_rl.system.lazy import lazy
 
