@@ -26,12 +26,12 @@ from ue_rl.bridges.hosting import Upgrade, Upgrader
 from ue_rl.bridges.tcp.numbers import Numbers
 from ue_rl.protocol.spec import Channel, EnvType
 from ue_rl.protocol.text import Codec, encode_handshake
+from ue_rl.protocol.text.ahead import AHEAD, decode_ahead
 from ue_rl.protocol.text.calls import CALL_LIMIT, is_call
 from ue_rl.protocol.text.kernels_writing import end_line
 from ue_rl.protocol.text.lines import LineBuffer
 from ue_rl.protocol.text.notices import error_line
 from ue_rl.protocol.text.refusals import nonfinite_line
-from ue_rl.protocol.text.resets import AHEAD, decode_ahead
 from ue_rl.protocol.text.session import Event, Role, Session, State
 from ue_rl.system.errors import LineTooLong, NonFiniteValue, UnexpectedMessage
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,6 @@ from ue_rl.protocol.buffers import Next, Resets, StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import UnsupportedByEngine
-
-if TYPE_CHECKING:
-    from ue_rl.connections.base.base import BaseTransport
 
 
 class Carrier(Transport):
@@ -90,7 +86,7 @@ class Carrier(Transport):
     # -- several of them (connections/engines/)
 
     @classmethod
-    def join(cls, transports: Sequence[BaseTransport], buffers: StepBuffers) -> Together | None:
+    def join(cls, transports: Sequence[Carrier], buffers: StepBuffers) -> Together | None:
         """What asks and reads these in one go; None where there is no such thing for them.
 
         Args:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.base.carrier import Carrier
 from ue_rl.connections.base.checks import check_actions
 from ue_rl.connections.base.together import Together
 from ue_rl.connections.shm import attach
@@ -257,7 +258,7 @@ class SharedMemoryConnection(BaseTransport):
         self._mixed, self._who_acts = False, None
 
     @classmethod
-    def join(cls, transports: Sequence[BaseTransport], buffers: StepBuffers) -> Together | None:
+    def join(cls, transports: Sequence[Carrier], buffers: StepBuffers) -> Together | None:
         """See Carrier.join. Not where an answer is more than observations, rewards and flags."""
         mine = [each for each in transports if isinstance(each, SharedMemoryConnection)]
         rings = [each._ring for each in mine if each._ring is not None]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.base.carrier import Carrier
 from ue_rl.connections.base.checks import check_actions
 from ue_rl.connections.base.together import Together
 from ue_rl.connections.tcp.greeting import accept_seconds, no_images, open_env_links, shake_hands
@@ -27,10 +28,10 @@ from ue_rl.protocol.access.guard import Guard
 from ue_rl.protocol.buffers import Next, Resets, StepBuffers
 from ue_rl.protocol.spec import Channel, EnvSpec, EnvType
 from ue_rl.protocol.text import Codec
+from ue_rl.protocol.text.ahead import encode_ahead
 from ue_rl.protocol.text.calls import PICTURE_LIMIT
 from ue_rl.protocol.text.kernels_writing import end_line
 from ue_rl.protocol.text.limits import needs_nuls, require_lines
-from ue_rl.protocol.text.resets import encode_ahead
 from ue_rl.system.errors import (
     ConfigurationError,
     EngineDisconnected,
@@ -238,7 +239,7 @@ class TcpConnection(BaseTransport):
     # -- requests and answers
 
     @classmethod
-    def join(cls, transports: Sequence[BaseTransport], buffers: StepBuffers) -> Together | None:
+    def join(cls, transports: Sequence[Carrier], buffers: StepBuffers) -> Together | None:
         """See Carrier.join. On shared channels with compiled kernels on POSIX, without agents, masks and NULs."""
         mine = [each for each in transports if isinstance(each, TcpConnection)]
         wirings = [each._wiring for each in mine if isinstance(each._wiring, SharedWiring) and not each._nuls]

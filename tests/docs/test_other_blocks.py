@@ -20,9 +20,9 @@ from ue_rl.plugins.arena.config import load_config, scene_of
 from ue_rl.plugins.arena.scenes import World
 from ue_rl.protocol.buffers import ActionBatch, StepBuffers
 from ue_rl.protocol.memory import offer
+from ue_rl.protocol.text.ahead import decode_ahead
 from ue_rl.protocol.text.codec import Codec
 from ue_rl.protocol.text.handshake import decode_handshake
-from ue_rl.protocol.text.resets import decode_ahead
 from ue_rl.training.config import resolve
 
 SAMPLES, STAND_INS = ROOT / "samples", ROOT / "tests" / "samples"

@@ -8,7 +8,7 @@ import pytest
 
 from ue_rl.protocol.spec import EnvSpec, EnvType, Parameter
 from ue_rl.protocol.text import Codec
-from ue_rl.protocol.text.resets import AHEAD, decode_ahead, encode_ahead
+from ue_rl.protocol.text.ahead import AHEAD, decode_ahead, encode_ahead
 from ue_rl.system import errors
 
 SPEC = EnvSpec(
