@@ -23,6 +23,7 @@ from ue_rl.cli import COMMANDS
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.devtools.testing import PluginStandIn
 from ue_rl.system import errors
+from ue_rl.system.plugins import plugins
 
 NAME = f"ue_rl_{os.getpid()}_signals"
 CART_POLE = ["--env", "CartPole-v1", "--num-envs", "2"]
@@ -50,7 +51,7 @@ def test_the_library_alone_says_what_the_command_line_needs() -> None:
     assert done.stderr.startswith("The command line needs more than the library: pip install 'ue_rl[engine]'")
 
 
-_NOT_IN_ENGINE = ("PIL", "flatbuffers", "gymnasium", "onnxruntime", "portalocker", "stable_baselines3", "torch", "yaml")
+_NOT_IN_ENGINE = ("PIL", "gymnasium", "onnxruntime", "portalocker", "stable_baselines3", "torch", "yaml")
 
 
 def without(packages: Sequence[str], words: list[str]) -> subprocess.CompletedProcess[str]:
@@ -95,22 +96,24 @@ _LACKING = {
     "export x.zip": "train",
     "play x.onnx": "train",
     "policy-server MODEL": "inference",
-    "rllink --url URL --port 1": "rllink",
+    "rllink --url URL --port 1": "engine",
     "rllink --env CartPole-v1": "train",
     "arena run foraging": "arena",
     "demos show x": "demos",
     "tune": "tune",
     "runs": "train",
     "top x": "train",
-    "replay x.trace": "recording",
-    "trace show x.trace": "recording",
-    "sessions samples.skirmish.bridge:Skirmish --tcp 0": "realtime",
+    "replay x.trace": "engine",
+    "trace show x.trace": "engine",
+    "sessions samples.skirmish.bridge:Skirmish --tcp 0": "sessions",
 }
 
 
 @pytest.mark.parametrize("command", _LACKING)
 def test_a_command_names_the_extra_that_it_lacks(command: str, tiny_model: Path) -> None:
-    """All others work with the extra engine alone, which the tests above show, or need no engine."""
+    """All others work with the extra engine alone, which the tests above show, or need no engine; `engine` is what a
+    broken installation of it is told.
+    """
     others = ("minari", "mujoco", "optuna", "pettingzoo", "onnx", "pydantic", "ray", "zstandard")
     hidden = (*_NOT_IN_ENGINE, *others, *(["msgpack"] if "--url" in command else []))
     with run_in_thread(ReachBridge(1)) as server:
@@ -123,7 +126,7 @@ def test_a_command_names_the_extra_that_it_lacks(command: str, tiny_model: Path)
 
 def test_each_command_is_tried_without_what_it_needs() -> None:
     tried = {command.split()[0] for command in _LACKING} | {"check", "inspect", "init", "doctor", "report"}
-    assert tried | {"completion"} == set(COMMANDS)
+    assert tried | {"completion"} == {*COMMANDS, *plugins("ue_rl.commands")}
 
 
 def test_version() -> None:

@@ -264,9 +264,9 @@ def hosting_at(address: Address, *, shm: bool = False, guarded: bool = False) ->
     Raises:
         click.UsageError: such an address has not what is asked for.
     """
-    from ue_rl.connections.dialling import CARRIERS
+    from ue_rl.connections.dialling import carrier_of
 
-    carrier = CARRIERS[address.scheme]
+    carrier = carrier_of(address.scheme)
     assert carrier.hosting is not None
     if shm and "upgrader" not in carrier.hosting.takes:
         form = carrier.scheme.form
@@ -283,11 +283,11 @@ def listening_url(url: str | None, port: int | None) -> Address:
         WrongCommandLine: no such address can be, or both are given.
     """
     from ue_rl.connections.base.address import DEFAULT_PORT, read_address
-    from ue_rl.connections.dialling import CARRIERS
+    from ue_rl.connections.dialling import carriers
 
     schemes = {
         name: each.scheme._replace(place=each.hosting.place, keys=())
-        for name, each in CARRIERS.items()
+        for name, each in carriers().items()
         if each.hosting is not None
     }
     return _one(url, port, DEFAULT_PORT, partial(read_address, schemes=schemes))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ue_rl.connections.dialling import address_of
-from ue_rl.envs.agents.selfplay_options import SelfPlayOptions
 from ue_rl.protocol.calls.parameters import as_ranges
 from ue_rl.system.errors import ConfigurationError, nearest
 from ue_rl.system.known import require_known
@@ -206,6 +205,9 @@ def _check_sections(options: TrainOptions) -> None:
     if options.curriculum is not None:
         parse_curriculum(options.curriculum)
     if options.self_play is not None:
+        # Not above: ue_rl.envs imports Gymnasium, which a command that only shows its help is not to wait for.
+        from ue_rl.envs.agents.selfplay_options import SelfPlayOptions
+
         SelfPlayOptions.of(options.self_play)
     if options.her is None:
         return

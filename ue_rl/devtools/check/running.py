@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ue_rl.connections.dialling import CARRIERS, address_of, open_transport
+from ue_rl.connections.dialling import address_of, carrier_of, carriers, open_transport
 from ue_rl.devtools.check.bench import MEMORY, PER_ENV, Bench, Options
 from ue_rl.devtools.check.checks import CHECKS, Check
 from ue_rl.devtools.check.peer import SILENT, Skip, Wrong
@@ -56,10 +56,10 @@ def check(
         AccessRefused: the engine asks for a token that is not given, or a wrong one, or its port speaks TLS.
     """
     address, began = address_of(url), time.perf_counter()
-    text_at = CARRIERS[address.scheme].text_at
+    text_at = carrier_of(address.scheme).text_at
     if text_at is None and address.scheme != _MEMORY_ALONE:
         expected = " or ".join(
-            each.scheme.form for name, each in CARRIERS.items() if each.text_at or name == _MEMORY_ALONE
+            each.scheme.form for name, each in carriers().items() if each.text_at or name == _MEMORY_ALONE
         )
         raise ConfigurationError("what is checked is plain text", field="url", expected=expected, got=url)
     if unused := sorted(set(address.options) - {"timeout", "nul_terminated", "token_file"}):

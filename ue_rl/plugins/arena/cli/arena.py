@@ -25,7 +25,6 @@ from ue_rl.cli.common import (
     table_of,
     vecnormalize_option,
 )
-from ue_rl.inference.statistics import NONE
 from ue_rl.system.errors import printable
 
 _config = flags(
@@ -219,6 +218,8 @@ def _statistics(given: Path | Literal[False] | None, behaviors: Sequence[str]) -
         return {}
     if not any(name.endswith(".zip") for name in behaviors):
         raise click.UsageError("--vecnormalize is for a behaviour that is a model.zip: leave it out")
+    from ue_rl.inference.statistics import NONE
+
     return {"vecnormalize": NONE if given is False else str(given)}
 
 
