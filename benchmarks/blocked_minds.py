@@ -158,7 +158,7 @@ def kinds(node_modules: Path | None, folder: Path) -> Iterator[Kind]:
     if node is None or node_modules is None:
         print("no minds in JavaScript: they need node, and --node-modules")
     else:
-        shutil.copy(HERE.parent / "ue_rl" / "sessions" / "sessions.proto", folder)
+        shutil.copy(HERE.parent / "ue_rl" / "plugins" / "sessions" / "sessions.proto", folder)
         shutil.copy(HERE / "blocked_minds.js", folder)
         (folder / "node_modules").symlink_to((node_modules / "node_modules").resolve())
         for carrier, way in (("grpc", "asked"), ("grpc", "each"), ("websocket", "")):

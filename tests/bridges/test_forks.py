@@ -43,7 +43,7 @@ else:
     import importlib
     from tests.plugins.sessions.game import Drift
     from ue_rl.plugins.sessions.realtime import SessionPool
-    server = importlib.import_module("ue_rl.bridges." + how).serve(SessionPool(Drift), port=port)
+    server = importlib.import_module("ue_rl.plugins.sessions." + how).serve(SessionPool(Drift), port=port)
 print(server.url, flush=True)
 sys.stdin.readline()
 child = os.fork()

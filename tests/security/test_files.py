@@ -403,7 +403,7 @@ def test_what_was_made_here_is_known_again(tmp_path: Path, key: Path) -> None:
     assert AutoSave(tmp_path / "run", tell=lambda text: None, lock=False).resume(PPO, env) is not None
     key.rename(key.with_name("away"))  # the same files on another machine
     assert not made_here(at / "model.zip")
-    with pytest.raises(UntrustedFile, match=r"Mine.*in Python: with ue_rl\.security\.trust\.trusting\(\):"):
+    with pytest.raises(UntrustedFile, match=r"Mine.*in Python: with ue_rl\.system\.trust\.files\.trusting\(\):"):
         AutoSave(tmp_path / "run", tell=lambda text: None, lock=False).resume(PPO, env)
     with trusting():
         assert AutoSave(tmp_path / "run", tell=lambda text: None, lock=False).resume(PPO, env) is not None

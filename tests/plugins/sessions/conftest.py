@@ -34,7 +34,9 @@ def served(make_pool: Callable[..., SessionPool]) -> Iterator[Callable[..., Any]
         import importlib
 
         pool = make_pool(game, **options)
-        server = importlib.import_module(f"ue_rl.bridges.{carrier}").serve(pool, port=0, **(carrier_options or {}))
+        server = importlib.import_module(f"ue_rl.plugins.sessions.{carrier}").serve(
+            pool, port=0, **(carrier_options or {})
+        )
         servers.append(server)
         return pool, server
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="there is no Node here")
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     """The page's client, which decides for as many milliseconds as its second argument says."""
-    shutil.copy(ROOT / "ue_rl" / "sessions" / "sessions.proto", tmp_path)
+    shutil.copy(ROOT / "ue_rl" / "plugins" / "sessions" / "sessions.proto", tmp_path)
     page = labelled("docs/grpc.md", "js play")
     (tmp_path / "play.js").write_text(page.replace("tickRate: 25", "tickRate: 50") + MAIN)
     return tmp_path / "play.js"

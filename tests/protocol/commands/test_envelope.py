@@ -22,7 +22,9 @@ from ue_rl.protocol.commands.envelope import PAYLOADS, Command, Method, decode, 
 from ue_rl.system import errors
 
 ROOT = Path(__file__).resolve().parents[3]
-BASE, PHYSICS = ((ROOT / "ue_rl" / "protocol" / "commands" / f"{name}.fbs").read_text("utf-8") for name in ("command", "physics"))
+BASE, PHYSICS = (
+    (ROOT / "ue_rl" / "protocol" / "commands" / f"{name}.fbs").read_text("utf-8") for name in ("command", "physics")
+)
 SCHEMA = BASE + PHYSICS
 M = messages()
 

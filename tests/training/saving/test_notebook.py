@@ -145,7 +145,7 @@ def test_a_kernel_is_interrupted_twice_and_learns_on(tmp_path: Path) -> None:
     cells.append("running()\nwhile True: pass")  # Ctrl-C works after it
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
     client = nbclient.NotebookClient(notebook, timeout=120, iopub_timeout=60, kernel_name="python3", allow_errors=True)
-    variables = {"PYTHONPATH": str(Path(ue_rl.__file__).parents[2])}
+    variables = {"PYTHONPATH": str(Path(ue_rl.__file__).parents[1])}
 
     def interrupt() -> None:
         """As soon as the cell runs."""

@@ -9,7 +9,6 @@ from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
     _runtime_version.Domain.PUBLIC,
     6,
@@ -25,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1due_rl/sessions/sessions.proto\x12\x08ue_rl.v1\"|\n\x14\x43reateSessionRequest\x12\x0c\n\x04game\x18\x01 \x01(\t\x12\x11\n\x04seed\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x14\n\x0coptions_json\x18\x03 \x01(\t\x12\x16\n\ttick_rate\x18\x04 \x01(\x01H\x01\x88\x01\x01\x42\x07\n\x05_seedB\x0c\n\n_tick_rate\"H\n\x0bSessionInfo\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\thandshake\x18\x02 \x01(\t\x12\x12\n\ntools_json\x18\x03 \x01(\t\"$\n\x0eSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x18\n\x16\x44\x65stroySessionResponse\"\"\n\x0bKeepRequest\x12\x13\n\x0bsession_ids\x18\x01 \x03(\t\"\x0e\n\x0cKeepResponse\"\x15\n\x13ListSessionsRequest\"@\n\x14ListSessionsResponse\x12(\n\x08sessions\x18\x01 \x03(\x0b\x32\x16.ue_rl.v1.SessionState\"\x99\x01\n\x12\x46\x61stAdvanceRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05ticks\x18\x02 \x01(\r\x12!\n\x07\x61\x63tions\x18\x03 \x03(\x0b\x32\x10.ue_rl.v1.Action\x12\x12\n\ninterrupts\x18\x04 \x03(\t\x12\r\n\x05reset\x18\x05 \x01(\x08\x12\x11\n\x04seed\x18\x06 \x01(\x04H\x00\x88\x01\x01\x42\x07\n\x05_seed\"K\n\x06\x41\x63tion\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\x0c\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x03 \x01(\t\x12\x0b\n\x03\x61sk\x18\x04 \x01(\x08\"\xa2\x02\n\x0bObservation\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04tick\x18\x02 \x01(\x04\x12\x13\n\x0bobservation\x18\x03 \x01(\x0c\x12\x0e\n\x06reward\x18\x04 \x01(\x02\x12\x12\n\nterminated\x18\x05 \x01(\x08\x12\x11\n\ttruncated\x18\x06 \x01(\x08\x12\x0e\n\x06result\x18\x07 \x01(\t\x12\x11\n\tinfo_json\x18\x08 \x01(\t\x12\x16\n\x0eticks_advanced\x18\t \x01(\r\x12\x1c\n\x14\x64ropped_observations\x18\n \x01(\x04\x12\x17\n\x0f\x64ropped_actions\x18\x0b \x01(\x04\x12\x11\n\tinterrupt\x18\x0c \x01(\t\x12\x0c\n\x04mask\x18\r \x01(\x0c\x12\x12\n\nlate_ticks\x18\x0e \x01(\x04\"s\n\x0cSessionState\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05phase\x18\x02 \x01(\t\x12\x0c\n\x04tick\x18\x03 \x01(\x04\x12\x0e\n\x06result\x18\x04 \x01(\t\x12\x0c\n\x04text\x18\x05 \x01(\t\x12\x14\n\x0cidle_seconds\x18\x06 \x01(\x01\"m\n\x0eStepAllRequest\x12\x13\n\x0bsession_ids\x18\x01 \x03(\t\x12\x0f\n\x07\x61\x63tions\x18\x02 \x01(\x0c\x12\r\n\x05ticks\x18\x03 \x01(\r\x12&\n\x06resets\x18\x04 \x03(\x0b\x32\x16.ue_rl.v1.SessionReset\"M\n\x0cSessionReset\x12\x0b\n\x03row\x18\x01 \x01(\r\x12\x11\n\x04seed\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x14\n\x0coptions_json\x18\x03 \x01(\tB\x07\n\x05_seed\"\xda\x02\n\x0fStepAllResponse\x12\x14\n\x0cobservations\x18\x01 \x01(\x0c\x12\x0f\n\x07rewards\x18\x02 \x01(\x0c\x12\x12\n\nterminated\x18\x03 \x01(\x0c\x12\x11\n\ttruncated\x18\x04 \x01(\x0c\x12\r\n\x05masks\x18\x05 \x01(\x0c\x12<\n\ninfos_json\x18\x06 \x03(\x0b\x32(.ue_rl.v1.StepAllResponse.InfosJsonEntry\x12\x37\n\x07results\x18\x07 \x03(\x0b\x32&.ue_rl.v1.StepAllResponse.ResultsEntry\x12\x11\n\x05ticks\x18\x08 \x03(\x04\x42\x02\x10\x01\x1a\x30\n\x0eInfosJsonEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cResultsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\x9f\x04\n\x08Sessions\x12\x46\n\rCreateSession\x12\x1e.ue_rl.v1.CreateSessionRequest\x1a\x15.ue_rl.v1.SessionInfo\x12L\n\x0e\x44\x65stroySession\x12\x18.ue_rl.v1.SessionRequest\x1a .ue_rl.v1.DestroySessionResponse\x12M\n\x0cListSessions\x12\x1d.ue_rl.v1.ListSessionsRequest\x1a\x1e.ue_rl.v1.ListSessionsResponse\x12\x42\n\x0b\x46\x61stAdvance\x12\x1c.ue_rl.v1.FastAdvanceRequest\x1a\x15.ue_rl.v1.Observation\x12<\n\x08GetState\x12\x18.ue_rl.v1.SessionRequest\x1a\x16.ue_rl.v1.SessionState\x12>\n\x07StepAll\x12\x18.ue_rl.v1.StepAllRequest\x1a\x19.ue_rl.v1.StepAllResponse\x12\x33\n\x04Play\x12\x10.ue_rl.v1.Action\x1a\x15.ue_rl.v1.Observation(\x01\x30\x01\x12\x37\n\x04Keep\x12\x15.ue_rl.v1.KeepRequest\x1a\x16.ue_rl.v1.KeepResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%ue_rl/plugins/sessions/sessions.proto\x12\x08ue_rl.v1\"|\n\x14\x43reateSessionRequest\x12\x0c\n\x04game\x18\x01 \x01(\t\x12\x11\n\x04seed\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x14\n\x0coptions_json\x18\x03 \x01(\t\x12\x16\n\ttick_rate\x18\x04 \x01(\x01H\x01\x88\x01\x01\x42\x07\n\x05_seedB\x0c\n\n_tick_rate\"H\n\x0bSessionInfo\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\thandshake\x18\x02 \x01(\t\x12\x12\n\ntools_json\x18\x03 \x01(\t\"$\n\x0eSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x18\n\x16\x44\x65stroySessionResponse\"\"\n\x0bKeepRequest\x12\x13\n\x0bsession_ids\x18\x01 \x03(\t\"\x0e\n\x0cKeepResponse\"\x15\n\x13ListSessionsRequest\"@\n\x14ListSessionsResponse\x12(\n\x08sessions\x18\x01 \x03(\x0b\x32\x16.ue_rl.v1.SessionState\"\x99\x01\n\x12\x46\x61stAdvanceRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05ticks\x18\x02 \x01(\r\x12!\n\x07\x61\x63tions\x18\x03 \x03(\x0b\x32\x10.ue_rl.v1.Action\x12\x12\n\ninterrupts\x18\x04 \x03(\t\x12\r\n\x05reset\x18\x05 \x01(\x08\x12\x11\n\x04seed\x18\x06 \x01(\x04H\x00\x88\x01\x01\x42\x07\n\x05_seed\"K\n\x06\x41\x63tion\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\x0c\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x03 \x01(\t\x12\x0b\n\x03\x61sk\x18\x04 \x01(\x08\"\xa2\x02\n\x0bObservation\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04tick\x18\x02 \x01(\x04\x12\x13\n\x0bobservation\x18\x03 \x01(\x0c\x12\x0e\n\x06reward\x18\x04 \x01(\x02\x12\x12\n\nterminated\x18\x05 \x01(\x08\x12\x11\n\ttruncated\x18\x06 \x01(\x08\x12\x0e\n\x06result\x18\x07 \x01(\t\x12\x11\n\tinfo_json\x18\x08 \x01(\t\x12\x16\n\x0eticks_advanced\x18\t \x01(\r\x12\x1c\n\x14\x64ropped_observations\x18\n \x01(\x04\x12\x17\n\x0f\x64ropped_actions\x18\x0b \x01(\x04\x12\x11\n\tinterrupt\x18\x0c \x01(\t\x12\x0c\n\x04mask\x18\r \x01(\x0c\x12\x12\n\nlate_ticks\x18\x0e \x01(\x04\"s\n\x0cSessionState\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05phase\x18\x02 \x01(\t\x12\x0c\n\x04tick\x18\x03 \x01(\x04\x12\x0e\n\x06result\x18\x04 \x01(\t\x12\x0c\n\x04text\x18\x05 \x01(\t\x12\x14\n\x0cidle_seconds\x18\x06 \x01(\x01\"m\n\x0eStepAllRequest\x12\x13\n\x0bsession_ids\x18\x01 \x03(\t\x12\x0f\n\x07\x61\x63tions\x18\x02 \x01(\x0c\x12\r\n\x05ticks\x18\x03 \x01(\r\x12&\n\x06resets\x18\x04 \x03(\x0b\x32\x16.ue_rl.v1.SessionReset\"M\n\x0cSessionReset\x12\x0b\n\x03row\x18\x01 \x01(\r\x12\x11\n\x04seed\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x14\n\x0coptions_json\x18\x03 \x01(\tB\x07\n\x05_seed\"\xda\x02\n\x0fStepAllResponse\x12\x14\n\x0cobservations\x18\x01 \x01(\x0c\x12\x0f\n\x07rewards\x18\x02 \x01(\x0c\x12\x12\n\nterminated\x18\x03 \x01(\x0c\x12\x11\n\ttruncated\x18\x04 \x01(\x0c\x12\r\n\x05masks\x18\x05 \x01(\x0c\x12<\n\ninfos_json\x18\x06 \x03(\x0b\x32(.ue_rl.v1.StepAllResponse.InfosJsonEntry\x12\x37\n\x07results\x18\x07 \x03(\x0b\x32&.ue_rl.v1.StepAllResponse.ResultsEntry\x12\x11\n\x05ticks\x18\x08 \x03(\x04\x42\x02\x10\x01\x1a\x30\n\x0eInfosJsonEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cResultsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\x9f\x04\n\x08Sessions\x12\x46\n\rCreateSession\x12\x1e.ue_rl.v1.CreateSessionRequest\x1a\x15.ue_rl.v1.SessionInfo\x12L\n\x0e\x44\x65stroySession\x12\x18.ue_rl.v1.SessionRequest\x1a .ue_rl.v1.DestroySessionResponse\x12M\n\x0cListSessions\x12\x1d.ue_rl.v1.ListSessionsRequest\x1a\x1e.ue_rl.v1.ListSessionsResponse\x12\x42\n\x0b\x46\x61stAdvance\x12\x1c.ue_rl.v1.FastAdvanceRequest\x1a\x15.ue_rl.v1.Observation\x12<\n\x08GetState\x12\x18.ue_rl.v1.SessionRequest\x1a\x16.ue_rl.v1.SessionState\x12>\n\x07StepAll\x12\x18.ue_rl.v1.StepAllRequest\x1a\x19.ue_rl.v1.StepAllResponse\x12\x33\n\x04Play\x12\x10.ue_rl.v1.Action\x1a\x15.ue_rl.v1.Observation(\x01\x30\x01\x12\x37\n\x04Keep\x12\x15.ue_rl.v1.KeepRequest\x1a\x16.ue_rl.v1.KeepResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,40 +37,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPALLRESPONSE_RESULTSENTRY']._serialized_options = b'8\001'
   _globals['_STEPALLRESPONSE'].fields_by_name['ticks']._loaded_options = None
   _globals['_STEPALLRESPONSE'].fields_by_name['ticks']._serialized_options = b'\020\001'
-  _globals['_CREATESESSIONREQUEST']._serialized_start=43
-  _globals['_CREATESESSIONREQUEST']._serialized_end=167
-  _globals['_SESSIONINFO']._serialized_start=169
-  _globals['_SESSIONINFO']._serialized_end=241
-  _globals['_SESSIONREQUEST']._serialized_start=243
-  _globals['_SESSIONREQUEST']._serialized_end=279
-  _globals['_DESTROYSESSIONRESPONSE']._serialized_start=281
-  _globals['_DESTROYSESSIONRESPONSE']._serialized_end=305
-  _globals['_KEEPREQUEST']._serialized_start=307
-  _globals['_KEEPREQUEST']._serialized_end=341
-  _globals['_KEEPRESPONSE']._serialized_start=343
-  _globals['_KEEPRESPONSE']._serialized_end=357
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=359
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=380
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=382
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=446
-  _globals['_FASTADVANCEREQUEST']._serialized_start=449
-  _globals['_FASTADVANCEREQUEST']._serialized_end=602
-  _globals['_ACTION']._serialized_start=604
-  _globals['_ACTION']._serialized_end=679
-  _globals['_OBSERVATION']._serialized_start=682
-  _globals['_OBSERVATION']._serialized_end=972
-  _globals['_SESSIONSTATE']._serialized_start=974
-  _globals['_SESSIONSTATE']._serialized_end=1089
-  _globals['_STEPALLREQUEST']._serialized_start=1091
-  _globals['_STEPALLREQUEST']._serialized_end=1200
-  _globals['_SESSIONRESET']._serialized_start=1202
-  _globals['_SESSIONRESET']._serialized_end=1279
-  _globals['_STEPALLRESPONSE']._serialized_start=1282
-  _globals['_STEPALLRESPONSE']._serialized_end=1628
-  _globals['_STEPALLRESPONSE_INFOSJSONENTRY']._serialized_start=1532
-  _globals['_STEPALLRESPONSE_INFOSJSONENTRY']._serialized_end=1580
-  _globals['_STEPALLRESPONSE_RESULTSENTRY']._serialized_start=1582
-  _globals['_STEPALLRESPONSE_RESULTSENTRY']._serialized_end=1628
-  _globals['_SESSIONS']._serialized_start=1631
-  _globals['_SESSIONS']._serialized_end=2174
+  _globals['_CREATESESSIONREQUEST']._serialized_start=51
+  _globals['_CREATESESSIONREQUEST']._serialized_end=175
+  _globals['_SESSIONINFO']._serialized_start=177
+  _globals['_SESSIONINFO']._serialized_end=249
+  _globals['_SESSIONREQUEST']._serialized_start=251
+  _globals['_SESSIONREQUEST']._serialized_end=287
+  _globals['_DESTROYSESSIONRESPONSE']._serialized_start=289
+  _globals['_DESTROYSESSIONRESPONSE']._serialized_end=313
+  _globals['_KEEPREQUEST']._serialized_start=315
+  _globals['_KEEPREQUEST']._serialized_end=349
+  _globals['_KEEPRESPONSE']._serialized_start=351
+  _globals['_KEEPRESPONSE']._serialized_end=365
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=367
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=388
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=390
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=454
+  _globals['_FASTADVANCEREQUEST']._serialized_start=457
+  _globals['_FASTADVANCEREQUEST']._serialized_end=610
+  _globals['_ACTION']._serialized_start=612
+  _globals['_ACTION']._serialized_end=687
+  _globals['_OBSERVATION']._serialized_start=690
+  _globals['_OBSERVATION']._serialized_end=980
+  _globals['_SESSIONSTATE']._serialized_start=982
+  _globals['_SESSIONSTATE']._serialized_end=1097
+  _globals['_STEPALLREQUEST']._serialized_start=1099
+  _globals['_STEPALLREQUEST']._serialized_end=1208
+  _globals['_SESSIONRESET']._serialized_start=1210
+  _globals['_SESSIONRESET']._serialized_end=1287
+  _globals['_STEPALLRESPONSE']._serialized_start=1290
+  _globals['_STEPALLRESPONSE']._serialized_end=1636
+  _globals['_STEPALLRESPONSE_INFOSJSONENTRY']._serialized_start=1540
+  _globals['_STEPALLRESPONSE_INFOSJSONENTRY']._serialized_end=1588
+  _globals['_STEPALLRESPONSE_RESULTSENTRY']._serialized_start=1590
+  _globals['_STEPALLRESPONSE_RESULTSENTRY']._serialized_end=1636
+  _globals['_SESSIONS']._serialized_start=1639
+  _globals['_SESSIONS']._serialized_end=2182
 # @@protoc_insertion_point(module_scope)
