@@ -1,6 +1,6 @@
 """Runs with and without overlap, behind engines that take their time; prints a markdown table.
 
-    python benchmarks/bench_overlap.py [--quick]
+    python benchmarks/bench_overlap.py [--quick] [--json benchmarks/overlap.json]
 
 16 envs in a second process, whose engine sleeps for each step: so long for all envs, and a share of it for half of
 them (a game whose cost is that of its envs), or as long for any number of them (one tick moves all). The policy thinks
@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import json
 import os
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -26,6 +28,7 @@ from bench_tcp import table
 from numpy.typing import NDArray
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.torch_layers import FlattenExtractor
+from tables import measured_here
 
 import ue_rl
 from ue_rl.bridges import run_in_process, run_shm_in_process
@@ -97,18 +100,28 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="three rounds of each, and the cells that matter most")
-    quick = parser.parse_args().quick
+    parser.add_argument("--json", type=Path, help="the file to write, for the table of docs/performance.md")
+    given = parser.parse_args()
+    quick = given.quick
     torch.set_num_threads(1)
     cells = [
         (PPO, 0.005, False, 0.002), (SAC, 0.005, False, 0.0), (PPO, 0.005, True, 0.002), (PPO, 0.0, False, 0.0),
         (PPO, 0.001, False, 0.0), (PPO, 0.016, False, 0.002), (SAC, 0.016, False, 0.0),
     ]  # fmt: skip
     rows: list[tuple[object, ...]] = []
+    cases: list[dict[str, Any]] = []
     for kind, engine, shared, think in cells[: 4 if quick else None]:
+        carriers: dict[str, dict[str, float]] = {}
         for carrier in CARRIERS:
             plain, times = ratio(kind, carrier, engine, shared, think, 3 if quick else 7)
+            carriers[carrier] = {"env-steps/s": round(plain), "times": round(times, 2)}
             ticks = f"{engine * 1e3:g} ms" + (", for half of them too" if shared else "")
             rows.append((kind.__name__, ticks, f"{think * 1e3:g} ms", carrier, f"{plain:,.0f}", f"{times:.2f}"))
+        case = {"algorithm": kind.__name__, "engine_ms": engine * 1e3, "shared": shared, "policy_ms": think * 1e3}
+        cases.append({**case, "carriers": carriers})
+    if given.json:
+        held = {**measured_here("numpy", "stable_baselines3", "torch"), "cases": cases}
+        given.json.write_text(json.dumps(held, indent=1) + "\n", "utf-8")
     table("Overlap", "algorithm|a step of the engine|a thought|carrier|env-steps/s without|times as many with", rows)
 
 

@@ -1,6 +1,7 @@
 """Sessions of Skirmish in one process: throughput, resets, memory, threads, and how late ticks are; a markdown table.
 
     python benchmarks/bench_sessions.py [--quick] [--sessions 64] [--workers 2] [--game module:Class]
+                                        [--json benchmarks/sessions.json]
 
 Each line is measured in a process of its own, so that its memory is its own:
 
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from tables import measured_here
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -171,20 +173,27 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--game", default="samples.skirmish.bridge:Skirmish")
     parser.add_argument("--only", choices=list(WHAT))
+    parser.add_argument("--json", type=Path, help="the file to write, for the table of docs/performance.md")
     options = parser.parse_args()
     options.seconds, options.resets = (2.0, 500) if options.quick else (10.0, 5000)
     if options.only:
         print(json.dumps(WHAT[options.only](options)))
         return
     print(f"{options.sessions} sessions of {options.game}, {options.workers} workers\n\n| what | figure |\n|---|---|")
+    figures: dict[str, dict[str, float]] = {}
     for name in WHAT:
         found = measured(name, options)
         if name.startswith("memory"):
             found["MB above one session"] = found["MB"] - measured(name, options, sessions=1)["MB"]
+        figures[name] = found
         shown = ", ".join(
             f"{key} {value:,.0f}" if value >= 100 else f"{key} {value:.2f}" for key, value in found.items()
         )
         print(f"| {name} | {shown} |", flush=True)
+    if options.json:
+        theirs = json.loads(options.json.read_text("utf-8"))["OpenRA-RL"] if options.json.exists() else {}
+        held = {**measured_here("numpy"), "figures": figures, "OpenRA-RL": theirs}
+        options.json.write_text(json.dumps(held, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
