@@ -20,8 +20,8 @@ from tests.support.same import assert_same
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.testing import MemoryTransport
+from ue_rl.envs.infos import stacked
 from ue_rl.envs.vector_env import UnrealVectorEnv
-from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.system import errors
 
 N = 3
@@ -166,11 +166,9 @@ WIDE = 2**63
 def test_an_info_is_what_was_sent_whatever_the_envs_sent_under_one_key(
     sent: list[Any], want: list[Any], dtype: type[Any]
 ) -> None:
-    env, _ = pair(AutoresetMode.NEXT_STEP)
-    buffers = StepBuffers.of(env.engine_spec)
     for inner in (False, True):
-        buffers.infos = {i: {"in": {"a": value}} if inner else {"a": value} for i, value in enumerate(sent)}
-        infos = env._infos(buffers, buffers.infos)
+        told = {i: {"in": {"a": value}} if inner else {"a": value} for i, value in enumerate(sent)}
+        infos = stacked(told, N)
         infos = infos["in"] if inner else infos
         assert infos["a"].dtype == dtype
         assert infos["a"].tolist() == want
@@ -179,11 +177,8 @@ def test_an_info_is_what_was_sent_whatever_the_envs_sent_under_one_key(
 
 @pytest.mark.parametrize("sent", [{"a": 1, "_a": 5}, {"_a": 5, "a": 1}])
 def test_an_info_with_the_name_of_a_mask_is_refused_by_name(sent: dict[str, int]) -> None:
-    env, _ = pair(AutoresetMode.NEXT_STEP)
-    buffers = StepBuffers.of(env.engine_spec)
-    buffers.infos = {1: {"a": 1}, 2: sent}
     with pytest.raises(errors.ConfigurationError, match=r"env 2, field _a.*fault: engine.*[Rr]ename"):
-        env._infos(buffers, buffers.infos)
+        stacked({1: {"a": 1}, 2: sent}, N)
 
 
 def test_what_the_game_calls_final_info_is_no_ended_episode() -> None:

@@ -88,24 +88,6 @@ def refuse_agents(spec: EnvSpec, cure: str = "use ue_rl.UnrealParallelEnv") -> N
         raise ConfigurationError(what, field="AGENTS", got=names, cure=cure)
 
 
-def connected(transport: Transport) -> EnvSpec:
-    """What the engine of `transport` says of itself; connects it, where that has not happened yet.
-
-    Raises:
-        ConfigurationError: it is no transport. Also what transport.connect() raises.
-    """
-    if not callable(getattr(transport, "connect", None)):
-        raise ConfigurationError(
-            "an env class takes a connection, not an address",
-            field="transport",
-            expected="a Transport",
-            got=transport,
-            cure="ue_rl.connect(url) opens one for Stable-Baselines3, gymnasium.make('ue_rl/Engine-v0', url=..) and "
-            "gymnasium.make_vec(..) for Gymnasium, ue_rl.connections.open_engine(host, port) any",
-        )
-    return transport.connect()
-
-
 def not_pickled(env: object) -> ConfigurationError:
     """The error for an env that is copied, pickled or sent to another process."""
     return _NoPickle(

@@ -19,16 +19,14 @@ from ue_rl.envs.controls import (
     EngineControls,
     GoalReward,
     check_render_mode,
-    connected,
     goal_reward,
     refuse_agents,
     render_modes,
 )
-from ue_rl.envs.episodes import start_episodes
 from ue_rl.envs.infos import put_arrays
-from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
+from ue_rl.envs.stepper import Stepper
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.transport import Transport, owns_transport
 from ue_rl.system.errors import ConfigurationError
@@ -62,7 +60,8 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
         self, transport: Transport, *, render_mode: str | None = None, compute_reward: GoalReward | None = None
     ) -> None:
         self.transport = transport
-        spec = connected(transport)
+        self.stepper = Stepper(transport)
+        spec = self.stepper.spec
         if spec.num_envs != 1:
             raise ConfigurationError(
                 "a gymnasium.Env is one env",
@@ -76,9 +75,8 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
         self.engine_spec = spec
         self.metadata = {"render_modes": render_modes(spec), "render_fps": spec.render_fps}
         self.render_mode = check_render_mode(spec, render_mode)
-        self._masks = Masks.of(spec)
-        if self._masks is not None:
-            self.action_masks = functools.partial(self._masks.action_masks, 0)
+        if self.stepper.masks is not None:
+            self.action_masks = functools.partial(self.stepper.masks.action_masks, 0)
         reward = goal_reward(transport, compute_reward)
         if reward is not None:
             self.compute_reward = reward
@@ -101,7 +99,7 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Starts an episode; its first observation and the engine's info."""
         super().reset(seed=seed)
-        buffers = start_episodes(self.transport, None, None if seed is None else [seed], [options] if options else None)
+        buffers = self.stepper.start(None, None if seed is None else [seed], [options] if options else None)
         return self._read(buffers), self._info(buffers)
 
     def step(self, action: Any) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -110,13 +108,11 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
         Raises:
             ActionError: a wrong shape, NaN, or a choice that does not exist.
         """
-        row = self._writer.one(action)
-        if self._masks is not None:
-            self._masks.check(row)
-        self.transport.send_actions(row)
-        buffers = self.transport.receive()
-        done, truncated = bool(buffers.dones[0]), bool(buffers.truncated[0])
-        return self._read(buffers), float(buffers.rewards[0]), done and not truncated, truncated, self._info(buffers)
+        self.stepper.ask(self._writer.one(action))
+        buffers = self.stepper.receive()
+        truncated = bool(buffers.truncated[0])
+        terminated = bool(buffers.dones[0]) and not truncated
+        return self._read(buffers), float(buffers.rewards[0]), terminated, truncated, self._info(buffers)
 
     def render(self) -> Any:
         """The engine's picture, uint8 [height, width, channels]; None where it has none now, and without
@@ -129,9 +125,8 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
     def _info(self, buffers: StepBuffers) -> dict[str, Any]:
         info = dict(buffers.infos.get(0, {}))
         put_arrays(info)
-        if self._masks is not None:
-            self._masks.take(buffers)
-            info["action_mask"] = self._masks.current[0]
+        if self.stepper.masks is not None:
+            info["action_mask"] = self.stepper.masks.current[0]
         return info
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.attributes import Attributes, check_limit
-from ue_rl.envs.controls import GoalReward, connected, goal_reward, refuse_agents, render_mode_of
+from ue_rl.envs.controls import GoalReward, goal_reward, refuse_agents, render_mode_of
 from ue_rl.envs.episodes import Reset, begin_episodes, start_episodes
 from ue_rl.envs.halves import Halves
 from ue_rl.envs.infos import is_number, put_arrays
@@ -28,6 +28,7 @@ from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.resumable import Resumable
 from ue_rl.envs.spaces import action_space, observation_space
+from ue_rl.envs.stepper import connected
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.transport import Transport, owns_transport

@@ -11,12 +11,11 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from ue_rl.envs.actions import ActionWriter
-from ue_rl.envs.controls import EngineControls, check_render_mode, connected, refuse_agents, render_modes
-from ue_rl.envs.episodes import CutOff, begin_episodes, start_episodes
+from ue_rl.envs.controls import EngineControls, check_render_mode, refuse_agents, render_modes
 from ue_rl.envs.infos import stacked, taken
-from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
+from ue_rl.envs.stepper import Stepper
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spaces.gymnasium import batched
 from ue_rl.protocol.transport import Transport, owns_transport
@@ -61,7 +60,8 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         self.closed = True  # until there is something to close: Gymnasium closes what is collected
         self.autoreset_mode = _mode(autoreset_mode)
         self.transport = transport
-        self.engine_spec = spec = connected(transport)
+        self.stepper = Stepper(transport)
+        self.engine_spec = spec = self.stepper.spec
         self.closed = False
         refuse_agents(spec)
         self.num_envs = spec.num_envs
@@ -75,10 +75,9 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         self.action_space = batched(self.single_action_space, self.num_envs)
         self._writer = ActionWriter(spec)
         self._observations = Observations(spec)
-        self._masks = Masks.of(spec)
         self._over = np.zeros(self.num_envs, np.bool_)  # envs whose episode is over and has not begun again
-        self._cut = CutOff()
-        self._begins: NDArray[np.bool_] | None = None  # envs that begin an episode in the step that is under way
+        self._nobody = self._over
+        self._begins = self._nobody  # envs that begin an episode in the step that is under way
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -105,19 +104,14 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         if seed is not None:
             self._np_random_seed = tuple(seed)  # type: ignore[assignment]  # as its own vector envs: one for each
         env_ids = np.flatnonzero(mask).tolist()
-        buffers = start_episodes(
-            self.transport,
+        self._over = self._over & ~mask
+        buffers = self.stepper.start(
             None if mask.all() else env_ids,
             [seed[i] for i in env_ids] if seed is not None else None,
             [options] * len(env_ids) if options else None,
+            over=np.flatnonzero(self._over).tolist(),
         )
-        self._over = self._over & ~mask
-        obs = self._observations.read(buffers)
-        self._cut.forget(env_ids)
-        if buffers.lost:
-            self._cut.keep(buffers)
-            self._cut.forget(np.flatnonzero(self._over).tolist())  # their episodes had ended before
-        return obs, self._infos(buffers, buffers.infos)
+        return self._observations.read(buffers), self._infos(buffers.infos)
 
     def step(self, actions: Any) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """One step of every env.
@@ -134,19 +128,18 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
 
     def step_async(self, actions: Any) -> None:
         """Sends what `step` sends; errors as there. `step_wait` must follow before anything else is asked."""
-        begins = self._over if np.count_nonzero(self._over) else None
-        if begins is not None and self.autoreset_mode == AutoresetMode.DISABLED:
+        if not np.count_nonzero(self._over):
+            self.stepper.ask(self._writer(actions))
+            self._begins = self._nobody
+            return
+        if self.autoreset_mode == AutoresetMode.DISABLED:
             raise ConfigurationError(
                 "the episode is over and autoreset is DISABLED",
-                env_id=int(begins.argmax()),
+                env_id=int(self._over.argmax()),
                 cure='reset it: reset(options={"reset_mask": mask})',
             )
-        rows = self._writer(actions, begins)
-        if self._masks is not None:
-            self._masks.check(rows, begins)
-        resets = [] if begins is None else np.flatnonzero(begins).tolist()
-        self.transport.send_actions(rows, [*resets, *self._cut.envs] or None)
-        self._begins = begins
+        self.stepper.ask_or_begin(self._writer(actions, self._over), self._over)
+        self._begins = self._over
 
     def step_wait(
         self, timeout: float | None = None
@@ -156,26 +149,28 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         Args:
             timeout: for those who call Gymnasium's AsyncVectorEnv so; the connection's own deadline holds.
         """
-        begins = self._begins
-        resets = [] if begins is None else np.flatnonzero(begins).tolist()
-        buffers = self.transport.receive()
-        if self._cut.envs:
-            self._cut.tell(buffers)
+        buffers = self.stepper.receive()
         obs = self._observations.read(buffers)
         rewards = buffers.rewards.astype(np.float64)
         dones = buffers.dones != 0
         truncations = buffers.truncated != 0
         infos = buffers.infos
-        if begins is not None:
-            rewards[begins], dones[begins], truncations[begins] = 0, False, False
-            again = [env for env in resets if env in buffers.lost]
+        begins = self._begins
+        if begins is not self._nobody:
+            rewards[begins] = 0
+            dones[begins] = False
+            truncations[begins] = False
+            again = [env for env in np.flatnonzero(begins).tolist() if env in buffers.lost]
             if again:
-                infos = self._begin_again(again, dict(infos), obs)
-        if self.autoreset_mode == AutoresetMode.SAME_STEP:
-            ended = self._reset_finished(buffers, obs, dones, truncations) if np.count_nonzero(dones) else None
-            return obs, rewards, dones & ~truncations, truncations, ended or self._infos(buffers, infos)
-        self._over = dones
-        return obs, rewards, dones & ~truncations, truncations, self._infos(buffers, infos)
+                infos = self._begin_lost(again, infos, obs)
+        if self.autoreset_mode != AutoresetMode.SAME_STEP:
+            self._over = dones
+            told = self._infos(infos)
+        elif np.count_nonzero(dones):
+            told = self._reset_finished(buffers, obs, dones, truncations)
+        else:
+            told = self._infos(infos)
+        return obs, rewards, dones & ~truncations, truncations, told
 
     def render(self) -> tuple[Any, ...] | None:
         """A picture of each env, uint8 [height, width, channels], or None where it has none now; None alone without
@@ -227,14 +222,15 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
             cure="pass values at the start of an episode with reset(options=..), or offer a parameter in the engine",
         )
 
-    def _begin_again(
-        self, envs: list[int], infos: dict[int, dict[str, Any]], obs: Observation
+    def _begin_lost(
+        self, envs: list[int], infos: Mapping[int, dict[str, Any]], obs: Observation
     ) -> dict[int, dict[str, Any]]:
         """NEXT_STEP: begins the episodes whose engine was lost as they began; their infos with those of the others."""
-        for buffers, begun, _ in begin_episodes(self.transport, envs):
+        found = dict(infos)
+        for buffers, begun, _ in self.stepper.begin_again(envs):
             self._observations.put(obs, buffers, begun)
-            infos.update({env: buffers.infos.get(env, {}) for env in begun})
-        return infos
+            found.update({env: buffers.infos.get(env, {}) for env in begun})
+        return found
 
     def _reset_finished(
         self, buffers: StepBuffers, obs: Observation, dones: NDArray[np.bool_], truncations: NDArray[np.bool_]
@@ -244,28 +240,32 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         last = {env: buffers.infos.get(env, {}) for env in finished}
         last_obs = {env: self._observations.row(obs, env) for env in finished}
         current = {env: info for env, info in buffers.infos.items() if not dones[env]}
-        for new, begun, cut in begin_episodes(self.transport, finished, also_cut=True):
+        for new, begun, cut in self.stepper.begin_again(finished, also_cut=True):
             for env in cut:  # their engine was lost as others of its envs were reset: they end with this step, too
                 last[env] = {**current.pop(env, {}), **new.infos[env]}
                 last_obs[env] = self._observations.row(obs, env)
-            dones[cut] = truncations[cut] = True
+            dones[cut] = True
+            truncations[cut] = True
             self._observations.put(obs, new, begun)
             current.update({env: info for env, info in new.infos.items() if env in begun})
-        infos = self._infos(buffers, current)
-        infos["final_obs"], infos["final_info"] = np.full(self.num_envs, None, object), stacked(last, self.num_envs)
+        infos = self._infos(current)
+        infos["final_obs"] = np.full(self.num_envs, None, object)
         for env, row in last_obs.items():
             infos["final_obs"][env] = row
-        infos["_final_obs"], infos["_final_info"] = dones.copy(), dones.copy()
+        infos["final_info"] = stacked(last, self.num_envs)
+        infos["_final_obs"] = dones.copy()
+        infos["_final_info"] = dones.copy()
         return infos
 
-    def _infos(self, buffers: StepBuffers, per_env: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    def _infos(self, per_env: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+        """Gymnasium's infos, with the masks of the observations that are given out now."""
         infos = stacked(per_env, self.num_envs) if per_env else {}
         if self.autoreset_mode == AutoresetMode.SAME_STEP:
             for key in infos.keys() & {"final_obs", "final_info"}:
                 raise taken(key, int(infos[f"_{key}"].argmax()))
-        if self._masks is not None:  # those of envs that were not reset are still in the buffers
-            self._masks.take(buffers)
-            infos["action_mask"], infos["_action_mask"] = self._masks.current, np.ones(self.num_envs, np.bool_)
+        if self.stepper.masks is not None:
+            infos["action_mask"] = self.stepper.masks.current
+            infos["_action_mask"] = np.ones(self.num_envs, np.bool_)
         return infos
 
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from ue_rl.connections.base.checks import live_agents
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.agents.part import Part, agents_of
-from ue_rl.envs.controls import connected, not_pickled
-from ue_rl.envs.episodes import start_episodes
+from ue_rl.envs.controls import not_pickled
 from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import action_space, observation_space
+from ue_rl.envs.stepper import Stepper
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.transport import Transport, owns_transport
 from ue_rl.system.errors import ActionError, ConfigurationError, UnexpectedMessage
@@ -60,7 +60,8 @@ class AgentsEnv:
     @owns_transport
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.engine_spec = engine = connected(transport)
+        self.stepper = Stepper(transport)
+        self.engine_spec = engine = self.stepper.spec
         if engine.num_envs != 1 or not engine.groups:
             raise ConfigurationError(
                 "this env is one env with agents",
@@ -92,9 +93,7 @@ class AgentsEnv:
 
         A seed or options go to an engine that takes them; another one is left alone.
         """
-        buffers = start_episodes(
-            self.transport, None, None if seed is None else [seed], [dict(options)] if options else None
-        )
+        buffers = self.stepper.start(None, None if seed is None else [seed], [dict(options)] if options else None)
         live = live_agents(buffers)
         for group in self._groups.values():
             group.part.take_start(buffers, np.ones_like(live), live)
@@ -125,8 +124,8 @@ class AgentsEnv:
                 raise
         acted = np.zeros(self.engine_spec.num_rows, np.bool_)
         acted[[self._places[name][2] for name in self.agents]] = True
-        self.transport.send_actions(self._actions)
-        buffers = self.transport.receive()
+        self.stepper.ask(self._actions)
+        buffers = self.stepper.receive()
         live = live_agents(buffers)
         for group in self._groups.values():
             group.part.take_step(buffers, acted, live)
