@@ -95,8 +95,8 @@ WITH_RAY = {
     "bench_rllib_scaling": Small("--runners 1 --envs 2 --steps 64 --rounds 1", "of linear", needs=("ray",)),
     "bench_rllink": Small("--envs 1 --rounds 1 --steps 100", "RLlink clients", needs=("ray",)),
 }
-# charts and gallery write the pages, which tests/docs compares; the others are parts of benchmarks.
-OTHERS = {"charts", "gallery", "gallery_film", "plain_codec", "rllib_engines"}
+# charts, gallery and tables write the pages, which tests/docs compares; the others are parts of benchmarks.
+OTHERS = {"charts", "gallery", "gallery_film", "plain_codec", "rllib_engines", "tables"}
 
 
 def test_every_benchmark_is_run() -> None:
