@@ -24,11 +24,6 @@ ue-rl train --engine './Game.sh --port {port} --envs {num_envs}' --num-engines 4
 ue-rl train tcp://a:7001 tcp://b:7001 --reconnect 60s
 ue-rl train --resume --run-id ppo-CartPole-v1-3 --timesteps 300000
 """,
-    "tune": """\
-ue-rl tune --env Pendulum-v1 --algo sac --timesteps 20000 --n-trials 50 --jobs 4
-ue-rl tune --engine './Game.sh --port {port} --envs {num_envs}' --timesteps 200000 --jobs 2
-ue-rl tune --resume --run-id tune-sac-Pendulum-v1-1 --n-trials 100
-""",
     "runs compare": "ue-rl runs compare ppo-CartPole-v1-1 ppo-CartPole-v1-2\n",
     "serve": """\
 ue-rl serve --env CartPole-v1 --num-envs 8 --port 7777
@@ -63,9 +58,9 @@ ue-rl arena serve --agent scout=rules
 }
 MORE = {
     "train": "What you can set: [training](training.md). What a run's folder holds: [saving](saving.md).",
-    "tune": "See [tuning](tuning.md).",
     "runs": "See [saving](saving.md#look-at-runs).",
     "sessions": "See [games that do not wait](realtime.md).",
+    "init": "What `--tune` writes: [tuning](tuning.md).",
     "check": "See [checking](checking.md).",
     "export": "See [deploy](deploy.md).",
     "doctor": "See [operating](operating.md#doctor).",

@@ -35,7 +35,6 @@ LIBRARIES = {
     "msgpack": "system",
     "onnx": "cli inference plugins.rllib",
     "openai": "plugins.arena",
-    "optuna": "training",
     "pettingzoo": "bridges envs",
     "PIL": "training",
     "portalocker": "training",

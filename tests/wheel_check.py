@@ -13,6 +13,7 @@ REQUIRED = (
     "ue_rl/py.typed",
     "ue_rl/protocol/text/_kernels.pyi",
     "ue_rl/cli/__init__.py",
+    "ue_rl/cli/optuna_search.txt",
     "ue_rl/devtools/testing/plugin.py",
     "ue_rl/connections/tcp/connection.py",
     "ue_rl/connections/shm/connection.py",

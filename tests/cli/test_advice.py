@@ -29,7 +29,7 @@ from ue_rl.system import errors
 ROOT = Path(__file__).parents[2]
 CERTS = ROOT / "tests" / "security" / "certs"
 # Who dials an engine: what all of these print may name only what all of them have.
-DIALS = ("train", "tune", "check", "inspect", "play")
+DIALS = ("train", "check", "inspect", "play")
 SHARED = (
     "connections/tcp",
     "connections/shm",
@@ -39,7 +39,7 @@ SHARED = (
 )
 # Said only where restarts, or another dial, were asked for.
 LOST = ("connections/engines", "connections/launching")
-LOSES = ("train", "tune")
+LOSES = ("train",)
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 

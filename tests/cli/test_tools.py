@@ -100,7 +100,6 @@ _LACKING = {
     "rllink --env CartPole-v1": "train",
     "arena run foraging": "arena",
     "demos show x": "demos",
-    "tune": "tune",
     "runs": "train",
     "top x": "train",
     "replay x.trace": "engine",
@@ -114,7 +113,7 @@ def test_a_command_names_the_extra_that_it_lacks(command: str, tiny_model: Path)
     """All others work with the extra engine alone, which the tests above show, or need no engine; `engine` is what a
     broken installation of it is told.
     """
-    others = ("minari", "mujoco", "optuna", "pettingzoo", "onnx", "pydantic", "ray", "zstandard")
+    others = ("minari", "mujoco", "pettingzoo", "onnx", "pydantic", "ray", "zstandard")
     hidden = (*_NOT_IN_ENGINE, *others, *(["msgpack"] if "--url" in command else []))
     with run_in_thread(ReachBridge(1)) as server:
         places = {"MODEL": str(tiny_model), "URL": server.url}

@@ -26,7 +26,16 @@ from ue_rl.cli import cli
 from ue_rl.connections.launching.template import Template
 from ue_rl.training.config import read_config, resolve
 
-THEIRS = {"engine.py", "./carts", "./engine", "./onnx_demo", "./client_demo", "./Game.sh", "samples/cpp/build/reach"}
+THEIRS = {
+    "engine.py",
+    "optuna_search.py",
+    "./carts",
+    "./engine",
+    "./onnx_demo",
+    "./client_demo",
+    "./Game.sh",
+    "samples/cpp/build/reach",
+}
 OURS = re.compile(r"(samples|tests|benchmarks|ue_rl|docs)/[\w./*-]+|constraints\.txt")
 MADE = re.compile(r"/build\b|/build/")
 FILLED = {"port": 7777, "num_envs": 4, "seed": 0, "engine": 0}

@@ -1,4 +1,4 @@
-"""What a stranger's run, search or file of options would start: it runs once it is trusted, and is known again then."""
+"""What a stranger's run or file of options would start: it runs once it is trusted, and is known again then."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ue_rl.training.config import read_config, require_origin, signed_yaml
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.run import train
-from ue_rl.training.tuning.search import resumed
 from ue_rl.training.yaml_files import read_mapping
 
 
@@ -83,7 +82,7 @@ def test_a_file_of_options_starts_what_was_trusted_once(tmp_path: Path) -> None:
     ):
         refused = isinstance(told(engine, *more), UntrustedFile)
         assert (refused, (tmp_path / "ran").exists()) == (not ran and not more, ran), (engine, more)
-    told_to = CliRunner().invoke(cli, ["tune", "--config", str(file), "--log-dir", str(tmp_path), "--n-trials", "1"])
+    told_to = CliRunner().invoke(cli, words)
     assert "give --trust, once; or give what it names yourself" in str(told_to.exception)
 
 
@@ -108,10 +107,8 @@ def test_a_file_that_changes_between_two_looks_starts_nothing(tmp_path: Path, mo
         return read_mapping(path, field)
 
     monkeypatch.setattr("ue_rl.training.config.read_mapping", changed)
-    for command in ("train", "tune"):
-        words = [command, "--config", str(file), "--log-dir", str(tmp_path), "--start-timeout", "0.5"]
-        assert isinstance(CliRunner().invoke(cli, words).exception, UntrustedFile)
-        texts = iter([f"engine: touch {tmp_path}/ran {tmp_path}/{{port}}", *["algo: ppo"] * 9])
+    words = ["train", "--config", str(file), "--log-dir", str(tmp_path), "--start-timeout", "0.5"]
+    assert isinstance(CliRunner().invoke(cli, words).exception, UntrustedFile)
     assert not (tmp_path / "ran").exists()
 
 
@@ -164,15 +161,6 @@ def test_keys_that_are_no_words_are_signed_too() -> None:
     options = TrainOptions(callback=[{"mine:Counter": {"every": {1: 2, "b": 3}}}])
     with pytest.raises(UntrustedFile, match="not written here"):
         require_origin(Path("nowhere"), vars(options), options)
-
-
-def test_the_search_of_a_stranger_starts_nothing(tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").write_text("engine: ./thiefs {port}\n")
-    with pytest.raises(UntrustedFile, match="thiefs"):
-        resumed({}, tmp_path)
-    assert resumed({"engine": "./mine {port}"}, tmp_path).engine == "./mine {port}"
-    (tmp_path / "run.yaml").write_text(signed_yaml(TrainOptions(engine="./mine {port}")))  # as one's own search does
-    assert resumed({}, tmp_path).engine == "./mine {port}"
 
 
 @pytest.mark.parametrize("name", ["run.log", "engines/engine-0.log", "checkpoints"])

@@ -24,7 +24,6 @@ from ue_rl.training.pictures import add_legend, new_figure
 from ue_rl.training.report import Outcome
 from ue_rl.training.seeds import SeedRun, train_seeds
 from ue_rl.training.tables import ProgressTable, open_tables
-from ue_rl.training.tuning import search
 from ue_rl.training.videos import Films
 from ue_rl.training.watching import Watching
 
@@ -178,15 +177,6 @@ class Nothing:
 
     def end(self) -> None:
         pass
-
-
-def test_a_search_ends_as_one_whose_pictures_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "draw", breaks)
-    told: list[str] = []
-    found = search.Search(TrainOptions(log_dir=str(tmp_path), num_envs=2), tmp_path, tell=told.append)
-    found.run(0)
-    assert found.stopped is None
-    assert "it is broken" in told[-1]
 
 
 class Picky(KVWriter):

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "train": "Train a policy in engines that run, or that it starts.",
-    "tune": "Search for hyperparameters.",
     "runs": "List and compare runs.",
     "top": "Watch a run from another terminal.",
     "serve": "Host an env, a MuJoCo model or a bridge class as an engine.",

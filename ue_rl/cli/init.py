@@ -1,9 +1,10 @@
-"""`ue-rl init`: looks at an engine and writes what a training of it begins with, train.yaml and train.py."""
+"""`ue-rl init`: looks at an engine and writes what a training of it begins with: train.yaml, train.py, a search."""
 
 from __future__ import annotations
 
 import re
 from contextlib import closing
+from importlib.resources import files as files_of
 from pathlib import Path
 
 import click
@@ -56,6 +57,7 @@ model.learn(200_000, callback=autosave)
 export_onnx(model, "agent.onnx")  # what the game loads
 env.close()
 '''
+_SEARCH = "optuna_search.py"
 
 
 @click.command(short_help="Write a config and a script for an engine.")
@@ -67,14 +69,17 @@ env.close()
     type=click.Path(path_type=Path),
     help="The folder that they are written into.  [default: this one]",
 )
-@click.option("--force", is_flag=True, help="Replace train.yaml and train.py if they are there.")
+@click.option("--tune", is_flag=True, help=f"Write {_SEARCH}, too: a search for hyperparameters.")
+@click.option("--force", is_flag=True, help="Replace files of these names if they are there.")
 @timeout_option(10.0, "How long to wait for the engine.")
-def init(url: str | None, port: int | None, output: Path, force: bool, timeout: float) -> None:
+def init(url: str | None, port: int | None, output: Path, tune: bool, force: bool, timeout: float) -> None:
     """Connect to an engine and write train.yaml and train.py for it."""
     from ue_rl.connections.dialling import open_transport
 
     address = engine_url(url, port)
     files = {output / "train.yaml": _config, output / "train.py": _script}
+    if tune:
+        files[output / _SEARCH] = _search
     there = [str(path) for path in files if path.exists()]
     if there and not force:
         raise ConfigurationError(
@@ -93,6 +98,8 @@ def init(url: str | None, port: int | None, output: Path, force: bool, timeout: 
         path.write_text(write(address, output, spec), "utf-8")
         click.echo(f"wrote {path}")
     click.echo(f"then: ue-rl train --config {output / 'train.yaml'}")
+    if tune:
+        click.echo(f"or: python {output / _SEARCH} {address}  (needs Optuna: pip install optuna)")
 
 
 def _config(url: str, output: Path, spec: EnvSpec) -> str:
@@ -155,3 +162,8 @@ def _script(url: str, output: Path, spec: EnvSpec) -> str:
         policy=policy,
         importing=f"from {'sb3_contrib' if masked else 'stable_baselines3'} import {algorithm}",
     )
+
+
+def _search(url: str, output: Path, spec: EnvSpec) -> str:
+    """The recipe as it stands in samples/recipes: here it is a link, so that there is one text, and a wheel has it."""
+    return files_of("ue_rl.cli").joinpath("optuna_search.txt").read_text("utf-8")

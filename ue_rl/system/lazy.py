@@ -22,7 +22,6 @@ _EXTRAS = {
     "mujoco": "mujoco",
     "openai": "arena",
     "onnxruntime": "inference",
-    "optuna": "tune",
     "pettingzoo": "agents",
     "prometheus_client": "engine",
     "psutil": "engine",
@@ -42,7 +41,6 @@ _ALL_OF_IT = {
     "arena": "arena",  # commands
     "demos": "demos",
     "sessions": "sessions",
-    "tune": "tune",
     "grpc": "sessions",  # ue_rl.plugins.sessions.grpc, and its neighbours
     "mcp": "sessions",
     "openenv": "sessions",
