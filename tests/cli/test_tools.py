@@ -101,7 +101,6 @@ _LACKING = {
     "arena run foraging": "arena",
     "demos show x": "demos",
     "runs": "train",
-    "top x": "train",
     "replay x.trace": "engine",
     "trace show x.trace": "engine",
     "sessions samples.skirmish.bridge:Skirmish --tcp 0": "sessions",

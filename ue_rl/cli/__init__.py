@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 COMMANDS = {
     "train": "Train a policy in engines that run, or that it starts.",
     "runs": "List and compare runs.",
-    "top": "Watch a run from another terminal.",
     "serve": "Host an env, a MuJoCo model or a bridge class as an engine.",
     "check": "Say what an engine does wrong, and what to do.",
     "inspect": "Show an engine's handshake, spaces and speed.",

@@ -34,7 +34,7 @@ def report(run: Path, output: Path, trace: Path | None, trace_size: int, models:
     Look through it before you send it: logs and configs hold paths, addresses, and what the game has written.
     """
     if not (run / "config.yaml").is_file():
-        cure = "of a folder of several runs, such as a search, name one of those in it"
+        cure = "of a folder of several runs, name one of those in it"
         raise WrongCommandLine("not a run's folder", field="run", expected="config.yaml in it", got=str(run), cure=cure)
     from ue_rl.devtools.doctor import diagnose
 

@@ -47,7 +47,7 @@ def _when(at: float) -> str:
 def runs(context: click.Context, log_dir: Path) -> None:
     """List the runs in a folder, the newest last; show and compare them.
 
-    A folder of runs, that of a search or of several seeds, is one row: --log-dir runs/NAME lists what is in it.
+    A folder of runs, such as that of several seeds, is one row: --log-dir runs/NAME lists what is in it.
     """
     if context.invoked_subcommand is not None:
         context.default_map = {name: {"log_dir": log_dir} for name in runs.commands}

@@ -25,7 +25,6 @@ from ue_rl.system.errors import RestartsSpent, printable
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Outcome, Report
-from ue_rl.training.runs.following import Following
 from ue_rl.training.seeds import SeedRun, interval
 
 _REFRESH = 4  # times a second
@@ -196,29 +195,25 @@ def _mean_of(values: Sequence[float]) -> str:
     return "{:.1f} +/- {:.1f}".format(*interval(values))
 
 
-def live_view(returns: Sequence[float] = (), gone: float = 0.0) -> _LiveView:
-    """Shows a run as a picture that stays in place. For a terminal.
-
-    Args:
-        returns: running returns before it is shown. gone: seconds since the run began.
-    """
-    return _LiveView(returns, gone)
+def live_view() -> _LiveView:
+    """Shows a run as a picture that stays in place. For a terminal."""
+    return _LiveView()
 
 
 class _LiveView(Report):
     """Drawn by a thread of its own, four times a second, so that it is also renewed while an engine is awaited."""
 
-    def __init__(self, returns: Sequence[float], gone: float) -> None:
+    def __init__(self) -> None:
         self._screen = console()
         self._title = ""
         self._facts = ""
-        self._fleet: Fleet | Following | None = None
+        self._fleet: Fleet | None = None
         self._speed: deque[tuple[float, int]] = deque()  # (time, env-steps)
-        self._curve = list(returns)
+        self._curve: list[float] = []
         self._stride = self._seen = 1
         self._env_steps = self._total = 0
         self._doing = "starting"  # until there is progress to show
-        self._begun = time.monotonic() - gone
+        self._begun = time.monotonic()
         self._lines: deque[Text] = deque(maxlen=_LINES)
         self._handler = _Kept(self._lines)
         self._muted: list[logging.Handler] = []
@@ -246,7 +241,7 @@ class _LiveView(Report):
         self._facts = engine_line(num_envs, facts)
         self._doing = "preparing to learn"
 
-    def engines(self, fleet: Fleet | Following) -> None:
+    def engines(self, fleet: Fleet) -> None:
         self._fleet = fleet
 
     def said(self, text: str) -> None:
@@ -320,7 +315,7 @@ class _LiveView(Report):
         )
         return row
 
-    def _engines(self, fleet: Fleet | Following) -> RenderableType:
+    def _engines(self, fleet: Fleet) -> RenderableType:
         table = Table(box=SIMPLE, pad_edge=False)
         for name in ("engine", "state", "envs", "fps", "restarts", "step p50", "step p99"):
             table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)

@@ -1,4 +1,4 @@
-"""`ue-rl runs` and `ue-rl top`: runs from their files alone, also while another process writes them."""
+"""`ue-rl runs`: runs from their files alone, also while another process writes them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,17 @@ from click.testing import Result
 from rich.console import Console
 
 from tests.support.command_line import run as run_cli
-from ue_rl.connections.engines.lifecycle import LifeState
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.config import resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.reading import EpisodeTable, Tail
-from ue_rl.training.report import Outcome, Report
+from ue_rl.training.report import Outcome
 from ue_rl.training.runs.comparing import differences, draw
-from ue_rl.training.runs.following import Following
 from ue_rl.training.runs.listing import listed, run_named, state_of
 from ue_rl.training.saving.lock import RunLock
 from ue_rl.training.saving.stopping import Stopped
 
 HEADER = "env_steps,return,length,seconds\n"
-LOG = (
-    "2026-01-01 10:00:00,123 INFO ue_rl.connections.engines: engine 0: idle -> launching\n"
-    "2026-01-01 10:00:01,123 INFO ue_rl.connections.engines: engine 0: connecting -> streaming: tcp://127.0.0.1:7777\n"
-    "2026-01-01 10:00:02,123 INFO ue_rl.connections.engines: engine 0: playing -> connection lost: gone\n"
-    "    a second line of it\n"
-    "2026-01-01 10:00:03,123 INFO ue_rl.connections.engines: engine 0: cleanup -> launching: start 2\n"
-    "2026-01-01 10:00:04,123 WARNING ue_rl.training: it is slow\n"
-)
 
 
 def made(log_dir: Path, name: str, rows: int = 30, ended: str = "", **given: object) -> RunDirectory:
@@ -45,7 +35,6 @@ def made(log_dir: Path, name: str, rows: int = 30, ended: str = "", **given: obj
     run = RunDirectory.create(log_dir, name, name, False, options)
     run.lock.__exit__(None, None, None)
     run.episodes.write_text(HEADER + "".join(f"{10 * (n + 1)},{n},10,0.1\n" for n in range(rows)))
-    run.log.write_text(LOG)
     if ended:
         run.outcome.write_text(json.dumps({"state": ended, "env_steps": 10 * rows, "evaluation": [5.0, 1.0]}))
     return run
@@ -125,46 +114,6 @@ def test_runs_are_listed_and_never_deleted(tmp_path: Path) -> None:
     assert (tmp_path / "x" / "config.yaml").exists()
 
 
-class Told(Report):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def said(self, text: str) -> None:
-        self.lines.append(text)
-
-    def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
-        self.at = env_steps, total, mean_return
-
-
-def test_a_run_is_followed_by_its_files(tmp_path: Path) -> None:
-    run, told = made(tmp_path, "x", rows=2, timesteps=100), Told()
-    following = Following(run, resolve({}, None, base=run.read_config()))
-    following.follow(told)
-    assert told.at == (20, 100, 0.5)
-    assert told.lines[-1] == "10:00:04 WARNING it is slow"
-    assert len(told.lines) == 5
-    (engine,) = following.statuses() or [None]
-    assert engine is not None
-    assert (engine.state, engine.restarts) == (LifeState.LAUNCHING, 1)
-    with run.episodes.open("a") as file:
-        file.write("30,7.0,10,0.1\n40,9")
-    (run.path / "progress.csv").write_text("time/total_timesteps,a\n10,\n64,1\n")
-    with run.log.open("a") as file:
-        file.write("2026-01-01 10:00:05,123 INFO ue_rl.connections.engines: engine 0: connecting -> streaming\n")
-    following.follow(told)
-    assert told.at == (64, 100, pytest.approx(8 / 3))
-    assert following.statuses()[0].state is LifeState.STREAMING
-    assert following.curve() == [0.0, 0.5, pytest.approx(8 / 3)]
-
-
-def test_top_shows_a_run_once_without_a_terminal_and_writes_nothing(tmp_path: Path, running: RunDirectory) -> None:
-    before = {path: path.stat().st_mtime_ns for path in running.path.rglob("*")}
-    result = said("top", "going", "--log-dir", str(tmp_path))
-    assert result.exit_code == 0, result.exception
-    assert all(word in result.output for word in ("going: running", "launching", "it is slow", "300 of 100,000"))
-    assert {path: path.stat().st_mtime_ns for path in running.path.rglob("*")} == before
-
-
 def test_a_tail_gives_whole_lines_and_begins_anew_where_the_file_does(tmp_path: Path) -> None:
     path = tmp_path / "x"
     tail = Tail(path)
@@ -210,7 +159,7 @@ def test_a_folder_of_runs_is_told_from_a_run(tmp_path: Path) -> None:
     assert run_named("s/seed-1", tmp_path).path == tmp_path / "s" / "seed-1"
 
 
-def test_a_damaged_or_hostile_run_is_listed_shown_compared_and_watched(tmp_path: Path) -> None:
+def test_a_damaged_or_hostile_run_is_listed_shown_and_compared(tmp_path: Path) -> None:
     """Numbers that are none, deep JSON, pipes in place of files, and names that would steer the terminal."""
     red = "\x1b[31mred"
     made(tmp_path, "whole", ended="done")
@@ -236,7 +185,7 @@ def test_a_damaged_or_hostile_run_is_listed_shown_compared_and_watched(tmp_path:
             os.mkfifo(pipe)
     runs = [path.name for path in tmp_path.iterdir()]
     asked = [["runs"], ["runs", "compare", *runs, "--chart", str(tmp_path / "curves.png")]]
-    asked += [[*command, run] for run in runs for command in (["runs", "show"], ["top", "--once"])]
+    asked += [["runs", "show", run] for run in runs]
     for words in asked:
         done = said(*words, "--log-dir", str(tmp_path))
         assert (done.exit_code, done.exception) == (0, None), words

@@ -1,1 +1,1 @@
-"""`ue-rl runs` and `ue-rl top`: runs in a folder, listed, compared, watched from outside and deleted."""
+"""`ue-rl runs`: the runs in a folder, listed, shown and compared."""

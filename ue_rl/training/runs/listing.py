@@ -16,8 +16,6 @@ from ue_rl.training.options import TrainOptions
 from ue_rl.training.reading import EpisodeTable
 from ue_rl.training.saving.lock import RunLock
 
-_GROUPED = ("*/config.yaml", "trials/*/config.yaml")  # where a folder of runs has them: several seeds, a search
-
 
 @dataclass(frozen=True)
 class Listed:
@@ -56,7 +54,7 @@ def listed(folder: Path) -> list[Listed]:
 
 def runs_in(folder: Path) -> list[Path]:
     """The config.yaml of each run in a folder of runs; [] of any other."""
-    return sorted(each for pattern in _GROUPED for each in folder.glob(pattern))
+    return sorted(folder.glob("*/config.yaml"))
 
 
 def listed_run(run: RunDirectory) -> Listed:
