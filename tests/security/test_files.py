@@ -40,7 +40,7 @@ from ue_rl.cli.export import export
 from ue_rl.inference.export.models import load_sb3_model
 from ue_rl.protocol.spaces.actions import ActionKind
 from ue_rl.protocol.spaces.tree import LeafKind
-from ue_rl.system.errors import UntrustedFile
+from ue_rl.system.errors import ConfigurationError, UntrustedFile
 from ue_rl.system.trust import files as trust
 from ue_rl.system.trust import origin
 from ue_rl.system.trust.files import load_model, load_pickle, made_here, trusting
@@ -254,6 +254,15 @@ def test_what_is_loaded_is_what_was_looked_at(tmp_path: Path, monkeypatch: pytes
     assert "net_arch" not in loaded.policy_kwargs
     with pytest.raises(UntrustedFile, match="Mine"):
         load_model(PPO, ours, device="cpu")
+
+
+@pytest.mark.parametrize("trust", [True, False])
+def test_what_names_a_part_that_has_moved_is_of_another_version(tmp_path: Path, trust: bool) -> None:
+    """As a pickle of the days when ue_rl.protocol.spaces.tree was ue_rl.spaces.tree."""
+    file = tmp_path / "state.pkl"
+    file.write_bytes(b"cue_rl.spaces.tree\nLeafKind\n.")
+    with trusting(trust), pytest.raises(ConfigurationError, match=r"another version of ue_rl.*got ue_rl\.spaces"):
+        load_pickle(file)
 
 
 def test_a_folder_is_read_from_a_copy_of_what_was_judged(tmp_path: Path) -> None:

@@ -363,7 +363,7 @@ def test_another_number_of_envs() -> None:
 def test_serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cart.xml").write_text(CART)
     (tmp_path / "my_cart.py").write_text(
-        "from ue_rl.bridges import MujocoTask\nclass Mine(MujocoTask):\n    observed = ('qvel',)\n"
+        "from ue_rl.plugins.mujoco import MujocoTask\nclass Mine(MujocoTask):\n    observed = ('qvel',)\n"
     )
     served: list[Any] = []
 

@@ -44,7 +44,7 @@ def load(model: Any, task: MujocoTask | type[MujocoTask] | None) -> tuple[Any, M
     """
     made = task() if isinstance(task, type) else task
     if made is not None and not isinstance(made, MujocoTask):
-        what, cure = "the task is no MujocoTask", "derive its class from ue_rl.bridges.MujocoTask"
+        what, cure = "the task is no MujocoTask", "derive its class from ue_rl.plugins.mujoco.MujocoTask"
         raise ConfigurationError(what, field="task", got=type(made).__name__, cure=cure)
     if isinstance(model, str) and model in TASKS:
         made = TASKS[model]() if made is None else made

@@ -27,7 +27,7 @@ from ue_rl.system.files import require_file
 from ue_rl.system.trust import pickles
 from ue_rl.system.trust.archives import check_zip
 from ue_rl.system.trust.origin import MANIFEST, made_here
-from ue_rl.system.trust.pickles import TRUST, load_data, refuse_attack, wants_code
+from ue_rl.system.trust.pickles import TRUST, load_data, of_another_version, refuse_attack, wants_code
 from ue_rl.system.trust.schedules import known_schedule
 
 _SCHEDULES = ("learning_rate", "lr_schedule", "exploration_schedule", "clip_range", "clip_range_vf")
@@ -117,7 +117,8 @@ def load_pickle(path: Path) -> Any:
     """What a pickle holds; of unknown origin: if it is data. Raises UntrustedFile, and whatever a broken one raises."""
     content, trusted = read(path)
     if trusted:
-        return pickle.loads(content)
+        with _of_this_version():
+            return pickle.loads(content)
     with _named(path):
         return load_data(content)
 
@@ -133,7 +134,8 @@ def load_model(kind: Any, path: Path, **load: Any) -> Any:
     """
     content, trusted = read(path)
     if trusted:
-        return kind.load(io.BytesIO(content), **load)
+        with _of_this_version():
+            return kind.load(io.BytesIO(content), **load)
     with _named(path):
         check_zip(io.BytesIO(content), path.name)
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -189,7 +191,8 @@ class SavedModel:
                     found[name] = value
             elif self._trusted:
                 if name in wanted:
-                    found[name] = pickle.loads(_pickled(value))
+                    with _of_this_version():
+                        found[name] = pickle.loads(_pickled(value))
             else:
                 with _named(self._path, name):
                     if name in wanted:
@@ -236,13 +239,25 @@ def load_policy(kind: Any, path: Path) -> Any:
 
     with torch.random.fork_rng(devices=[]):
         if trusted:
-            return kind.load(io.BytesIO(content), device="cpu")
+            with _of_this_version():
+                return kind.load(io.BytesIO(content), device="cpu")
         with _named(path):
             check_zip(io.BytesIO(content), path.name)
             saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=False, pickle_module=pickles)
         policy = kind(**saved["data"])
         policy.load_state_dict(saved["state_dict"])
         return policy
+
+
+@contextmanager
+def _of_this_version() -> Iterator[None]:
+    """Within, a pickle that names a module of ue_rl which is not there is refused as one of another version."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("ue_rl."):
+            raise
+        raise of_another_version(str(error.name)) from error
 
 
 def _is_pickle(value: Any) -> bool:

@@ -14,10 +14,11 @@ import re
 import sys
 import types
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import PureWindowsPath
 from typing import Any, ClassVar
 
-from ue_rl.system.errors import UntrustedFile, shorten
+from ue_rl.system.errors import ConfigurationError, UntrustedFile, shorten
 
 TRUST = "give --trust, in Python: with ue_rl.system.trust.files.trusting():"  # the cure of a command and of a script
 _MULTIARRAY = {"_reconstruct", "scalar"}
@@ -64,7 +65,7 @@ _CLASSES: tuple[tuple[str, set[str]], ...] = (
     (r"gymnasium\.spaces\.\w+", _SPACE),
     (r"stable_baselines3\.[\w.]+", _OF_SB3 | _OPTIMIZER),
     (r"sb3_contrib\.[\w.]+", _OF_SB3 | _OPTIMIZER),
-    (r"ue_rl\.(envs|agents)\.\w+", _OF_SB3 | _SPACE),
+    (r"ue_rl\.envs\.[\w.]+", _OF_SB3 | _SPACE),
     (r"numpy", {"numpy.generic"}),
     (r"torch", {"torch.storage._LegacyStorage"}),
     (r"torch\.nn\.modules\.activation", {"torch.nn.modules.module.Module"}),
@@ -77,7 +78,8 @@ class DataUnpickler(pickle._Unpickler):
     """Python's own, in Python: the compiled one takes as much memory as an index in the pickle says.
 
     Raises:
-        UntrustedFile: from `load`: the pickle names what is in no table.
+        UntrustedFile: from `load`: the pickle names what is in no table. ConfigurationError: it names a part of this
+            library that is not there.
     """
 
     def find_class(self, module: str, name: str) -> Any:
@@ -95,6 +97,8 @@ class DataUnpickler(pickle._Unpickler):
                     return found
                 if module == "torch" and kinds[0].__qualname__ == "dtype":
                     return found
+        if module.startswith("ue_rl.") and not _exists(module):
+            raise of_another_version(f"{module}.{name}")
         raise wants_code(f"{module}.{name}")
 
     def load_build(self) -> None:
@@ -173,6 +177,23 @@ def wants_code(what: str) -> UntrustedFile:
         got=what,
         cure=f"if you know who made it, and trust them as you trust a program of theirs, {TRUST}",
     )
+
+
+def of_another_version(what: str) -> ConfigurationError:
+    """The error for a file that names a part of this library which stands elsewhere, or no more."""
+    return ConfigurationError(
+        "the file was written by another version of ue_rl",
+        expected="names of this version",
+        got=what,
+        cure="go on with the version that wrote it, or begin a new run",
+    )
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # its package is not there either
+        return False
 
 
 def _member(owner: Any, name: str) -> Any:
