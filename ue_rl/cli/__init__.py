@@ -46,7 +46,6 @@ COMMANDS = {
     "trace": "Show what a trace holds.",
     "report": "Pack a run's facts into one file.",
     "policy-server": "Serve an ONNX policy to engines that cannot run it themselves.",
-    "completion": "Make the shell complete commands, options and runs.",
 }
 
 
@@ -146,8 +145,6 @@ def main(arguments: list[str] | None = None) -> Any:
             stream.reconfigure(errors="backslashreplace")
     if not debug:  # what is wrong, not which line of a library found it
         warnings.formatwarning = lambda message, *where, **line: f"WARNING {message}\n"
-    if "_UE_RL_COMPLETE" in os.environ:  # a shell asks
-        importlib.import_module("ue_rl.cli.completion")
     try:
         code = cli.main(words, prog_name="ue-rl", standalone_mode=False)
         if code:  # it has said why
