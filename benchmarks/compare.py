@@ -6,7 +6,8 @@
 
 Each checkout runs in a process of its own with engines of its own. In every round both do the same number of steps of
 each kind, one after the other, the order reversed from round to round; a figure is the median of the rounds' medians,
-and the ratio the median of the rounds' ratios, which is what to quote. Only names that both checkouts have are used.
+and the ratio the median of the rounds' ratios, which is what to quote. Only names that both checkouts have are used;
+where a module has moved, `either` knows both its names.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import importlib
 import os
 import statistics
 import subprocess
@@ -32,10 +34,20 @@ from numpy.typing import NDArray
 import ue_rl
 from ue_rl.bridges import VectorBridge, run_in_process, run_shm_in_process
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.protocol.buffers import StepBuffers
-from ue_rl.protocol.spec import EnvSpec
-from ue_rl.protocol.text import Codec
 
+
+def either(*modules: str) -> Any:
+    """The first of these modules that the checkout under test has: one part's place now, and its places before."""
+    *first, last = modules
+    for module in first:
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(module)
+    return importlib.import_module(last)
+
+
+StepBuffers: Any = either("ue_rl.protocol.buffers", "ue_rl.buffers").StepBuffers
+EnvSpec: Any = either("ue_rl.protocol.spec", "ue_rl.spec").EnvSpec
+Codec: Any = either("ue_rl.protocol.text", "ue_rl.wire").Codec
 HERE = Path(__file__).resolve().parents[1]
 Contender = tuple[Callable[[], object], int]  # a step, and how many to take in a round
 
