@@ -45,7 +45,7 @@ WINGS = (
     Wing("ue_rl/devtools/", "check, testing, traces, doctor, metrics", 4, "#ffffff"),
     Wing("ue_rl/training/", "a run, saved, resumed, compared", 5, "#ffffff"),
     Wing("ue_rl/cli/", "the commands", 6, "#ffffff"),
-    Wing("ue_rl/plugins/", "sessions, RLlib, arena, MuJoCo", 7, "#f6e7d3"),
+    Wing("ue_rl/plugins/", "sessions, RLlib, arena, MuJoCo, web pages", 7, "#f6e7d3"),
 )
 
 

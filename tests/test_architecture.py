@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 DRAWING = runpy.run_path(str(ROOT / "docs/architecture_drawing.py"))
 ROOMS = ("connections/", "bridges/", "inference/")
-PLUGINS = {"arena", "mujoco", "rllib", "sessions"}
+PLUGINS = {"arena", "mujoco", "rllib", "sessions", "web"}
 # Which wings and plug-ins import another project's package: exactly these. NumPy and stdlib: all may.
 LIBRARIES = {
     "anyio": "plugins.sessions",
@@ -50,6 +50,7 @@ LIBRARIES = {
     "torch": "devtools envs inference plugins.rllib system training",
     "uvicorn": "bridges",
     "wandb": "training",
+    "websockets": "plugins.web",
     "yaml": "plugins.arena training",
     "zstandard": "devtools",
 }

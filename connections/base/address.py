@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ue_rl.system.durations import FORM, duration_text, read_duration
@@ -32,12 +33,14 @@ class Scheme(NamedTuple):
         form: for people. example: a right one.
         place: the canonical form of what stands there; raises WrongPart.
         keys: which options its addresses may have.
+        readers: of those keys that no other scheme has: the value of a text; raises WrongPart.
     """
 
     form: str
     example: str
     place: Callable[[str], str]
     keys: tuple[str, ...]
+    readers: Mapping[str, Callable[[str], Any]] = MappingProxyType({})
 
 
 class WrongPart(ValueError):
@@ -65,7 +68,7 @@ class Address(NamedTuple):
         return f"{self.scheme}://{self.place}"
 
     def __str__(self) -> str:
-        told = "&".join(f"{key.replace('_', '-')}={_written(value)}" for key, value in self.options.items())
+        told = "&".join(f"{key.replace('_', '-')}={_written(key, value)}" for key, value in self.options.items())
         return f"{self.url}?{told}" if told else self.url
 
 
@@ -85,7 +88,7 @@ def read_address(text: str, schemes: Mapping[str, Scheme]) -> Address:
         cure = nearest(name, schemes) or f"a right one: {next(iter(schemes.values())).example}"
         raise _wrong(text, f"it cannot begin with {name}://", forms, cure)
     try:
-        return Address(name, scheme.place(place), _options(query, scheme.keys))
+        return Address(name, scheme.place(place), _options(query, scheme))
     except WrongPart as wrong:
         raise _wrong(text, str(wrong), scheme.form, wrong.cure or f"a right one: {scheme.example}") from None
 
@@ -196,8 +199,10 @@ _READERS: dict[str, Callable[[str], Any]] = {
 _WORDS = ("transport", "channel")  # "-" and "_" are the same in them
 
 
-def _options(query: str, keys: tuple[str, ...]) -> dict[str, Any]:
+def _options(query: str, scheme: Scheme) -> dict[str, Any]:
     """The arguments of ue_rl.connect in KEY=VALUE&KEY=VALUE; raises WrongPart."""
+    keys = scheme.keys
+    readers = {**_READERS, **scheme.readers}
     found: dict[str, Any] = {}
     for setting in filter(None, query.split("&")):
         word, equals, value = setting.partition("=")
@@ -209,18 +214,20 @@ def _options(query: str, keys: tuple[str, ...]) -> dict[str, Any]:
         if key in found:
             raise WrongPart(f"{word} is there twice")
         try:
-            found[key] = _READERS[key](value.replace("-", "_") if key in _WORDS else value)
+            found[key] = readers[key](value.replace("-", "_") if key in _WORDS else value)
         except WrongPart as wanted:
             raise WrongPart(f"{word} must be {wanted}, not {value!r}" if equals else f"{word} has no value") from None
     return found
 
 
-def _written(value: Any) -> str:
+def _written(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, Path)):
         return str(value)
-    return value.replace("_", "-") if isinstance(value, str) else duration_text(value)
+    if isinstance(value, str):
+        return value.replace("_", "-") if key in _WORDS else value
+    return duration_text(value)
 
 
 def refuse_given(options: dict[str, Any], names: Iterable[str], why: str) -> None:

@@ -244,7 +244,7 @@ class TcpConnection(BaseTransport):
         mine = [each for each in transports if isinstance(each, TcpConnection)]
         wirings = [each._wiring for each in mine if isinstance(each._wiring, SharedWiring) and not each._nuls]
         plain = all(each.codec.kernels == "compiled" and not each.spec.groups for each in mine)
-        plain = plain and not any(link.encrypted for each in mine for link in each._links())
+        plain = plain and not any(link.layered for each in mine for link in each._links())
         if os.name != "posix" or not plain or buffers.masks.size or len(wirings) != len(transports):
             return None
         return TextTogether(mine, wirings, buffers)

@@ -67,7 +67,7 @@ def shake_hands(
             if guard is not None:
                 sock = guard(sock, host, port, time.monotonic() + timeout)
             link = Link(sock, MAX_HANDSHAKE)
-            return link, _handshake(link, patience, wait_until)
+            return link, hear_handshake(link, patience, wait_until)
         except BaseException as error:
             if link is not None:
                 link.close()
@@ -94,8 +94,11 @@ def _tell_closed(host: str, port: int, wait_until: float) -> None:
     )  # fmt: skip
 
 
-def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
+def hear_handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
     """What the engine says first within `timeout` seconds, or when the trainer before this one has gone.
+
+    Args:
+        link: the first connection. wait_until: time.monotonic() seconds to which it waits for its turn.
 
     Raises:
         EngineTimeout: it has not said that by then. Otherwise as `shake_hands`.

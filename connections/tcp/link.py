@@ -13,6 +13,7 @@ import logging
 import os
 import select
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -53,7 +54,9 @@ class Link:
     Attributes:
         greeting: the handshake as the engine sent it, where it came here.
         number: that of the last request sent here (FEATURES=SEQ); 0: none had one.
-        encrypted: it speaks TLS.
+        layered: a protocol of Python's lies between it and its descriptor, TLS or a WebSocket: only the socket itself
+            can say what has come, and read it.
+        encrypted: that protocol is TLS.
     """
 
     def __init__(self, sock: socket.socket, max_line: int) -> None:
@@ -71,10 +74,11 @@ class Link:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, _timeval(TCP_SLICE_MS / 1000))
 
-        self.encrypted = hasattr(sock, "pending")  # by Python's ssl: its descriptor holds what only that can read
-        if self.encrypted:
+        self.layered = hasattr(sock, "pending")
+        self.encrypted = isinstance(sock, ssl.SSLSocket)
+        if self.layered:
             sock.settimeout(TCP_SLICE_MS / 1000)  # with the options above a read would begin again, and block for ever
-        fast = getattr(load("kernels"), "receive", None) if os.name == "posix" and not self.encrypted else None
+        fast = getattr(load("kernels"), "receive", None) if os.name == "posix" and not self.layered else None
         if fast is None:
             self._receive: Callable[[memoryview], int] = sock.recv_into
         else:
@@ -156,7 +160,7 @@ class Link:
         before = self.sock.gettimeout()
         self.sock.setblocking(False)
         try:
-            if self.encrypted:  # what is on the socket may be TLS's own: it is read
+            if self.layered:  # what is on the socket may be the layer's own: it is read
                 self.lines.received(self.sock.recv_into(self.lines.space()))
                 return bool(len(self.lines))
             return bool(self.sock.recv(1, socket.MSG_PEEK))
@@ -286,7 +290,7 @@ def engine_late(waiting: list[int], total: int, timeout: float, got: str, why: s
 
 def readable(links: Sequence[Link]) -> Callable[[], bool]:
     """A function that says, without waiting and in one system call, whether any of `links` has something to read."""
-    if any(link.encrypted for link in links):
+    if any(link.layered for link in links):
         return lambda: any([link.has_stray_data() for link in links])
     fds = [link.sock.fileno() for link in links]
     if hasattr(select, "poll"):

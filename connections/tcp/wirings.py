@@ -121,7 +121,7 @@ class PerEnvWiring:
         self._readable = readable(links)
         self._codec, self._buffers = codec, buffers
         self._fields = UnknownFields(codec.spec)
-        by_descriptor = codec.kernels == "compiled" and os.name == "posix" and not any(link.encrypted for link in links)
+        by_descriptor = codec.kernels == "compiled" and os.name == "posix" and not any(link.layered for link in links)
         self._fast = load("kernels") if by_descriptor else None
         self._fds = np.array([link.sock.fileno() for link in links], np.int32)
         self._fill = np.zeros(len(links), np.int32)

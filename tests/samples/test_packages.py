@@ -17,7 +17,7 @@ CPP, UNITY = ROOT / "samples" / "cpp", ROOT / "samples" / "unity"
 
 
 def test_all_say_the_same_version() -> None:
-    for file in (CPP / "vcpkg" / "vcpkg.json", UNITY / "package.json"):
+    for file in (CPP / "vcpkg" / "vcpkg.json", UNITY / "package.json", ROOT / "samples/web/package.json"):
         assert json.loads(file.read_text("utf-8"))["version"] == ue_rl.__version__, file
     assert f"project(ue_rl VERSION {ue_rl.__version__} " in (CPP / "CMakeLists.txt").read_text("utf-8")
     assert f"\nversion: {ue_rl.__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")

@@ -30,6 +30,7 @@ _EXTRAS = {
     "rich": "engine",
     "starlette": "arena",
     "uvicorn": "arena",
+    "websockets": "web",
     "zstandard": "engine",
 }
 _OWN = {"faiss": "faiss-cpu", "llama_cpp": "llama-cpp-python", "tokenizers": "tokenizers"}

@@ -1,0 +1,67 @@
+"""One game, in Node over TCP, in Node over a WebSocket, and in a page of Chromium: the same rows, to the bit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from tests.plugins.web.pages import CHROMIUM, NODE, WEB, chromium, free_port, node
+from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.dialling import open_transport
+
+CARTS = WEB / "carts"
+STEPS = 400
+
+
+@contextmanager
+def carts(where: str) -> Iterator[BaseTransport]:
+    """Sixteen of them."""
+    port = free_port()
+    if where == "node, tcp":
+        with node(CARTS / "node.js", str(port)), open_transport(f"tcp://127.0.0.1:{port}", wait=30.0) as transport:
+            yield transport
+    elif where == "node, page":
+        with node(CARTS / "node.js", f"ws://127.0.0.1:{port}"):
+            with open_transport(f"page://127.0.0.1:{port}", wait=30.0) as transport:
+                yield transport
+    else:
+        with chromium(f"http://127.0.0.1:{port}/"):
+            with open_transport(f"page://127.0.0.1:{port}?serve={CARTS}", wait=60.0) as transport:
+                yield transport
+
+
+def rollout(transport: BaseTransport) -> str:
+    """All bits of a seeded rollout, in which episodes end and begin."""
+    digest = hashlib.sha256()
+    actions = np.random.default_rng(5)
+    transport.reset(seeds=list(range(2**62, 2**62 + 16)))
+    buffers = transport.receive()
+    first = buffers.obs.copy()
+    assert len(np.unique(first[:, 0])) == 16
+    ended = 0
+    for _ in range(STEPS):
+        digest.update(b"".join(part.tobytes() for part in (buffers.obs, buffers.rewards, buffers.dones)))
+        over = np.flatnonzero(buffers.dones).tolist()
+        ended += len(over)
+        transport.send_actions(actions.uniform(-1, 1, (16, 1)).astype(np.float32), resets=over or None)
+        buffers = transport.receive()
+    assert ended > 16
+    return digest.hexdigest()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NODE is None, reason="there is no Node here")
+@pytest.mark.timeout(240)
+def test_the_same_seeds_and_actions_give_the_same_rows() -> None:
+    with carts("node, tcp") as transport:
+        over_tcp = rollout(transport)
+    with carts("node, page") as transport:
+        assert rollout(transport) == over_tcp
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed: Node's rows are the same over both carriers")
+    with carts("chromium") as transport:
+        assert rollout(transport) == over_tcp

@@ -1,0 +1,95 @@
+"""PageConnection: text over the WebSocket of a page that dials; the rest is the connection over TCP."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ue_rl.connections.tcp.connection import TcpConnection
+from ue_rl.connections.tcp.greeting import hear_handshake
+from ue_rl.connections.tcp.link import Link
+from ue_rl.plugins.web.page_port import PagePort
+from ue_rl.plugins.web.page_socket import PageSocket
+from ue_rl.plugins.web.site import Site
+from ue_rl.protocol.spec import EnvSpec, EnvType
+from ue_rl.protocol.text import MAX_HANDSHAKE
+from ue_rl.system.errors import EngineDisconnected, EngineTimeout, HandshakeError
+
+_PATIENCE = 300.0  # seconds for somebody to open the page, where the caller names none
+
+
+class PageConnection(TcpConnection):
+    """See the module's docstring.
+
+    Args:
+        host, port: where pages dial. name: of the place there for one page; "": the first free one.
+        origins: of pages of other servers that may be the engine. site: the files that are served there; None: none.
+        wait: seconds to wait for a page; 0: five minutes. options: those of TcpConnection.
+
+    Raises:
+        ConfigurationError: an invalid argument.
+    """
+
+    carries = "text over a page's WebSocket"
+    _types = (EnvType.MULTI, EnvType.SINGLE)
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        name: str = "",
+        *,
+        origins: frozenset[str] = frozenset(),
+        site: Site | None = None,
+        wait: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(host, port, channel="shared", nul_terminated=False, wait=wait or _PATIENCE, **options)
+        self.name, self._origins, self._site = name, origins, site
+        self._port: PagePort | None = None
+
+    def _shake_hands(self) -> tuple[Link, EnvSpec]:
+        """Waits for a page, and hears it; one that goes away before it has said a word makes room for the next one."""
+        self._port = PagePort.at(self.host, self.port, self.name, self._origins, self._site)
+        until = time.monotonic() + self.wait
+        while True:
+            page = self._port.take(self.name, until)
+            try:
+                return self._greet(page, until)
+            except EngineDisconnected as error:
+                page.close()
+                if not error.unheard or time.monotonic() >= until:
+                    raise
+            except BaseException:  # Ctrl-C among them
+                page.close()
+                raise
+
+    def _greet(self, page: PageSocket, until: float) -> tuple[Link, EnvSpec]:
+        sock: Any = page  # what Link and Guard use of a socket it has
+        if self._guard is not None:
+            sock = self._guard(sock, self.host, self.port, time.monotonic() + self.connect_timeout)
+        link = Link(sock, MAX_HANDSHAKE)
+        try:
+            return link, hear_handshake(link, self.connect_timeout, until)
+        except EngineTimeout as error:
+            raise HandshakeError(
+                "a page has dialled, and sent no handshake", expected=f"CONFIG:.. within {self.connect_timeout:g} s",
+                got=error.got,
+                cure="its console may say why; and is it a page of ue_rl.js, with the token, if there is one?",
+            ) from error  # fmt: skip
+
+    def describe(self) -> dict[str, str]:
+        """See Transport.describe."""
+        return {**super().describe(), "transport": "websocket of a page"}
+
+    def _ended(self, error: EngineDisconnected) -> EngineDisconnected:
+        """See TcpConnection; the log of a page is the browser's."""
+        if error.field != "ERROR":
+            error.cure = "was it reloaded or closed? Its browser's console may say more; reconnect= waits for it again"
+        return error
+
+    def _drop(self) -> None:
+        super()._drop()
+        port, self._port = self._port, None
+        if port is not None:
+            port.leave(self.name)

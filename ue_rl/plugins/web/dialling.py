@@ -1,0 +1,50 @@
+"""page://HOST:PORT/NAME: what such an address means."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ue_rl.connections.base.address import refuse_given, split_place
+from ue_rl.plugins.web.connection import PageConnection
+from ue_rl.plugins.web.site import Site
+from ue_rl.protocol.access.guard import Guard
+from ue_rl.system.errors import ConfigurationError
+
+
+def dial(
+    place: str,
+    transport: str,
+    *,
+    origin: str = "",
+    serve: str | PathLike[str] | None = None,
+    token_file: str | PathLike[str] | None = None,
+    **options: Any,
+) -> PageConnection:
+    """A connected transport, once a page has dialled.
+
+    Args:
+        place: HOST:PORT or HOST:PORT/NAME. origin: of pages of other servers that may be the engine, with commas
+            between them. serve: a folder, or a page and what lies beside it. token_file: a secret of both sides.
+        options: those of PageConnection, and what `connect` has beside them.
+
+    Raises:
+        ConfigurationError: a transport or a wiring, or a file that cannot be used. Also what PageConnection raises.
+    """
+    if transport != "auto" or options.pop("channel", "auto") not in ("auto", "shared"):
+        raise ConfigurationError("this address is a page's", field="transport", expected="'auto'", got=transport)
+    refuse_given(options, ("nul_terminated", "ca", "cert", "key"), "a page speaks text within a WebSocket")
+    where, _, name = place.partition("/")
+    host, port = split_place(where)
+    connection = PageConnection(
+        host,
+        port,
+        name,
+        origins=frozenset(filter(None, origin.split(","))),
+        site=None if serve is None else Site(Path(serve)),
+        guard=Guard.of(token_file),
+        **options,
+    )
+    connection.connect()
+    return connection

@@ -1,0 +1,322 @@
+"""PagePort: where pages dial. It serves their files, lets them in, and hands each to the connection it is for.
+
+One thread takes the connections, and one for each answers its request, which a page may be slow to write. From then on
+nobody but the connection uses the page's socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from http import HTTPStatus
+from typing import ClassVar
+
+from websockets.datastructures import Headers
+from websockets.frames import CloseCode
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
+
+from ue_rl.plugins.web.page_socket import LONGEST, PageSocket
+from ue_rl.plugins.web.site import Answer, Site
+from ue_rl.system.errors import EngineBusy, EngineUnreachable
+from ue_rl.system.forks import leave_to_parent, notify_of_forks
+from ue_rl.system.keepalive import notice_dead_peer
+
+_log = logging.getLogger("ue_rl.connections")
+
+# Codes of WebSocket for applications (4000 to 4999), which samples/web/ue_rl.js knows.
+NO_SUCH_PLACE, TAKEN = 4404, 4409
+_PATIENCE = 5.0  # seconds for a visitor's request, and for it to take the answer
+_MOST_VISITORS = 64  # that are answered at once; browsers open some connections ahead and say nothing on them
+_LOOK = 0.25  # seconds between two looks whether the port is closed, or Ctrl-C was pressed
+_EVERYWHERE = ("0.0.0.0", "::", "")
+_LOOPBACK = ("127.0.0.1", "::1")
+
+
+class PagePort:
+    """See the module's docstring. `PagePort.at` opens one, and `leave` closes it when the last one has left.
+
+    Args:
+        host, port: where it listens.
+
+    Attributes:
+        origins: of pages of other servers that are let in. site: the files that it serves; None: none.
+
+    Raises:
+        EngineUnreachable: another program listens there, or there is no such host.
+    """
+
+    _all: ClassVar[dict[tuple[str, int], PagePort]] = {}
+    _door = threading.Lock()  # for `_all`
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        self.origins: frozenset[str] = frozenset()
+        self.site: Site | None = None
+        self._came = threading.Condition()  # for all that follows
+        self._names: list[str] = []  # of the places, as they were opened
+        self._waiting: dict[str, PageSocket] = {}  # by the name of their place, until they are taken
+        self._served: dict[str, PageSocket] = {}
+        self._closed = False
+        self._refused: set[str] = set()  # origins, for the log
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._listener = socket.create_server((host, port), family=family, backlog=64)
+        except OSError as error:
+            raise EngineUnreachable(
+                f"nobody can listen on {self.place}", fault="caller", got=error.strerror or str(error),
+                cure="does another trainer listen there? Take another port, and have the page dial that one",
+            ) from error  # fmt: skip
+        leave_to_parent(self._listener)
+        notify_of_forks(self)
+        self._listener.settimeout(_LOOK)
+        self._thread = threading.Thread(target=self._accept, name=f"ue_rl-page-{port}", daemon=True)
+
+    @property
+    def place(self) -> str:
+        """HOST:PORT."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    # -- who uses it
+
+    @classmethod
+    def at(
+        cls, host: str, port: int, name: str, origins: frozenset[str] = frozenset(), site: Site | None = None
+    ) -> PagePort:
+        """The port, opened if need be, with a place of this name for one page.
+
+        Raises:
+            EngineBusy: this process has such a place already. EngineUnreachable: see PagePort.
+        """
+        with cls._door:
+            here = cls._all.get((host, port)) or cls(host, port)
+            with here._came:
+                if name in here._names:
+                    address = f"page://{here.place}/{name}".rstrip("/")
+                    raise EngineBusy(
+                        f"this process waits for a page, or has one, at {address}",
+                        cure="close that env first, or give each page a name: page://HOST:PORT/NAME",
+                    )
+                here._names.append(name)
+                here.origins |= origins
+                here.site = site or here.site
+            if (host, port) not in cls._all:
+                cls._all[host, port] = here
+                here._thread.start()  # not before: a page that dialled at once would find no place
+            return here
+
+    def leave(self, name: str) -> None:
+        """The place is not needed any more; without one the port is closed."""
+        with self._door:
+            with self._came:
+                if name in self._names:
+                    self._names.remove(name)
+                self._served.pop(name, None)
+                left = self._waiting.pop(name, None)
+                self._came.notify_all()  # a thread that waits for a page there is told
+            if left is not None:
+                left.close_because(CloseCode.GOING_AWAY, "the trainer has ended")
+                left.close()
+            if not self._names and not self._closed:
+                self._close()
+
+    def _close(self) -> None:
+        self._closed = True
+        if self._all.get((self.host, self.port)) is self:
+            del self._all[self.host, self.port]
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread up on Linux; elsewhere it looks
+        self._thread.join()
+        self._listener.close()
+
+    def forked(self) -> None:
+        """In a forked child: the port is its parent's."""
+        self._all.clear()
+
+    def take(self, name: str, until: float) -> PageSocket:
+        """The page that has dialled for this place, waited for until then (time.monotonic() seconds).
+
+        Raises:
+            EngineUnreachable: none has come, or the place was left meanwhile.
+        """
+        told = False
+        with self._came:
+            while name in self._names:
+                page = self._waiting.pop(name, None)
+                if page is not None and page.is_alive():
+                    self._served[name] = page
+                    return page
+                if page is not None:
+                    page.close()
+                    continue
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise EngineUnreachable(
+                        f"no page has dialled {self.url(name)}",
+                        cure="open the page in a browser, and look into its console; or wait longer: "
+                        "page://HOST:PORT?wait=10min",
+                    )
+                if not told:
+                    told = True
+                    _log.warning("%s", self._request(name))
+                self._came.wait(min(left, _LOOK))
+        raise EngineUnreachable("the connection was closed while a page was waited for", fault="caller")
+
+    def url(self, name: str) -> str:
+        """What a page dials."""
+        return f"ws://{self.place}/{name}"
+
+    def _request(self, name: str) -> str:
+        if self.site is None:
+            return f"waiting for a page at {self.url(name)}"
+        host = f"[::1]:{self.port}" if ":" in self.host else f"127.0.0.1:{self.port}"
+        shown = host if self.host in _EVERYWHERE else self.place
+        return f"waiting for a page: open http://{shown}/{'#engine=' + name if name else ''}"
+
+    # -- visitors
+
+    def _accept(self) -> None:
+        room = threading.BoundedSemaphore(_MOST_VISITORS)
+        while not self._closed:
+            try:
+                sock, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                if self._closed or self._listener.fileno() < 0:
+                    return
+                time.sleep(_LOOK)  # too many files are open, or the visitor has gone already
+                continue
+            leave_to_parent(sock)
+            if not room.acquire(blocking=False):
+                sock.close()
+                continue
+            threading.Thread(target=self._answer, args=(sock, room), name="ue_rl-page-visitor", daemon=True).start()
+
+    def _answer(self, sock: socket.socket, room: threading.BoundedSemaphore) -> None:
+        kept = False
+        try:
+            sock.settimeout(_PATIENCE)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            notice_dead_peer(sock)
+            protocol = ServerProtocol(max_size=LONGEST)  # no extensions: nothing is compressed, which costs more
+            request = _read_request(sock, protocol)
+            if request is not None:
+                kept = self._answer_request(sock, protocol, request)
+        except OSError:  # the visitor has gone, or is too slow
+            pass
+        finally:
+            if not kept:
+                sock.close()
+            room.release()
+
+    def _answer_request(self, sock: socket.socket, protocol: ServerProtocol, request: Request) -> bool:
+        """Is the socket a page's now, which keeps it?"""
+        own = self._own_origins(sock)
+        if getattr(request, "method", "GET") != "GET":  # older versions of websockets refuse others themselves
+            protocol.send_response(protocol.reject(HTTPStatus.METHOD_NOT_ALLOWED, "Pages are read with GET.\n"))
+            _send(sock, protocol)
+            return False
+        if not any("websocket" in each.lower() for each in request.headers.get_all("Upgrade")):
+            protocol.send_response(self._file(own, request))
+            _send(sock, protocol)
+            return False
+        origin = next(iter(request.headers.get_all("Origin")), None)
+        # A program that is no browser says none: it is on this machine, or the port is open to its network.
+        if origin is not None and origin not in own | self.origins:
+            self._tell_refused(origin)
+            protocol.send_response(protocol.reject(HTTPStatus.FORBIDDEN, f"{origin} may not be an engine here.\n"))
+            _send(sock, protocol)
+            return False
+        response = protocol.accept(request)
+        protocol.send_response(response)
+        _send(sock, protocol)
+        if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+            return False
+        return self._welcome(PageSocket(sock, protocol), request.path.partition("?")[0].strip("/"))
+
+    def _own_origins(self, sock: socket.socket) -> frozenset[str]:
+        """Of the pages that this port serves. None of a name that leads here by somebody else's will."""
+        address = sock.getsockname()[0]
+        hosts = {address, self.host, *(("localhost",) if address in _LOOPBACK else ())}
+        written = {f"[{host}]" if ":" in host else host for host in hosts if host not in _EVERYWHERE}
+        return frozenset(f"http://{host}:{self.port}" for host in written)
+
+    def _file(self, own: frozenset[str], request: Request) -> Response:
+        host = next(iter(request.headers.get_all("Host")), "")
+        if f"http://{host.lower()}" not in own:
+            answer = Answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"This is no server of that name.\n")
+        elif self.site is None:
+            text = b"A trainer waits here for a page to dial it by WebSocket. It serves no files.\n"
+            answer = Answer(HTTPStatus.NOT_FOUND, "text/plain", text)
+        else:
+            answer = self.site.answer(request.path)
+        headers = Headers(
+            {
+                "Content-Type": answer.kind,
+                "Content-Length": str(len(answer.body)),
+                "Cache-Control": "no-store",  # a page that is reloaded is the game as it is now
+                "X-Content-Type-Options": "nosniff",
+                "Connection": "close",
+            }
+        )
+        if answer.elsewhere:
+            headers["Location"] = answer.elsewhere
+        return Response(answer.status.value, answer.status.phrase, headers, answer.body)
+
+    def _welcome(self, page: PageSocket, name: str) -> bool:
+        """Has the page wait for its connection, or says why it is not needed. A page without a name takes any place."""
+        with self._came:
+            if name and name not in self._names:
+                code, why = NO_SUCH_PLACE, f"there is no place {name} here, but {', '.join(self._names) or 'none'}"
+            else:
+                place = next((each for each in ([name] if name else self._names) if self._is_free(each)), None)
+                if place is not None:
+                    self._waiting[place] = page
+                    self._came.notify_all()
+                    return True
+                code, why = TAKEN, "another page is the engine here"
+        page.close_because(code, why)
+        with contextlib.suppress(OSError):
+            page.shutdown(socket.SHUT_WR)
+        return False
+
+    def _is_free(self, name: str) -> bool:
+        return not any(name in pages and pages[name].is_alive() for pages in (self._served, self._waiting))
+
+    def _tell_refused(self, origin: str) -> None:
+        if origin not in self._refused and len(self._refused) < _MOST_VISITORS:
+            self._refused.add(origin)
+            _log.warning(
+                "a page of %s wanted to be the engine, and was refused; if it is yours: %s?origin=%s", origin,
+                f"page://{self.place}", origin,
+            )  # fmt: skip
+
+
+def _read_request(sock: socket.socket, protocol: ServerProtocol) -> Request | None:
+    """What a visitor asks for; None: it has gone, or spoke something else."""
+    until = time.monotonic() + _PATIENCE
+    while time.monotonic() < until:
+        data = sock.recv(65_536)
+        if not data:
+            return None
+        protocol.receive_data(data)
+        for event in protocol.events_received():
+            if isinstance(event, Request):
+                return event
+        if protocol.handshake_exc is not None:
+            _send(sock, protocol)
+            return None
+    return None
+
+
+def _send(sock: socket.socket, protocol: ServerProtocol) -> None:
+    """Sends all that is to be sent; what is empty ends this direction."""
+    for data in protocol.data_to_send():
+        if data:
+            sock.sendall(data)
+        else:
+            sock.shutdown(socket.SHUT_WR)

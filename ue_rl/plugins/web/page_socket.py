@@ -1,0 +1,225 @@
+"""PageSocket: the WebSocket of a page as a socket: each line that is sent is a message, each message that comes a line.
+
+It is what connections/tcp/link.py needs of a socket with a protocol of Python's in it, as Python's own of TLS. There
+is no thread behind it: whoever waits for a line reads the WebSocket's frames himself, so that a step costs no change of
+threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from typing import Any
+
+from websockets.exceptions import PayloadTooBig
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.server import ServerProtocol
+
+from ue_rl.protocol.text.calls import PICTURE_LIMIT
+from ue_rl.system.errors import LineTooLong, MalformedMessage
+
+LONGEST = PICTURE_LIMIT  # bytes of a message: no line of a session that a page can take part in is longer
+_AT_ONCE = 65_536  # bytes that are read from the system at once
+_GONE: dict[int, str] = {
+    CloseCode.NORMAL_CLOSURE: "the page has closed its connection",
+    CloseCode.GOING_AWAY: "the page was closed or reloaded",
+}
+
+
+class PageSocket:
+    """See the module's docstring.
+
+    Args:
+        sock: a connected socket, owned from now on. protocol: its WebSocket, opened on it.
+    """
+
+    def __init__(self, sock: socket.socket, protocol: ServerProtocol) -> None:
+        self._sock, self._protocol = sock, protocol
+        self._come = bytearray()  # lines that nobody has read yet
+        self._unsent = memoryview(b"")
+        self._framed = False  # what `send` was given has become frames, and they are not all sent
+        self._over: Exception | None = None  # why nothing comes any more
+        self._take_frames()
+
+    # -- what a layered socket has beside a plain one
+
+    def pending(self) -> int:
+        """Bytes that have come and were not read."""
+        return len(self._come)
+
+    # -- as a socket
+
+    def send(self, data: bytes | memoryview) -> int:
+        """Sends whole lines, all of them or, where it raises BlockingIOError or TimeoutError, a part.
+
+        Then it is to be called again with the same lines, as of TLS.
+
+        Raises:
+            OSError: the page has gone, or nothing can be sent now.
+        """
+        if not self._framed:
+            *lines, rest = bytes(data).split(b"\n")
+            assert not rest, "lines end with a line feed"
+            if self._over is not None:
+                raise self._gone()
+            for line in lines:
+                self._protocol.send_text(line)
+            self._queue(self._protocol.data_to_send())
+            self._framed = True
+        self._flush()
+        self._framed = False
+        return len(data)
+
+    def sendall(self, data: bytes) -> None:
+        """Sends whole lines; raises OSError: as `send`."""
+        self.send(data)
+
+    def recv_into(self, space: memoryview | bytearray) -> int:
+        """Puts what has come of lines into `space`, and says how much that is; never 0: the end is an error.
+
+        Raises:
+            BlockingIOError, TimeoutError: nothing has come, or no lines. ConnectionResetError: the page has gone.
+            MalformedMessage, LineTooLong: what came is no text within a WebSocket, or too much.
+        """
+        if not self._come:
+            self._receive()
+        count = min(len(space), len(self._come))
+        space[:count] = self._come[:count]
+        del self._come[:count]
+        return count
+
+    def recv(self, size: int) -> bytes:
+        """Up to so many bytes of lines; errors as `recv_into`."""
+        space = bytearray(size)
+        return bytes(space[: self.recv_into(space)])
+
+    def shutdown(self, how: int) -> None:
+        """Ends the connection, with a word to the page where nothing is on its way to it."""
+        if not self._framed and not self._unsent:
+            self.close_because(CloseCode.GOING_AWAY, "the trainer has ended")
+        self._sock.shutdown(how)
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._sock.close()
+
+    def setsockopt(self, level: int, option: int, value: Any) -> None:
+        """See socket.socket; so are the others."""
+        self._sock.setsockopt(level, option, value)
+
+    def setblocking(self, flag: bool) -> None:
+        """See socket.socket."""
+        self._sock.setblocking(flag)
+
+    def settimeout(self, seconds: float | None) -> None:
+        """See socket.socket."""
+        self._sock.settimeout(seconds)
+
+    def gettimeout(self) -> float | None:
+        """See socket.socket."""
+        return self._sock.gettimeout()
+
+    def fileno(self) -> int:
+        """See socket.socket."""
+        return self._sock.fileno()
+
+    def getsockname(self) -> Any:
+        """See socket.socket."""
+        return self._sock.getsockname()
+
+    def getpeername(self) -> Any:
+        """See socket.socket."""
+        return self._sock.getpeername()
+
+    # -- for the port
+
+    def close_because(self, code: int, reason: str) -> None:
+        """Tells the page why it is closed; never raises, and does not close the socket."""
+        with contextlib.suppress(Exception):  # it may be closed, or full, or be used by another thread
+            self._protocol.send_close(code, reason)
+            self._queue(self._protocol.data_to_send())
+            self._flush()
+
+    def is_alive(self) -> bool:
+        """Is the page still there, as far as can be told without reading? (Only Linux can tell that it has gone.)"""
+        if self._over is not None or self._sock.fileno() < 0:
+            return False
+        if not hasattr(select, "POLLRDHUP"):
+            return True
+        poll = select.poll()
+        try:
+            poll.register(self._sock, select.POLLRDHUP)
+        except ValueError:  # another thread has closed it meanwhile
+            return False
+        return not poll.poll(0)
+
+    # -- frames
+
+    def _receive(self) -> None:
+        if self._over is not None:
+            raise self._gone()
+        data = self._sock.recv(_AT_ONCE)
+        if data:
+            self._protocol.receive_data(data)
+        else:
+            self._protocol.receive_eof()
+        self._take_frames()
+        if self._over is not None and not self._come:
+            raise self._gone()
+        if not self._come:
+            raise BlockingIOError("frames without a line")
+
+    def _take_frames(self) -> None:
+        protocol = self._protocol
+        for event in protocol.events_received():
+            if isinstance(event, Frame) and self._over is None:
+                self._take(event)
+        answers = protocol.data_to_send()  # to a ping or a close
+        if answers:
+            self._queue(answers)
+            with contextlib.suppress(OSError):  # else with what is sent next
+                self._flush()
+        if self._over is None and protocol.parser_exc is not None:
+            self._over = _broken(protocol.parser_exc)
+        elif self._over is None and protocol.close_rcvd is not None:
+            close = protocol.close_rcvd
+            text = _GONE.get(close.code, "the page has closed its connection")
+            self._over = ConnectionResetError(f"{text} (WebSocket code {close.code}) {close.reason}".strip())
+
+    def _take(self, frame: Frame) -> None:
+        if frame.opcode is Opcode.BINARY:
+            self._over = MalformedMessage(
+                "the page has sent a binary message", fault="engine", expected="each line as a message of text",
+                got=bytes(frame.data[:80]),
+            )  # fmt: skip
+        elif frame.opcode in (Opcode.TEXT, Opcode.CONT):
+            self._come += frame.data
+            if frame.fin and not self._come.endswith(b"\n"):
+                self._come += b"\n"
+
+    def _gone(self) -> Exception:
+        assert self._over is not None
+        return self._over
+
+    def _queue(self, frames: list[bytes]) -> None:
+        """Behind what is unsent. An empty one asks for the end of this direction, which `shutdown` brings."""
+        self._unsent = memoryview(b"".join([self._unsent, *frames]))
+
+    def _flush(self) -> None:
+        while self._unsent:
+            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+
+
+def _broken(why: Exception) -> Exception:
+    """The error for what the WebSocket's own rules refuse, or for an end without a word."""
+    if isinstance(why, EOFError):
+        return ConnectionResetError("the connection to the page was cut")
+    if isinstance(why, PayloadTooBig):
+        return LineTooLong(
+            "the page has sent a message that is too long", fault="engine", expected=f"at most {LONGEST} bytes",
+            got=str(why),
+        )  # fmt: skip
+    return MalformedMessage(
+        "what came is no WebSocket's", fault="engine", expected="frames as browsers write them", got=str(why)
+    )
