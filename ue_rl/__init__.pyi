@@ -56,6 +56,7 @@ from ue_rl.system.errors import UnsupportedByEngine as UnsupportedByEngine
 from ue_rl.system.errors import UnsupportedNetwork as UnsupportedNetwork
 from ue_rl.system.errors import UntrustedFile as UntrustedFile
 from ue_rl.system.errors import WrongCount as WrongCount
+from ue_rl.training.numpy_learner.learner import numpy_learner as numpy_learner
 from ue_rl.training.overlap import overlap as overlap
 from ue_rl.training.saving.autosave import AutoSave as AutoSave
 

@@ -27,6 +27,7 @@ from ue_rl.bridges import GymnasiumBridge
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system.errors import UeRlError
+from ue_rl.training.numpy_learner.learner import numpy_learner
 from ue_rl.training.overlap import overlap
 from ue_rl.training.saving.autosave import AutoSave
 
@@ -134,6 +135,10 @@ CASES: dict[str, tuple[Any, str, str, dict[str, Any], Callable[[VecEnv], VecEnv]
     "ppo_overlapped": (overlap(PPO), "box", "Mlp", ON, VecNormalize),
     "recurrent_overlapped": (overlap(RecurrentPPO), "box", "MlpLstm",
                              {**ON, "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}}, lambda env: env),
+    "ppo_numpy": (numpy_learner(PPO), "box", "Mlp", ON, VecNormalize),
+    "ppo_numpy_dict": (numpy_learner(PPO), "dict", "MultiInput", ON, lambda env: VecFrameStack(env, 2)),
+    "a2c_numpy": (numpy_learner(A2C), "discrete", "Mlp", TINY, lambda env: env),
+    "masked_numpy": (numpy_learner(MaskablePPO), "masked", "Mlp", ON, lambda env: env),
     "masked_overlapped": (overlap(MaskablePPO), "masked", "Mlp", ON, lambda env: env),
 }  # fmt: skip
 

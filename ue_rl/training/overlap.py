@@ -95,6 +95,8 @@ def _begin_anew(model: Any, engine: UnrealVecEnv) -> None:
 
 
 class _OnPolicy(OnPolicyAlgorithm):
+    overlaps = True  # so that nothing else takes the place of the rollouts
+
     def collect_rollouts(
         self, env: VecEnv, callback: Any, rollout_buffer: Any, n_rollout_steps: int, *args: Any, **kwargs: Any
     ) -> bool:

@@ -1,0 +1,1 @@
+"""On-policy learning in NumPy: rollouts and updates over views of the parameters that a policy of torch has."""
