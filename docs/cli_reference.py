@@ -46,7 +46,7 @@ ue-rl replay run.trace --port 7777
 ue-rl replay run.trace tcp://127.0.0.1:7777
 """,
     "trace": "ue-rl trace show run.trace --messages 50\n",
-    "report": "ue-rl report runs/first -o report.zip\n",
+    "doctor": "ue-rl doctor tcp://127.0.0.1:7777 --output doctor.txt\n",
     "play": "ue-rl play runs/first --env CartPole-v1 --episodes 5 --gif agent.gif\n",
     "arena": """\
 ue-rl arena run foraging --behavior rules --out runs/rules --gif rules.gif

@@ -60,19 +60,18 @@ def without(packages: Sequence[str], words: list[str]) -> subprocess.CompletedPr
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("command", ["check", "inspect", "init", "doctor", "report"])
+@pytest.mark.parametrize("command", ["check", "inspect", "init", "doctor"])
 def test_an_engines_author_needs_the_extra_engine_alone(command: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("trace: null\n")
     with run_in_thread(ReachBridge(3)) as server:
         words = {
             "check": [f"127.0.0.1:{server.port}"], "inspect": ["--port", str(server.port), "--steps", "60"],
-            "doctor": ["--port", str(server.port), "--log-dir", str(tmp_path)],
-            "report": [str(tmp_path), "-o", str(tmp_path / "report.zip")],
+            "doctor": ["--port", str(server.port)],
             "init": [server.url, "--output", str(tmp_path)],
         }  # fmt: skip
         done = without(_NOT_IN_ENGINE, [command, *words[command]])
     assert done.returncode == 0, done.stdout + done.stderr
-    said = {"inspect": "env-steps/s", "report": "doctor.json", "init": "wrote"}
+    said = {"inspect": "env-steps/s", "init": "wrote"}
     assert said.get(command, "0 FAIL") in done.stdout
 
 
@@ -123,7 +122,7 @@ def test_a_command_names_the_extra_that_it_lacks(command: str, tiny_model: Path)
 
 
 def test_each_command_is_tried_without_what_it_needs() -> None:
-    tried = {command.split()[0] for command in _LACKING} | {"check", "inspect", "init", "doctor", "report"}
+    tried = {command.split()[0] for command in _LACKING} | {"check", "inspect", "init", "doctor"}
     assert tried == {*COMMANDS, *plugins("ue_rl.commands")}
 
 

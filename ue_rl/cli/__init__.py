@@ -41,10 +41,9 @@ COMMANDS = {
     "export": "Turn a trained model into a verified ONNX file.",
     "play": "Let a policy play, and report its returns.",
     "demos": "Record demonstrations from a game, and show them.",
-    "doctor": "Say what is wrong with this machine.",
+    "doctor": "Say what is installed, and whether an engine can be reached.",
     "replay": "Answer, or ask, as a trace was recorded.",
     "trace": "Show what a trace holds.",
-    "report": "Pack a run's facts into one file.",
     "policy-server": "Serve an ONNX policy to engines that cannot run it themselves.",
 }
 

@@ -1,9 +1,10 @@
-"""`ue-rl doctor`: a table of what was looked at, with a cure for whatever is wrong."""
+"""`ue-rl doctor`: what is installed, whether an engine can be reached, and a cure for whatever is wrong."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,32 +13,47 @@ from ue_rl.cli.common import console, engine_url, port_option, timeout_option
 from ue_rl.devtools.doctor import Outcome, Row, diagnose
 from ue_rl.system.errors import printable
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _COLOURS = {Outcome.OK: "green", Outcome.WARN: "yellow", Outcome.FAIL: "bold red"}
 
 
-@click.command(short_help="Say what is wrong with this machine.")
+@click.command(short_help="Say what is installed, and whether an engine can be reached.")
 @click.argument("url", required=False, metavar="[URL]", shell_complete=completion.url)
 @port_option()
-@click.option("--log-dir", type=click.Path(path_type=Path), default="runs", show_default=True,
-              help="The folder that holds all runs.")  # fmt: skip
 @timeout_option(5.0, "How long the engine may take.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object and nothing else.")
-def doctor(url: str | None, port: int | None, log_dir: Path, timeout: float, as_json: bool) -> int:
-    """Look at this machine, and at the way to an engine where a URL is given; say what is wrong, and what to do.
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the text into FILE, too.")
+def doctor(url: str | None, port: int | None, timeout: float, as_json: bool, output: Path | None) -> int:
+    """Show versions, extras, compiled modules and shared memory; where a URL is given, dial the engine. A cure for each
+    row that is not OK.
 
     The exit code is 1 where something FAILs, else 0. URL is an engine's, as for ue-rl check.
     """
     address = engine_url(url, port) if (url, port) != (None, None) else None
-    rows = list(diagnose(address, log_dir, timeout))
+    rows = list(diagnose(address, timeout))
     failed = [row for row in rows if row.outcome is Outcome.FAIL]
     if as_json:
         click.echo(json.dumps({"exit_code": int(bool(failed)), "rows": [row.as_dict() for row in rows]}))
     else:
-        _show(rows)
+        _show(rows, console())
+    if output is not None:
+        _write(rows, output)
     return int(bool(failed))
 
 
-def _show(rows: list[Row]) -> None:
+def _write(rows: list[Row], path: Path) -> None:
+    from rich.console import Console
+
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            _show(rows, Console(file=file, width=110, markup=False, emoji=False))
+    except OSError as error:
+        raise click.FileError(str(path), error.strerror) from error
+
+
+def _show(rows: list[Row], screen: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -48,7 +64,6 @@ def _show(rows: list[Row]) -> None:
     for row in rows:
         said = f"{row.text}\n{row.cure} [{row.fault}]" if row.fault else row.text
         table.add_row(Text(row.outcome.value, _COLOURS[row.outcome]), row.check, Text(printable(said, lines=True)))
-    screen = console()
     screen.print(table)
     counts = {outcome: sum(row.outcome is outcome for row in rows) for outcome in Outcome}
     screen.print(", ".join(f"{count} {outcome.value}" for outcome, count in counts.items()))

@@ -50,9 +50,14 @@ def extra_to_install(entry: EntryPoint) -> str | None:
     """The first extra in an entry point's brackets of which a package is missing here; None: all is installed."""
     owner = None if entry.dist is None else entry.dist.name
     for extra in entry.extras:
-        if owner is not None and not all(map(_is_installed, _packages(owner, extra))):
+        if owner is not None and missing_packages(owner, extra):
             return extra
     return None
+
+
+def missing_packages(owner: str, extra: str) -> list[str]:
+    """The packages that an extra of the distribution `owner` asks for, and that are not installed."""
+    return [package for package in dict.fromkeys(_packages(owner, extra)) if not _is_installed(package)]
 
 
 def _packages(owner: str, extra: str) -> Iterator[str]:

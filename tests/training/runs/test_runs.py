@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -191,15 +190,6 @@ def test_a_damaged_or_hostile_run_is_listed_shown_and_compared(tmp_path: Path) -
         assert (done.exit_code, done.exception) == (0, None), words
         assert "\x1b" not in done.output, words
     assert next(each for each in listed(tmp_path) if each.path.name == "infinite").mean_return == 7
-
-
-def test_a_report_of_names_that_are_no_text(tmp_path: Path) -> None:
-    run = made(tmp_path, "run")
-    (run.path / "red\x1b[31m.txt").write_text("x")
-    with suppress(OSError):  # a file system that takes text alone
-        Path(f"{run.path}/\udcff.txt").write_text("x")
-    done = said("report", str(run.path), "-o", str(tmp_path / "report.zip"))
-    assert (done.exit_code, "\x1b" in done.output) == (0, False)
 
 
 def test_names_are_whole_however_narrow_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

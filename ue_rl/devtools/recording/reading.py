@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +27,6 @@ from ue_rl.devtools.recording.file import (
     Kind,
     Message,
     answer_arrays,
-    frame,
 )
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.text.handshake import decode_handshake
@@ -134,24 +133,6 @@ class Trace:
                 )
                 at += count * dtype.itemsize
         return Message(kind, when, envs, arrays, facts), at
-
-    def tail(self, limit: int) -> bytes:
-        """A trace of the newest frames: about `limit` bytes at most, unless the last one alone is longer."""
-        kept: list[bytes] = []
-        size = 0
-        for part in reversed(self._parts):
-            with part.open("rb") as file:
-                found = [(mark, stored, unpacked) for mark, stored, unpacked in _stored(file) if mark != FIRST]
-            for mark, stored, unpacked in reversed(found):
-                size += FRAME.size + len(stored)
-                if size > limit and len(kept) > 1:
-                    return self._headed(kept, False)
-                kept.insert(0, frame(mark, stored, unpacked))
-        return self._headed(kept, self.begins)
-
-    def _headed(self, frames: Sequence[bytes], begins: bool) -> bytes:
-        text = json.dumps({**self.header, "whole": begins}).encode()
-        return b"".join([frame(FIRST, zstandard.compress(text), len(text)), *frames])
 
 
 def _header_of(path: Path) -> dict[str, Any]:
