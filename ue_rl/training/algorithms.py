@@ -8,5 +8,6 @@ ALGORITHMS = {
 }  # the module that each is imported from
 CLASS_NAMES = {"qrdqn": "QRDQN", "recurrentppo": "RecurrentPPO", "maskable_ppo": "MaskablePPO"}
 OFF_POLICY = ("sac", "td3", "ddpg", "dqn", "tqc", "qrdqn")
+IN_NUMPY = ("ppo", "a2c", "maskable_ppo")  # which the learner of that name knows
 RLLIB_ALGORITHMS = ("ppo", "appo", "impala", "sac", "dqn")
 BACKENDS = {"sb3": tuple(ALGORITHMS), "rllib": RLLIB_ALGORITHMS}

@@ -8,7 +8,7 @@ from ue_rl.connections.dialling import address_of
 from ue_rl.protocol.calls.parameters import as_ranges
 from ue_rl.system.errors import ConfigurationError, nearest
 from ue_rl.system.known import require_known
-from ue_rl.training.algorithms import BACKENDS, OFF_POLICY
+from ue_rl.training.algorithms import BACKENDS, IN_NUMPY, OFF_POLICY
 from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.lessons import parse_curriculum
 from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions
@@ -38,6 +38,7 @@ def check_options(options: TrainOptions, *, resumed: bool = False) -> None:
         if not (value is None and DEFAULTS[name] is None) and not row.kind.fits(value):
             raise ConfigurationError(f"must be {row.kind.words}", field=name, got=value)
     _check_engine(options)
+    _check_learner(options)
     tuned_for(options)  # its schedules can be read
     _check_sections(options)
     _check_evaluation(options)
@@ -73,6 +74,17 @@ def _check_backend(o: TrainOptions) -> None:
         if row.rllib not in (ONLY, BOTH) and is_rllib:
             what = "the backend rllib does not have this option"
             raise ConfigurationError(what, field=name, got=value, cure=row.rllib)
+
+
+def _check_learner(o: TrainOptions) -> None:
+    if o.learner != "numpy":
+        return
+    cure = "leave it out, or say --learner auto"
+    if o.algo not in IN_NUMPY:
+        what = "NumPy does not learn this algorithm"
+        raise ConfigurationError(what, field="learner", expected=f"algo {', '.join(IN_NUMPY)}", got=o.algo, cure=cure)
+    if o.overlap:
+        raise ConfigurationError("NumPy does not learn with --overlap", field="learner", got="overlap", cure=cure)
 
 
 def _check_engine(o: TrainOptions) -> None:

@@ -49,7 +49,10 @@ def compare(saved: Mapping[str, Any], options: TrainOptions, run: Path) -> Compa
     Raises:
         ConfigurationError: names the option that cannot change, with what can be done instead.
     """
-    before = resolve({}, None, base=saved)
+    # A run of before there was the option has learnt with torch.
+    before = resolve({}, None, base={"learner": "torch", **saved})
+    if options.learner == "auto":
+        options = replace(options, learner=before.learner)  # what was chosen for a run stays
     said = []
     for name, row in ROWS.items():
         was, now = getattr(before, name), getattr(options, name)

@@ -135,6 +135,7 @@ NAMED = Kind(
     "module:Class, {module:Class: {ARGUMENT: VALUE}}, or a list of these", _reads(named_of), metavar="MODULE:CLASS"
 )
 TRANSPORT = _one_of("auto", "tcp", "shm")
+LEARNER = _one_of("auto", "torch", "numpy")
 CHANNEL = Kind(
     "auto, shared, per-env",
     lambda value: value in ("auto", "shared", "per_env"),

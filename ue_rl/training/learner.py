@@ -37,6 +37,7 @@ from ue_rl.training.models import (
     normalized,
     without_effect,
 )
+from ue_rl.training.numpy_learner.choice import choose_learner
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.saving.autosave import AutoSave
@@ -113,6 +114,8 @@ class Sb3Learner(Learner):
             self.model = saved or new_model(options, vec_env, report.said)
         self._is_resumed = saved is not None
         self.env: VecEnv = self.model.get_env() or vec_env
+        choose_learner(options, self.model, report.said)  # before the options are written into the run's folder
+        _log.info("learner: %s", options.learner)
         for text in without_effect(options, self.model):
             _log.warning("%s", text)
             report.warned(text)

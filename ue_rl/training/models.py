@@ -28,6 +28,7 @@ from ue_rl.training.loading import (
     load_model,
     load_statistics,
 )
+from ue_rl.training.numpy_learner.choice import class_to_learn
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.overlap import overlap
 
@@ -71,7 +72,7 @@ def algorithm(options: TrainOptions, env: VecEnv) -> Any:
         )
     kind = known_algorithm(name)
     if not options.overlap:
-        return kind
+        return class_to_learn(options, kind)
     if name not in OFF_POLICY:
         engine.halves()  # raises where it has none
     return overlap(kind)

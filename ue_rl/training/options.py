@@ -21,6 +21,7 @@ from ue_rl.training.kinds import (
     CHANNEL,
     COUNT,
     DEADLINE,
+    LEARNER,
     LESSONS,
     LOGS,
     MAPPING,
@@ -165,6 +166,12 @@ class TrainOptions:
         "Act or learn while the engine ticks: the envs step in two halves (ppo, a2c ..), or gradient steps are taken "
         "meanwhile (sac, dqn ..).",
         resume=NEW_RUN,
+    )
+    learner: str = _sb3(
+        "torch",
+        LEARNER,
+        "What computes rollouts and updates: torch; numpy, faster for ppo, a2c and maskable_ppo with small networks on "
+        "the CPU; auto: numpy where it can and is.",
     )
     frame_stack: int | None = _sb3(
         None, POSITIVE, "Let the policy see the last so many observations (VecFrameStack).", resume=NEW_RUN

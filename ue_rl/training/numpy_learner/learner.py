@@ -61,6 +61,7 @@ class NumpyLearning(OnPolicyAlgorithm):
 
     _binding: Binding | None = None
     _warned = False
+    _left_to_torch = False
 
     @property
     def torch_learns(self) -> str | None:
@@ -68,11 +69,17 @@ class NumpyLearning(OnPolicyAlgorithm):
         kinds = type(self).__mro__
         return why_torch(self, kinds[kinds.index(NumpyLearning) + 1 :])
 
+    def leave_to_torch(self) -> None:
+        """Torch learns from here on, though NumPy could; nothing is said."""
+        self._left_to_torch = True
+
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_binding", "_warned"]
+        return [*super()._excluded_save_params(), "_binding", "_warned", "_left_to_torch"]
 
     def _bound(self) -> Binding | None:
         """The policy's arrays; None where torch learns."""
+        if self._left_to_torch:
+            return None
         if self._binding is not None and self._binding.holds(self.policy):
             return self._binding
         reason = self.torch_learns
