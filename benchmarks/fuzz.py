@@ -22,9 +22,9 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.harness.fuzzing.rllink import Guard, rllink_targets
 from tests.harness.fuzzing.run import Outcome, run
 from tests.harness.fuzzing.targets import targets
+from tests.plugins.rllib.rllink.fuzzing import Guard, rllink_targets
 
 VECTORS = Path(__file__).resolve().parents[1] / "docs" / "protocol-vectors.json"
 GROWTH = 16 << 20

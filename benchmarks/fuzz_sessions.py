@@ -21,7 +21,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.harness.fuzzing.sessions import TARGETS
+from tests.plugins.sessions.fuzzing import TARGETS
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ import socket
 from contextlib import ExitStack
 from typing import Any
 
-import httpx
 import pytest
 
 from ue_rl.system.listening import listeners
@@ -61,15 +60,3 @@ def test_a_family_that_this_machine_has_not_is_left_out(resolves: Any, monkeypat
     resolves(V6)
     with pytest.raises(OSError, match="no IPv6"):
         listeners("localhost", 0, 5)
-
-
-def test_sessions_over_http_answer_on_each(resolves: Any) -> None:
-    from tests.plugins.sessions.game import Drift
-    from ue_rl.plugins.sessions.openenv import serve
-    from ue_rl.plugins.sessions.realtime import SessionPool
-
-    resolves(V4, V4_AGAIN)
-    with SessionPool(Drift, max_sessions=2, workers=1) as pool, serve(pool, "localhost") as server:
-        port = int(server.url.rpartition(":")[2])
-        for address in ("127.0.0.1", "127.0.0.2"):
-            assert httpx.get(f"http://{address}:{port}/health", trust_env=False).json() == {"status": "healthy"}

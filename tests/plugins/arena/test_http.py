@@ -277,7 +277,7 @@ def test_half_a_character_and_a_thousand_wrong_arguments_are_answered(post: Clie
 
 
 def test_json_is_asked_for_by_its_name(post: Client) -> None:
-    """What a form of a page can send is none (tests/security/test_pages.py); a client that says nothing is no page."""
+    """What a form of a page can send is none (tests/plugins/test_pages.py); a client that says nothing is no page."""
     for kind in ("application/json", "application/json; charset=utf-8", "Application/JSON", "application/a+json", ""):
         assert post("/observe", OBSERVE, headers={"Content-Type": kind})[1]["tool"] == "move_to"
     for kind in ("application/xml", "application/x-www-form-urlencoded", "image/png", "text/plain"):

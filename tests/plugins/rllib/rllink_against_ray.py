@@ -27,8 +27,8 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.env.external.env_runner_server_for_external_inference import EnvRunnerServerForExternalInference
 from ray.rllib.env.external.rllink import RLlink
 
-from tests.harness.rllink_judge import Judge
 from tests.plugins.rllib.equations import cart_pole, pendulum
+from tests.plugins.rllib.rllink.judge import Judge
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.protocol.spaces.gymnasium import tree_of
 

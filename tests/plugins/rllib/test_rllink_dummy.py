@@ -15,8 +15,8 @@ import torch
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.examples.envs.classes.utils.dummy_external_client import _dummy_external_client
 
-from tests.harness.rllink_server import RLlinkServer
 from tests.plugins.rllib.equations import cart_pole
+from tests.plugins.rllib.rllink.server import RLlinkServer
 from tests.support.waiting import eventually
 from ue_rl.protocol.spaces.actions import ActionSpec
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.fuzzing.sessions import TARGETS
+from tests.plugins.sessions.fuzzing import TARGETS
 
 
 @pytest.mark.parametrize("carrier", TARGETS)

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.bridges.tools.test_answers import CONVERTED, Odd
 from tests.plugins.sessions.game import Drift, Half
 from tests.plugins.sessions.talking import mcp_client, mcp_session, plain
+from tests.plugins.tools.test_answers import MODEL, Odd
 from tests.support.waiting import eventually
 from ue_rl.plugins.sessions.mcp.playing import Players
 
@@ -80,9 +80,9 @@ async def test_what_a_tool_returns_reaches_the_client_or_an_error_says_why_not(s
     """Never NaN, on which the package's own clients raise."""
     _, server = served("mcp", Odd)
     async with mcp_session(server.url) as session:
-        answer, wrong = await called(session, "look", what="converted 9")
+        answer, wrong = await called(session, "look", what="model")
         assert not wrong
-        assert answer["info"]["tools"] == [{"tool": "look", "result": CONVERTED[9][1]}]
+        assert answer["info"]["tools"] == [{"tool": "look", "result": MODEL}]
         answer, wrong = await called(session, "look", what="refused 1")
         assert (wrong, answer["code"]) == (True, "TOOL_EXECUTION_FAILED")
         assert "inf at result['a']['b'][1]" in answer["message"]

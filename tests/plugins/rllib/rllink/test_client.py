@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness.rllink_server import RLlinkFault, RLlinkServer
 from tests.harness.several import Walk
+from tests.plugins.rllib.rllink.server import RLlinkFault, RLlinkServer
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.plugins.rllib.rllink.client import RLlinkClient
 from ue_rl.plugins.rllib.rllink.messages import ServerConfig

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness.rllink_server import RLlinkServer
+from tests.plugins.rllib.rllink.server import RLlinkServer
 from tests.plugins.rllib.rllink.test_client import ACTIONS, walk
 from ue_rl.plugins.rllib.rllink.client import RLlinkClient
 from ue_rl.plugins.rllib.rllink.configs import config_of

@@ -13,7 +13,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from tests.harness.rllink_server import RLlinkServer
+from tests.plugins.rllib.rllink.server import RLlinkServer
 from tests.plugins.rllib.rllink.test_client import ACTIONS
 from ue_rl.plugins.rllib.rllink.json_dialect import JsonDialect
 from ue_rl.plugins.rllib.rllink.messages import Chunk, Pong, ServerConfig, ServerState

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness.fuzzing.rllink import Guard, rllink_targets
 from tests.harness.fuzzing.run import run
+from tests.plugins.rllib.rllink.fuzzing import Guard, rllink_targets
 
 SANITIZED = "ASAN_OPTIONS" in os.environ  # AddressSanitizer is slow, and keeps what was freed
 

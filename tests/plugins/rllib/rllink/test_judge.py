@@ -1,4 +1,4 @@
-"""The judge of tests/harness/rllink_judge.py sees what it is there for: each of these messages is wrong."""
+"""The judge of tests/plugins/rllib/rllink/judge.py sees what it is there for: each of these messages is wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness.rllink_server import RLlinkServer
+from tests.plugins.rllib.rllink.server import RLlinkServer
 from tests.plugins.rllib.rllink.test_client import ACTIONS, client
 
 Change = Callable[[dict[str, Any]], None]

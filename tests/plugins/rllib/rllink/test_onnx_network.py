@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, load_from_string
 
-from tests.harness.rllink_server import RLlinkServer, onnx_of
+from tests.plugins.rllib.rllink.server import RLlinkServer, onnx_of
 from ue_rl.plugins.rllib.rllink.onnx_network import OnnxNetwork
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.system.errors import UnsupportedNetwork

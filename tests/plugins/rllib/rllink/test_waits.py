@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 from click.testing import CliRunner
 
-from tests.harness.rllink_server import RLlinkFault, RLlinkServer
 from tests.harness.several import Walk
+from tests.plugins.rllib.rllink.server import RLlinkFault, RLlinkServer
 from tests.plugins.rllib.rllink.test_client import ACTIONS, walk
 from tests.support.vanishing import can_vanish, vanish_at
 from ue_rl.bridges.runners import run_in_thread

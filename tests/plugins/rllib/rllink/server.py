@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.harness.rllink_judge import Equations, Judge
+from tests.plugins.rllib.rllink.judge import Equations, Judge
 from ue_rl.plugins.rllib.rllink.frames import FrameReader, frame
 from ue_rl.plugins.rllib.rllink.messages import ASKS, EPISODES, EPISODES_AND_GET_STATE, GET_CONFIG, GET_STATE, PING
 from ue_rl.plugins.rllib.rllink.msgpack_dialect import pack, unpack

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tests.harness.fuzzing.targets import Target
-from tests.harness.rllink_server import RLlinkServer, onnx_of
+from tests.plugins.rllib.rllink.server import RLlinkServer, onnx_of
 from ue_rl.devtools.check.garbage import mutate
 from ue_rl.plugins.rllib.rllink.configs import config_of
 from ue_rl.plugins.rllib.rllink.frames import FrameReader, frame

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.security.test_pages import serving
+from tests.plugins.test_pages import serving
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 
-from tests.harness.rllink_server import RLlinkServer
 from tests.harness.several import Walk
+from tests.plugins.rllib.rllink.server import RLlinkServer
 from tests.support.command_line import ok, refused, run
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.protocol.spaces.actions import ActionSpec
