@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.forking import forking
 from ue_rl.devtools.testing import MemoryTransport
+
+__all__ = ["forking", "open_agents"]
 
 
 @pytest.fixture(params=[True, False], ids=["codec", "arrays"])

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import stat
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.forking import FORKS, notices_over_http
 from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
 from ue_rl.connections.dialling import open_transport
@@ -23,7 +20,7 @@ from ue_rl.system.forks import leave_to_parent
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
-# argv: what it serves, the port. As soon as a line comes it forks a child, which outlives it.
+# argv: what it serves, the port.
 GAME = """
 import os, sys, time
 from tests.support.games import Sum
@@ -36,23 +33,9 @@ if how == "metrics":
     from ue_rl.devtools.metrics.serving import serve_metrics
     numbers = serve_metrics(str(port), SimpleNamespace(samples=lambda: iter(())))
     server = SimpleNamespace(url=numbers.__enter__())
-elif how in ("text", "shm"):
+else:
     upgrader = ShmUpgrader() if how == "shm" else None
     server = run_in_thread(Sum(EnvSpec(1, 1, num_envs=2)), port=port, upgrader=upgrader)
-else:
-    import importlib
-    from tests.plugins.sessions.game import Drift
-    from ue_rl.plugins.sessions.realtime import SessionPool
-    server = importlib.import_module("ue_rl.plugins.sessions." + how).serve(SessionPool(Drift), port=port)
-print(server.url, flush=True)
-sys.stdin.readline()
-child = os.fork()
-if not child:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    time.sleep(600)
-    os._exit(0)
-print(child, flush=True)
-time.sleep(60)
 """
 TRAINER = """
 import os, sys, time
@@ -72,59 +55,9 @@ time.sleep(60)
 """
 
 
-class Forking:
-    """A process with a forked child."""
-
-    def __init__(self, script: str, *words: str) -> None:
-        command = [sys.executable, "-c", script, *words]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._child = 0
-
-    def line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def forked(self) -> None:
-        """Waits for its child."""
-        self._child = int(self.line())
-
-    def fork(self) -> None:
-        """Has it fork."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        self.forked()
-
-    def kill(self) -> None:
-        """The parent alone."""
-        self._process.kill()
-        self._process.wait()
-
-    def close(self) -> None:
-        self.kill()
-        if self._child:
-            os.kill(self._child, signal.SIGKILL)
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-
-
-@pytest.fixture
-def forking() -> Iterator[Any]:
-    made: list[Forking] = []
-
-    def start(script: str, *words: str) -> Forking:
-        made.append(Forking(script, *words))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.close()
-
-
 @pytest.mark.parametrize("how", ["text", "shm"])
 def test_a_game_that_is_killed_is_lost_at_once_and_its_port_is_free(how: str, forking: Any, slack: float) -> None:
-    game = forking(GAME, how, "0")
+    game = forking(GAME + FORKS, how, "0")
     url = game.line()
     with open_transport(url, timeout=5 * slack) as transport:
         begin(transport)
@@ -140,7 +73,7 @@ def test_a_game_that_is_killed_is_lost_at_once_and_its_port_is_free(how: str, fo
 
 
 def test_what_a_child_does_not_hold_its_parent_still_has(forking: Any) -> None:
-    game = forking(GAME, "text", "0")
+    game = forking(GAME + FORKS, "text", "0")
     with open_transport(game.line()) as transport:
         begin(transport)
         game.fork()
@@ -148,20 +81,9 @@ def test_what_a_child_does_not_hold_its_parent_still_has(forking: Any) -> None:
             assert advance(transport).obs[:, 0].tolist() == [n, n]
 
 
-@pytest.mark.parametrize(("how", "page"), [("openenv", "health"), ("metrics", "metrics")])
-def test_clients_over_http_notice_too(how: str, page: str, forking: Any, slack: float) -> None:
-    pytest.importorskip("uvicorn" if how == "openenv" else "prometheus_client")
-    game = forking(GAME, how, "0")
-    port = int(game.line().removesuffix("/").rpartition(":")[2].partition("/")[0])
-    with socket.create_connection(("127.0.0.1", port), timeout=5 * slack) as client:
-        client.sendall(f"GET /{page} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-        assert b" 200" in client.recv(1000)[:13]
-        game.fork()
-        game.kill()
-        while client.recv(1000):  # the rest, then the end
-            pass
-    with socket.create_server(("127.0.0.1", port)):
-        pass
+def test_clients_over_http_notice_too(forking: Any, slack: float) -> None:
+    game = forking(GAME + FORKS, "metrics", "0")
+    notices_over_http(game, "metrics", slack)
 
 
 def test_a_trainer_that_is_killed_leaves_its_engine_to_the_next(forking: Any) -> None:

@@ -81,12 +81,9 @@ def test_flags_that_would_have_no_effect_are_refused(tmp_path: Path) -> None:
         ("play --actor random --num-envs 3 tcp://127.0.0.1:1", "--num-envs"),
         ("play --actor random --vecnormalize x.pkl --env CartPole-v1", "--vecnormalize"),
         ("serve --bridge ue_rl.cli.do_nothing:DoNothingBridge --send-info", "--send-info"),
-        ("rllink --url tcp://127.0.0.1:1 --num-envs 3", "num_envs"),
-        ("rllink --url tcp://127.0.0.1:1 --num-engines 3", "num_engines"),
         ("check --num-envs 3 --port 1", "--num-envs"),
         ("check --start-timeout 3s --port 1", "--start-timeout"),
         ("train --seeds 2 --ui", "--ui"),
-        ("rllink --engine 'x {port}' --env-kwargs '{\"a\": 1}'", "env_kwargs"),
     ):
         result = run(command)
         assert result.exit_code != 0

@@ -14,7 +14,7 @@ import click
 import pytest
 
 import ue_rl
-from tests.support.command_line import ok, refused, run
+from tests.support.command_line import refused, run
 from tests.support.games import Steps, Sum
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
@@ -188,10 +188,3 @@ def test_so_does_one_that_was_launched(tmp_path: Path) -> None:
     env.close()
     assert "--timeout" in str(caught.value)
     assert "It printed last" in str(caught.value)
-
-
-def test_sessions_send_the_infos_of_a_gymnasium_id() -> None:
-    assert "--send-info" in ok("sessions --help")
-    result = run("sessions tests.plugins.sessions.game:Drift --grpc 0 --send-info")
-    assert result.exit_code == 2
-    assert "Gymnasium" in result.output

@@ -33,8 +33,6 @@ from ue_rl.inference import OnnxInference, ReloadingInference, Sb3Inference, exp
 from ue_rl.inference.export.models import load_sb3_model, on_cpu
 from ue_rl.inference.export.safetensors import export_safetensors
 from ue_rl.inference.statistics import statistics_of
-from ue_rl.plugins.arena import PolicyBehavior
-from ue_rl.plugins.arena.config import behaviors_of, scene_of
 from ue_rl.system.errors import ExportError, ModelLoadError
 from ue_rl.system.trust.files import load_model
 
@@ -284,20 +282,6 @@ def test_a_live_model_acts_as_it_is_trained() -> None:
     np.testing.assert_array_equal(
         Sb3Inference(model, False).run_inference(seen), model.predict(seen, deterministic=True)[0]
     )
-
-
-def test_an_arena_has_the_flag_too(tmp_path: Path) -> None:
-    scene = scene_of({"scene": "foraging"})
-    size = len(scene.obs_names)
-    env = VecNormalize(DummyVecEnv([lambda: RandomEnv(vector(size), spaces.Discrete(3))]))
-    PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu").learn(8).save(tmp_path / "mind.zip")
-    name = str(tmp_path / "mind.zip")
-    with pytest.raises(ModelLoadError, match="statistics of VecNormalize are missing"):
-        behaviors_of({"behavior": name}, scene)
-    for behavior in behaviors_of({"behavior": name, "vecnormalize": "none"}, scene).values():
-        assert isinstance(behavior, PolicyBehavior)
-    env.save(str(tmp_path / "mind_vecnormalize.pkl"))
-    assert behaviors_of({"behavior": name}, scene)
 
 
 # -- copies

@@ -24,19 +24,14 @@ from onnx import TensorProto, helper
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from tests.support.strangers import Calls, tried_with
 from ue_rl.cli.play import play as play_command
 from ue_rl.cli.train import train as train_command
 from ue_rl.envs.agents.pool import Past, Pool
 from ue_rl.inference import OnnxInference, Sb3Inference
 from ue_rl.inference.export.models import load_vec_normalize
-from ue_rl.plugins.arena.replaylog import read_replay
-from ue_rl.plugins.rllib.rllink.msgpack_dialect import unpack
-from ue_rl.plugins.rllib.rllink.pickles import read_pickle
-from ue_rl.plugins.sessions.realtime.replay import Replay
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.text import Codec, decode_handshake
-from ue_rl.system.messagepack import packb
-from ue_rl.system.trust.files import trusting
 from ue_rl.training.config import read_config
 from ue_rl.training.loading import find_start, load_model
 from ue_rl.training.options import TrainOptions
@@ -45,35 +40,6 @@ from ue_rl.training.saving.resuming import resume
 
 FOLDER = Path(sys.argv[1])
 PWNED = FOLDER / "pwned"
-_FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "subprocess.Popen", "socket.connect",
-              "os.remove", "os.rename", "os.symlink", "shutil.rmtree", "ctypes.dlopen")  # fmt: skip
-tried: list[str] = []
-watching = False
-# What Python itself writes beside a module that is imported for the first time is no fault of a file.
-sys.dont_write_bytecode = True
-
-
-def watch(event: str, given: tuple[Any, ...]) -> None:
-    if not watching:
-        return
-    writes = event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-    theirs = event == "compile" and "pwned" in str(given[0])
-    named = event == "import" and "stranger" in str(given[0])
-    outside = writes and not str(given[0]).startswith((str(FOLDER), os.devnull))
-    if event in _FORBIDDEN or theirs or named or outside:
-        tried.append(f"{event} {given[0]!r}"[:200])
-
-
-class Calls:
-    """Pickled, it calls a function."""
-
-    def __init__(self, call: Callable[..., Any], *args: Any) -> None:
-        self.made = call, args
-
-    def __reduce__(self) -> Any:
-        return self.made
-
-
 SHELL = Calls(os.system, f"touch {PWNED}")
 RUNS = Calls(exec, f"open({str(PWNED)!r}, 'w')")
 SET = b"cstable_baselines3.common.policies\nActorCriticPolicy\n(N}X\x07\x00\x00\x00forwardNstb."  # changes a class
@@ -181,7 +147,6 @@ for folder in ("run", "imports"):
     (FOLDER / folder / "model.zip").write_bytes(GOOD.read_bytes())
 (FOLDER / "tags.yaml").write_text(f"algo: !!python/object/apply:os.system ['touch {PWNED}']\n")
 (FOLDER / "lessons.yaml").write_text(f"curriculum: [!!python/object/apply:os.system ['touch {PWNED}']]\n")
-(FOLDER / "packed").write_bytes(packb({"format": "x", "header": evil}))
 linked = checkpoint("linked")
 (FOLDER / "elsewhere").write_bytes(GOOD.read_bytes())
 (linked.folder / "0001_10_steps" / "model.zip").unlink()
@@ -244,28 +209,10 @@ KINDS: dict[str, Callable[[], Any]] = {
     "config": lambda: read_config(FOLDER / "tags.yaml"),
     "curriculum": lambda: read_config(FOLDER / "lessons.yaml"),
     "ONNX": lambda: OnnxInference(onnx_file(FOLDER / "outside.onnx", "../../etc/hostname")),
-    "replay of sessions": lambda: Replay.load(FOLDER / "packed"),
-    "log of an arena": lambda: read_replay(FOLDER / "packed"),
-    "message of RLlib": lambda: unpack(packb({b"__ndarray__": True, b"kind": b"O", b"data": evil})),
-    "config of RLlib": lambda: read_pickle(evil).made_by.name + 1,  # it is a name, and nothing was called
     "handshake": lambda: decode_handshake(b"CONFIG:OBS=1;ACT=1;ACT_SPACE=BOX(__import__('os'))"),
     "message of an engine": lambda: Codec(SPEC).decode_states(
         bytearray(b"OBS=__import__('os');REW=0;DONE=0;INFO=!!python"), StepBuffers.of(SPEC)
     ),
 }  # fmt: skip
 
-
-report = {}
-sys.addaudithook(watch)
-for kind, opens in KINDS.items():
-    tried.clear()
-    gave, watching = "opened", True
-    try:
-        with trusting("--trust" in sys.argv):
-            opens()
-    except Exception as error:  # noqa: BLE001
-        gave = f"{type(error).__name__}: {error}"
-    watching = False
-    report[kind] = {"gave": gave, "tried": [*tried], "pwned": PWNED.exists()}
-    PWNED.unlink(missing_ok=True)
-print(json.dumps(report))
+print(json.dumps(tried_with(KINDS, FOLDER, "--trust" in sys.argv)))

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from click.testing import CliRunner, Result
 
 from ue_rl.cli import cli
 from ue_rl.system.errors import UeRlError
+
+# Modules of the extra `train` that `engine` has not.
+NOT_IN_ENGINE = ("PIL", "gymnasium", "onnxruntime", "portalocker", "stable_baselines3", "torch", "yaml")
 
 
 def run(command: str, *words: object, **how: Any) -> Result:
@@ -28,3 +34,9 @@ def refused(command: str, *words: object, by: type[UeRlError] = UeRlError) -> Ue
     result = run(command, *words)
     assert isinstance(result.exception, by), (result.output, result.exception)
     return result.exception
+
+
+def without(packages: Sequence[str], words: list[str]) -> subprocess.CompletedProcess[str]:
+    """`ue-rl WORDS` as a process in which these are not installed."""
+    code = f"import sys; sys.modules.update(dict.fromkeys({packages})); from ue_rl.cli import main; main({words})"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import ok
+from tests.support.own_envs import own
 from ue_rl.training import learning
 from ue_rl.training.directory import RunDirectory
+
+__all__ = ["finished", "own"]
 
 SMALL = "train --num-envs 2 --n-steps 32 --batch-size 32 --set n_epochs=1 --timesteps 512"
 TINY = f"{SMALL} --eval-episodes 2"

@@ -5,12 +5,9 @@ Those in C++, for Unreal and for Godot, and those of pages and of samples/fifty_
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable
-from importlib.util import find_spec
 
 import pytest
 
@@ -73,25 +70,6 @@ def test_the_seed_of_one_wall_leaves_the_others_alone() -> None:
     with run_in_thread(Climb(4)) as engine:
         report = check(engine.url, only=("a seed twice", "a seed for one env", "what partial batches do"))
     assert report.mistakes == [], report
-
-
-def of_mujoco() -> Report:
-    from ue_rl.plugins.mujoco import MujocoBridge
-
-    # MuJoCo writes its warnings into a file of the current folder
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        bridge = MujocoBridge("HalfCheetah", num_envs=2)
-        with run_in_thread(bridge) as engine:
-            return check(engine.url)
-
-
-@pytest.mark.skipif(
-    find_spec("mujoco") is None or find_spec("mujoco.batch") is None, reason="MujocoBridge needs mujoco 4.0"
-)
-@pytest.mark.ahead(job=of_mujoco)
-def test_mujoco(result: Report) -> None:
-    assert result.mistakes == [], result
-    assert carriers(result) == {SHARED, PER_ENV}
 
 
 def of_csharp() -> Report:

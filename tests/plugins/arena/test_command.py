@@ -12,7 +12,9 @@ from click.testing import Result
 
 pytest.importorskip("pydantic", reason="the extra arena is not installed")
 
+from tests.harness.warm_cli import WarmCli
 from tests.support.command_line import run
+from tests.support.stopping import HALF, stops_in_the_middle
 from ue_rl.plugins.arena import evals
 
 
@@ -108,3 +110,7 @@ def test_what_is_wrong_is_told(words: tuple[str, ...], told: str) -> None:
 def test_a_file_that_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"garbage")
     assert "not a replay log" in str(said("replay", tmp_path / "x").exception)
+
+
+def test_ctrl_c_in_the_middle_of_a_request(tmp_path: Path, warm_cli: WarmCli) -> None:
+    stops_in_the_middle(warm_cli, "arena serve --port 0", r"127.0.0.1:(\d+)", HALF["http"], tmp_path, code=130)

@@ -7,6 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.own_envs import own
+
+__all__ = ["cluster", "own"]
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:

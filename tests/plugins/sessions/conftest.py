@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from tests.plugins.sessions.game import Drift
+from tests.support.forking import forking
 from ue_rl.plugins.sessions.realtime import SessionPool
+
+__all__ = ["forking", "make_pool", "served"]
 
 
 @pytest.fixture

@@ -7,13 +7,17 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.harness.warm_cli import WarmCli
 from tests.plugins.sessions.talking import mcp_client, plain
+from tests.support.command_line import ok, run
 from tests.support.steps import advance, begin
+from tests.support.stopping import HALF, stops_in_the_middle
 from ue_rl.connections.dialling import open_transport
 
 
@@ -110,3 +114,20 @@ def test_a_signal_ends_a_server_on_standard_input_whose_client_says_nothing(name
             process.kill()
         assert "Traceback" not in process.stderr.read()
     assert code == (0 if name == "SIGINT" else 128 + signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("words", "listens", "half"),
+    [("--openenv 0", r"openenv: http://127.0.0.1:(\d+)", "http"), ("--grpc 0", r"grpc://127.0.0.1:(\d+)", "text")],
+)
+def test_ctrl_c_in_the_middle_of_a_request(
+    words: str, listens: str, half: str, tmp_path: Path, warm_cli: WarmCli
+) -> None:
+    stops_in_the_middle(warm_cli, f"sessions tests.plugins.sessions.game:Drift {words}", listens, HALF[half], tmp_path)
+
+
+def test_sessions_send_the_infos_of_a_gymnasium_id() -> None:
+    assert "--send-info" in ok("sessions --help")
+    result = run("sessions tests.plugins.sessions.game:Drift --grpc 0 --send-info")
+    assert result.exit_code == 2
+    assert "Gymnasium" in result.output

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 
+import pytest
+
 from tests.harness.several import Walk
 from tests.plugins.rllib.rllink.server import RLlinkServer
 from tests.support.command_line import ok, refused, run
@@ -29,6 +31,21 @@ def test_wrong_words() -> None:
         assert run(f"rllink {words}").exit_code != 0
     with run_in_thread(Walk(1)) as engine:
         refused("rllink --port 1 --wait 0 --url", engine.url, by=LearnerUnreachable)
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        ("--url tcp://127.0.0.1:1 --num-envs 3", "num_envs"),
+        ("--url tcp://127.0.0.1:1 --num-engines 3", "num_engines"),
+        ("--engine 'x {port}' --env-kwargs '{\"a\": 1}'", "env_kwargs"),
+    ],
+)
+def test_a_flag_that_would_have_no_effect_is_refused(words: str, field: str) -> None:
+    result = run(f"rllink {words}")
+    assert result.exit_code != 0
+    assert field in f"{result.output} {result.exception}"
+    assert "listens" not in str(result.exception)
 
 
 class OwnCatalog:
