@@ -106,7 +106,6 @@ RUN_BY = {
     ("docs/commands.md", "text methods"): "tests/protocol/commands/test_envelope.py",
     ("docs/deploy.md", "cpp onnx"): "tests/samples/test_deploy_onnx.py",
     ("docs/deploy.md", "csharp onnx"): "tests/samples/test_deploy_onnx.py",
-    ("docs/fifty-lines.md", "python engine"): "tests/samples/test_fifty_lines.py",
     ("docs/grpc.md", "js play"): "tests/plugins/sessions/test_node.py",
     ("docs/mujoco.md", "python cart"): "tests/plugins/mujoco/test_mujoco.py",
     ("docs/policy-server.md", "text session"): "tests/inference/test_policy_server.py",
