@@ -20,6 +20,7 @@ from typing import IO
 from ue_rl.system.errors import ConfigurationError, EngineNotStarted
 
 FIRST, LAST = 20_000, 32_767
+_LOCKED = 1 << 30  # the one byte of a lock file that is locked on Windows; nothing is ever written there
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -160,6 +161,9 @@ def _lock_file(file: IO[bytes]) -> None:
     if sys.platform == "win32":
         import msvcrt
 
+        # It locks from the file's position, which is the file's end here: another byte for each who has written there
+        # already. And what is locked cannot be read: this byte lies far behind the number that people read.
+        os.lseek(file.fileno(), _LOCKED, os.SEEK_SET)
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
     else:
         import fcntl

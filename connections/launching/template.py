@@ -81,9 +81,7 @@ def _escaped(found: re.Match[str]) -> bool:
 
 def _split(command: str) -> list[str]:
     try:
-        if sys.platform != "win32":
-            return shlex.split(command)
-        words = shlex.split(command, posix=False)  # a backslash is part of a path there
+        return windows_words(command) if sys.platform == "win32" else shlex.split(command)
     except ValueError as error:
         raise ConfigurationError(
             "the engine's command cannot be read",
@@ -92,7 +90,56 @@ def _split(command: str) -> list[str]:
             got=command,
             cure=str(error),
         ) from error
-    return [word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "'\"" else word for word in words]
+
+
+def windows_words(command: str) -> list[str]:
+    """The words of a command as programs on Windows split it: a backslash is part of a path unless a " follows it.
+
+    Double quotes may stand anywhere in a word: -ExecCmds="t.MaxFPS 0" is one word without them. A word that begins with
+    a single quote goes on to the next one, as in other shells.
+
+    Raises:
+        ValueError: a quote is not closed.
+
+    Source: CommandLineToArgvW of the Windows API, and the rules for C programs' arguments in Microsoft's documentation.
+    """
+    words: list[str] = []
+    word: list[str] | None = None  # None: between two words
+    quote = ""
+    at = 0
+    while at < len(command):
+        letter = command[at]
+        at += 1
+        if letter == "\\":
+            behind = len(command[at - 1 :]) - len(command[at - 1 :].lstrip("\\"))
+            at += behind - 1
+            before_quote = command[at : at + 1] == '"' and quote != "'"
+            word = word or []
+            word.append("\\" * (behind // 2 if before_quote else behind))
+            if before_quote and behind % 2:
+                word.append('"')
+                at += 1
+        elif letter == quote:
+            quote = ""
+            if letter == '"' and command[at : at + 1] == '"':  # a doubled one within quotes stands for itself
+                word = [*(word or []), '"']
+                quote = '"'
+                at += 1
+        elif not quote and (letter == '"' or (letter == "'" and word is None)):
+            quote = letter
+            word = word or []
+        elif not quote and letter in " \t\r\n":
+            if word is not None:
+                words.append("".join(word))
+            word = None
+        else:
+            word = word or []
+            word.append(letter)
+    if quote:
+        raise ValueError("No closing quotation")
+    if word is not None:
+        words.append("".join(word))
+    return words
 
 
 def template(command: str | Sequence[str], without: Collection[str] = ()) -> Template:

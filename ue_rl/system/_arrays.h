@@ -11,9 +11,10 @@ typedef struct {
     Py_ssize_t itemsize;
 } Dtype;
 
-static const Dtype FLOAT32 = {"float32", "f", 4};
-static const Dtype UINT8 = {"uint8", "B?", 1};
-static const Dtype INT32 = {"int32", "il", 4};
+/* Short names: windows.h has types named FLOAT, UINT8, INT32 and INT64. */
+static const Dtype F32 = {"float32", "f", 4};
+static const Dtype U8 = {"uint8", "B?", 1};
+static const Dtype I32 = {"int32", "il", 4};
 
 /* A C-contiguous, aligned buffer of exactly this type; -1 with TypeError, ValueError or BufferError set. */
 static int get_array(PyObject *object, Py_buffer *view, const Dtype *dtype, int writable)

@@ -5,6 +5,9 @@
 
 #ifdef _WIN32
 #include <windows.h>
+#ifndef CREATE_WAITABLE_TIMER_HIGH_RESOLUTION
+#define CREATE_WAITABLE_TIMER_HIGH_RESOLUTION 2
+#endif
 #else
 #include <errno.h>
 #include <sched.h>
@@ -97,7 +100,15 @@ static inline void yield_core(void)
 static inline void sleep_ns(int64_t ns)
 {
 #ifdef _WIN32
-    Sleep((DWORD)(ns < 1000000 ? 1 : ns / 1000000));
+    /* Sleep(1) may take 15.6 ms; a timer of high resolution, which Windows 10 has since 1803, takes less than one. */
+    HANDLE timer = CreateWaitableTimerExW(NULL, NULL, CREATE_WAITABLE_TIMER_HIGH_RESOLUTION, TIMER_ALL_ACCESS);
+    LARGE_INTEGER due; /* in units of 100 ns; negative: from now */
+    due.QuadPart = ns < 100 ? -1 : -(ns / 100);
+    if (timer && SetWaitableTimer(timer, &due, 0, NULL, NULL, FALSE))
+        WaitForSingleObject(timer, INFINITE);
+    else
+        Sleep((DWORD)(ns < 1000000 ? 1 : ns / 1000000));
+    if (timer) CloseHandle(timer);
 #else
     struct timespec t = {ns / 1000000000, ns % 1000000000};
     nanosleep(&t, NULL);

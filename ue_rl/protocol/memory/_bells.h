@@ -85,7 +85,7 @@ static PyObject *bells_ask(PyObject *base, PyObject *source)
     Py_ssize_t i;
     int may;
     if (!is_made(self)) return NULL;
-    if (get_array(source, &actions, &FLOAT32, 0)) return NULL;
+    if (get_array(source, &actions, &F32, 0)) return NULL;
     from = actions.buf;
     may = may_ask(self, &actions);
     for (i = 0; may && i < PyTuple_GET_SIZE(self->bells); i++) {

@@ -57,7 +57,7 @@ typedef struct {
 
 /* The arrays in `bound`: what ask() writes, a step from OBS on, and its copy from TAKEN on. */
 enum { ACTIONS, OBS, REWARDS, DONES, TRUNCATED, TAKEN };
-static const Dtype *const BOUND[] = {&FLOAT32, &FLOAT32, &FLOAT32, &UINT8, &UINT8, &FLOAT32, &FLOAT32, &UINT8, &UINT8};
+static const Dtype *const BOUND[] = {&F32, &F32, &F32, &U8, &U8, &F32, &F32, &U8, &U8};
 
 static char *place(Py_buffer *view, Py_ssize_t offset, Py_ssize_t size)
 {
@@ -488,7 +488,7 @@ static PyObject *bell_ask(PyObject *base, PyObject *source)
     if (!is_bound(self)) return NULL;
     if (self->holder && load32(self->holder) != self->holder_is) return PyLong_FromLong(NOT_OURS);
     if (source != Py_None) {
-        if (get_array(source, &from, &FLOAT32, 0)) return NULL;
+        if (get_array(source, &from, &F32, 0)) return NULL;
         if (same_shape(&from, actions))
             bad = first_bad(from.buf, from.buf == actions->buf ? NULL : actions->buf, from.len / 4, FROM_HERE);
         else
@@ -542,12 +542,12 @@ static PyObject *bell_take_into(PyObject *base, PyObject *array)
     if (!is_bound(self)) return NULL;
     if (self->busy) return PyErr_Format(PyExc_RuntimeError, "another thread waits on this Bell");
     if (self->arrays <= TAKEN) return PyErr_Format(PyExc_ValueError, "this Bell copies nothing");
-    if (get_array(array, &fresh, &FLOAT32, 1)) return NULL;
+    if (get_array(array, &fresh, &F32, 1)) return NULL;
     fits = same_shape(&fresh, into);
     PyBuffer_Release(&fresh);
     if (!fits) return PyErr_Format(PyExc_ValueError, "observations of another shape");
     PyBuffer_Release(into);
-    if (get_array(array, into, &FLOAT32, 1)) { /* there is no place to copy to any more */
+    if (get_array(array, into, &F32, 1)) { /* there is no place to copy to any more */
         unbind(self);
         return NULL;
     }
@@ -652,7 +652,7 @@ static PyObject *first_nonfinite(PyObject *self, PyObject *array)
 {
     Py_buffer view;
     Py_ssize_t bad;
-    if (get_array(array, &view, &FLOAT32, 0)) return NULL;
+    if (get_array(array, &view, &F32, 0)) return NULL;
     bad = first_bad(view.buf, NULL, view.len / 4, FROM_HERE);
     PyBuffer_Release(&view);
     return PyLong_FromSsize_t(bad);
@@ -711,7 +711,7 @@ static Py_ssize_t first_without_choice(const Py_buffer *of, Py_ssize_t rows, Py_
 
 static PyObject *copy_masks(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const Dtype *const dtypes[] = {&UINT8, &UINT8, &INT32, &UINT8, &UINT8, &UINT8};
+    static const Dtype *const dtypes[] = {&U8, &U8, &I32, &U8, &U8, &U8};
     Py_buffer of[MASK_ARRAYS];
     Py_ssize_t bad = -1, rows, i, agents = 0, numbers = 0;
     int fits;

@@ -171,9 +171,14 @@ def reclaim(name: str) -> bool:
     return dead
 
 
+def _segments_are_files() -> bool:
+    """Are the system's named segments files of a folder? Not on Windows, whatever folders its drives have."""
+    return sys.platform != "win32" and SHM_DIR.is_dir()
+
+
 def reclaim_stale() -> list[str]:
     """Deletes all segments of this user whose engine is dead, in /dev/shm; their names."""
-    if not SHM_DIR.is_dir():
+    if not _segments_are_files():
         return []
     return [path.name for path in sorted(SHM_DIR.glob(PREFIX + "*")) if _mine(path) and reclaim(path.name)]
 
@@ -183,7 +188,7 @@ def unlink(name: str) -> None:
     with contextlib.suppress(OSError):
         if sys.platform == "win32" and not is_path(name):
             return
-        if is_path(name) or SHM_DIR.is_dir():
+        if is_path(name) or _segments_are_files():
             _path(name).unlink()
         else:
             _posix().shm_unlink("/" + name)
@@ -198,7 +203,7 @@ def _mine(path: Path) -> bool:
 
 def _identity(name: str) -> tuple[int, int] | None:
     """Which file stands behind a name now; None where that is no file, or there is none."""
-    if not is_path(name) and not SHM_DIR.is_dir():
+    if not is_path(name) and not _segments_are_files():
         return None
     try:
         facts = _path(name).lstat()
@@ -242,7 +247,7 @@ def _posix() -> Any:
 
 def _file(name: str, flags: int) -> int:
     """An open file or POSIX object; it is closed again once mapped."""
-    if is_path(name) or SHM_DIR.is_dir():
+    if is_path(name) or _segments_are_files():
         flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         return os.open(_path(name), flags, 0o600)
     return int(_posix().shm_open("/" + name, flags, mode=0o600))

@@ -61,8 +61,8 @@ typedef struct {
 
 enum { OBS, REWARDS, DONES, TRUNCATED, PENDING, STATE_SPANS, STATE_COLUMNS };
 enum { ACTIONS, COMMAND, SEEDS, REQUEST_SPANS, REQUEST_COLUMNS };
-static const Column STATE[] = {{&FLOAT32, 0}, {&FLOAT32, 4}, {&UINT8, 1}, {&UINT8, 1}, {&UINT8, 1}, {&INT32, 8}};
-static const Column REQUEST[] = {{&FLOAT32, 0}, {&UINT8, 1}, {&INT64, 8}, {&INT32, 16}};
+static const Column STATE[] = {{&F32, 0}, {&F32, 4}, {&U8, 1}, {&U8, 1}, {&U8, 1}, {&I32, 8}};
+static const Column REQUEST[] = {{&F32, 0}, {&U8, 1}, {&I64, 8}, {&I32, 16}};
 
 typedef struct {
     Py_buffer first; /* the text to decode, or the rows to encode, int32 */
@@ -154,14 +154,14 @@ static int hold(Arrays *a, PyObject *const *args, const Column *columns, int cou
     PyObject *const *more = args + 1 + count;
     a->held = a->has_masks = a->has_layout = 0;
     a->agents = (form & AGENTS) != 0;
-    if (decoding ? PyObject_GetBuffer(args[0], &a->first, PyBUF_SIMPLE) : get_array(args[0], &a->first, &INT32, 0))
+    if (decoding ? PyObject_GetBuffer(args[0], &a->first, PyBUF_SIMPLE) : get_array(args[0], &a->first, &I32, 0))
         return -1;
     while (a->held < count && !get_array(args[1 + a->held], &a->column[a->held], columns[a->held].dtype, decoding))
         a->held++;
     if (a->held == count) {
-        if (masks && more[0] != Py_None) a->has_masks = get_array(more[0], &a->masks, &UINT8, decoding) == 0;
+        if (masks && more[0] != Py_None) a->has_masks = get_array(more[0], &a->masks, &U8, decoding) == 0;
         if (!PyErr_Occurred() && more[masks] != Py_None)
-            a->has_layout = get_array(more[masks], &a->layout, &INT32, 0) == 0;
+            a->has_layout = get_array(more[masks], &a->layout, &I32, 0) == 0;
         if (!PyErr_Occurred() && check_arrays(a, columns, decoding) == 0) return 0;
     }
     release(a);
@@ -762,7 +762,7 @@ static PyObject *decode_state_lines(PyObject *self, PyObject *const *args, Py_ss
     if (nargs != 12) return PyErr_Format(PyExc_TypeError, "decode_state_lines takes 12 arguments");
     stride = PyLong_AsSsize_t(args[9]), form = PyLong_AsLong(args[11]);
     if (PyErr_Occurred() || hold(&a, args, STATE, STATE_COLUMNS, 1, 1, form)) return NULL;
-    if (get_array(args[10], &fill, &INT32, 0) == 0) {
+    if (get_array(args[10], &fill, &I32, 0) == 0) {
         if (a.agents || fill.len != a.rows * 4 || a.first.len > INT32_MAX || stride < 1 || stride > a.first.len ||
             stride * a.rows > a.first.len)
             PyErr_SetString(PyExc_ValueError, "data, stride and fill disagree");
@@ -779,7 +779,7 @@ static PyObject *decode_state_lines(PyObject *self, PyObject *const *args, Py_ss
  * nothing was cut. */
 static PyObject *cut_numbers(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const Dtype *const dtypes[] = {&UINT8, &INT32, &INT64};
+    static const Dtype *const dtypes[] = {&U8, &I32, &I64};
     Py_buffer views[3], *data = views, *fill = views + 1, *numbers = views + 2;
     Py_ssize_t stride, i = 0, n, cut;
     int32_t *filled;
@@ -982,7 +982,7 @@ static PyObject *encode(PyObject *const *args, Py_ssize_t nargs, const Column *c
         result = joined_rows(&a, (int)form, write_row, number);
     } else if (!several) {
         result = separate_rows(&a, (int)form, write_row, NULL);
-    } else if (get_array(args[wanted], &numbers, &INT64, 0) == 0) {
+    } else if (get_array(args[wanted], &numbers, &I64, 0) == 0) {
         if (numbers.len == a.first.len * 2) result = separate_rows(&a, (int)form, write_row, numbers.buf);
         else PyErr_SetString(PyExc_ValueError, "one number for each line");
         PyBuffer_Release(&numbers);

@@ -126,7 +126,7 @@ static int receive_line(int fd, char *region, Py_ssize_t stride, int32_t *have, 
 static PyObject *receive_lines(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     static const Dtype float64 = {"float64", "d", 8};
-    static const Dtype *const dtypes[] = {&INT32, &UINT8, &INT32, &UINT8, &float64};
+    static const Dtype *const dtypes[] = {&I32, &U8, &I32, &U8, &float64};
     Py_buffer views[5], *fds = views, *data = views + 1, *fill = views + 2, *wanted = views + 3, *came = views + 4;
     Py_ssize_t stride, i, n;
     long spin, slice;
@@ -169,7 +169,7 @@ static PyObject *send_lines(PyObject *self, PyObject *const *args, Py_ssize_t na
     PyObject *result = NULL;
     Py_ssize_t i, n;
     if (nargs != 2 || !PyList_Check(args[1])) return PyErr_Format(PyExc_TypeError, "send_lines takes fds and a list");
-    if (get_array(args[0], &fds, &INT32, 0)) return NULL;
+    if (get_array(args[0], &fds, &I32, 0)) return NULL;
     n = PyList_GET_SIZE(args[1]);
     if (fds.len / 4 != n) PyErr_SetString(PyExc_ValueError, "one line per socket");
     for (i = 0; !PyErr_Occurred() && i < n; i++) {

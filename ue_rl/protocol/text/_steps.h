@@ -12,8 +12,8 @@
 
 enum { ARRAY_TYPE = 2, DESCR_FROM_TYPE = 45, NEW_FROM_DESCR = 94, SET_BASE_OBJECT = 282 };
 enum { NPY_BOOL = 0, NPY_FLOAT32 = 11, NPY_FLOAT64 = 12, NPY_WRITEABLE = 0x0400, MAX_SIZES = 9 };
-static const Dtype FLOAT64 = {"float64", "d", 8};
-static const Dtype INT64 = {"int64", "lq", 8};
+static const Dtype F64 = {"float64", "d", 8};
+static const Dtype I64 = {"int64", "lq", 8};
 
 typedef struct {
     PyObject_HEAD
@@ -86,7 +86,7 @@ static PyObject *copy_parts(PyObject *self, PyObject *const *args, Py_ssize_t na
     if (!numpy) return NULL;
     if (nargs != 2 || !PyTuple_Check(args[1]))
         return PyErr_Format(PyExc_TypeError, "expected (rows, tuple of parts)");
-    if (get_array(args[0], &rows, &FLOAT32, 0)) return NULL;
+    if (get_array(args[0], &rows, &F32, 0)) return NULL;
     parts = args[1];
     if (rows.ndim == 2)
         copy = new_array(numpy, NPY_FLOAT32, 2, rows.shape, NULL, NULL, NULL);
@@ -110,7 +110,7 @@ static PyObject *copy_parts(PyObject *self, PyObject *const *args, Py_ssize_t na
 /* write_choices(actions, choices): see kernels_writing.py */
 static PyObject *write_choices(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const Dtype *const dtypes[] = {&INT64, &INT64};
+    static const Dtype *const dtypes[] = {&I64, &I64};
     Py_buffer views[2];
     PyObject *rows = NULL;
     Py_ssize_t sizes[2], i, n;
@@ -142,7 +142,7 @@ static PyObject *write_choices(PyObject *self, PyObject *const *args, Py_ssize_t
 /* find_no_choice(actions, low, high): see kernels_writing.py */
 static PyObject *find_no_choice(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const Dtype *const dtypes[] = {&FLOAT32, &FLOAT32, &FLOAT32};
+    static const Dtype *const dtypes[] = {&F32, &F32, &F32};
     Py_buffer views[3];
     Py_ssize_t i, n, width, found = -1;
     if (nargs != 3) return PyErr_Format(PyExc_TypeError, "find_no_choice takes 3 arguments");
@@ -164,7 +164,7 @@ static PyObject *find_no_choice(PyObject *self, PyObject *const *args, Py_ssize_
 /* take_step(obs, rewards, dones, returns, started, of, now, limit): see kernels_writing.py */
 static PyObject *take_step(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const Dtype *const dtypes[] = {&FLOAT32, &FLOAT32, &UINT8, &FLOAT64, &INT64, &UINT8};
+    static const Dtype *const dtypes[] = {&F32, &F32, &U8, &F64, &I64, &U8};
     static const int types[] = {NPY_FLOAT32, NPY_FLOAT32, NPY_BOOL, NPY_FLOAT64};
     enum { SEEN, REWARD, DONE, RETURN, STARTED, OF, TAKEN_ARRAYS };
     Py_buffer views[TAKEN_ARRAYS];
