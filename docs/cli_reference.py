@@ -20,6 +20,7 @@ EXAMPLES = {
     "train": """\
 ue-rl train --env Pendulum-v1 --algo sac --timesteps 20000
 ue-rl train --port 7777 --wait 60s
+ue-rl train --page samples/web/carts --headless
 ue-rl train --engine './Game.sh --port {port} --envs {num_envs}' --num-engines 4
 ue-rl train tcp://a:7001 tcp://b:7001 --reconnect 60s
 ue-rl train --resume --run-id ppo-CartPole-v1-3 --timesteps 300000

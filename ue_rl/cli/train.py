@@ -32,7 +32,7 @@ from ue_rl.training.config import parse_param, parse_setting, read_config, requi
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions
 from ue_rl.training.report import Report
-from ue_rl.training.rows import EVERYDAY, FOLDER, GROUPS, LEARNING, SHOWN
+from ue_rl.training.rows import CONNECTION, EVERYDAY, FOLDER, GROUPS, LEARNING, SHOWN
 from ue_rl.training.run import train as run_training
 from ue_rl.training.seeds import FILE as SEEDS
 from ue_rl.training.seeds import group_of, train_seeds
@@ -47,6 +47,8 @@ _COMPLETE = {
     "init_from": completion.run_or_file,
     "device": completion.words("auto", "cpu", "cuda"),
 }
+_PAGE_PORT = 7780  # of --page, where --port names none
+_RELOAD = 60.0  # seconds for a page of --page to come back, where --reconnect says none: people reload pages
 _TOLD = frozenset(f"ue_rl.training.{name}" for name in ("learning", "watching", "writing"))  # by a Report
 
 
@@ -82,7 +84,19 @@ _MORE: dict[str, list[Flag]] = {
             help="A YAML file with options: ours, or the Unreal plugin's own.",
         ),
     ],
-    "url": [port_option(cls=GroupedOption, group=EVERYDAY)],
+    "url": [
+        port_option(cls=GroupedOption, group=EVERYDAY),
+        _option(
+            "--page",
+            group=CONNECTION,
+            metavar="PATH",
+            type=click.Path(exists=True, path_type=Path),
+            help="Serve a web page, or a folder with an index.html, open it in the browser, and train in it.",
+        ),
+        _option(
+            "--headless", group=CONNECTION, is_flag=True, help="Let the page of --page run in a headless Chromium."
+        ),
+    ],
     "run_id": [
         _option(
             "--resume",
@@ -149,6 +163,8 @@ def train(
     written_here: bool,
     url: tuple[str, ...],
     port: int | None,
+    page: Path | None,
+    headless: bool,
     **given: Any,
 ) -> None:
     """Train a policy in a running engine (URL), in engines that it starts (--engine), or in a Gymnasium env (--env).
@@ -160,6 +176,12 @@ def train(
         if resume and force:
             cure = "continue the run, or overwrite it"
             raise ConfigurationError("--resume and --force exclude each other", cure=cure)
+        if page is not None:
+            url, port = (_page_url(page, headless, url, port),), None
+            if given["reconnect"] is None:
+                given["reconnect"] = _RELOAD
+        elif headless:
+            raise click.UsageError("--headless is for the page of --page: add --page PATH, or leave it out")
         read_flags(given, url, port, settings)
         said = None if config is None else read_config(config)  # once: what is judged is what is done
         options, run = resolve(given, said, resumed=resume), None
@@ -214,6 +236,16 @@ def read_flags(given: dict[str, Any], url: tuple[str, ...], port: int | None, se
         given[name] = list(given[name]) or None
     if given["env_kwargs"] is not None:
         given["env_kwargs"] = json_object(given["env_kwargs"], "env_kwargs")
+
+
+def _page_url(page: Path, headless: bool, urls: tuple[str, ...], port: int | None) -> str:
+    """What --page is short for; its folder is absolute: the run may be resumed from elsewhere."""
+    if urls:
+        raise click.UsageError(f"--page is short for a URL, and {urls[0]} is given, too: leave one out")
+    if "&" in str(page.resolve()):  # behind an address it would begin another option
+        raise click.UsageError(f"--page: the path {page.resolve()} has a &, which no address can have: rename it")
+    browser = "headless" if headless else "open"
+    return f"page://127.0.0.1:{port or _PAGE_PORT}?serve={page.resolve()}&browser={browser}"
 
 
 def _urls(urls: tuple[str, ...], port: int | None) -> str | list[str] | None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from stable_baselines3 import PPO
 
 from tests.plugins.web.pages import CHROMIUM, NODE, WEB, chromium, free_port, node
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport
+from ue_rl.envs.vec_env import UnrealVecEnv
 
 CARTS = WEB / "carts"
 STEPS = 400
@@ -65,3 +69,24 @@ def test_the_same_seeds_and_actions_give_the_same_rows() -> None:
         pytest.skip("no Chromium is installed: Node's rows are the same over both carriers")
     with carts("chromium") as transport:
         assert rollout(transport) == over_tcp
+
+
+def weights(transport: BaseTransport) -> dict[str, Any]:
+    """Of PPO after two updates."""
+    torch.set_num_threads(1)
+    env = UnrealVecEnv(transport)
+    model = PPO("MlpPolicy", env, n_steps=32, batch_size=128, n_epochs=2, seed=1, device="cpu")
+    model.learn(2 * 32 * 16)
+    return {name: tensor.clone() for name, tensor in model.policy.state_dict().items()}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NODE is None or CHROMIUM is None, reason="there is no Node here, or no Chromium")
+@pytest.mark.timeout(240)
+def test_ppo_has_the_same_weights() -> None:
+    with carts("node, tcp") as transport:
+        over_tcp = weights(transport)
+    for where in ("node, page", "chromium"):
+        with carts(where) as transport:
+            found = weights(transport)
+        assert all(torch.equal(found[name], tensor) for name, tensor in over_tcp.items()), where

@@ -4,7 +4,8 @@ page://HOST:PORT        the page that dials there
 page://HOST:PORT/NAME   the one that dials there under this name: several pages at one port are several engines
 
 Options of their own: origin=http://localhost:5173 names pages of another server that may be the engine, several with
-commas between them; serve=PATH serves a folder, or a page and what lies beside it, at the same port.
+commas between them; serve=PATH serves a folder, or a page and what lies beside it, at the same port; browser=headless
+shows that page in a headless Chromium, browser=open in the user's browser.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from ue_rl.connections.base.address import Scheme, WrongPart, host_and_port
 from ue_rl.connections.dialling import DEADLINES, Carrier
 
+BROWSERS = ("open", "headless")  # the user's own; a headless Chromium
 _NAME = re.compile(r"[A-Za-z0-9._-]*")
 _ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^\s/?#,@]+")
 
@@ -43,13 +45,20 @@ def read_path(text: str) -> Path:
     return path
 
 
+def read_browser(text: str) -> str:
+    """How the page is shown; raises WrongPart."""
+    if text not in BROWSERS:
+        raise WrongPart(" or ".join(BROWSERS))
+    return text
+
+
 PAGE = Carrier(
     Scheme(
         "page://HOST:PORT",
         "page://127.0.0.1:7780",
         read_place,
-        ("origin", "serve", "token_file", *DEADLINES),
-        {"origin": read_origins, "serve": read_path},
+        ("origin", "serve", "browser", "token_file", *DEADLINES),
+        {"origin": read_origins, "serve": read_path, "browser": read_browser},
     ),
     "ue_rl.plugins.web.dialling:dial",
 )

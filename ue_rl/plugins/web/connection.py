@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 from ue_rl.connections.tcp.connection import TcpConnection
 from ue_rl.connections.tcp.greeting import hear_handshake
 from ue_rl.connections.tcp.link import Link
+from ue_rl.plugins.web.browser import HeadlessBrowser, show
 from ue_rl.plugins.web.page_port import PagePort
 from ue_rl.plugins.web.page_socket import PageSocket
 from ue_rl.plugins.web.site import Site
@@ -24,6 +25,7 @@ class PageConnection(TcpConnection):
     Args:
         host, port: where pages dial. name: of the place there for one page; "": the first free one.
         origins: of pages of other servers that may be the engine. site: the files that are served there; None: none.
+        browser: "open": the user's own shows the page of the site, "headless": a Chromium; None: none does.
         wait: seconds to wait for a page; 0: five minutes. options: those of TcpConnection.
 
     Raises:
@@ -31,6 +33,7 @@ class PageConnection(TcpConnection):
     """
 
     carries = "text over a page's WebSocket"
+    _shown: ClassVar[set[str]] = set()  # pages that the user's browser was shown
     _types = (EnvType.MULTI, EnvType.SINGLE)
 
     def __init__(
@@ -41,19 +44,26 @@ class PageConnection(TcpConnection):
         *,
         origins: frozenset[str] = frozenset(),
         site: Site | None = None,
+        browser: str | None = None,
         wait: float = 0.0,
         **options: Any,
     ) -> None:
         super().__init__(host, port, channel="shared", nul_terminated=False, wait=wait or _PATIENCE, **options)
         self.name, self._origins, self._site = name, origins, site
+        self._how = browser
         self._port: PagePort | None = None
+        self._browser: HeadlessBrowser | None = None
 
     def _shake_hands(self) -> tuple[Link, EnvSpec]:
         """Waits for a page, and hears it; one that goes away before it has said a word makes room for the next one."""
         self._port = PagePort.at(self.host, self.port, self.name, self._origins, self._site)
+        if self._how == "headless":
+            self._browser = HeadlessBrowser(self._port.page(self.name))
+        elif self._how == "open":
+            self._show(self._port.page(self.name))
         until = time.monotonic() + self.wait
         while True:
-            page = self._port.take(self.name, until)
+            page = self._port.take(self.name, until, self._require_browser)
             try:
                 return self._greet(page, until)
             except EngineDisconnected as error:
@@ -78,6 +88,17 @@ class PageConnection(TcpConnection):
                 cure="its console may say why; and is it a page of ue_rl.js, with the token, if there is one?",
             ) from error  # fmt: skip
 
+    @classmethod
+    def _show(cls, url: str) -> None:
+        """Once: a page that is open dials again by itself."""
+        if url not in cls._shown:
+            cls._shown.add(url)
+            show(url)
+
+    def _require_browser(self) -> None:
+        if self._browser is not None:
+            self._browser.require_running()
+
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
         return {**super().describe(), "transport": "websocket of a page"}
@@ -93,3 +114,6 @@ class PageConnection(TcpConnection):
         port, self._port = self._port, None
         if port is not None:
             port.leave(self.name)
+        browser, self._browser = self._browser, None
+        if browser is not None:
+            browser.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.connections.base.address import refuse_given, split_place
+from ue_rl.plugins.web.carriers import BROWSERS
 from ue_rl.plugins.web.connection import PageConnection
 from ue_rl.plugins.web.site import Site
 from ue_rl.protocol.access.guard import Guard
@@ -19,6 +20,7 @@ def dial(
     *,
     origin: str = "",
     serve: str | PathLike[str] | None = None,
+    browser: str | None = None,
     token_file: str | PathLike[str] | None = None,
     **options: Any,
 ) -> PageConnection:
@@ -26,7 +28,8 @@ def dial(
 
     Args:
         place: HOST:PORT or HOST:PORT/NAME. origin: of pages of other servers that may be the engine, with commas
-            between them. serve: a folder, or a page and what lies beside it. token_file: a secret of both sides.
+            between them. serve: a folder, or a page and what lies beside it. browser: shows that page; "open": the
+            user's own, "headless": a Chromium, None: none. token_file: a secret of both sides.
         options: those of PageConnection, and what `connect` has beside them.
 
     Raises:
@@ -35,6 +38,11 @@ def dial(
     if transport != "auto" or options.pop("channel", "auto") not in ("auto", "shared"):
         raise ConfigurationError("this address is a page's", field="transport", expected="'auto'", got=transport)
     refuse_given(options, ("nul_terminated", "ca", "cert", "key"), "a page speaks text within a WebSocket")
+    if browser is not None and (browser not in BROWSERS or serve is None):
+        raise ConfigurationError(
+            "a browser is shown a page that is served here", field="browser", expected=" or ".join(BROWSERS),
+            got=browser, cure="give serve=PATH, too",
+        )  # fmt: skip
     where, _, name = place.partition("/")
     host, port = split_place(where)
     connection = PageConnection(
@@ -43,6 +51,7 @@ def dial(
         name,
         origins=frozenset(filter(None, origin.split(","))),
         site=None if serve is None else Site(Path(serve)),
+        browser=browser,
         guard=Guard.of(token_file),
         **options,
     )

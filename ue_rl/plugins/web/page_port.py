@@ -11,6 +11,7 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import ClassVar
 
@@ -136,8 +137,11 @@ class PagePort:
         """In a forked child: the port is its parent's."""
         self._all.clear()
 
-    def take(self, name: str, until: float) -> PageSocket:
+    def take(self, name: str, until: float, look: Callable[[], None] = lambda: None) -> PageSocket:
         """The page that has dialled for this place, waited for until then (time.monotonic() seconds).
+
+        Args:
+            look: called again and again while it is waited for; what it raises ends that.
 
         Raises:
             EngineUnreachable: none has come, or the place was left meanwhile.
@@ -162,6 +166,7 @@ class PagePort:
                 if not told:
                     told = True
                     _log.warning("%s", self._request(name))
+                look()
                 self._came.wait(min(left, _LOOK))
         raise EngineUnreachable("the connection was closed while a page was waited for", fault="caller")
 
@@ -169,12 +174,14 @@ class PagePort:
         """What a page dials."""
         return f"ws://{self.place}/{name}"
 
+    def page(self, name: str) -> str:
+        """What a browser of this machine opens, where files are served."""
+        here = f"[::1]:{self.port}" if ":" in self.host else f"127.0.0.1:{self.port}"
+        place = here if self.host in _EVERYWHERE else self.place
+        return f"http://{place}/{'#engine=' + name if name else ''}"
+
     def _request(self, name: str) -> str:
-        if self.site is None:
-            return f"waiting for a page at {self.url(name)}"
-        host = f"[::1]:{self.port}" if ":" in self.host else f"127.0.0.1:{self.port}"
-        shown = host if self.host in _EVERYWHERE else self.place
-        return f"waiting for a page: open http://{shown}/{'#engine=' + name if name else ''}"
+        return f"waiting for a page at {self.url(name) if self.site is None else self.page(name)}"
 
     # -- visitors
 

@@ -1,0 +1,100 @@
+"""The browser that shows a page: the user's own, or a headless Chromium that ends with the connection."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import webbrowser
+
+from ue_rl.connections.launching.process import EngineProcess, Output
+from ue_rl.system.errors import ConfigurationError, EngineNotStarted
+
+_log = logging.getLogger("ue_rl.connections")
+
+_VARIABLE = "CHROMIUM"
+_PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+_FLAGS = (
+    "--headless",
+    "--mute-audio",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--disable-dev-shm-usage",  # small in containers
+    "--disable-gpu",
+    # nothing but the page is fetched
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    # the timers of a page that nobody sees go on
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+)
+_GRACE = 2.0  # seconds for it to end by itself
+
+
+class HeadlessBrowser:
+    """A headless Chromium with one page, and a profile of its own that goes with it; it ends when this process does.
+
+    Args:
+        url: of the page.
+
+    Raises:
+        ConfigurationError: there is none. EngineNotStarted: it cannot be run.
+    """
+
+    def __init__(self, url: str) -> None:
+        program = _installed()
+        self._home = tempfile.TemporaryDirectory(prefix="ue_rl-browser-", ignore_cleanup_errors=True)
+        self._output = Output(None)
+        flags = list(_FLAGS)
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            flags.append("--no-sandbox")  # as root it refuses to run with one
+        try:
+            self._process = EngineProcess(
+                [program, *flags, f"--user-data-dir={self._home.name}", url], self._output.file, None
+            )
+        except BaseException:
+            self._clean_up()
+            raise
+
+    def require_running(self) -> None:
+        """Raises EngineNotStarted: it has ended."""
+        if self._process.ended.is_set():
+            raise EngineNotStarted(
+                "the browser has ended before its page dialled", fault="engine", got=self._output.last_lines(),
+                cure=f"does it run by itself? {_VARIABLE} names another one",
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """Ends it; idempotent."""
+        self._process.end(_GRACE)
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        self._output.close()
+        self._home.cleanup()
+
+
+def show(url: str) -> None:
+    """Opens a page in the user's browser, where there is a display; who waits for the page has said its address."""
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        _log.warning("there is no display: open %s yourself, or let it be headless", url)
+        return
+    with contextlib.suppress(webbrowser.Error):
+        webbrowser.open(url)
+
+
+def _installed() -> str:
+    given = os.environ.get(_VARIABLE)
+    found = shutil.which(given) if given else next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    if found is None:
+        raise ConfigurationError(
+            "Chromium was not found", field="browser", got=given,
+            expected=f"a program in {_VARIABLE}, a variable of the environment, or one of {', '.join(_PROGRAMS)}",
+            cure=f"install it, set {_VARIABLE} to the program, or open the page in a browser of yours",
+        )  # fmt: skip
+    return found
