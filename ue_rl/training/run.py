@@ -146,9 +146,9 @@ def _prepared(
     # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.
     from ue_rl.training.agents import env_of
     from ue_rl.training.evaluation import Evaluation
-    from ue_rl.training.learner import Sb3Learner
     from ue_rl.training.loading import check_arguments, init_arguments
     from ue_rl.training.named import callbacks_of, wrapped
+    from ue_rl.training.sb3 import Sb3Learner
 
     arguments = (load if goes_on else init_arguments(o) if o.init_from else tuned_for(o)) or {}
     check_arguments(known_algorithm(o.algo), arguments)
