@@ -21,7 +21,7 @@ import numpy as np
 from ue_rl.bridges import GymnasiumBridge, run_in_process
 from ue_rl.connections import open_transport
 from ue_rl.protocol.access import tokens
-from ue_rl.protocol.access.doors import Doorway
+from ue_rl.protocol.access.server_access import Doorway
 
 CERTS = Path(__file__).resolve().parents[1] / "tests/security/certs"
 TOKEN = b"a token of thirty-two bytes, made"

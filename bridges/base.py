@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.calls import known_parameters
 from ue_rl.bridges.game import Game, Mode
+from ue_rl.bridges.host import Host
 from ue_rl.bridges.hosting import ComputesRewards, ListsParameters, Pauses, PolicyInterface, Renders, ScalesTime
 from ue_rl.bridges.lockstep import LockStep
 from ue_rl.bridges.policy import Policy
 from ue_rl.bridges.runners import ThreadHandle, run_in_thread
 from ue_rl.bridges.tcp.server import BridgeServer
-from ue_rl.bridges.turns import Host
 from ue_rl.protocol.buffers import ActionBatch, StepBuffers
 from ue_rl.protocol.spec import Channel, EnvSpec, EnvType
 from ue_rl.protocol.text.handshake import encode_handshake

@@ -21,8 +21,8 @@ from ue_rl.bridges.action_check import ActionCheck
 from ue_rl.bridges.calls import apply_with_resets, blames_options
 from ue_rl.bridges.game import EnvIds, Envs, Game, Mode, Told
 from ue_rl.bridges.hosting import Pauses, RecordsTicks
+from ue_rl.bridges.live_agents import Roster
 from ue_rl.bridges.policy import Policy
-from ue_rl.bridges.roster import Roster
 from ue_rl.protocol.buffers import ActionBatch, Next, StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError

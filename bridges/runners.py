@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from ue_rl.bridges.factories import packed, unpacked
+from ue_rl.bridges.host import Host
 from ue_rl.bridges.shm.host import ShmHost
 from ue_rl.bridges.tcp.server import BridgeServer
-from ue_rl.bridges.turns import Host
 from ue_rl.system.closing import Closing
 from ue_rl.system.errors import ConfigurationError, EngineTimeout, UeRlError
 from ue_rl.system.processes import out_of_ctrl_c

@@ -14,7 +14,7 @@ from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.connections.shm.upgrade import UpgradeRefused
 from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.connections.tcp.kinds import MultiTcpConnection, SingleTcpConnection, go_on
-from ue_rl.protocol.access.guard import GUARDED, Guard
+from ue_rl.protocol.access.client_access import GUARDED, Guard
 from ue_rl.system.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.connections")

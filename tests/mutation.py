@@ -33,7 +33,7 @@ WIRE = [
 ]
 # Module to the tests that cover it, the fastest first; each entry in a process of its own, up to the first that fails.
 TARGETS = {
-    "ue_rl/protocol/text/session.py": ["tests/protocol/test_session.py"],
+    "ue_rl/protocol/text/connection_state.py": ["tests/protocol/test_connection_state.py"],
     "ue_rl/protocol/text/codec.py": WIRE,
     **{f"ue_rl/protocol/text/kernels_{part}.py": WIRE for part in ("pure", "rows", "writing")},
     "ue_rl/protocol/memory/header.py": [

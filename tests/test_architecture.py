@@ -196,4 +196,4 @@ def test_only_a_session_sets_its_state() -> None:
                 owner = node.value
                 name = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
                 found += [f"{path_of(file)}:{node.lineno}"] if name.endswith("session") else []
-    assert [place for place in found if not place.startswith("ue_rl/protocol/text/session.py")] == []
+    assert [place for place in found if not place.startswith("ue_rl/protocol/text/connection_state.py")] == []

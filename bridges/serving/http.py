@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from ue_rl.bridges.serving.answer import JsonAnswer
 from ue_rl.bridges.serving.thread import LoopServer
-from ue_rl.protocol.access.doors import Doorway, Refusals, is_local, warn_if_open, warn_if_readable
+from ue_rl.protocol.access.server_access import Doorway, Refusals, is_local, warn_if_open, warn_if_readable
 from ue_rl.protocol.access.visitors import Refusal, Visitors
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.forks import leave_to_parent

@@ -21,17 +21,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.game import Mode
+from ue_rl.bridges.host import Host
 from ue_rl.bridges.shm.commands import answer_commands, can_encode, default_dispatcher, take_infos
 from ue_rl.bridges.shm.segment import Trainer, make_segment
 from ue_rl.bridges.shm.steps import ShmSteps
-from ue_rl.bridges.turns import Host
 from ue_rl.protocol.commands.dispatcher import Dispatcher
 from ue_rl.protocol.commands.entries import TextReader
 from ue_rl.protocol.commands.envelope import encode, mismatch, write_within
 from ue_rl.protocol.memory.bell import Bell, set_slice
 from ue_rl.protocol.memory.header import CLOSED, HEARTBEAT, RING_SIZE, SERVER_STATE, SERVING
 from ue_rl.protocol.text.calls import CALL_LIMIT
-from ue_rl.protocol.text.session import Event, Role, Session, State
+from ue_rl.protocol.text.connection_state import Event, Role, Session, State
 from ue_rl.system.closing import Closing
 from ue_rl.system.errors import ConfigurationError, UeRlError
 from ue_rl.system.spin import ENGINE_SLICE_MS

@@ -16,13 +16,13 @@ import time
 from typing import TYPE_CHECKING
 
 from ue_rl.bridges.game import Mode
+from ue_rl.bridges.host import Host
 from ue_rl.bridges.hosting import Upgrader
-from ue_rl.bridges.tcp.attending import Attendance
 from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
-from ue_rl.bridges.tcp.queue import Queue
+from ue_rl.bridges.tcp.pending import Queue
+from ue_rl.bridges.tcp.poller import Attendance
 from ue_rl.bridges.tcp.session import EngineSession
-from ue_rl.bridges.turns import Host
-from ue_rl.protocol.access.doors import Doorway, listen
+from ue_rl.protocol.access.server_access import Doorway, listen
 from ue_rl.protocol.text.limits import require_lines
 from ue_rl.system.errors import ConfigurationError
 

@@ -28,11 +28,11 @@ from ue_rl.protocol.spec import Channel, EnvType
 from ue_rl.protocol.text import Codec, encode_handshake
 from ue_rl.protocol.text.ahead import AHEAD, decode_ahead
 from ue_rl.protocol.text.calls import CALL_LIMIT, is_call
+from ue_rl.protocol.text.connection_state import Event, Role, Session, State
 from ue_rl.protocol.text.kernels_writing import end_line
 from ue_rl.protocol.text.lines import LineBuffer
 from ue_rl.protocol.text.notices import error_line
 from ue_rl.protocol.text.refusals import nonfinite_line
-from ue_rl.protocol.text.session import Event, Role, Session, State
 from ue_rl.system.errors import LineTooLong, NonFiniteValue, UnexpectedMessage
 
 if TYPE_CHECKING:

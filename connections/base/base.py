@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.connections.base.ahead import Ahead
 from ue_rl.connections.base.carrier import Carrier
 from ue_rl.connections.base.checks import acting, check_actions, check_finite, check_reset, expect, listed, live_agents
+from ue_rl.connections.base.pending_resets import Ahead
 from ue_rl.protocol.buffers import Resets, StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.calls import check_call, understood
+from ue_rl.protocol.text.connection_state import Event, Session, State
 from ue_rl.protocol.text.handshake import unknown_words
-from ue_rl.protocol.text.session import Event, Session, State
 from ue_rl.protocol.text.settings import check_parameters
 from ue_rl.protocol.transport import Draw, Envs, Options, Params, Seeds
 from ue_rl.system.errors import (

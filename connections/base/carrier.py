@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.connections.base.together import Together
+from ue_rl.connections.base.batched_step import Together
 from ue_rl.protocol.buffers import Next, Resets, StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.transport import Transport

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.base.checks import check_actions, check_finite
 from ue_rl.connections.engines.asking import Drawn, ResetOf, check_owed, split_resets, too_late
-from ue_rl.connections.engines.at_once import AtOnce
+from ue_rl.connections.engines.batched import AtOnce
 from ue_rl.connections.engines.calling import Asked, answer_of
 from ue_rl.connections.engines.lifecycle import Life, Listener
 from ue_rl.connections.engines.merging import merged, merged_facts

@@ -41,7 +41,7 @@ from ue_rl.protocol.commands.envelope import (
 )
 from ue_rl.protocol.memory.ring import Ring
 from ue_rl.protocol.text.calls import PICTURE_LIMIT
-from ue_rl.protocol.text.session import Event, Session
+from ue_rl.protocol.text.connection_state import Event, Session
 from ue_rl.system.errors import (
     CommandFailed,
     ConfigurationError,

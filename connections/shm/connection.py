@@ -20,22 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.base.batched_step import Together
 from ue_rl.connections.base.carrier import Carrier
 from ue_rl.connections.base.checks import check_actions
-from ue_rl.connections.base.together import Together
 from ue_rl.connections.shm import attach
+from ue_rl.connections.shm.batch import MemoryTogether
 from ue_rl.connections.shm.commands import ShmCommands
-from ue_rl.connections.shm.held import Held
+from ue_rl.connections.shm.handles import Held
 from ue_rl.connections.shm.plain import PlainSteps
 from ue_rl.connections.shm.requests import copy_actions, entries_ahead, note_ahead, note_resets, reset_entries
 from ue_rl.connections.shm.rows import AgentReader, MaskReader, Taken, readers, take_first
-from ue_rl.connections.shm.together import MemoryTogether
 from ue_rl.connections.shm.torch_upload import TorchUpload
 from ue_rl.connections.shm.upgrade import UpgradeRefused, check_name, check_offered, propose
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, unasked
 from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.connections.tcp.link import Link
-from ue_rl.protocol.access.guard import Guard
+from ue_rl.protocol.access.client_access import Guard
 from ue_rl.protocol.buffers import ActionBatch, Next, Resets, StepBuffers
 from ue_rl.protocol.memory.bell import ASKED, NOT_OURS, Bell
 from ue_rl.protocol.memory.header import ANSWERED_SEQ, CLIENT_PID
@@ -43,8 +43,8 @@ from ue_rl.protocol.memory.memory import StepMemory
 from ue_rl.protocol.memory.offer import parse_offer
 from ue_rl.protocol.memory.segment import Segment
 from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.connection_state import Event, State
 from ue_rl.protocol.text.refusals import nonfinite_action
-from ue_rl.protocol.text.session import Event, State
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import UeRlError, UnsupportedByEngine
 

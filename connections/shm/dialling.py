@@ -6,7 +6,7 @@ from typing import Any
 
 from ue_rl.connections.base.address import refuse_given
 from ue_rl.connections.shm.connection import SharedMemoryConnection
-from ue_rl.protocol.access.guard import GUARDED
+from ue_rl.protocol.access.client_access import GUARDED
 from ue_rl.system.errors import ConfigurationError
 
 

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.base.batched_step import Together
 from ue_rl.connections.base.carrier import Carrier
 from ue_rl.connections.base.checks import check_actions
-from ue_rl.connections.base.together import Together
+from ue_rl.connections.tcp.batch import TextTogether
 from ue_rl.connections.tcp.greeting import accept_seconds, no_images, open_env_links, shake_hands
 from ue_rl.connections.tcp.link import Link, engine_gone, engine_late
 from ue_rl.connections.tcp.numbers import Numbers, ask_anything
-from ue_rl.connections.tcp.together import TextTogether
 from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
-from ue_rl.protocol.access.guard import Guard
+from ue_rl.protocol.access.client_access import Guard
 from ue_rl.protocol.buffers import Next, Resets, StepBuffers
 from ue_rl.protocol.spec import Channel, EnvSpec, EnvType
 from ue_rl.protocol.text import Codec

@@ -8,7 +8,7 @@ import math
 import time
 
 from ue_rl.connections.tcp.link import UNFINISHED, Link, dial
-from ue_rl.protocol.access.guard import Guard, asks_for_token, blamed
+from ue_rl.protocol.access.client_access import Guard, asks_for_token, blamed
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text import MAX_HANDSHAKE, decode_handshake
 from ue_rl.protocol.text.notices import ended_by, notice_of

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.engine import PARTING, Ask, Engine
-from ue_rl.protocol.access.doors import Doorway, listen
+from ue_rl.protocol.access.server_access import Doorway, listen
 from ue_rl.system.errors import ConfigurationError, InferenceError, UeRlError
 
 _log = logging.getLogger("ue_rl.inference.server.server")

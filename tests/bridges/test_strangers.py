@@ -16,7 +16,7 @@ from tests.support.steps import begin
 from tests.support.streams import ask, dial, greeted, hosting, largest_turn, line, say, settle
 from ue_rl.bridges import BridgeServer, run_in_thread
 from ue_rl.bridges.tcp import server as server_module
-from ue_rl.bridges.tcp.queue import Queue
+from ue_rl.bridges.tcp.pending import Queue
 from ue_rl.connections import open_engine
 from ue_rl.connections.tcp import greeting
 from ue_rl.protocol.spec import Channel

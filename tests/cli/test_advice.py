@@ -21,8 +21,8 @@ from ue_rl.cli import cli
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.check import Options, check
 from ue_rl.devtools.check.checks import CHECKS
-from ue_rl.protocol.access import doors
-from ue_rl.protocol.access.doors import Doorway
+from ue_rl.protocol.access import server_access
+from ue_rl.protocol.access.server_access import Doorway
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 
@@ -34,7 +34,7 @@ SHARED = (
     "connections/tcp",
     "connections/shm",
     "connections/base",
-    "ue_rl/protocol/access/guard.py",
+    "ue_rl/protocol/access/client_access.py",
     "ue_rl/protocol/text",
 )
 # Said only where restarts, or another dial, were asked for.
@@ -133,14 +133,14 @@ def test_a_wrong_token_is_told_in_words(token: Path, tmp_path: Path) -> None:
 def test_a_plain_dial_of_a_port_that_speaks_tls(
     monkeypatch: pytest.MonkeyPatch, slack: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(doors, "PATIENCE", 0.3 * slack)
+    monkeypatch.setattr(server_access, "PATIENCE", 0.3 * slack)
     with engine(tls_cert=CERTS / "engine.pem") as running:
         place = running.url.removeprefix("tls://")
         with pytest.raises(errors.EngineDisconnected, match="this port speaks TLS: dial tls://") as caught:
             open_transport(f"tcp://{place}", connect_timeout=20 * slack)
         assert "Dial tls://" in str(caught.value)
         assert caught.value.fault == "caller"
-        monkeypatch.setattr(doors, "PATIENCE", 60.0)
+        monkeypatch.setattr(server_access, "PATIENCE", 60.0)
         error = refused("check --timeout 1s", f"tcp://{place}", by=errors.AccessRefused)
         assert "this port speaks TLS" in str(error)
         with pytest.raises(errors.HandshakeError, match=r"Does the port speak TLS \(then dial tls://\), is another"):

@@ -208,7 +208,7 @@ def test_a_log_line_goes_where_stderr_goes_now(monkeypatch: pytest.MonkeyPatch) 
     above_the_bar = io.StringIO()
     monkeypatch.setattr(sys, "stderr", above_the_bar)
     logging.getLogger("ue_rl.connections.engines").warning("engine 1 was lost")
-    logging.getLogger("ue_rl.training.learning").warning("told by the report")
+    logging.getLogger("ue_rl.training.learner").warning("told by the report")
     assert above_the_bar.getvalue() == "WARNING engine 1 was lost\n"
 
 
@@ -323,7 +323,7 @@ def test_what_the_screen_says_is_said_once(tmp_path: Path, warm_cli: WarmCli) ->
     assert "ue_rl.training" not in shown
     assert shown.count("ValueError: ") == 1
     assert "[nan, nan]" not in shown
-    assert "ERROR ue_rl.training.learning: stopped after" in (tmp_path / "r" / "run.log").read_text()
+    assert "ERROR ue_rl.training.learner: stopped after" in (tmp_path / "r" / "run.log").read_text()
 
 
 def test_an_engine_that_does_not_start_is_told_without_a_file_that_is_gone(tmp_path: Path, warm_cli: WarmCli) -> None:

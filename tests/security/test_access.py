@@ -26,15 +26,15 @@ from ue_rl.connections.dialling import address_of, open_transport
 from ue_rl.inference import export_onnx
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.server import PolicyServer
-from ue_rl.protocol.access import doors
-from ue_rl.protocol.access.doors import Doorway, is_local
+from ue_rl.protocol.access import server_access
+from ue_rl.protocol.access.server_access import Doorway, is_local
 from ue_rl.protocol.access.tokens import answer, read_token
 from ue_rl.system.errors import AccessRefused, ConfigurationError, EngineDisconnected, EngineTimeout
 from ue_rl.training.engine import engines_of
 from ue_rl.training.options import TrainOptions
 
 CERTS = Path(__file__).with_name("certs")
-SERVER = "ue_rl.protocol.access.doors"
+SERVER = "ue_rl.protocol.access.server_access"
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_nobody_else_is_and_who_is_served_goes_on(
     with engine(token_file=token) as running, closing(ue_rl.connect(running.url, token_file=token)) as env:
         step(env)
         with caplog.at_level(logging.WARNING), monkeypatch.context() as patch:
-            patch.setattr(doors, "time", SimpleNamespace(monotonic=lambda: now))  # all of it within a second
+            patch.setattr(server_access, "time", SimpleNamespace(monotonic=lambda: now))  # all of it within a second
             with pytest.raises(AccessRefused, match=f"the engine on 127.0.0.1:{running.port} asks for a token"):
                 open_transport(running.url)
             with pytest.raises(AccessRefused, match=r"refused the token.*its token is wrong"):
@@ -170,8 +170,8 @@ def test_an_engine_must_know_it_too(token: Path, says: Callable[[bytes], bytes],
 
 
 def test_who_says_nothing_makes_room(token: Path, monkeypatch: pytest.MonkeyPatch, slack: float) -> None:
-    monkeypatch.setattr(doors, "PATIENCE", 0.2 * slack)  # in which all three come
-    monkeypatch.setattr(doors, "MOST_OUTSIDE", 2)
+    monkeypatch.setattr(server_access, "PATIENCE", 0.2 * slack)  # in which all three come
+    monkeypatch.setattr(server_access, "MOST_OUTSIDE", 2)
     with engine(token_file=token) as running:
         silent = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(3)]
         assert b"2%20connections%20are%20being%20asked" in everything(silent[2])
@@ -197,9 +197,9 @@ def test_files_that_hold_no_token(tmp_path: Path, token: Path, caplog: pytest.Lo
 def test_what_anybody_may_reach_is_said(caplog: pytest.LogCaptureFixture) -> None:
     assert [is_local(host) for host in ("127.0.0.1", "::1", "localhost", "LOCALHOST.", "127.1.2.3")] == [True] * 5
     assert [is_local(host) for host in ("0.0.0.0", "", "::", "10.0.0.5", "game.example")] == [False] * 5
-    doors.warn_if_open("127.0.0.1")
+    server_access.warn_if_open("127.0.0.1")
     assert "may connect" not in caplog.text
-    doors.warn_if_open("0.0.0.0")
+    server_access.warn_if_open("0.0.0.0")
     assert "anybody who reaches 0.0.0.0 may connect" in caplog.text
 
 
@@ -277,7 +277,7 @@ def test_certificates_of_trainers() -> None:
 
 
 def test_plain_text_where_tls_is_spoken_and_the_reverse(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "PATIENCE", 0.3)
+    monkeypatch.setattr(server_access, "PATIENCE", 0.3)
     with engine(tls_cert=CERTS / "engine.pem") as running:
         with pytest.raises(EngineDisconnected, match="this port speaks TLS: dial tls://"):
             open_transport(running.url.replace("tls", "tcp"))

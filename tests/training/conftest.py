@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.command_line import ok
 from tests.support.own_envs import own
-from ue_rl.training import learning
+from ue_rl.training import learner
 from ue_rl.training.directory import RunDirectory
 
 __all__ = ["finished", "own"]
@@ -24,7 +24,7 @@ DIALLED = "train --n-steps 32 --batch-size 32 --eval-episodes 2 --set n_epochs=1
 def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """No curves.png but of `@pytest.mark.drawn`: it is a quarter of what most runs here would take."""
     if request.node.get_closest_marker("drawn") is None:
-        monkeypatch.setattr(learning, "draw_curves", lambda *_: None)
+        monkeypatch.setattr(learner, "draw_curves", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -74,8 +74,8 @@ def test_a_run_with_a_checkpoint_is_kept_whatever_fails_at_its_end(
     def late(*_: Any) -> None:
         raise errors.ExportError("not today")
 
-    monkeypatch.setattr("ue_rl.training.learning.shutil.copyfile", full)  # so that the run before is not deleted yet
-    monkeypatch.setattr("ue_rl.training.learning.Learner._evaluate", late)
+    monkeypatch.setattr("ue_rl.training.learner.shutil.copyfile", full)  # so that the run before is not deleted yet
+    monkeypatch.setattr("ue_rl.training.learner.Learner._evaluate", late)
     refused(f"{TINY} --run-id x --no-export --force --log-dir", tmp_path, by=errors.ExportError)
     assert RunDirectory(tmp_path / "x").store().env_steps == 512
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "x.1"]

@@ -17,7 +17,7 @@ from stable_baselines3.common.logger import Figure, KVWriter
 
 from tests.training.test_evaluation import Near, Said, run
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.training import Report, evaluation, learning, seeds
+from ue_rl.training import Report, evaluation, learner, seeds
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, RunNumbers
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.pictures import add_legend, new_figure
@@ -51,7 +51,7 @@ def done(outcome: Outcome) -> None:
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (learning, "draw_curves"),
+        (learner, "draw_curves"),
         *((kind, "_on_step") for kind in (EpisodeLog, RunNumbers, EngineNumbers, Watching, Films)),
         (EpisodeLog, "_on_training_start"),
         (RunNumbers, "_on_rollout_start"),
@@ -95,7 +95,7 @@ def test_a_report_that_fails_ends_nothing(tmp_path: Path, url: str, name: str) -
 def test_a_checkpoint_is_saved_whatever_becomes_of_its_copies(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learning.shutil, "copyfile", breaks)
+    monkeypatch.setattr(learner.shutil, "copyfile", breaks)
     said = Said()
     done(run(tmp_path, "r", said, timesteps=64, url=url, eval_episodes=0))
     assert sum("it is broken" in text for text in said.texts) == 1

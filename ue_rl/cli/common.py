@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ue_rl.connections.base.address import Address
     from ue_rl.connections.dialling import Hosting
-    from ue_rl.protocol.access.doors import Doorway
+    from ue_rl.protocol.access.server_access import Doorway
 
 
 class WrongCommandLine(ConfigurationError):
@@ -191,7 +191,7 @@ def doorway_of(options: dict[str, Any]) -> Doorway | None:
     files = {name: options.pop(name) for name in names}
     if not any(files.values()):
         return None
-    from ue_rl.protocol.access.doors import Doorway
+    from ue_rl.protocol.access.server_access import Doorway
 
     return Doorway(**files)
 

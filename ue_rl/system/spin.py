@@ -4,7 +4,7 @@ Waking a blocked process takes about 35 us on two cores, more than everything el
 shared channel takes 27 to 43 us when the client blocks at once and 16 when it spins first. So each wait spins for as
 long as the other side usually takes, and not at all on a single core, where spinning keeps the other side from
 answering. These are upper limits: where spinning fails again and again, or the cores are busy, the waits of
-ue_rl/protocol/text/_sockets.h, ue_rl/protocol/memory/_sync.c and ue_rl/bridges/tcp/attending.py block at once
+ue_rl/protocol/text/_sockets.h, ue_rl/protocol/memory/_sync.c and ue_rl/bridges/tcp/poller.py block at once
 (benchmarks/README.md).
 """
 

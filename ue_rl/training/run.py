@@ -27,7 +27,7 @@ from ue_rl.training.saving.stopping import Stopping
 from ue_rl.training.writing import Guard, LogFile
 
 if TYPE_CHECKING:
-    from ue_rl.training.learning import Learner
+    from ue_rl.training.learner import Learner
 
 _log = logging.getLogger(__name__)
 

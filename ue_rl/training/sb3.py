@@ -27,7 +27,7 @@ from ue_rl.training.ends import EpisodeEnds
 from ue_rl.training.engine import set_game
 from ue_rl.training.evaluation import HELD_OUT, Evaluation, StopAtReturn
 from ue_rl.training.fleet import Fleet
-from ue_rl.training.learning import Learner
+from ue_rl.training.learner import Learner
 from ue_rl.training.models import (
     algorithm,
     device,

@@ -17,7 +17,7 @@ from tests.support.games import Sum
 from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
 from ue_rl.connections.dialling import open_transport
-from ue_rl.protocol.access.doors import Doorway
+from ue_rl.protocol.access.server_access import Doorway
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 

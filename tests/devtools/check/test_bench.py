@@ -7,7 +7,7 @@ import numpy as np
 from tests.devtools.check.games import Walk
 from ue_rl.bridges import run_in_thread
 from ue_rl.devtools.check.bench import SHARED, Bench, Options
-from ue_rl.devtools.check.tape import RESET, STEP
+from ue_rl.devtools.check.history import RESET, STEP
 
 
 class SaysDone(Walk):

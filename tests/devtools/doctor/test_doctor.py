@@ -27,7 +27,7 @@ from ue_rl.bridges import run_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.doctor import FAULTS, Outcome, diagnose
 from ue_rl.devtools.doctor import checks as machine
-from ue_rl.protocol.access.doors import Doorway
+from ue_rl.protocol.access.server_access import Doorway
 from ue_rl.protocol.spec import Channel
 from ue_rl.system.errors import ConfigurationError
 
@@ -178,7 +178,7 @@ def test_an_engine_that_is_well_and_those_that_are_not(slack: float) -> None:
 
 
 def test_an_engine_that_asks_for_a_token_or_for_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ue_rl.protocol.access.doors.PATIENCE", 0.2)
+    monkeypatch.setattr("ue_rl.protocol.access.server_access.PATIENCE", 0.2)
     secrets = [tmp_path / "token", tmp_path / "another"]
     for place, secret in enumerate(secrets):
         secret.write_text(f"{place}" * 40 + "\n")

@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, spec_of
 from tests.support.steps import begin
 from ue_rl.envs.agents import GroupTransport, GroupVecEnv, NormalizedPolicy
-from ue_rl.envs.agents.part import Part
+from ue_rl.envs.agents.agent_rows import Part
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.protocol.transport import Transport

@@ -23,7 +23,7 @@ from ue_rl.plugins.arena import AgentArena
 from ue_rl.plugins.sessions.cli.session_carriers import CARRIERS
 from ue_rl.plugins.sessions.grpc.client import SessionClient
 from ue_rl.plugins.sessions.grpc.client.errors import named
-from ue_rl.protocol.access.doors import Doorway
+from ue_rl.protocol.access.server_access import Doorway
 from ue_rl.system.errors import AccessRefused, ConfigurationError, EngineUnreachable
 
 CERTS = Path(__file__).parents[2] / "security" / "certs"

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.devtools.check.history import Tape
 from ue_rl.devtools.check.memory_peer import MEMORY, MemoryPeer
 from ue_rl.devtools.check.mistakes import MISTAKES
 from ue_rl.devtools.check.peer import SILENT, Peer, Skip, States, Wrong
 from ue_rl.devtools.check.report import Finding, Outcome
 from ue_rl.devtools.check.sampling import Sampler
-from ue_rl.devtools.check.tape import Tape
 from ue_rl.devtools.check.text_peer import PER_ENV, SHARED, TextPeer
 from ue_rl.devtools.check.wire import ClosedAtOnce, Place
 from ue_rl.protocol.transport import Transport

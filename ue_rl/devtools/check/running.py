@@ -14,7 +14,7 @@ from ue_rl.devtools.check.checks import CHECKS, Check
 from ue_rl.devtools.check.peer import SILENT, Skip, Wrong
 from ue_rl.devtools.check.report import Finding, Outcome, Report
 from ue_rl.devtools.check.wire import Place
-from ue_rl.protocol.access.guard import Guard
+from ue_rl.protocol.access.client_access import Guard
 from ue_rl.protocol.spec import Channel
 from ue_rl.system.errors import ConfigurationError
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ue_rl.devtools.check.diagnosing import foreign_bytes, of_handshake
 from ue_rl.devtools.check.peer import Wrong
-from ue_rl.protocol.access.guard import Guard, asks_for_token, port_speaks_tls, speaks_tls
+from ue_rl.protocol.access.client_access import Guard, asks_for_token, port_speaks_tls, speaks_tls
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.handshake import MAX_HANDSHAKE, decode_handshake
 from ue_rl.protocol.text.notices import notice_of

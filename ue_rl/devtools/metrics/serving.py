@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ue_rl.devtools.metrics.names import METRICS, Histogram, Source
-from ue_rl.protocol.access.doors import Refusals, is_local, warn_if_open
+from ue_rl.protocol.access.server_access import Refusals, is_local, warn_if_open
 from ue_rl.protocol.access.visitors import Visitors
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.forks import leave_to_parent

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ue_rl.connections.base.checks import live_agents
 from ue_rl.envs.actions import ActionWriter
-from ue_rl.envs.agents.part import Part, agents_of
+from ue_rl.envs.agents.agent_rows import Part, agents_of
 from ue_rl.envs.controls import not_pickled
 from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.observations import Observations

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.envs.agents.agent_rows import Part, agents_of, group_of
 from ue_rl.envs.agents.group import GroupTransport
-from ue_rl.envs.agents.part import Part, agents_of, group_of
 from ue_rl.envs.agents.players import Player, as_player
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec

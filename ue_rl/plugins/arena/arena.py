@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
     from ue_rl.bridges.serving.thread import LoopServer
     from ue_rl.plugins.arena.player import Episode, Playable
-    from ue_rl.protocol.access.doors import Doorway
+    from ue_rl.protocol.access.server_access import Doorway
 
 MAX_STRANGERS = 100  # agents that nobody registered, whose last observation is kept
 MAX_CONNECTIONS = 2000

@@ -20,7 +20,7 @@ from ue_rl.plugins.arena.types import IDLE, AgentDecision, Observation, SimpleCo
 from ue_rl.system.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from ue_rl.plugins.arena.scenes.world import World
+    from ue_rl.plugins.arena.scenes.scene import World
 
 _MOVES = ("move_to", "navigate_to", "plan_path")
 _TAKES = ("pickup_item", "pickup", "collect")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ue_rl.plugins.arena.arena import AgentArena
 from ue_rl.plugins.arena.behaviors import AgentBehavior
 from ue_rl.plugins.arena.player import require_willing
-from ue_rl.plugins.arena.scenes.world import World
+from ue_rl.plugins.arena.scenes.scene import World
 from ue_rl.plugins.arena.seats import Outcome
 from ue_rl.plugins.arena.types import AgentDecision, Observation
 from ue_rl.system.errors import ConfigurationError

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.plugins.arena.behaviors import AgentBehavior
-from ue_rl.plugins.arena.bridge_world import BridgeWorld
+from ue_rl.plugins.arena.bridge_scene import BridgeWorld
 from ue_rl.plugins.arena.log import RunLog
 from ue_rl.plugins.arena.replaylog import ReplayWriter, read_replay
 from ue_rl.plugins.arena.scenes.bridge import SceneBridge, TeamBridge
-from ue_rl.plugins.arena.scenes.world import World
+from ue_rl.plugins.arena.scenes.scene import World
 from ue_rl.plugins.arena.seats import Outcome
 from ue_rl.plugins.arena.types import AgentDecision
 from ue_rl.system.errors import ConfigurationError

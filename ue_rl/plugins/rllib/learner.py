@@ -38,7 +38,7 @@ from ue_rl.system.trust.files import load_pickle, require_trust
 from ue_rl.training.comparison import check_spaces, check_unfinished
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.engine import NO_TIME_SCALE
-from ue_rl.training.learning import Learner
+from ue_rl.training.learner import Learner
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.saving.callbacks import LEARNING

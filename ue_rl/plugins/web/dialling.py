@@ -10,7 +10,7 @@ from ue_rl.connections.base.address import refuse_given, split_place
 from ue_rl.plugins.web.carriers import BROWSERS
 from ue_rl.plugins.web.connection import PageConnection
 from ue_rl.plugins.web.site import Site
-from ue_rl.protocol.access.guard import Guard
+from ue_rl.protocol.access.client_access import Guard
 from ue_rl.system.errors import ConfigurationError
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from ue_rl.protocol.access.doors import is_local
+from ue_rl.protocol.access.server_access import is_local
 from ue_rl.system.errors import ConfigurationError, shorten
 
 _NAME = r"\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+"

@@ -1,6 +1,6 @@
 """How requests arrive: in pieces, joined, long, and in every spelling that the grammar allows.
 
-Each check asks for a new episode and a few steps in its own manner (ue_rl/devtools/check/manners.py). A key that was
+Each check asks for a new episode and a few steps in its own manner (ue_rl/devtools/check/request_styles.py). A key that was
 skipped, or an action that was taken for another one, shows itself where the engine repeats an episode; elsewhere it
 counts that the engine answers.
 """
@@ -14,7 +14,8 @@ import numpy as np
 
 from ue_rl.devtools.check import spelling
 from ue_rl.devtools.check.bench import PER_ENV, Bench
-from ue_rl.devtools.check.manners import (
+from ue_rl.devtools.check.peer import Skip, States, Wrong
+from ue_rl.devtools.check.request_styles import (
     PLAIN,
     Manner,
     asked,
@@ -28,7 +29,6 @@ from ue_rl.devtools.check.manners import (
     seeds_of,
     understood,
 )
-from ue_rl.devtools.check.peer import Skip, States, Wrong
 from ue_rl.devtools.check.spelling import plain
 from ue_rl.devtools.check.text_peer import TextPeer
 from ue_rl.protocol.spec import EnvType

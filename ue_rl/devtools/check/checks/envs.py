@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from ue_rl.devtools.check.bench import Bench
 from ue_rl.devtools.check.checks.resets import needs_actions, numbers, shown
 from ue_rl.devtools.check.checks.spaces import most_choices
+from ue_rl.devtools.check.history import Reel
 from ue_rl.devtools.check.peer import Skip
 from ue_rl.devtools.check.replay import Change, Episode, replay, replayed, seeds_of
 from ue_rl.devtools.check.statistics import effect, interplay
-from ue_rl.devtools.check.tape import Reel
 from ue_rl.devtools.check.text_peer import PER_ENV
 
 _FEW = 4  # envs, or numbers of an action, that are changed one by one

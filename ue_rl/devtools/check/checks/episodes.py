@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ue_rl.devtools.check.bench import Bench
 from ue_rl.devtools.check.checks.resets import JUMP, SURE, goes_on, numbers, shown
+from ue_rl.devtools.check.history import RESET, Reel
 from ue_rl.devtools.check.peer import Skip, Wrong
-from ue_rl.devtools.check.tape import RESET, Reel
 
 _MOST, _MOST_OF_LIMIT = 1500, 3600  # steps; and where all ends so far may be a limit's
 _SHORT, _MIDDLE = 200, 500  # steps after which it is enough that each env has ended twice, or once

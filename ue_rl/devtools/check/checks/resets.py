@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.devtools.check.bench import SHARED, Bench
+from ue_rl.devtools.check.history import RESET, Reel
 from ue_rl.devtools.check.peer import Skip
 from ue_rl.devtools.check.replay import takes_seeds
 from ue_rl.devtools.check.statistics import by_chance, paired_by_chance
-from ue_rl.devtools.check.tape import RESET, Reel
 
 Floats = NDArray[np.float32]
 

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from ue_rl.devtools.check.bench import Bench
 from ue_rl.devtools.check.checks.resets import numbers, shown
+from ue_rl.devtools.check.history import Reel
 from ue_rl.devtools.check.peer import Skip, Wrong
 from ue_rl.devtools.check.sampling import one_specs
 from ue_rl.devtools.check.spelling import numbers as text_of
 from ue_rl.devtools.check.statistics import all_of, effect, rounding
-from ue_rl.devtools.check.tape import Reel
 from ue_rl.protocol.spaces.actions import ActionKind
 
 _MOST_CHOICES = 256  # steps

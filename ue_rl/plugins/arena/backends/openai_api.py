@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from ue_rl.bridges.tools import ToolSchema
 from ue_rl.plugins.arena.backends.base import Answer, Backend, BackendRefused, decision_schema
-from ue_rl.protocol.access.doors import is_local
+from ue_rl.protocol.access.server_access import is_local
 from ue_rl.system.errors import ConfigurationError, shorten
 from ue_rl.system.lazy import named_if_missing
 

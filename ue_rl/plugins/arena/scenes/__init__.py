@@ -6,7 +6,7 @@ from ue_rl.plugins.arena.scenes.bridge import SceneBridge, TeamBridge
 from ue_rl.plugins.arena.scenes.capture import Capture
 from ue_rl.plugins.arena.scenes.crafting import Crafting
 from ue_rl.plugins.arena.scenes.foraging import Foraging
-from ue_rl.plugins.arena.scenes.world import World
+from ue_rl.plugins.arena.scenes.scene import World
 
 SCENES: dict[str, type[World]] = {scene.name: scene for scene in (Foraging, Crafting, Capture)}
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.game import EnvIds
 from ue_rl.bridges.vector import VectorAgentsBridge, VectorBridge
-from ue_rl.plugins.arena.scenes.world import World
+from ue_rl.plugins.arena.scenes.scene import World
 from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.system.errors import ConfigurationError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ue_rl.bridges.tools import tool
-from ue_rl.plugins.arena.scenes.world import COMPASS, Body, World, named, relative
+from ue_rl.plugins.arena.scenes.scene import COMPASS, Body, World, named, relative
 from ue_rl.plugins.arena.types import IDLE, AgentDecision, Observation
 
 RED, BLUE = ("red_0", "red_1", "red_2"), ("blue_0", "blue_1", "blue_2")

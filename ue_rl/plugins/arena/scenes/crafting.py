@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ue_rl.bridges.tools import tool
-from ue_rl.plugins.arena.scenes.world import COMPASS, Body, World, in_reach, named, relative, walk_to
+from ue_rl.plugins.arena.scenes.scene import COMPASS, Body, World, in_reach, named, relative, walk_to
 from ue_rl.plugins.arena.types import IDLE, AgentDecision, Observation, Seen, nearest
 
 RECIPES: dict[str, dict[str, int]] = {

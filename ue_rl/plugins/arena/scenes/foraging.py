@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ue_rl.bridges.tools import tool
-from ue_rl.plugins.arena.scenes.world import COMPASS, MAX_SPEED, World, in_reach, named, relative, walk_to
+from ue_rl.plugins.arena.scenes.scene import COMPASS, MAX_SPEED, World, in_reach, named, relative, walk_to
 from ue_rl.plugins.arena.types import IDLE, AgentDecision, Observation, away_from, nearest
 
 BERRIES, FIRES, BURNS = 10, 6, 2.5  # so near a fire burns

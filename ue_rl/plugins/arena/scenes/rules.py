@@ -8,7 +8,7 @@ from typing import ClassVar
 from ue_rl.bridges.tools import ToolSchema
 from ue_rl.plugins.arena.behaviors import AgentBehavior, RulesBehavior
 from ue_rl.plugins.arena.scenes.crafting import BENCH_REACH, GOAL, RAW, RECIPES, nearest_of, needed
-from ue_rl.plugins.arena.scenes.world import REACH, walk_to
+from ue_rl.plugins.arena.scenes.scene import REACH, walk_to
 from ue_rl.plugins.arena.types import AgentDecision, Observation
 
 

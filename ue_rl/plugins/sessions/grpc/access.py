@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from ue_rl.protocol.access.doors import Doorway
+from ue_rl.protocol.access.server_access import Doorway
 from ue_rl.protocol.access.visitors import Visitors
 
 

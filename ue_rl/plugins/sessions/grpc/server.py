@@ -16,7 +16,7 @@ from ue_rl.plugins.sessions.grpc.service import SessionService
 from ue_rl.plugins.sessions.limits import MAX_CALLS, SERVICE, server_options
 from ue_rl.plugins.sessions.realtime import SessionPool
 from ue_rl.plugins.sessions.sessions_pb2_grpc import add_SessionsServicer_to_server
-from ue_rl.protocol.access.doors import Doorway, warn_if_open, warn_if_readable
+from ue_rl.protocol.access.server_access import Doorway, warn_if_open, warn_if_readable
 from ue_rl.system.vanished import WATCHES, watch_port
 
 _GRACE = 1.0  # seconds that requests under way have when the server closes

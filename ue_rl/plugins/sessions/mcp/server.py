@@ -19,7 +19,7 @@ from ue_rl.plugins.sessions.mcp.packages import SESSION_ID, make_server
 from ue_rl.plugins.sessions.mcp.playing import Players
 from ue_rl.plugins.sessions.mcp.standard_streams import StandardStreams
 from ue_rl.plugins.sessions.realtime import SessionPool
-from ue_rl.protocol.access.doors import Doorway
+from ue_rl.protocol.access.server_access import Doorway
 
 _IDLE = 1800.0  # seconds after which the package forgets a client that asks for nothing; 1.x remembers them for ever
 

@@ -27,7 +27,7 @@ from ue_rl.plugins.sessions.openenv.socket import Socket
 from ue_rl.plugins.sessions.realtime import SessionPool
 from ue_rl.plugins.sessions.tools import SessionTools
 from ue_rl.plugins.sessions.waiting import destroyed
-from ue_rl.protocol.access.doors import Doorway
+from ue_rl.protocol.access.server_access import Doorway
 from ue_rl.system.errors import ResourceExhausted, SessionError, UeRlError
 
 _log = logging.getLogger("ue_rl.plugins.sessions.openenv")

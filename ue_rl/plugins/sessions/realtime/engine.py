@@ -27,7 +27,7 @@ from ue_rl.system.compiled import load
 from ue_rl.system.errors import ConfigurationError, GameFailed
 
 if TYPE_CHECKING:
-    from ue_rl.protocol.access.doors import Doorway
+    from ue_rl.protocol.access.server_access import Doorway
 
 _log = logging.getLogger("ue_rl.plugins.sessions.realtime")
 _NEWS_WITHIN = 30.0  # seconds that a step in real time waits for a tick

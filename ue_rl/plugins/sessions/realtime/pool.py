@@ -26,9 +26,9 @@ from ue_rl.plugins.sessions.realtime.lifecycle import Event, Phase
 from ue_rl.plugins.sessions.realtime.observation import Observation
 from ue_rl.plugins.sessions.realtime.request import Batch, Request
 from ue_rl.plugins.sessions.realtime.session import Session
+from ue_rl.plugins.sessions.realtime.shared_game import World
 from ue_rl.plugins.sessions.realtime.source import Game, GameSource
 from ue_rl.plugins.sessions.realtime.workers import Workers
-from ue_rl.plugins.sessions.realtime.world import World
 from ue_rl.protocol.text.handshake import encode_handshake
 from ue_rl.system.closing import Closing
 from ue_rl.system.errors import ActionError, ConfigurationError, ResourceExhausted, SessionEnded, SessionNotFound

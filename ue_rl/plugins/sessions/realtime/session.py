@@ -33,7 +33,7 @@ from ue_rl.system.json_values import NotJson, json_value
 if TYPE_CHECKING:
     from ue_rl.plugins.sessions.realtime.pool import SessionPool
     from ue_rl.plugins.sessions.realtime.replay import Recorder
-    from ue_rl.plugins.sessions.realtime.world import World
+    from ue_rl.plugins.sessions.realtime.shared_game import World
 
 DESTROYED_WITHIN = ASKED_WITHIN = 10.0  # seconds
 

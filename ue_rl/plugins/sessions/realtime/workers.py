@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ue_rl.plugins.sessions.realtime.world import World
+    from ue_rl.plugins.sessions.realtime.shared_game import World
 
 _log = logging.getLogger("ue_rl.plugins.sessions.realtime")
 RAISED = (Exception, SystemExit)  # a game that calls sys.exit() has failed: the worker goes on

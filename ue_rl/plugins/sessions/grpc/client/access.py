@@ -16,7 +16,7 @@ import grpc
 
 from ue_rl.connections.base.address import split_place
 from ue_rl.plugins.sessions.limits import client_options
-from ue_rl.protocol.access.doors import is_local
+from ue_rl.protocol.access.server_access import is_local
 from ue_rl.protocol.access.tls import trainer_context
 from ue_rl.protocol.access.tokens import read_token
 from ue_rl.protocol.access.visitors import bearer

@@ -20,7 +20,7 @@ from ue_rl.plugins.sessions.grpc.client.access import Access
 from ue_rl.plugins.sessions.grpc.client.errors import named
 from ue_rl.plugins.sessions.limits import ASKED, FLOAT, OBSERVATIONS, SESSION_ID
 from ue_rl.plugins.sessions.sessions_pb2_grpc import SessionsStub
-from ue_rl.protocol.access.guard import GUARDED
+from ue_rl.protocol.access.client_access import GUARDED
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text import decode_handshake
 from ue_rl.system.errors import ConnectionUnusable

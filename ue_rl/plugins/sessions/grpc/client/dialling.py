@@ -7,7 +7,7 @@ from typing import Any
 from ue_rl.connections.base.address import refuse_given
 from ue_rl.plugins.sessions.grpc.client.access import Access
 from ue_rl.plugins.sessions.grpc.client.connection import GrpcConnection
-from ue_rl.protocol.access.guard import GUARDED
+from ue_rl.protocol.access.client_access import GUARDED
 from ue_rl.system.errors import ConfigurationError
 
 

@@ -7,7 +7,7 @@ import os
 from grpc import RpcError, StatusCode
 
 from ue_rl.connections.base.address import split_place
-from ue_rl.protocol.access.doors import is_local
+from ue_rl.protocol.access.server_access import is_local
 from ue_rl.system.errors import (
     AccessRefused,
     ConfigurationError,

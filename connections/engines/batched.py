@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from ue_rl.connections.base.together import Together
+from ue_rl.connections.base.batched_step import Together
 from ue_rl.connections.engines.part import KEPT, EnginePart
 from ue_rl.protocol.buffers import StepBuffers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ue_rl.protocol.text.session import Event, Role, Session, State
+from ue_rl.protocol.text.connection_state import Event, Role, Session, State
 from ue_rl.system.errors import ConnectionUnusable, NonFiniteValue, UnexpectedMessage
 
 PATHS: dict[State, tuple[Event, ...]] = {

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 from ue_rl.bridges.tcp.connection import Connection
-from ue_rl.protocol.access.doors import Refusals
+from ue_rl.protocol.access.server_access import Refusals
 from ue_rl.protocol.text.notices import busy_line, error_line
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")

@@ -13,7 +13,7 @@ import pytest
 from ue_rl.bridges import GymnasiumBridge, SingleEnvBridge
 from ue_rl.bridges.tools import tool
 from ue_rl.plugins.arena import AgentArena, AgentBehavior, AgentDecision, RandomBehavior, replay
-from ue_rl.plugins.arena.bridge_world import BridgeWorld
+from ue_rl.plugins.arena.bridge_scene import BridgeWorld
 from ue_rl.plugins.arena.scenes import Foraging, SceneBridge
 from ue_rl.plugins.arena.scenes.rules import RULES
 from ue_rl.protocol.spec import ActionSpec, EnvSpec, EnvType
