@@ -21,7 +21,7 @@ import numpy as np
 from ue_rl.bridges import GymnasiumBridge, run_in_process
 from ue_rl.connections import open_transport
 from ue_rl.protocol.access import tokens
-from ue_rl.protocol.access.server_access import Doorway
+from ue_rl.protocol.access.server_access import ServerAccess
 
 CERTS = Path(__file__).resolve().parents[1] / "tests/security/certs"
 TOKEN = b"a token of thirty-two bytes, made"
@@ -47,8 +47,8 @@ def steps(seconds: float, repeats: int) -> None:
             found: dict[str, list[float]] = {name: [] for name in ways}
             with ExitStack() as stack:  # all at once, measured in turn: what else the machine does meets each of them
                 transports = {}
-                for name, (doorway, options) in ways.items():
-                    more: dict[str, Any] = {"doorway": Doorway(**doorway)} if doorway else {}
+                for name, (access, options) in ways.items():
+                    more: dict[str, Any] = {"access": ServerAccess(**access)} if access else {}
                     engine = stack.enter_context(run_in_process(functools.partial(bridge_of, num_envs), **more))
                     transports[name] = stack.enter_context(closing(open_transport(engine.url, **options)))
                 for _ in range(repeats):

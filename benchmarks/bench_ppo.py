@@ -42,7 +42,7 @@ from ue_rl.devtools.recording import RecordingTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.training.callbacks import EpisodeLog, RunNumbers
 from ue_rl.training.fleet import Fleet
-from ue_rl.training.report import Report
+from ue_rl.training.report import TrainingReport
 from ue_rl.training.writing import Episodes
 
 ENVS, STEPS, ROLLOUTS = 16, 128, 4
@@ -218,7 +218,7 @@ def bench_ppo(rounds: int) -> None:
 @contextlib.contextmanager
 def numbered(folder: Path, asked: bool, env: Any) -> Iterator[list[Any]]:
     """The callbacks that each run has; `asked`: their numbers are served, and scraped once a second."""
-    episodes = Episodes(folder / f"{time.monotonic_ns()}.csv", Report(), 10**9)
+    episodes = Episodes(folder / f"{time.monotonic_ns()}.csv", TrainingReport(), 10**9)
     numbers, over = RunNumbers(episodes, Fleet(env.transport)), threading.Event()
 
     def scrape(url: str) -> None:

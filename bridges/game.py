@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EnvIds = NDArray[np.intp]
 Envs = Any  # env ids, ascending (EnvIds), of a game that is `together`; else the id of one env (int)
-Told = Sequence[Any]  # one for each env of `Envs`, None where the trainer gave none
+PerEnv = Sequence[Any]  # one for each env of `Envs`, None where the trainer gave none
 
 
 class Mode(Enum):
@@ -71,7 +71,7 @@ class Game(abc.ABC):
         """Sizes, spaces and abilities."""
 
     @abc.abstractmethod
-    def begin_in(self, envs: Envs, seeds: Told, options: Told) -> None:
+    def begin_in(self, envs: Envs, seeds: PerEnv, options: PerEnv) -> None:
         """Starts new episodes. What it raises while options are given counts as the trainer's mistake."""
 
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""Roster: which agents of each env can act, read from what the game says of them."""
+"""LiveAgents: which agents of each env can act, read from what the game says of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError, MalformedMessage
 
 
-class Roster:
+class LiveAgents:
     """Of all envs of one session; without agents it means nothing.
 
     Args:

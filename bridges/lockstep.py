@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.action_check import ActionCheck
 from ue_rl.bridges.calls import apply_with_resets, blames_options
-from ue_rl.bridges.game import EnvIds, Envs, Game, Mode, Told
+from ue_rl.bridges.game import EnvIds, Envs, Game, Mode, PerEnv
 from ue_rl.bridges.hosting import Pauses, RecordsTicks
-from ue_rl.bridges.live_agents import Roster
+from ue_rl.bridges.live_agents import LiveAgents
 from ue_rl.bridges.policy import Policy
 from ue_rl.protocol.buffers import ActionBatch, Next, StepBuffers
 from ue_rl.protocol.spec import EnvSpec
@@ -61,7 +61,7 @@ class LockStep:
     outbox: StepBuffers
     answered: NDArray[np.uint8]
     check: ActionCheck
-    roster: Roster
+    roster: LiveAgents
 
     def __init__(self, game: Game) -> None:
         self._game, self._together = game, game.together
@@ -94,7 +94,7 @@ class LockStep:
             if self._agents:
                 self._command, self._marks = self._command.reshape(n, agents), self._marks.reshape(n, agents)
             self._all: EnvIds = np.arange(n)
-            self.roster = Roster(spec, self.outbox, self._all, self._together)
+            self.roster = LiveAgents(spec, self.outbox, self._all, self._together)
             self._running, self._over = np.zeros((2, n), np.bool_)
             self.forget_requests()
 
@@ -274,7 +274,7 @@ class LockStep:
                     given[env] = following_one[1]
             if given:
                 apply_with_resets(self._game, given, 1)
-            nothing: Told = [None] * len(envs)
+            nothing: PerEnv = [None] * len(envs)
             if self._together:
                 self._begin(np.array(envs), [seed for seed, _ in following], nothing)
             else:
@@ -319,7 +319,7 @@ class LockStep:
 
     # -- what is done with some envs
 
-    def _told(self, envs: EnvIds) -> tuple[Told, Told]:
+    def _told(self, envs: EnvIds) -> tuple[PerEnv, PerEnv]:
         """(seeds, options) that came with their resets."""
         inbox, rows = self.inbox, envs * self._shape[1]
         seeds = [None if seed < 0 else seed for seed in inbox.seeds[rows].tolist()]
@@ -329,7 +329,7 @@ class LockStep:
                 inbox.ahead.pop(row, None)
         return seeds, [inbox.options.pop(row, None) for row in rows.tolist()]
 
-    def _begin(self, envs: Envs, seeds: Told, options: Told) -> None:
+    def _begin(self, envs: Envs, seeds: PerEnv, options: PerEnv) -> None:
         together, states = self._together, self.roster.states if self._agents else self.outbox
         self._running[envs] = False
         if together or self.mode is Mode.TRAINING:  # in inference mode they say what has ended in this tick

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.bridges.game import Told
+from ue_rl.bridges.game import PerEnv
 from ue_rl.protocol.spec import AgentGroup, Channel, EnvSpec
 from ue_rl.system.errors import ConfigurationError, WrongCount
 
@@ -129,7 +129,7 @@ class MultiAgentBridge(BaseBridge):
 
     # -- for the driver
 
-    def begin_in(self, envs: int, seeds: Told, options: Told) -> None:
+    def begin_in(self, envs: int, seeds: PerEnv, options: PerEnv) -> None:
         """See Game."""
         self.reset_env(envs, seeds[0], options[0])
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.bridges.game import Mode, Told
+from ue_rl.bridges.game import Mode, PerEnv
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec, EnvType
 from ue_rl.protocol.text import Codec
@@ -89,7 +89,7 @@ class MultiEnvBridge(BaseBridge):
     def _makes_masks(self) -> bool:
         return type(self).create_action_mask_for_env is not MultiEnvBridge.create_action_mask_for_env
 
-    def begin_in(self, envs: int, seeds: Told, options: Told) -> None:
+    def begin_in(self, envs: int, seeds: PerEnv, options: PerEnv) -> None:
         """See Game."""
         given = {"seed": seeds[0], "options": options[0]}
         reset: Callable[..., None] = self.handle_reset_for_env

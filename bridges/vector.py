@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.bridges.game import AgentArrays, EnvIds, Told
+from ue_rl.bridges.game import AgentArrays, EnvIds, PerEnv
 from ue_rl.bridges.multi_agent import agents_spec, require_agents
 from ue_rl.protocol.spec import AgentGroup, EnvSpec
 from ue_rl.system.errors import ConfigurationError
@@ -45,7 +45,7 @@ class VectorBridge(BaseBridge):
 
     # -- for the driver
 
-    def begin_in(self, envs: EnvIds, seeds: Told, options: Told) -> None:
+    def begin_in(self, envs: EnvIds, seeds: PerEnv, options: PerEnv) -> None:
         """See Game."""
         self.reset_envs(envs, seeds, options)
 

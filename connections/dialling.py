@@ -33,7 +33,7 @@ class Hosting(NamedTuple):
         function: MODULE:FUNCTION; FUNCTION(bridge, ready=.., tick_rate=.., **arguments) serves until a signal comes.
         place: as Scheme.place, where one listens.
         arguments: of the function, for such a place.
-        takes: further ones that it has: "upgrader" (offers shared memory), "doorway" (TLS and tokens).
+        takes: further ones that it has: "upgrader" (offers shared memory), "access" (TLS and tokens).
     """
 
     function: str
@@ -42,7 +42,7 @@ class Hosting(NamedTuple):
     takes: tuple[str, ...] = ()
 
 
-class Carrier(NamedTuple):
+class SchemeHandler(NamedTuple):
     """What the addresses of one scheme mean, to both sides.
 
     Attributes:
@@ -69,22 +69,22 @@ class Carrier(NamedTuple):
 DEADLINES = ("timeout", "connect_timeout", "wait")
 _TEXT = ("channel", "nul_terminated", "token_file", *DEADLINES)
 CARRIERS = {
-    "tcp": Carrier(
+    "tcp": SchemeHandler(
         Scheme("tcp://HOST:PORT", "tcp://127.0.0.1:7777", host_and_port, ("transport", *_TEXT)),
         "ue_rl.connections.opening:dial_tcp",
         Hosting(
             "ue_rl.bridges:serve",
             partial(host_and_port, lowest=0),
             lambda place: dict(zip(("host", "port"), split_place(place, 0), strict=True)),
-            ("upgrader", "doorway"),
+            ("upgrader", "access"),
         ),
         text_at=split_place,
     ),
-    "tls": Carrier(
+    "tls": SchemeHandler(
         Scheme("tls://HOST:PORT", "tls://10.0.0.5:7777?ca=ours.pem", host_and_port, (*_TEXT, "ca", "cert", "key")),
         "ue_rl.connections.opening:dial_tls",
     ),
-    "shm": Carrier(
+    "shm": SchemeHandler(
         Scheme("shm://NAME", "shm://arena", str, DEADLINES),
         "ue_rl.connections.shm.dialling:dial",
         Hosting("ue_rl.bridges:serve_shm", named, lambda place: {"name": place}),
@@ -92,13 +92,13 @@ CARRIERS = {
 }  # those of plug-ins: entry points of the group ue_rl.carriers
 
 
-def carriers() -> dict[str, Carrier]:
+def carriers() -> dict[str, SchemeHandler]:
     """All of them by scheme, those of plug-ins too, which are imported for it."""
     return CARRIERS | {scheme: load_plugin("ue_rl.carriers", scheme) for scheme in plugins("ue_rl.carriers")}
 
 
-def carrier_of(scheme: str) -> Carrier:
-    """The carrier of a scheme that `address_of` has read."""
+def handler_of(scheme: str) -> SchemeHandler:
+    """The handler of a scheme that `address_of` has read."""
     own = CARRIERS.get(scheme)
     return carriers()[scheme] if own is None else own
 
@@ -107,12 +107,12 @@ def address_of(url: str) -> Address:
     """What an engine's URL says; nothing is dialled; raises ConfigurationError: names the part of it that is wrong."""
     scheme, colon, _ = url.strip().partition("://")
     known = CARRIERS if scheme in CARRIERS or not colon else carriers()
-    return read_address(url, {name: carrier.scheme for name, carrier in known.items()})
+    return read_address(url, {name: handler.scheme for name, handler in known.items()})
 
 
 def dial(address: Address, transport: str = "auto", **options: Any) -> BaseTransport:
     """A connected transport; what the address says itself goes before the arguments, which are those of `connect`."""
-    function = carrier_of(address.scheme).load(f"{address.scheme}://")
+    function = handler_of(address.scheme).load(f"{address.scheme}://")
     return function(address.place, **{"transport": transport, **options, **address.options})
 
 
@@ -136,9 +136,9 @@ def open_transport(
 
     engines = url_engines([url] if isinstance(url, str) else url, transport, reconnect=reconnect, **options)
     quota = Restarts.of(restarts) if reconnect else None
-    carrier = EnginesTransport(engines, restarts=quota, on_change=on_change)
-    carrier.connect()
-    return carrier
+    connection = EnginesTransport(engines, restarts=quota, on_change=on_change)
+    connection.connect()
+    return connection
 
 
 def url_engines(

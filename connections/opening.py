@@ -14,7 +14,7 @@ from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.connections.shm.upgrade import UpgradeRefused
 from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.connections.tcp.kinds import MultiTcpConnection, SingleTcpConnection, go_on
-from ue_rl.protocol.access.client_access import GUARDED, Guard
+from ue_rl.protocol.access.client_access import GUARDED, ClientAccess
 from ue_rl.system.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.connections")
@@ -31,7 +31,7 @@ def open_engine(
     spin_us: float | None = None,
     compiled: bool | None = None,
     nul_terminated: bool | None = None,
-    guard: Guard | None = None,
+    access: ClientAccess | None = None,
     **options: Any,
 ) -> Spoken:
     """A connected transport to the engine that listens on host:port.
@@ -42,7 +42,7 @@ def open_engine(
         channel: see TcpConnection. Naming one means TCP where `transport` is "auto".
         spin_us: see SharedMemoryConnection. compiled: see ue_rl.protocol.text.Codec; for text only.
         nul_terminated: see TcpConnection; for text only.
-        guard: TLS and token of this side. With TLS it is text.
+        access: TLS and token of this side. With TLS it is text.
         options: timeout, connect_timeout, wait.
 
     Raises:
@@ -53,7 +53,7 @@ def open_engine(
         raise ConfigurationError(
             "no such transport", field="transport", expected=" or ".join(TRANSPORTS), got=transport
         )
-    if guard is not None and guard.tls is not None:
+    if access is not None and access.tls is not None:
         if transport == "shm":
             what = "shared memory needs no TLS, and its sockets have none"
             raise ConfigurationError(what, field="transport", expected="'auto' or 'tcp' with tls://", got=transport)
@@ -63,12 +63,12 @@ def open_engine(
             raise ConfigurationError(
                 "a channel is a wiring of TCP", field="channel", expected="'auto' with transport='shm'", got=channel
             )
-        connection = SharedMemoryConnection(engine=(host, port), guard=guard, spin_us=spin_us, **options)
+        connection = SharedMemoryConnection(engine=(host, port), access=access, spin_us=spin_us, **options)
         connection.connect()
         return connection
-    text = {**options, "channel": channel, "compiled": compiled, "nul_terminated": nul_terminated, "guard": guard}
+    text = {**options, "channel": channel, "compiled": compiled, "nul_terminated": nul_terminated, "access": access}
     probe = MultiTcpConnection(host, port, **text)  # checks the options before anything is dialled
-    link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait, guard)
+    link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait, access)
     refused = ""
     if spec.shm is not None and transport == "auto" and channel == "auto":
         try:
@@ -94,14 +94,14 @@ def dial_tcp(place: str, transport: str, **options: Any) -> Spoken:
             "certificates are for TLS", field="ca, cert, key", got=f"tcp://{place}", cure=f"dial tls://{place}"
         )
     host, port = split_place(place)
-    return open_engine(host, port, transport=transport, guard=Guard.of(**files), **options)
+    return open_engine(host, port, transport=transport, access=ClientAccess.of(**files), **options)
 
 
 def dial_tls(place: str, transport: str, **options: Any) -> Spoken:
     """tls://HOST:PORT: the same within TLS."""
-    guard = Guard.of(tls=True, **_files(options))
+    access = ClientAccess.of(tls=True, **_files(options))
     host, port = split_place(place)
-    return open_engine(host, port, transport=transport, guard=guard, **options)
+    return open_engine(host, port, transport=transport, access=access, **options)
 
 
 def _files(options: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ ROLES = frozenset({OBSERVATION, STATE, EPISODE_START, NOISE, ACTION_MASKS, ACTIO
 
 
 @dataclass(frozen=True)
-class Port:
+class TensorInfo:
     """One input or output of the graph.
 
     Attributes:
@@ -116,8 +116,8 @@ class PolicyMetadata:
     policy: str
     observation_space: dict[str, Any]
     action_space: dict[str, Any]
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
     normalization: dict[str, Any] | None = None
     num_timesteps: int = 0
     stochastic: bool = False
@@ -150,9 +150,9 @@ class PolicyMetadata:
         """The action space as a tree; as `observed`."""
         return _tree(self.action_space)
 
-    def ports(self, role: str, side: str = "inputs") -> tuple[Port, ...]:
+    def ports(self, role: str, side: str = "inputs") -> tuple[TensorInfo, ...]:
         """The inputs (or outputs) of one role."""
-        ports: tuple[Port, ...] = getattr(self, side)
+        ports: tuple[TensorInfo, ...] = getattr(self, side)
         return tuple(port for port in ports if port.role == role)
 
     def to_json(self) -> str:
@@ -226,9 +226,9 @@ def _unreadable(error: Exception) -> ModelLoadError:
     )
 
 
-def _port_from_json(raw: Mapping[str, Any]) -> Port:
+def _port_from_json(raw: Mapping[str, Any]) -> TensorInfo:
     shape, key = tuple(int(n) for n in raw["shape"]), raw.get("key")
-    port = Port(str(raw["name"]), shape, raw["role"], None if key is None else str(key), raw.get("distribution"))
+    port = TensorInfo(str(raw["name"]), shape, raw["role"], None if key is None else str(key), raw.get("distribution"))
     if port.role not in ROLES or any(n < 0 for n in port.shape):
         raise ValueError(f"port {port.name}")
     return port

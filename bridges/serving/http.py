@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from ue_rl.bridges.serving.answer import JsonAnswer
 from ue_rl.bridges.serving.thread import LoopServer
-from ue_rl.protocol.access.server_access import Doorway, Refusals, is_local, warn_if_open, warn_if_readable
+from ue_rl.protocol.access.server_access import Refusals, ServerAccess, is_local, warn_if_open, warn_if_readable
 from ue_rl.protocol.access.visitors import Refusal, Visitors
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.forks import leave_to_parent
@@ -39,7 +39,7 @@ def serve_app(
     name: str,
     path: str = "",
     connections: int = MOST_CONNECTIONS,
-    doorway: Doorway | None = None,
+    access: ServerAccess | None = None,
     allow_hosts: Collection[str] = (),
 ) -> LoopServer:
     """Serves `app`, of ASGI; returns when it listens.
@@ -47,7 +47,7 @@ def serve_app(
     Args:
         port: 0 takes a free one. name: of the thread. path: behind the address in `url`.
         connections: how many at once; more are answered 503.
-        doorway: asks for a token (Authorization: Bearer), and speaks TLS; None: neither.
+        access: asks for a token (Authorization: Bearer), and speaks TLS; None: neither.
         allow_hosts: names of pages and proxies that may ask, beside those of this machine (docs/security.md).
 
     Raises:
@@ -56,7 +56,7 @@ def serve_app(
     """
     if isinstance(allow_hosts, str):
         raise ConfigurationError("not a list of names", field="allow_hosts", got=allow_hosts)
-    doorway = doorway or Doorway()
+    access = access or ServerAccess()
     sockets: list[socket.socket] = [_Listener(fileno=made.detach()) for made in listeners(host, port, 128)]
     for listener in sockets:
         leave_to_parent(listener)
@@ -64,15 +64,15 @@ def serve_app(
         # what counts is where it listens: a name may stand for a loopback address
         local = all(is_local(str(listener.getsockname()[0])) for listener in sockets)
         named = [host] if local and not is_local(host) else []
-        visitors = Visitors(local, [*named, *allow_hosts], doorway.token)
+        visitors = Visitors(local, [*named, *allow_hosts], access.token)
     except BaseException:
         for listener in sockets:
             listener.close()
         raise
-    if not doorway.asks and not local:
+    if not access.asks and not local:
         warn_if_open(host)
     if not local:
-        warn_if_readable(host, doorway)
+        warn_if_readable(host, access)
     for listener in sockets:
         # what it accepts inherits this; asyncio sets it itself only where a socket says that its protocol is TCP
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -80,18 +80,19 @@ def serve_app(
     bound = int(sockets[0].getsockname()[1])
     watch_port(bound)
     shown = f"[{host}]" if ":" in host else host
-    scheme = "http" if doorway.tls is None else "https"
+    scheme = "http" if access.tls is None else "https"
     url = f"{scheme}://{shown}:{bound}{path}"
     # No pings: a client that computes without giving way to its event loop does not answer them, and would be closed.
     # The system finds out who has vanished (`ask_for_life`, `watch_port`).
     config = uvicorn.Config(
-        _Gate(readable_by_pages(app, allow_hosts), visitors, name), log_config=None, access_log=False, lifespan="on",
+        _AsgiGate(readable_by_pages(app, allow_hosts), visitors, name),
+        log_config=None, access_log=False, lifespan="on",
         ws_max_size=_MESSAGE, ws_ping_interval=None, ws_ping_timeout=None, timeout_graceful_shutdown=1,
         server_header=False, limit_concurrency=connections, timeout_keep_alive=_BETWEEN,
     )  # fmt: skip
     config.load()
     logging.getLogger("uvicorn.error").addFilter(_of_stopping)
-    config.ssl = doorway.tls
+    config.ssl = access.tls
 
     async def serve(ready: Callable[[str], None], stop: asyncio.Event) -> None:
         server = _Server(config)
@@ -132,7 +133,7 @@ class _Server(uvicorn.Server):
         """Signals are the main thread's."""
 
 
-class _Gate:
+class _AsgiGate:
     """An ASGI application: asks the one behind it only what `visitors` let through."""
 
     def __init__(self, app: Any, visitors: Visitors, name: str) -> None:

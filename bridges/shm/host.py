@@ -31,7 +31,7 @@ from ue_rl.protocol.commands.envelope import encode, mismatch, write_within
 from ue_rl.protocol.memory.bell import Bell, set_slice
 from ue_rl.protocol.memory.header import CLOSED, HEARTBEAT, RING_SIZE, SERVER_STATE, SERVING
 from ue_rl.protocol.text.calls import CALL_LIMIT
-from ue_rl.protocol.text.connection_state import Event, Role, Session, State
+from ue_rl.protocol.text.connection_state import ConnectionEvent, ConnectionPhase, ConnectionState, Role
 from ue_rl.system.closing import Closing
 from ue_rl.system.errors import ConfigurationError, UeRlError
 from ue_rl.system.spin import ENGINE_SLICE_MS
@@ -43,7 +43,12 @@ _log = logging.getLogger("ue_rl.bridges.shm")
 
 _RING_SECONDS = 5.0
 # Enum members are slow to look up, and these are needed in every step.
-_ASK, _ANSWERED, _ASKED, _SERVING_STATES = Event.ASK, Event.ANSWERED, State.ASKED, (State.READY, State.ASKED)
+_ASK, _ANSWERED, _ASKED, _SERVING_STATES = (
+    ConnectionEvent.ASK,
+    ConnectionEvent.ANSWERED,
+    ConnectionPhase.ASKED,
+    (ConnectionPhase.READY, ConnectionPhase.ASKED),
+)
 
 
 class ShmHost(Host, Closing):
@@ -85,7 +90,7 @@ class ShmHost(Host, Closing):
         self._spec = spec = bridge.announce()
         self._spin_us = spin_us
         self._segment, self.memory = make_segment(spec, name=name, ring_size=ring_size, gpu=gpu)
-        self._session = Session(Role.ENGINE)  # the present trainer's, a new one for each
+        self._session = ConnectionState(Role.ENGINE)  # the present trainer's, a new one for each
         self._texts = TextReader("trainer", CALL_LIMIT)  # likewise
         self._trainer = Trainer(self.memory)
         self._out = threading.Lock()  # guards s2c and the bell: send() may be called from any thread
@@ -197,7 +202,7 @@ class ShmHost(Host, Closing):
             return
         with self._out:
             self._closed = True
-            self._session.on(Event.CLOSE)
+            self._session.on(ConnectionEvent.CLOSE)
         self._forget_sender()
         self._trainer.tell_end("the engine stops")
         self.memory.store_u32(SERVER_STATE, CLOSED)
@@ -310,9 +315,9 @@ class ShmHost(Host, Closing):
             _log.warning("process %d was refused: %s", client, why)
             self._end_session(why, logging.DEBUG)
             return
-        self._session, self._texts = Session(Role.ENGINE), TextReader("trainer", CALL_LIMIT)
-        self._session.on(Event.CONNECT)
-        self._session.on(Event.CONFIG)
+        self._session, self._texts = ConnectionState(Role.ENGINE), TextReader("trainer", CALL_LIMIT)
+        self._session.on(ConnectionEvent.CONNECT)
+        self._session.on(ConnectionEvent.CONFIG)
         bridge.lockstep.sender = self.send
         self._trainer.begin(client)
         _log.info("session %d: process %d attached to %s", self.sessions, client, self.name)
@@ -344,7 +349,7 @@ class ShmHost(Host, Closing):
             self._note_end(why, level, error)
         self._trainer.tell_end(told or why)
         with self._out:
-            self._session.on(Event.CLOSE)
+            self._session.on(ConnectionEvent.CLOSE)
         self._forget_sender()
         self._forget_requests()
         self._steps.forget()

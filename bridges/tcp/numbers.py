@@ -1,4 +1,4 @@
-"""Numbers: which request each row's answer belongs to (FEATURES=SEQ; docs/protocol.md, section 5), as a trainer counts.
+"""RequestNumbers: which request each row's answer belongs to, as a trainer counts (FEATURES=SEQ; docs/protocol.md, 5).
 
 The engine echoes: it neither counts nor judges. A request without a number (0) is answered without one.
 """
@@ -18,7 +18,7 @@ from ue_rl.system.errors import MalformedMessage
 Rows = NDArray[np.int32]
 
 
-class Numbers:
+class RequestNumbers:
     """The numbers of the requests that are open, of one session.
 
     Args:

@@ -1,4 +1,4 @@
-"""Queue: connections that were accepted and belong to no session yet, in the order they came."""
+"""PendingConnections: connections that were accepted and belong to no session yet, in the order they came."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ue_rl.protocol.text.notices import busy_line, error_line
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 
 
-class Queue:
+class PendingConnections:
     """First connections of trainers that wait for the one before them, and env sockets that a session takes next."""
 
     def __init__(self) -> None:

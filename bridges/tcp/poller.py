@@ -1,4 +1,4 @@
-"""Attendance: reads a session's sockets between two answers: no step pays for turns of the event loop."""
+"""SocketPoller: reads a session's sockets between two answers: no step pays for turns of the event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ue_rl.system.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER
 _yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: None)  # the trainer may wait for this core
 
 
-class Attendance:
+class SocketPoller:
     """One session's.
 
     Args:

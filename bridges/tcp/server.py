@@ -19,10 +19,10 @@ from ue_rl.bridges.game import Mode
 from ue_rl.bridges.host import Host
 from ue_rl.bridges.hosting import Upgrader
 from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
-from ue_rl.bridges.tcp.pending import Queue
-from ue_rl.bridges.tcp.poller import Attendance
+from ue_rl.bridges.tcp.pending import PendingConnections
+from ue_rl.bridges.tcp.poller import SocketPoller
 from ue_rl.bridges.tcp.session import EngineSession
-from ue_rl.protocol.access.server_access import Doorway, listen
+from ue_rl.protocol.access.server_access import ServerAccess, listen
 from ue_rl.protocol.text.limits import require_lines
 from ue_rl.system.errors import ConfigurationError
 
@@ -48,7 +48,7 @@ class BridgeServer(Host):
         tick_rate: ticks per second, in real time, in inference mode too; None: as fast as requests come, and none in
             inference mode, where the game calls the bridge's `update_rl`.
         upgrader: offers every trainer another carrier (bridges/tcp/session.py); None: text only, as with TLS.
-        doorway: asks for a token, and speaks TLS; None: neither.
+        access: asks for a token, and speaks TLS; None: neither.
 
     Raises:
         ConfigurationError: an invalid tick rate or port. OSError from `start`: the address cannot be listened on.
@@ -62,20 +62,20 @@ class BridgeServer(Host):
         *,
         tick_rate: float | None = None,
         upgrader: Upgrader | None = None,
-        doorway: Doorway | None = None,
+        access: ServerAccess | None = None,
     ) -> None:
         if not 0 <= port <= 65535:
             raise ConfigurationError("no such port", field="port", expected="0 to 65535", got=port)
         super().__init__(bridge, tick_rate, _log)
         self.host = host
         self._asked_port = port
-        self._doorway = doorway
-        self._upgrader = None if doorway is not None and doorway.tls is not None else upgrader
+        self._access = access
+        self._upgrader = None if access is not None and access.tls is not None else upgrader
         self._server: asyncio.Server | None = None
         self._port: int | None = None
         self._session: EngineSession | None = None
         self._members: list[Connection] = []
-        self._waiting = Queue()
+        self._waiting = PendingConnections()
         self._tick_due = False
         self._clogged = self._given_up = False
         self._pacer: asyncio.Task[None] | None = None
@@ -96,7 +96,7 @@ class BridgeServer(Host):
     def url(self) -> str:
         """What a trainer connects to."""
         host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        scheme = "tls" if self._doorway is not None and self._doorway.tls is not None else "tcp"
+        scheme = "tls" if self._access is not None and self._access.tls is not None else "tcp"
         return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
 
     async def start(self) -> None:
@@ -117,7 +117,7 @@ class BridgeServer(Host):
         try:
             backlog = max(128, self.bridge.num_envs + 8)
             address = self.host, self._asked_port
-            self._server, self._port = await listen(lambda: Connection(self), *address, backlog, self._doorway)
+            self._server, self._port = await listen(lambda: Connection(self), *address, backlog, self._access)
             self.bridge.start_training()
         except BaseException:
             await self.close()
@@ -254,7 +254,7 @@ class BridgeServer(Host):
         def awaits() -> bool:
             return session is self._session and not self._clogged and not self._lockstep.busy
 
-        self._attendance = Attendance(self._loop, self.data_received, self._due_tick, awaits)
+        self._attendance = SocketPoller(self._loop, self.data_received, self._due_tick, awaits)
         self._clogged, self._undecided, self._given_up = False, True, False
         self._began = self._last_word = time.monotonic()
 

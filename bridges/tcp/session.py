@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.hosting import Upgrade, Upgrader
-from ue_rl.bridges.tcp.numbers import Numbers
+from ue_rl.bridges.tcp.numbers import RequestNumbers
 from ue_rl.protocol.spec import Channel, EnvType
 from ue_rl.protocol.text import Codec, encode_handshake
 from ue_rl.protocol.text.ahead import AHEAD, decode_ahead
 from ue_rl.protocol.text.calls import CALL_LIMIT, is_call
-from ue_rl.protocol.text.connection_state import Event, Role, Session, State
+from ue_rl.protocol.text.connection_state import ConnectionEvent, ConnectionPhase, ConnectionState, Role
 from ue_rl.protocol.text.kernels_writing import end_line
 from ue_rl.protocol.text.lines import LineBuffer
 from ue_rl.protocol.text.notices import error_line
@@ -47,9 +47,9 @@ MAX_QUEUED = 65_536  # bytes of requests that an RLBASE trainer may send ahead o
 class EngineSession:
     """What one trainer has connected, and what it has asked.
 
-    Its Session is NEW before the first connection, HANDSHAKE until the wiring is known, READY, ASKED while a request is
-    unanswered, and CLOSED once no further request is taken: the trainer has said that training is complete, has gone
-    over to another carrier, or has gone.
+    Its ConnectionState is NEW before the first connection, HANDSHAKE until the wiring is known, READY, ASKED while a
+    request is unanswered, and CLOSED once no further request is taken: the trainer has said that training is complete,
+    has gone over to another carrier, or has gone.
 
     Args:
         bridge: gets the requests into its inbox; must be in training mode.
@@ -71,8 +71,8 @@ class EngineSession:
         self.bridge, self.tick_rate, self._on_finish = bridge, tick_rate, on_finish
         spec = bridge.announce()
         self.codec = Codec(spec)
-        self._numbers = Numbers(self.codec)
-        self._order = Session(Role.ENGINE)
+        self._numbers = RequestNumbers(self.codec)
+        self._order = ConnectionState(Role.ENGINE)
         self._upgrade: Upgrade | None = None
         self._offered = upgrader if spec.version and spec.env_type is not EnvType.RLBASE else None
         offer = None if self._offered is None else self._offered.offer(bridge)
@@ -94,7 +94,7 @@ class EngineSession:
     @property
     def shared(self) -> bool:
         """Is this the shared channel?"""
-        return self._order.state > State.HANDSHAKE and len(self._writers) == 1
+        return self._order.state > ConnectionPhase.HANDSHAKE and len(self._writers) == 1
 
     @property
     def full(self) -> bool:
@@ -114,7 +114,7 @@ class EngineSession:
     @property
     def finished(self) -> bool:
         """No further request will be taken."""
-        return self._order.state is State.CLOSED
+        return self._order.state is ConnectionPhase.CLOSED
 
     def add(self, writer: Connection) -> int:
         """Takes a connection and greets it if it is the first; its place: 0 = first, i + 1 = env i's own."""
@@ -126,11 +126,11 @@ class EngineSession:
         if len(self._writers) > 1:
             self._withdraw()  # per-env sockets: text it is
         else:
-            self._order.on(Event.CONNECT)
+            self._order.on(ConnectionEvent.CONNECT)
             writer.write(self._handshake)
             if self._queues:
                 # The plugin sends a state that nobody asked for: a reset's, which the trainer drops.
-                self._order.on(Event.CONFIG)
+                self._order.on(ConnectionEvent.CONFIG)
                 self._ask_for_reset()
         return len(self._writers) - 1
 
@@ -150,12 +150,12 @@ class EngineSession:
         lines.feed(data)
         if place == 0 and len(self._writers) > 1:
             self._hear_admin(lines)
-        elif self._order.state is not State.HANDSHAKE:
+        elif self._order.state is not ConnectionPhase.HANDSHAKE:
             self._take_lines(place)
         elif place == 0 and lines.has_line():
             self._hear_first_line(lines)
         elif place and len(self._writers) > self.env_sockets:
-            self._order.on(Event.CONFIG)
+            self._order.on(ConnectionEvent.CONFIG)
             for each in range(1, len(self._lines)):  # also what came before the last one was there
                 self._take_lines(each)
         else:
@@ -175,7 +175,7 @@ class EngineSession:
             raise UnexpectedMessage(
                 "this engine serves per-env sockets only", fault="trainer", expected="a connection per env"
             )
-        self._order.on(Event.CONFIG)
+        self._order.on(ConnectionEvent.CONFIG)
         self._take_lines(0)
 
     def _hear_empty_line(self) -> None:
@@ -193,7 +193,7 @@ class EngineSession:
             lines.discard()
 
     def _answer_call(self, line: bytes) -> None:
-        if self._order.state is State.ASKED or self.finished:
+        if self._order.state is ConnectionPhase.ASKED or self.finished:
             what = "a call came while a request was open"
             raise UnexpectedMessage(what, fault="trainer", expected="the answer to be awaited first", got=line[:80])
         call, number = self._numbers.cut_call(line)
@@ -210,7 +210,7 @@ class EngineSession:
         self._upgrade, self._offered = self._offered.accept(line, self), None
         if self._upgrade is None:
             return False
-        self._order.on(Event.CLOSE)
+        self._order.on(ConnectionEvent.CLOSE)
         if len(lines):
             raise UnexpectedMessage(
                 "the trainer spoke before its offer was answered", fault="trainer", field="SHM", got=_unread(lines)[:80]
@@ -241,7 +241,7 @@ class EngineSession:
 
     def close(self) -> None:
         """The trainer has gone or was sent away; idempotent."""
-        self._order.on(Event.CLOSE)
+        self._order.on(ConnectionEvent.CLOSE)
         upgrade, self._upgrade = self._upgrade, None
         if upgrade is not None:
             upgrade.close()
@@ -266,7 +266,7 @@ class EngineSession:
             if lines.data[span[0]] not in _ACT:  # the usual line costs no more than this
                 if self._queues and _says_complete(lines.data, *span):
                     self._ask_for_reset()
-                    self._order.on(Event.CLOSE)
+                    self._order.on(ConnectionEvent.CLOSE)
                     return
                 line = bytes(lines.data[span[0] : span[1]])
                 if self._hears_calls and not place and is_call(line):
@@ -275,8 +275,8 @@ class EngineSession:
                 if self._hears_ahead and not place and AHEAD.match(line):
                     decode_ahead(codec, line, inbox.ahead)
                     continue
-            before = inbox.command.copy() if not place and self._order.state is State.ASKED else None
-            self._order.on(Event.ASK)
+            before = inbox.command.copy() if not place and self._order.state is ConnectionPhase.ASKED else None
+            self._order.on(ConnectionEvent.ASK)
             number = self._numbers.next[place]
             if not codec.decode_requests(lines.data, inbox, env, *span, number):  # it is another one
                 _, number = self._numbers.cut(lines.data, *span)
@@ -284,7 +284,7 @@ class EngineSession:
             self._numbers.asked(place, number, before, inbox.command)
 
     def _ask_for_reset(self) -> None:
-        self._order.on(Event.ASK)
+        self._order.on(ConnectionEvent.ASK)
         self.bridge.inbox.command[0] = self.bridge.inbox.RESET
 
     def answer(self) -> None:
@@ -320,7 +320,7 @@ class EngineSession:
             self._forget_infos(np.flatnonzero(answered).tolist())
         answered[:] = 0
         if not self.finished and not bridge.lockstep.busy:
-            self._order.on(Event.ANSWERED)
+            self._order.on(ConnectionEvent.ANSWERED)
             if self._queues:
                 self._take_lines(0)
 
@@ -358,7 +358,7 @@ class EngineSession:
                 self._writers[0].write(self._states(rows, infos, number))
             answered[~waiting] = 0
         if not self.finished and not bridge.lockstep.busy:
-            self._order.on(Event.ANSWERED)
+            self._order.on(ConnectionEvent.ANSWERED)
 
     def _states(self, rows: Any, infos: Mapping[int, Mapping[str, Any]] | None, number: int) -> bytes:
         out = self.bridge.outbox

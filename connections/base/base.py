@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ue_rl.connections.base.carrier import Carrier
 from ue_rl.connections.base.checks import acting, check_actions, check_finite, check_reset, expect, listed, live_agents
-from ue_rl.connections.base.pending_resets import Ahead
+from ue_rl.connections.base.pending_resets import PendingResets
 from ue_rl.protocol.buffers import Resets, StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.calls import check_call, understood
-from ue_rl.protocol.text.connection_state import Event, Session, State
+from ue_rl.protocol.text.connection_state import ConnectionEvent, ConnectionPhase, ConnectionState
 from ue_rl.protocol.text.handshake import unknown_words
 from ue_rl.protocol.text.settings import check_parameters
 from ue_rl.protocol.transport import Draw, Envs, Options, Params, Seeds
@@ -34,7 +34,7 @@ from ue_rl.system.forks import notify_of_forks
 _log = logging.getLogger("ue_rl.connections")
 
 # Enum members are slow to look up, and these are needed in every step.
-_ASK, _ANSWERED, _ASKED = Event.ASK, Event.ANSWERED, State.ASKED
+_ASK, _ANSWERED, _ASKED = ConnectionEvent.ASK, ConnectionEvent.ANSWERED, ConnectionPhase.ASKED
 _Self = TypeVar("_Self", bound="BaseTransport")
 
 
@@ -59,11 +59,11 @@ class BaseTransport(Carrier):
                 raise ConfigurationError("a deadline must be positive and finite", field=name, got=seconds)
         self.timeout, self.wait = timeout, wait
         self.connect_timeout = timeout if connect_timeout is None else connect_timeout
-        self._session = Session()
+        self._session = ConnectionState()
         self._spec: EnvSpec | None = None
         self._agents = 1
         self.draw_parameters: Draw | None = None
-        self._ahead = Ahead()
+        self._ahead = PendingResets()
         notify_of_forks(self)
 
     # -- what is asked ahead, or of several at once
@@ -94,7 +94,7 @@ class BaseTransport(Carrier):
         self._take_begun(list(begun))
 
     def was_asked(self, left: bytes = b"") -> None:
-        """`Together.ask` has asked for a step here, and from now on this connection goes on by itself.
+        """`BatchedStep.ask` has asked for a step here, and from now on this connection goes on by itself.
 
         Args:
             left: what is still to be sent.
@@ -120,10 +120,10 @@ class BaseTransport(Carrier):
     def connect(self) -> EnvSpec:
         """See Transport.connect."""
         if self._spec is None:
-            self._session.on(Event.CONNECT)
+            self._session.on(ConnectionEvent.CONNECT)
             try:
                 spec = self._open()
-                self._session.on(Event.CONFIG)
+                self._session.on(ConnectionEvent.CONFIG)
             except BaseException as error:
                 self._died(error)
                 raise
@@ -135,12 +135,12 @@ class BaseTransport(Carrier):
 
     def close(self) -> None:
         """See Transport.close. Arrays that were given out stay readable."""
-        self._session.on(Event.CLOSE)
+        self._session.on(ConnectionEvent.CLOSE)
         self._drop()
 
     def fail(self, reason: object) -> None:
         """See Transport.fail."""
-        self._session.on(Event.FAIL, reason)
+        self._session.on(ConnectionEvent.FAIL, reason)
         self._drop()
 
     def forked(self) -> None:
@@ -150,7 +150,7 @@ class BaseTransport(Carrier):
             fault="caller",
             cure="connect in the process that uses it",
         )
-        self._session.on(Event.FAIL, error)
+        self._session.on(ConnectionEvent.FAIL, error)
 
     def __enter__(self: _Self) -> _Self:
         """Connects."""
@@ -187,7 +187,7 @@ class BaseTransport(Carrier):
                 self.buffers.infos.clear()
             self._ask(actions, given)
         except (ActionError, ConfigurationError, UnsupportedByEngine):  # nothing was sent
-            self._session.on(Event.WITHDRAW)
+            self._session.on(ConnectionEvent.WITHDRAW)
             raise
         except BaseException as error:
             self._died(error)
@@ -212,7 +212,7 @@ class BaseTransport(Carrier):
                 self._ask_resets(left)
         except (ConfigurationError, UnsupportedByEngine):  # nothing was sent
             self._ahead.kept = None
-            self._session.on(Event.WITHDRAW)
+            self._session.on(ConnectionEvent.WITHDRAW)
             raise
         except BaseException as error:
             self._died(error)
@@ -227,7 +227,7 @@ class BaseTransport(Carrier):
                 self._drop_begun()
             answer = self._answer(line)
         except (CommandFailed, UnsupportedByEngine, ConfigurationError):  # it is as it was
-            self._session.on(Event.WITHDRAW)
+            self._session.on(ConnectionEvent.WITHDRAW)
             raise
         except BaseException as error:
             self._died(error)
@@ -316,6 +316,8 @@ class BaseTransport(Carrier):
             self.fail(f"interrupted ({type(error).__name__}) while waiting for the engine")
             return
         named = isinstance(error, UeRlError)
-        if self._session.state is State.CLOSED or (self._session.state is State.FAILED and not named):
+        if self._session.state is ConnectionPhase.CLOSED or (
+            self._session.state is ConnectionPhase.FAILED and not named
+        ):
             self._session.require(_ASK)
         self.fail(error if named else f"{type(error).__name__}: {error}")

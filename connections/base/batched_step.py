@@ -1,4 +1,4 @@
-"""Together: what several connections of one kind do in one go, where each of their engines takes a whole step."""
+"""BatchedStep: what several connections of one kind do in one go, where each of their engines takes a whole step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Together(Protocol):
+class BatchedStep(Protocol):
     """Several engines asked in one go, and their answers taken in one; see Carrier.join.
 
     It is for the usual step alone. Whatever else happens is left to the connections, one after the other, as if this

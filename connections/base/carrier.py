@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.connections.base.batched_step import Together
+from ue_rl.connections.base.batched_step import BatchedStep
 from ue_rl.protocol.buffers import Next, Resets, StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.transport import Transport
@@ -86,7 +86,7 @@ class Carrier(Transport):
     # -- several of them (connections/engines/)
 
     @classmethod
-    def join(cls, transports: Sequence[Carrier], buffers: StepBuffers) -> Together | None:
+    def join(cls, transports: Sequence[Carrier], buffers: StepBuffers) -> BatchedStep | None:
         """What asks and reads these in one go; None where there is no such thing for them.
 
         Args:

@@ -1,4 +1,4 @@
-"""Ahead: the next episodes that a trainer asks for before the present ones have ended (FEATURES=AUTORESET).
+"""PendingResets: the next episodes that a trainer asks for before the present ones have ended (FEATURES=AUTORESET).
 
 An engine that was asked so begins them by itself, behind the step in which an episode ends, and its answer brings the
 first observations too. The reset that its caller asks for then costs no round trip. It is the caller's word that
@@ -19,7 +19,7 @@ from ue_rl.protocol.transport import Params, Seeds
 ANY: Next = (None, None)  # asked once, it holds for all further episodes of the env, until a reset is asked
 
 
-class Ahead:
+class PendingResets:
     """What one connection has asked ahead.
 
     Attributes:

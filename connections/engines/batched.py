@@ -1,16 +1,16 @@
-"""AtOnce: the usual step of several engines in one go, where their connections can do that together."""
+"""BatchedEngines: the usual step of several engines in one go, where their connections can do that together."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 
-from ue_rl.connections.base.batched_step import Together
+from ue_rl.connections.base.batched_step import BatchedStep
 from ue_rl.connections.engines.part import KEPT, EnginePart
 from ue_rl.protocol.buffers import StepBuffers
 
 
-class AtOnce:
+class BatchedEngines:
     """Of one EnginesTransport.
 
     Attributes:
@@ -20,7 +20,7 @@ class AtOnce:
     """
 
     def __init__(self) -> None:
-        self.together: Together | None = None
+        self.together: BatchedStep | None = None
         self.joined = self.again = False
         self.took: deque[tuple[float, ...]] = deque(maxlen=KEPT)
 

@@ -45,7 +45,7 @@ _RINGS = 1 << 20  # bytes of a segment beside the observations, about
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineFacts:
     """An engine now, for people.
 
     Attributes:
@@ -101,9 +101,9 @@ class EnginePart:
         return f"engine {self.number} ({self.source.name})"
 
     @property
-    def facts(self) -> Engine:
+    def facts(self) -> EngineFacts:
         """It now."""
-        return Engine(self.source.name, self.life.state, len(self.envs), max(0, self._lives - 1))
+        return EngineFacts(self.source.name, self.life.state, len(self.envs), max(0, self._lives - 1))
 
     def latencies(self) -> NDArray[np.float64]:
         """See EnginesTransport.latencies."""

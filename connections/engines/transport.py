@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.base.checks import check_actions, check_finite
 from ue_rl.connections.engines.asking import Drawn, ResetOf, check_owed, split_resets, too_late
-from ue_rl.connections.engines.batched import AtOnce
+from ue_rl.connections.engines.batched import BatchedEngines
 from ue_rl.connections.engines.calling import Asked, answer_of
 from ue_rl.connections.engines.lifecycle import Life, Listener
 from ue_rl.connections.engines.merging import merged, merged_facts
 from ue_rl.connections.engines.opening import open_together
-from ue_rl.connections.engines.part import SURVIVABLE, Engine, EnginePart
+from ue_rl.connections.engines.part import SURVIVABLE, EngineFacts, EnginePart
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.source import EngineSource
 from ue_rl.protocol.buffers import Resets, StepBuffers
@@ -68,7 +68,7 @@ class EnginesTransport(BaseTransport):
         self._unanswered = Drawn()
         self._asked: list[EnginePart] = []
         self._stepping = self._whole = self._some_lost = self._some_over = self._at_once = False
-        self._once = AtOnce()
+        self._once = BatchedEngines()
         self.restarts = restarts
         super().__init__()
         self.lives: list[Life] = [part.life for part in self._parts]
@@ -79,7 +79,7 @@ class EnginesTransport(BaseTransport):
         return [part.envs for part in self._parts]
 
     @property
-    def engines(self) -> list[Engine]:
+    def engines(self) -> list[EngineFacts]:
         """Each engine now, for people."""
         return [part.facts for part in self._parts]
 

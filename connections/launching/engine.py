@@ -75,7 +75,7 @@ class LaunchedEngine:
         self._output_path, self._open, self._start_timeout = output, open, start_timeout
         self._output: Output | None = None
         self._process: EngineProcess | None = None
-        self._port: ports.Port | None = None
+        self._port: ports.ReservedPort | None = None
         self._starts, self._lives, self._deadline = 0, 0, 0.0
         self._owner = os.getpid()
         self.name = _short(self._template.words)

@@ -24,7 +24,7 @@ _LOCKED = 1 << 30  # the one byte of a lock file that is locked on Windows; noth
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-class Port:
+class ReservedPort:
     """A port that no other run on this machine chooses, until `release()`.
 
     Attributes:
@@ -50,7 +50,7 @@ class Port:
         self._file.close()
 
 
-def find() -> Port:
+def find() -> ReservedPort:
     """A free port, of 20000 to 32767 where the system's own range leaves any of them.
 
     Raises:
@@ -68,7 +68,7 @@ def find() -> Port:
     raise EngineNotStarted("there is no free port for an engine", fault="caller", expected=expected, cure=cure)
 
 
-def take(number: int) -> Port:
+def take(number: int) -> ReservedPort:
     """This port and no other.
 
     Raises:
@@ -137,7 +137,7 @@ def _candidates() -> Iterator[int]:
     yield from numbers[start:] + numbers[:start]
 
 
-def _lock(number: int) -> Port | None:
+def _lock(number: int) -> ReservedPort | None:
     path = folder() / f"{number}.lock"
     while True:
         try:
@@ -153,7 +153,7 @@ def _lock(number: int) -> Port | None:
             file.truncate(0)
             file.write(f"{os.getpid()}".encode())  # for people, and ue_rl.devtools.testing.Leftovers
             file.flush()
-            return Port(number, path, file)
+            return ReservedPort(number, path, file)
         file.close()  # its holder deleted it between our opening and our locking
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from ue_rl.connections.launching.keeper import GRACE, LINUX, MARK
-from ue_rl.connections.launching.ports import Port
+from ue_rl.connections.launching.ports import ReservedPort
 from ue_rl.system.errors import EngineNotStarted
 
 _KEEPER = Path(__file__).with_name("keeper.py")
@@ -48,7 +48,7 @@ class EngineProcess:
         EngineNotStarted: the command cannot be run.
     """
 
-    def __init__(self, command: list[str], output: IO[bytes], port: Port | None) -> None:
+    def __init__(self, command: list[str], output: IO[bytes], port: ReservedPort | None) -> None:
         self.ended, self._spoken = threading.Event(), threading.Event()
         self.exit_code: int | None = None
         self.pid = 0

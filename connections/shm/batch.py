@@ -1,4 +1,4 @@
-"""MemoryTogether: several engines in shared memory, asked and read in one compiled call each."""
+"""MemoryBatch: several engines in shared memory, asked and read in one compiled call each."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ue_rl.connections.shm.connection import SharedMemoryConnection
 
 
-class MemoryTogether:
-    """See Together.
+class MemoryBatch:
+    """See BatchedStep.
 
     Args:
         connections: whose engines they are. bells, rings: of each. buffers: of all. slice_ms: how long a wait may take.
@@ -39,7 +39,7 @@ class MemoryTogether:
         )
 
     def ask(self, actions: NDArray[np.float32], again: bool) -> list[bytes] | None:
-        """See Together.ask."""
+        """See BatchedStep.ask."""
         if not again:
             if not all(connection.ready_for_all() for connection in self._connections):
                 return None
@@ -50,7 +50,7 @@ class MemoryTogether:
             return None
 
     def collect(self) -> tuple[float, ...] | None:
-        """See Together.collect."""
+        """See BatchedStep.collect."""
         try:
             return self._bells.answer(self._positions, self._slice_ms)
         except (ConnectionResetError, ValueError):  # likewise

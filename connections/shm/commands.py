@@ -41,7 +41,7 @@ from ue_rl.protocol.commands.envelope import (
 )
 from ue_rl.protocol.memory.ring import Ring
 from ue_rl.protocol.text.calls import PICTURE_LIMIT
-from ue_rl.protocol.text.connection_state import Event, Session
+from ue_rl.protocol.text.connection_state import ConnectionEvent, ConnectionState
 from ue_rl.system.errors import (
     CommandFailed,
     ConfigurationError,
@@ -302,11 +302,11 @@ class ShmCommands:
         """Writes an encoded message within so many seconds; None: `self.timeout`."""
         self._write(data, self.timeout if seconds is None else seconds)
 
-    def end(self, session: Session) -> None:
+    def end(self, session: ConnectionState) -> None:
         """The connection has ended, and is not known here any more; what is asked next raises as `session` says."""
 
         def ended(*_: object) -> None:
-            session.require(Event.ASK)
+            session.require(ConnectionEvent.ASK)
 
         self._check = self._nudge = self._wait = ended
         self._fail = lambda error: None

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.connections.base.base import BaseTransport
-from ue_rl.connections.base.batched_step import Together
+from ue_rl.connections.base.batched_step import BatchedStep
 from ue_rl.connections.base.carrier import Carrier
 from ue_rl.connections.base.checks import check_actions
 from ue_rl.connections.shm import attach
-from ue_rl.connections.shm.batch import MemoryTogether
+from ue_rl.connections.shm.batch import MemoryBatch
 from ue_rl.connections.shm.commands import ShmCommands
-from ue_rl.connections.shm.handles import Held
+from ue_rl.connections.shm.handles import SystemHandles
 from ue_rl.connections.shm.plain import PlainSteps
 from ue_rl.connections.shm.requests import copy_actions, entries_ahead, note_ahead, note_resets, reset_entries
 from ue_rl.connections.shm.rows import AgentReader, MaskReader, Taken, readers, take_first
@@ -35,7 +35,7 @@ from ue_rl.connections.shm.upgrade import UpgradeRefused, check_name, check_offe
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, unasked
 from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.connections.tcp.link import Link
-from ue_rl.protocol.access.client_access import Guard
+from ue_rl.protocol.access.client_access import ClientAccess
 from ue_rl.protocol.buffers import ActionBatch, Next, Resets, StepBuffers
 from ue_rl.protocol.memory.bell import ASKED, NOT_OURS, Bell
 from ue_rl.protocol.memory.header import ANSWERED_SEQ, CLIENT_PID
@@ -43,7 +43,7 @@ from ue_rl.protocol.memory.memory import StepMemory
 from ue_rl.protocol.memory.offer import parse_offer
 from ue_rl.protocol.memory.segment import Segment
 from ue_rl.protocol.spec import EnvSpec
-from ue_rl.protocol.text.connection_state import Event, State
+from ue_rl.protocol.text.connection_state import ConnectionEvent, ConnectionPhase
 from ue_rl.protocol.text.refusals import nonfinite_action
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import UeRlError, UnsupportedByEngine
@@ -57,7 +57,7 @@ class SharedMemoryConnection(BaseTransport):
     Args:
         name: of the segment, or the path of a file; None: the environment variable LUCKY_SHM_NAME.
         engine: (host, port) where an engine listens that offers shared memory in its handshake; then no `name`.
-        guard: token of this side, for `engine`. timeout, connect_timeout, wait: see BaseTransport.
+        access: token of this side, for `engine`. timeout, connect_timeout, wait: see BaseTransport.
         spin_us: microseconds to spin before blocking while waiting for an answer; None: see ue_rl/system/spin.py.
 
     Attributes:
@@ -81,16 +81,16 @@ class SharedMemoryConnection(BaseTransport):
         name: str | None = None,
         *,
         engine: tuple[str, int] | None = None,
-        guard: Guard | None = None,
+        access: ClientAccess | None = None,
         timeout: float = 30.0,
         connect_timeout: float | None = None,
         wait: float = 0.0,
         spin_us: float | None = None,
     ) -> None:
         super().__init__(timeout, connect_timeout, wait)
-        self._engine, self._guard, self.name = engine, guard, name
+        self._engine, self._access, self.name = engine, access, name
         self._spin_us = spin_us
-        self._held = Held(weakref.WeakMethod(self.fail))
+        self._held = SystemHandles(weakref.WeakMethod(self.fail))
         weakref.finalize(self, self._held.let_go)  # where nobody calls close()
         self._bell: Bell = None  # type: ignore[assignment]  # None before attaching and after close()
         self._greeted: tuple[Link, EnvSpec] | None = None
@@ -103,7 +103,7 @@ class SharedMemoryConnection(BaseTransport):
         """The segment's arrays and header."""
         memory = self._held.memory
         if memory is None:
-            self._session.require(Event.ASK)
+            self._session.require(ConnectionEvent.ASK)
         assert memory is not None
         return memory
 
@@ -114,7 +114,7 @@ class SharedMemoryConnection(BaseTransport):
 
     def to_torch(self, device: Any = "cuda") -> dict[str, Any]:
         """The last answer as tensors, on a GPU by one upload from pinned memory; see torch_upload.py."""
-        self._session.require(Event.ASK)
+        self._session.require(ConnectionEvent.ASK)
         if self._upload is None or not self._upload.serves(device):
             self._upload = TorchUpload(self.buffers, device)
         return self._upload()
@@ -258,20 +258,20 @@ class SharedMemoryConnection(BaseTransport):
         self._mixed, self._who_acts = False, None
 
     @classmethod
-    def join(cls, transports: Sequence[Carrier], buffers: StepBuffers) -> Together | None:
+    def join(cls, transports: Sequence[Carrier], buffers: StepBuffers) -> BatchedStep | None:
         """See Carrier.join. Not where an answer is more than observations, rewards and flags."""
         mine = [each for each in transports if isinstance(each, SharedMemoryConnection)]
         rings = [each._ring for each in mine if each._ring is not None]
         more = [(each._agent_reader, each._mask_reader, each.image) for each in mine]
         if len(rings) != len(transports) or any(each != (None, None, None) for each in more):
             return None
-        return MemoryTogether(
+        return MemoryBatch(
             mine, [each._bell for each in mine], rings, buffers, min(each._watch.slice_ms for each in mine)
         )
 
     def ready_for_all(self) -> bool:
         """Makes ready for a step of all envs; False: it is not, and send_actions() says why."""
-        if self._session.state is not State.READY:
+        if self._session.state is not ConnectionPhase.READY:
             return False
         if self._mixed:
             try:
@@ -329,7 +329,7 @@ class SharedMemoryConnection(BaseTransport):
             wait_until = time.monotonic() + self.wait
             memory = self._map(attach.open_segment(self.name, self.wait), wait_until=wait_until)
             return self._begin(attach.spec_of(memory), None)
-        link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait, self._guard)
+        link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait, self._access)
         try:
             return self._take_offer(link, spec)
         except BaseException as error:

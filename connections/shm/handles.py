@@ -1,4 +1,4 @@
-"""Held: what a connection holds of the system, apart from the connection, so that it can be let go of without it.
+"""SystemHandles: what a connection holds of the system, apart from it, so that it can be let go of without it.
 
 A connection that is collected instead of closed (a notebook's cell that raised is enough) leaves its segment through
 this: a finalizer may not refer to the object that it finalizes.
@@ -18,10 +18,10 @@ from ue_rl.system.errors import EngineDisconnected
 
 # By Segment.identity: what in this process holds it. A pid alone does not tell two connections of a process apart, and
 # the token may be zero in every segment.
-_holders: weakref.WeakValueDictionary[tuple[int, int] | str, Held] = weakref.WeakValueDictionary()
+_holders: weakref.WeakValueDictionary[tuple[int, int] | str, SystemHandles] = weakref.WeakValueDictionary()
 
 
-class Held:
+class SystemHandles:
     """Of one connection.
 
     Args:

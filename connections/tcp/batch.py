@@ -1,4 +1,4 @@
-"""TextTogether: several engines on shared channels: their requests sent in one call, their answers received in one."""
+"""TextBatch: several engines on shared channels: their requests sent in one call, their answers received in one."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _ARRAYS = ("obs", "rewards", "dones", "truncated")
 
 
-class TextTogether:
-    """See Together. The connections' arrays become parts of such that hold all engines' rows, so that one copy of each
-    gives out a step.
+class TextBatch:
+    """See BatchedStep. The connections' arrays become parts of such that hold all engines' rows, so that one copy of
+    each gives out a step.
 
     Args:
         connections: whose engines they are; each with the compiled codec. wirings: theirs. buffers: of all.
@@ -63,7 +63,7 @@ class TextTogether:
         self._asked_at = 0.0
 
     def ask(self, actions: NDArray[np.float32], again: bool) -> list[bytes] | None:
-        """See Together.ask."""
+        """See BatchedStep.ask."""
         if getattr(actions, "shape", None) != self._shape:
             return None
         numbers = [
@@ -96,7 +96,7 @@ class TextTogether:
         return [b"" if i < done else line[part if i == done else 0 :] for i, line in enumerate(lines)]
 
     def collect(self) -> tuple[float, ...] | None:
-        """See Together.collect."""
+        """See BatchedStep.collect."""
         try:
             return self._receive() if self._use() else None
         finally:

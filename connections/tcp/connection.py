@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.connections.base.base import BaseTransport
-from ue_rl.connections.base.batched_step import Together
+from ue_rl.connections.base.batched_step import BatchedStep
 from ue_rl.connections.base.carrier import Carrier
 from ue_rl.connections.base.checks import check_actions
-from ue_rl.connections.tcp.batch import TextTogether
+from ue_rl.connections.tcp.batch import TextBatch
 from ue_rl.connections.tcp.greeting import accept_seconds, no_images, open_env_links, shake_hands
 from ue_rl.connections.tcp.link import Link, engine_gone, engine_late
-from ue_rl.connections.tcp.numbers import Numbers, ask_anything
+from ue_rl.connections.tcp.numbers import AnswerNumbers, ask_anything
 from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
-from ue_rl.protocol.access.client_access import Guard
+from ue_rl.protocol.access.client_access import ClientAccess
 from ue_rl.protocol.buffers import Next, Resets, StepBuffers
 from ue_rl.protocol.spec import Channel, EnvSpec, EnvType
 from ue_rl.protocol.text import Codec
@@ -57,7 +57,7 @@ class TcpConnection(BaseTransport):
             RLBASE: the deployed plugin reads those into memory that it does not clear (docs/unreal.md). None: where the
             handshake may be the plugin's, which names no CHANNEL. Others, whose readers are right, get none.
         timeout, connect_timeout, wait: see BaseTransport. compiled: see ue_rl.protocol.text.Codec.
-        guard: TLS and token of this side; None: neither.
+        access: TLS and token of this side; None: neither.
 
     Attributes:
         in_use: a call uses the sockets, and closes them itself where the connection is `dropped` meanwhile; see `used`.
@@ -81,10 +81,10 @@ class TcpConnection(BaseTransport):
         wait: float = 0.0,
         compiled: bool | None = None,
         nul_terminated: bool | None = None,
-        guard: Guard | None = None,
+        access: ClientAccess | None = None,
     ) -> None:
         super().__init__(timeout, connect_timeout, wait)
-        self._guard = guard
+        self._access = access
         if channel not in CHANNELS:
             raise ConfigurationError("no such channel", field="channel", expected=" or ".join(CHANNELS), got=channel)
         if not 0 < port < 65_536:
@@ -94,7 +94,7 @@ class TcpConnection(BaseTransport):
         self._greeted: tuple[Link, EnvSpec] | None = None
         self._admin: Link | None = None
         self._wiring: Wiring | None = None
-        self._numbers: Numbers | None = None  # where the engine numbers its answers
+        self._numbers: AnswerNumbers | None = None  # where the engine numbers its answers
         self._rows_due = 0
         self.in_use = self.dropped = False
         self._nuls = False
@@ -120,12 +120,12 @@ class TcpConnection(BaseTransport):
         if self._nul_terminated and not self._nuls:
             _log.info("no NUL bytes are sent: only SINGLE and RLBASE engines of version 0 need them")
         if self._codec.numbered:
-            self._numbers = Numbers(self._codec)
+            self._numbers = AnswerNumbers(self._codec)
         self._wiring = self._choose(self._admin, spec)
         return spec
 
     def _shake_hands(self) -> tuple[Link, EnvSpec]:
-        return shake_hands(self.host, self.port, self.connect_timeout, self.wait, self._guard)
+        return shake_hands(self.host, self.port, self.connect_timeout, self.wait, self._access)
 
     def _choose(self, admin: Link, spec: EnvSpec) -> Wiring:
         """The caller's channel wins, else the handshake's, else env sockets with a fall-back to the shared channel."""
@@ -145,7 +145,7 @@ class TcpConnection(BaseTransport):
         if wanted != "shared":
             links = open_env_links(
                 self.host, self.port, spec, self._codec.max_line, self.connect_timeout, fall_back=wanted == "auto",
-                guard=self._guard,
+                access=self._access,
             )  # fmt: skip
         if links:
             if "ERROR" in spec.features:  # of version 1.1: these are env sockets, and no port probes
@@ -161,7 +161,7 @@ class TcpConnection(BaseTransport):
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
         facts = {"address": f"{self.host}:{self.port}", "transport": "tcp"}
-        if self._guard is not None and self._guard.tls is not None:
+        if self._access is not None and self._access.tls is not None:
             facts["transport"] = "tcp with tls"
         if self._spec is not None and self._wiring is not None:
             facts["protocol"] = f"version {self._spec.version}" if self._spec.version else "deployed plugin (version 0)"
@@ -239,7 +239,7 @@ class TcpConnection(BaseTransport):
     # -- requests and answers
 
     @classmethod
-    def join(cls, transports: Sequence[Carrier], buffers: StepBuffers) -> Together | None:
+    def join(cls, transports: Sequence[Carrier], buffers: StepBuffers) -> BatchedStep | None:
         """See Carrier.join. On shared channels with compiled kernels on POSIX, without agents, masks and NULs."""
         mine = [each for each in transports if isinstance(each, TcpConnection)]
         wirings = [each._wiring for each in mine if isinstance(each._wiring, SharedWiring) and not each._nuls]
@@ -247,7 +247,7 @@ class TcpConnection(BaseTransport):
         plain = plain and not any(link.layered for each in mine for link in each._links())
         if os.name != "posix" or not plain or buffers.masks.size or len(wirings) != len(transports):
             return None
-        return TextTogether(mine, wirings, buffers)
+        return TextBatch(mine, wirings, buffers)
 
     def _finish_asking(self, left: bytes) -> None:
         self._use()

@@ -8,7 +8,7 @@ import math
 import time
 
 from ue_rl.connections.tcp.link import UNFINISHED, Link, dial
-from ue_rl.protocol.access.client_access import Guard, asks_for_token, blamed
+from ue_rl.protocol.access.client_access import ClientAccess, asks_for_token, blamed
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text import MAX_HANDSHAKE, decode_handshake
 from ue_rl.protocol.text.notices import ended_by, notice_of
@@ -41,7 +41,7 @@ _ACCEPT_SECONDS = 0.1  # the deployed plugin takes one connection in so many, an
 
 
 def shake_hands(
-    host: str, port: int, timeout: float, wait: float = 0.0, guard: Guard | None = None
+    host: str, port: int, timeout: float, wait: float = 0.0, access: ClientAccess | None = None
 ) -> tuple[Link, EnvSpec]:
     """The first connection and what the engine said on it.
 
@@ -49,7 +49,7 @@ def shake_hands(
         timeout: seconds for connecting and, again, for the CONFIG line. wait: keep trying this many seconds while
             nobody listens, the engine says nothing, or the connection is closed before a word is said, and wait this
             long for a turn where another trainer is served.
-        guard: TLS and token of this side.
+        access: TLS and token of this side.
 
     Raises:
         AccessRefused, EngineUnreachable, EngineBusy, EngineTimeout, EngineDisconnected, HandshakeError.
@@ -64,8 +64,8 @@ def shake_hands(
             patience = max(wait_until - now, _BETWEEN)
         link: Link | None = None
         try:
-            if guard is not None:
-                sock = guard(sock, host, port, time.monotonic() + timeout)
+            if access is not None:
+                sock = access(sock, host, port, time.monotonic() + timeout)
             link = Link(sock, MAX_HANDSHAKE)
             return link, hear_handshake(link, patience, wait_until)
         except BaseException as error:
@@ -174,7 +174,14 @@ def accept_seconds(spec: EnvSpec) -> float:
 
 
 def open_env_links(
-    host: str, port: int, spec: EnvSpec, max_line: int, timeout: float, *, fall_back: bool, guard: Guard | None = None
+    host: str,
+    port: int,
+    spec: EnvSpec,
+    max_line: int,
+    timeout: float,
+    *,
+    fall_back: bool,
+    access: ClientAccess | None = None,
 ) -> list[Link]:
     """Opens the env sockets in order; none where the listener refuses the first and `fall_back`."""
     links: list[Link] = []
@@ -183,7 +190,7 @@ def open_env_links(
     try:
         for env in range(count):
             sock = dial(host, port, deadline)
-            links.append(Link(sock if guard is None else guard(sock, host, port, deadline), max_line))
+            links.append(Link(sock if access is None else access(sock, host, port, deadline), max_line))
             if env % 4 == 3:
                 # Engines let about 8 connections wait to be accepted; one too many is tried again a second later.
                 time.sleep(1e-4)

@@ -1,4 +1,4 @@
-"""Numbers: which request an answer is to, where the engine says so (FEATURES=SEQ; docs/protocol.md, section 5)."""
+"""AnswerNumbers: which request an answer is to, where the engine says so (FEATURES=SEQ; docs/protocol.md, 5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("ue_rl.connections")
 _CURE = "an engine that announces FEATURES=SEQ ends each answer with the number of its request, once"
 
 
-class Numbers:
+class AnswerNumbers:
     """Reads the numbers of answers, one for each connection; who asks counts the requests of each socket.
 
     Attributes:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, unfinished_hint
-from ue_rl.connections.tcp.numbers import Numbers
+from ue_rl.connections.tcp.numbers import AnswerNumbers
 from ue_rl.protocol.buffers import Resets, StepBuffers
 from ue_rl.protocol.text import Codec
 from ue_rl.protocol.text.limits import MAX_LINE, nul_terminated
@@ -39,7 +39,7 @@ class SharedWiring:
     name = "shared channel"
 
     def __init__(
-        self, link: Link, codec: Codec, buffers: StepBuffers, nuls: bool = False, numbers: Numbers | None = None
+        self, link: Link, codec: Codec, buffers: StepBuffers, nuls: bool = False, numbers: AnswerNumbers | None = None
     ) -> None:
         self.links = [link]
         self._numbers = numbers
@@ -111,7 +111,12 @@ class PerEnvWiring:
     """
 
     def __init__(
-        self, links: list[Link], codec: Codec, buffers: StepBuffers, nuls: bool = False, numbers: Numbers | None = None
+        self,
+        links: list[Link],
+        codec: Codec,
+        buffers: StepBuffers,
+        nuls: bool = False,
+        numbers: AnswerNumbers | None = None,
     ) -> None:
         self._nuls = nuls
         self._numbers = numbers
@@ -260,7 +265,7 @@ class PerEnvWiring:
                 elif now - quiet_since > HINT_AFTER and fill[at]:
                     self.links[at].hint(unfinished_hint(self._unread(at)))
 
-    def _sort_out(self, numbers: Numbers) -> bool:
+    def _sort_out(self, numbers: AnswerNumbers) -> bool:
         """Cuts off the numbers of the lines that came; drops answers to the lost connection. Is one still to come?"""
         assert self._fast is not None
         while (env := self._fast.cut_numbers(self._data, self._stride, self._fill, self._last)) < len(self._fill):

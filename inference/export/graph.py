@@ -24,7 +24,7 @@ from torch import nn
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from ue_rl.inference.export.observations import (
-    Leaf,
+    ObservationLeaf,
     ObservationNet,
     check_normalize,
     check_starts,
@@ -39,7 +39,7 @@ from ue_rl.inference.metadata import (
     NOISE,
     OBSERVATION,
     STATE,
-    Port,
+    TensorInfo,
     space_size,
     space_to_json,
 )
@@ -57,10 +57,10 @@ class Plan:
     """What is to be exported: the module, and its inputs and outputs in order."""
 
     algorithm: str
-    leaves: list[Leaf]
+    leaves: list[ObservationLeaf]
     net: PolicyGraph
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
     stochastic: bool
     flat_input: bool
 
@@ -192,31 +192,31 @@ def plan_graph(
     check_normalize(vec_normalize, leaves)
     observation = ObservationNet(leaves, vec_normalize, bool(policy.normalize_images), flat_input)
     inputs = observation_ports(leaves, flat_input)
-    outputs = [Port("actions", (space_size(space_to_json(space)),), ACTIONS)]
+    outputs = [TensorInfo("actions", (space_size(space_to_json(space)),), ACTIONS)]
     lstm = None
     if algorithm == "RecurrentPPO":
         lstm = Lstm(policy.lstm_actor)
         shape = (policy.lstm_actor.num_layers, policy.lstm_actor.hidden_size)
-        inputs += [Port(name, shape, STATE) for name in _STATE_NAMES]
-        inputs.append(Port("episode_start", (1,), EPISODE_START))
-        outputs += [Port(f"{name}_out", shape, STATE, key=name) for name in _STATE_NAMES]
+        inputs += [TensorInfo(name, shape, STATE) for name in _STATE_NAMES]
+        inputs.append(TensorInfo("episode_start", (1,), EPISODE_START))
+        outputs += [TensorInfo(f"{name}_out", shape, STATE, key=name) for name in _STATE_NAMES]
     if stochastic:
         kind = "normal" if isinstance(head, BoxHead) else "uniform"
-        inputs.append(Port("noise", head.noise_shape, NOISE, distribution=kind))  # type: ignore[arg-type]
+        inputs.append(TensorInfo("noise", head.noise_shape, NOISE, distribution=kind))  # type: ignore[arg-type]
     if action_masks:
-        inputs.append(Port("action_masks", (sum(head.counts),), ACTION_MASKS))  # type: ignore[arg-type]
+        inputs.append(TensorInfo("action_masks", (sum(head.counts),), ACTION_MASKS))  # type: ignore[arg-type]
     roles = tuple(port.role for port in inputs)
     net = PolicyGraph(observation, extractor, lstm, trunk, head, roles, starts_of(space))
     net.to(policy.device).eval()  # else the converter would leave it, and with it the policy, in training mode
     return Plan(algorithm, leaves, net, tuple(inputs), tuple(outputs), stochastic, flat_input)
 
 
-def observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
+def observation_ports(leaves: list[ObservationLeaf], flat_input: bool) -> list[TensorInfo]:
     """The inputs of a graph for these parts of an observation: one each, or one in all."""
     if flat_input:
-        return [Port("obs", (sum(leaf.size for leaf in leaves),), OBSERVATION)]
+        return [TensorInfo("obs", (sum(leaf.size for leaf in leaves),), OBSERVATION)]
     if leaves[0].key is None:
-        return [Port("obs", leaves[0].shape, OBSERVATION)]
+        return [TensorInfo("obs", leaves[0].shape, OBSERVATION)]
     clash = [leaf.name for leaf in leaves if leaf.name in _RESERVED or not leaf.name]
     if clash:
         raise ExportError(
@@ -230,7 +230,7 @@ def observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
         name = str(leaf.name)
         while name.isdigit() or (name != leaf.name and name in taken):
             name = f"obs_{name}"
-        ports.append(Port(name, leaf.shape, OBSERVATION, key=leaf.name))
+        ports.append(TensorInfo(name, leaf.shape, OBSERVATION, key=leaf.name))
     return ports
 
 

@@ -33,21 +33,21 @@ class Outputs:
 
 
 @dataclass
-class Batch:
+class ObservationBatch:
     """Some rows: the parts of their observations, and what each input of the graph is given."""
 
     rows: Rows
     arrays: list[Floats]
 
-    def take(self, at: NDArray[np.intp]) -> Batch:
+    def take(self, at: NDArray[np.intp]) -> ObservationBatch:
         """Some of the rows."""
-        return Batch([part[at] for part in self.rows], [array[at] for array in self.arrays])
+        return ObservationBatch([part[at] for part in self.rows], [array[at] for array in self.arrays])
 
-    def joined(self, other: Batch) -> Batch:
+    def joined(self, other: ObservationBatch) -> ObservationBatch:
         """Its rows, then the other's."""
         rows = [np.concatenate(pair) for pair in zip(self.rows, other.rows, strict=True)]
         arrays = [np.concatenate(pair) for pair in zip(self.arrays, other.arrays, strict=True)]
-        return Batch(rows, arrays)
+        return ObservationBatch(rows, arrays)
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Spread:
 
 
 @dataclass
-class Kind:
+class ObservationKind:
     """What was found on one kind of observation."""
 
     spreads: dict[int, Spread] = field(default_factory=dict)
@@ -78,10 +78,10 @@ class Kind:
     example: tuple[Any, Any] = (None, None)  # what the file and predict() gave where they were furthest apart
     apart: float = -1.0
     wrong_choice: tuple[Any, Any] = (None, None)  # where the choice was furthest behind
-    sensitive: Batch | None = None
+    sensitive: ObservationBatch | None = None
     errors: Doubles = field(default_factory=lambda: np.zeros(0))  # of the sensitive rows
 
-    def keep_sensitive(self, batch: Batch, errors: Doubles) -> None:
+    def keep_sensitive(self, batch: ObservationBatch, errors: Doubles) -> None:
         """Keep the rows on which either was off most, of those that are kept and these; `errors`: [rows]."""
         all_errors = np.concatenate([self.errors, errors])
         joined = batch if self.sensitive is None else self.sensitive.joined(batch)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
-from ue_rl.inference.export.observations import Leaf
+from ue_rl.inference.export.observations import ObservationLeaf
 from ue_rl.inference.export.policies import ALGORITHMS
 from ue_rl.inference.statistics import EVIDENCE, NONE, statistics_of, why_needed
 from ue_rl.system.errors import ExportError, UntrustedFile
@@ -266,7 +266,7 @@ def _wrappers(env: Any) -> Iterator[VecEnvWrapper]:
 
 
 def buffered_rows(
-    model: Any, leaves: list[Leaf], vec_normalize: VecNormalize | None, limit: int = 512
+    model: Any, leaves: list[ObservationLeaf], vec_normalize: VecNormalize | None, limit: int = 512
 ) -> list[NDArray[np.float32]] | None:
     """Observations of the env that the model still holds, as the engine sent them; None if it holds none.
 
@@ -298,7 +298,7 @@ def buffered_rows(
     return [_as_sent(held[leaf.key], leaf) for leaf in leaves]
 
 
-def _as_sent(rows: NDArray[Any], leaf: Leaf) -> NDArray[np.float32]:
+def _as_sent(rows: NDArray[Any], leaf: ObservationLeaf) -> NDArray[np.float32]:
     """float32 [n, *leaf.shape] as the engine sends them, of rows as the policy takes them."""
     sent = np.ascontiguousarray(np.moveaxis(rows, 1, -1) if leaf.transposed else rows, np.float32)
     sent = sent.reshape(-1, *leaf.shape)

@@ -2,7 +2,7 @@
 
 In the order of Stable-Baselines3: channel transposition (VecTransposeImage), normalisation (VecNormalize, in
 float64 and then rounded to float32, as NumPy does it there), one-hot and image scaling (preprocess_obs). Here
-is also the same way in NumPy, `Leaf.to_python`, which turns what the engine sends into what predict() takes.
+is also the same way in NumPy, `ObservationLeaf.to_python`, which turns what the engine sends into what predict() takes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAYOUTS = ("auto", "channels_first", "channels_last")
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ObservationLeaf:
     """One part of the observation: the whole, or one key of a Dict.
 
     Attributes:
@@ -109,7 +109,9 @@ def keys_of(space: gym.Space[Any]) -> dict[str, str]:
     return {names.get(key, key): key for key in getattr(space, "spaces", ())}
 
 
-def find_leaves(space: gym.Space[Any], env: Any, image_layout: str, order: tuple[str, ...] = ()) -> list[Leaf]:
+def find_leaves(
+    space: gym.Space[Any], env: Any, image_layout: str, order: tuple[str, ...] = ()
+) -> list[ObservationLeaf]:
     """The parts of the observation of a model, in the order of its space.
 
     Images: Stable-Baselines3 moves the channels first by a wrapper around the env, and the policy knows only the
@@ -130,7 +132,7 @@ def find_leaves(space: gym.Space[Any], env: Any, image_layout: str, order: tuple
     return [_leaf(None, space, env, image_layout)]
 
 
-def _leaf(key: str | None, space: gym.Space[Any], env: Any, layout: str) -> Leaf:
+def _leaf(key: str | None, space: gym.Space[Any], env: Any, layout: str) -> ObservationLeaf:
     if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         raise ExportError(
             f"a {type(space).__name__} observation cannot be exported",
@@ -140,7 +142,7 @@ def _leaf(key: str | None, space: gym.Space[Any], env: Any, layout: str) -> Leaf
             cure="train behind a wrapper that flattens it",
         )
     if not (isinstance(space, spaces.Box) and is_image_space(space) and is_image_space_channels_first(space)):
-        return Leaf(key, space, space, False, starts_of(space))
+        return ObservationLeaf(key, space, space, False, starts_of(space))
     if layout == "auto" and env is not None:
         wrapper = unwrap_vec_wrapper(env, VecTransposeImage)
         transposed = wrapper is not None and not getattr(wrapper, "skip", False)
@@ -149,12 +151,12 @@ def _leaf(key: str | None, space: gym.Space[Any], env: Any, layout: str) -> Leaf
     else:
         transposed = layout != "channels_first"
     if not transposed:
-        return Leaf(key, space, space, False)
+        return ObservationLeaf(key, space, space, False)
     low, high = np.moveaxis(space.low, 0, -1), np.moveaxis(space.high, 0, -1)
-    return Leaf(key, spaces.Box(low, high, dtype=space.dtype.type), space, True)
+    return ObservationLeaf(key, spaces.Box(low, high, dtype=space.dtype.type), space, True)
 
 
-def engine_space(leaves: list[Leaf]) -> gym.Space[Any]:
+def engine_space(leaves: list[ObservationLeaf]) -> gym.Space[Any]:
     """The observation space as the engine sees it."""
     if leaves[0].key is None:
         return leaves[0].space
@@ -172,7 +174,7 @@ def stats_of(vec_normalize: VecNormalize | None, key: str | None) -> Any:
     return rms
 
 
-def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Leaf]) -> None:
+def check_normalize(vec_normalize: VecNormalize | None, leaves: list[ObservationLeaf]) -> None:
     """Refuse statistics that belong to another env; raises ExportError: a shape or the keys differ from the model's."""
     if vec_normalize is None:
         return
@@ -213,7 +215,7 @@ class LeafNet(nn.Module):
     std: th.Tensor
     starts: th.Tensor
 
-    def __init__(self, leaf: Leaf, vec_normalize: VecNormalize | None, normalize_images: bool) -> None:
+    def __init__(self, leaf: ObservationLeaf, vec_normalize: VecNormalize | None, normalize_images: bool) -> None:
         super().__init__()
         self.leaf = leaf
         self.normalize_images = normalize_images
@@ -247,7 +249,11 @@ class ObservationNet(nn.Module):
     """All leaves: the inputs of the graph in, one tensor or a dict of tensors out."""
 
     def __init__(
-        self, leaves: list[Leaf], vec_normalize: VecNormalize | None, normalize_images: bool, flat_input: bool
+        self,
+        leaves: list[ObservationLeaf],
+        vec_normalize: VecNormalize | None,
+        normalize_images: bool,
+        flat_input: bool,
     ) -> None:
         super().__init__()
         self.leaves = leaves

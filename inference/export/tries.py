@@ -28,7 +28,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ue_rl.inference.export.observations import Leaf
+from ue_rl.inference.export.observations import ObservationLeaf
 
 Floats = NDArray[np.float32]
 
@@ -38,7 +38,7 @@ _WIDE = (1.0, 5.0)  # powers of ten
 _UNITS = 4  # of the last digit, by which a neighbour's numbers are moved at most
 
 
-def kinds_of(leaves: list[Leaf], statistics: list[Any]) -> tuple[str, ...]:
+def kinds_of(leaves: list[ObservationLeaf], statistics: list[Any]) -> tuple[str, ...]:
     """The kinds of observations that say something of their own here; `statistics`: of each leaf, or None."""
     plain = [leaf.space for leaf, stats in zip(leaves, statistics, strict=True) if stats is None and _is_vector(leaf)]
     near = any(not _is_near(space) and is_narrow(space) for space in plain)
@@ -46,7 +46,7 @@ def kinds_of(leaves: list[Leaf], statistics: list[Any]) -> tuple[str, ...]:
     return ("typical", "extreme", *(("near",) if near else ()), *(("wide",) if wide else ()))
 
 
-def draw_rows(kind: str, leaf: Leaf, stats: Any, n: int, rng: np.random.Generator, anywhere: bool) -> Floats:
+def draw_rows(kind: str, leaf: ObservationLeaf, stats: Any, n: int, rng: np.random.Generator, anywhere: bool) -> Floats:
     """`n` observations of a kind, float32 [n, *leaf.shape]; `anywhere`: also beyond the bounds of the space."""
     if kind == "extreme":
         return _extreme_rows(leaf, stats, n, rng)
@@ -63,7 +63,7 @@ def draw_rows(kind: str, leaf: Leaf, stats: Any, n: int, rng: np.random.Generato
     return _typical_rows(leaf, stats, n, rng)
 
 
-def moved(leaf: Leaf, rows: Floats, rng: np.random.Generator) -> Floats:
+def moved(leaf: ObservationLeaf, rows: Floats, rng: np.random.Generator) -> Floats:
     """Neighbours of `rows`, float32 [n, *leaf.shape]; choices, whole numbers and pictures stay."""
     if not _is_vector(leaf):
         return rows
@@ -79,7 +79,7 @@ def moved_numbers(rows: Floats, rng: np.random.Generator) -> Floats:
     return np.asarray(rows * (1.0 + units * 2.0**-23), np.float32)
 
 
-def _typical_rows(leaf: Leaf, stats: Any, n: int, rng: np.random.Generator) -> Floats:
+def _typical_rows(leaf: ObservationLeaf, stats: Any, n: int, rng: np.random.Generator) -> Floats:
     space, shape = leaf.space, (n, *leaf.shape)
     if not isinstance(space, spaces.Box):
         choices = getattr(space, "nvec", space.n if isinstance(space, spaces.Discrete) else 2)  # 2: MultiBinary
@@ -107,7 +107,7 @@ def _typical_rows(leaf: Leaf, stats: Any, n: int, rng: np.random.Generator) -> F
     return np.clip(rows, low, high).astype(np.float32)
 
 
-def _extreme_rows(leaf: Leaf, stats: Any, n: int, rng: np.random.Generator) -> Floats:
+def _extreme_rows(leaf: ObservationLeaf, stats: Any, n: int, rng: np.random.Generator) -> Floats:
     space, shape = leaf.space, (n, *leaf.shape)
     if not isinstance(space, spaces.Box):
         return _typical_rows(leaf, stats, n, rng)
@@ -127,7 +127,7 @@ def _extreme_rows(leaf: Leaf, stats: Any, n: int, rng: np.random.Generator) -> F
     return rows.astype(space.dtype).astype(np.float32)
 
 
-def _normal(n: int, leaf: Leaf, rng: np.random.Generator) -> Floats:
+def _normal(n: int, leaf: ObservationLeaf, rng: np.random.Generator) -> Floats:
     size = rng.choice(_SIZES, size=(n,) + (1,) * len(leaf.shape))
     return np.asarray(size * rng.standard_normal((n, *leaf.shape)), np.float32)
 
@@ -142,11 +142,11 @@ def _is_near(space: Any) -> bool:
     return bool(within and (space.low <= 0).all() and (space.high >= 0).all())
 
 
-def _is_vector(leaf: Leaf) -> bool:
+def _is_vector(leaf: ObservationLeaf) -> bool:
     """Whether a leaf is numbers that need not be whole, and no picture."""
     space = leaf.space
     return isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and len(leaf.shape) < 3
 
 
-def _as_sent(leaf: Leaf, stat: NDArray[np.float64]) -> NDArray[np.float64]:
+def _as_sent(leaf: ObservationLeaf, stat: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.moveaxis(stat, 0, -1) if leaf.transposed else stat

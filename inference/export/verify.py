@@ -30,7 +30,16 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from ue_rl.inference.export.float64 import doubled, doubled_array, doubled_net, in_float64
 from ue_rl.inference.export.graph import SCORES, Plan, is_trusted
-from ue_rl.inference.export.measured import Batch, Doubles, Floats, Kind, Outputs, Rows, Spread, check_outputs
+from ue_rl.inference.export.measured import (
+    Doubles,
+    Floats,
+    ObservationBatch,
+    ObservationKind,
+    Outputs,
+    Rows,
+    Spread,
+    check_outputs,
+)
 from ue_rl.inference.export.observations import stats_of
 from ue_rl.inference.export.sb3 import predict
 from ue_rl.inference.export.tries import draw_rows, kinds_of, moved, moved_numbers
@@ -130,13 +139,13 @@ class Verifier:
             whole = len(rows[0]) // fixed * fixed
             enough = np.resize(np.arange(len(rows[0])), max(fixed, whole))
             rows = [array[enough] for array in rows]
-        here = Kind()
+        here = ObservationKind()
         state: list[Floats] = []
         for at in range(0, len(rows[0]), chunk):
             part = [array[at : at + chunk] for array in rows]
             size = len(part[0])
             starts = (self.rng.random((size, 1)) < (0.1 if at else 1.0)).astype(np.float32)
-            batch = Batch(part, self._arrays(part, starts, [array[:size] for array in state]))
+            batch = ObservationBatch(part, self._arrays(part, starts, [array[:size] for array in state]))
             state = self._measure(kind, here, batch, tolerance)
         neighbours = self._neighbours(here, len(rows[0]))
         for at in range(0, len(neighbours.rows[0]), chunk):
@@ -157,7 +166,7 @@ class Verifier:
 
     # -- running all three -------------------------------------------------------------------------------------------
 
-    def _measure(self, kind: str, here: Kind, batch: Batch, tolerance: float) -> list[Floats]:
+    def _measure(self, kind: str, here: ObservationKind, batch: ObservationBatch, tolerance: float) -> list[Floats]:
         """Run a batch through all, and note how far both are off; the new states, as predict() has them."""
         device = self.model.policy.device
         inputs = tuple(th.as_tensor(array, device=device) for array in batch.arrays)
@@ -203,7 +212,7 @@ class Verifier:
             scores = [part.cpu().numpy() for part in net.scores(last, *inputs)]
         return Outputs(numbers, chosen, scores)
 
-    def _exactly(self, batch: Batch, inputs: tuple[th.Tensor, ...]) -> Outputs | None:
+    def _exactly(self, batch: ObservationBatch, inputs: tuple[th.Tensor, ...]) -> Outputs | None:
         """What the policy gives in float64; None where its code cannot be run there: then predict() stands for it."""
         if not self._exact:
             return None
@@ -248,7 +257,7 @@ class Verifier:
             return rows
         return [np.concatenate([array.reshape(len(array), -1) for array in rows], axis=1)]
 
-    def _neighbours(self, here: Kind, n: int) -> Batch:
+    def _neighbours(self, here: ObservationKind, n: int) -> ObservationBatch:
         """Neighbours of the sensitive rows among `n`, see tries.py; their masks, noise and episode starts stay."""
         kept = here.sensitive
         assert kept is not None
@@ -291,7 +300,7 @@ class Verifier:
             ) from error
         return [actions, *states, scores]
 
-    def _predict(self, batch: Batch) -> list[NDArray[Any]]:
+    def _predict(self, batch: ObservationBatch) -> list[NDArray[Any]]:
         """The actions and the new states."""
         try:
             return self._predicted(self.model, batch, double=False)
@@ -301,7 +310,7 @@ class Verifier:
                 got=f"{type(error).__name__}: {error}",
             ) from error  # fmt: skip
 
-    def _predicted(self, model: Any, batch: Batch, *, double: bool) -> list[NDArray[Any]]:
+    def _predicted(self, model: Any, batch: ObservationBatch, *, double: bool) -> list[NDArray[Any]]:
         given = list(zip(self.plan.inputs, batch.arrays, strict=True))
         obs: Any = {leaf.key: leaf.to_python(rows) for leaf, rows in zip(self.plan.leaves, batch.rows, strict=True)}
         obs = obs.get(None, obs)
@@ -320,7 +329,14 @@ class Verifier:
     # -- noting and judging ------------------------------------------------------------------------------------------
 
     def _note(
-        self, kind: str, here: Kind, batch: Batch, got: Outputs, want: Outputs, exact: Outputs, tolerance: float
+        self,
+        kind: str,
+        here: ObservationKind,
+        batch: ObservationBatch,
+        got: Outputs,
+        want: Outputs,
+        exact: Outputs,
+        tolerance: float,
     ) -> None:
         """Note how far file and predict() are off on these rows."""
         errors = np.zeros(len(got.chosen))  # of each row, the greatest share of either
@@ -344,7 +360,7 @@ class Verifier:
         here.keep_sensitive(batch, errors)
 
     def _note_difference(
-        self, kind: str, here: Kind, got: NDArray[Any], want: NDArray[Any], scale: Doubles, tolerance: float
+        self, kind: str, here: ObservationKind, got: NDArray[Any], want: NDArray[Any], scale: Doubles, tolerance: float
     ) -> None:
         """For the report: how far apart the actions of file and predict() are."""
         if not got.shape[1]:
@@ -359,7 +375,7 @@ class Verifier:
         if shares[row] > here.apart:
             here.apart, here.example = float(shares[row]), (got[row], want[row])
 
-    def _note_choices(self, here: Kind, got: Outputs, want: Outputs, exact: Outputs) -> None:
+    def _note_choices(self, here: ObservationKind, got: Outputs, want: Outputs, exact: Outputs) -> None:
         self.found.ties += int((got.chosen != want.chosen).any(axis=1).sum())
         everyone = np.arange(len(got.chosen))
         for column, true in enumerate(exact.scores):
@@ -375,7 +391,7 @@ class Verifier:
                     here.behind = float(behind[row])
                     here.wrong_choice = got.chosen[row], want.chosen[row]
 
-    def _judge(self, kind: str, here: Kind, tolerance: float) -> None:
+    def _judge(self, kind: str, here: ObservationKind, tolerance: float) -> None:
         """The rule of the module."""
         for index, spread in here.spreads.items():
             of_file, of_predict = spread.shares()

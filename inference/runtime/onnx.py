@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.inference.interface import Floats, ModelPath, Observations, State, StatefulInference, missing_masks
-from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, NOISE, STATE, PolicyMetadata, Port
+from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, NOISE, STATE, PolicyMetadata, TensorInfo
 from ue_rl.inference.runtime.loading import LoadedModel, load_session, unreadable
 from ue_rl.protocol.spaces.names import Names
 from ue_rl.protocol.spaces.tree import Space
@@ -296,7 +296,7 @@ class OnnxInference(StatefulInference):
             feeds[port.name] = value
         return model.run(feeds, n, self._batch_size)
 
-    def _draw(self, shape: tuple[int, ...], port: Port) -> Floats:
+    def _draw(self, shape: tuple[int, ...], port: TensorInfo) -> Floats:
         if self._rng is None:
             self._rng = np.random.default_rng(self._seed)
         if port.distribution != "uniform":

@@ -27,19 +27,19 @@ _log = logging.getLogger("ue_rl.inference.server.server")
 PARTING = 1.0  # seconds that a closed connection has for its last bytes
 
 
-class Ask(NamedTuple):
+class ActionRequest(NamedTuple):
     """One line of one engine, whose `obs` and `resets` hold what came.
 
     Attributes:
         envs: the envs that ask, in the order of the line. arrived: time.perf_counter().
     """
 
-    engine: Engine
+    engine: ServedEngine
     envs: NDArray[np.intp]
     arrived: float
 
 
-class Engine(asyncio.Protocol):
+class ServedEngine(asyncio.Protocol):
     """One engine's connection: at most one line in work."""
 
     def __init__(self, server: PolicyServer) -> None:
@@ -194,7 +194,7 @@ class Engine(asyncio.Protocol):
                 else:
                     envs = self.codec.decode_observations(line, self.obs, self.resets, masks=self.masks)
                     self._open = True
-                    self._server.submit(Ask(self, envs, self._arrived))
+                    self._server.submit(ActionRequest(self, envs, self._arrived))
         except RepeatedEnv as error:
             self.drop(RepeatedEnv("an env stands twice in one line", env_id=error.env_id, got=error.got))
             return

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.inference.runtime.reload import ReloadingInference
-from ue_rl.inference.server.engine import PARTING, Ask, Engine
-from ue_rl.protocol.access.server_access import Doorway, listen
+from ue_rl.inference.server.engine import PARTING, ActionRequest, ServedEngine
+from ue_rl.protocol.access.server_access import ServerAccess, listen
 from ue_rl.system.errors import ConfigurationError, InferenceError, UeRlError
 
 _log = logging.getLogger("ue_rl.inference.server.server")
@@ -44,7 +44,7 @@ class PolicyServer:
         hello_timeout: seconds until the first line must have come.
         write_timeout: seconds that an engine may leave its answers unread, once they fill the way to it.
         reload_interval: seconds between two checks of the model's file.
-        doorway: asks for a token, and speaks TLS; None: neither.
+        access: asks for a token, and speaks TLS; None: neither.
 
     Attributes:
         engines: connected now. requests: observations answered so far, in `batches` calls. dropped: connections closed
@@ -67,9 +67,9 @@ class PolicyServer:
         hello_timeout: float = 10.0,
         write_timeout: float = 10.0,
         reload_interval: float = 1.0,
-        doorway: Doorway | None = None,
+        access: ServerAccess | None = None,
     ) -> None:
-        self._doorway = doorway
+        self._access = access
         for name, value, low in (
             ("max_batch", max_batch, 1), ("max_wait", max_wait, 0), ("max_engines", max_engines, 1),
             ("hello_timeout", hello_timeout, 1e-3), ("write_timeout", write_timeout, 1e-3),
@@ -82,14 +82,14 @@ class PolicyServer:
         self.hello_timeout, self.write_timeout, self.reload_interval = hello_timeout, write_timeout, reload_interval
         self._asked_port = port
         self._server: asyncio.Server | None = None
-        self._waiting: list[Ask] = []
+        self._waiting: list[ActionRequest] = []
         self.waiting_rows = 0
         self._due: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._follower: asyncio.Task[None] | None = None
         self.closing = False
-        self.engines: set[Engine] = set()
-        self.connections: set[Engine] = set()  # the engines, and those whose connection is not closed to the end
+        self.engines: set[ServedEngine] = set()
+        self.connections: set[ServedEngine] = set()  # the engines, and those whose connection is not closed to the end
         self.greeted = 0
         self.requests = self.batches = self.dropped = 0
         self.latencies: deque[float] = deque(maxlen=10_000)
@@ -107,7 +107,7 @@ class PolicyServer:
         self.loop = asyncio.get_running_loop()
         self.closing = False
         self._said_full = -_SAY_AGAIN
-        self._server, _ = await listen(lambda: Engine(self), self.host, self._asked_port, 512, self._doorway)
+        self._server, _ = await listen(lambda: ServedEngine(self), self.host, self._asked_port, 512, self._access)
         self._handler_before = self.loop.get_exception_handler()
         self.loop.set_exception_handler(self._on_error)
         self._follower = self.loop.create_task(self._follow())
@@ -186,7 +186,7 @@ class PolicyServer:
 
     # -- batches
 
-    def submit(self, ask: Ask) -> None:
+    def submit(self, ask: ActionRequest) -> None:
         """Queues one line; all that are there at the loop's next turn are answered together."""
         self._waiting.append(ask)
         self.waiting_rows += len(ask.envs)
@@ -216,7 +216,7 @@ class PolicyServer:
         if batch:
             self._serve(batch)
 
-    def _serve(self, batch: list[Ask]) -> None:
+    def _serve(self, batch: list[ActionRequest]) -> None:
         """Answers the batch; where the model fails for it, line by line, and bad ones are dropped."""
         try:
             lines = self._think(batch)
@@ -241,7 +241,7 @@ class PolicyServer:
             self.latencies.extend([now - ask.arrived] * len(ask.envs))
             ask.engine.answered()
 
-    def _think(self, batch: list[Ask]) -> list[bytes]:
+    def _think(self, batch: list[ActionRequest]) -> list[bytes]:
         """The line that answers each ask. States change only when all went well; a newer model has none yet."""
         model = self.policy.current
         observations = np.concatenate([ask.engine.asked(ask.envs) for ask in batch])
@@ -255,7 +255,7 @@ class PolicyServer:
         return self._lines(batch, model.run_inference_for(agents, observations))
 
     @staticmethod
-    def _masks(batch: list[Ask], model: OnnxInference) -> NDArray[np.uint8] | None:
+    def _masks(batch: list[ActionRequest], model: OnnxInference) -> NDArray[np.uint8] | None:
         """The action masks of all rows, ones where an engine sends none; None where nobody does."""
         # Engines without masks are refused where the model needs them, but a newer file may need what the one before
         # did not: such a batch fails as a whole, and then line by line.
@@ -271,7 +271,7 @@ class PolicyServer:
         )
 
     @staticmethod
-    def _lines(batch: list[Ask], actions: NDArray[np.float32]) -> list[bytes]:
+    def _lines(batch: list[ActionRequest], actions: NDArray[np.float32]) -> list[bytes]:
         at, lines = 0, []
         for ask in batch:
             lines.append(ask.engine.encode(ask.envs, actions[at : at + len(ask.envs)]))

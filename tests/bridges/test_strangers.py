@@ -16,7 +16,7 @@ from tests.support.steps import begin
 from tests.support.streams import ask, dial, greeted, hosting, largest_turn, line, say, settle
 from ue_rl.bridges import BridgeServer, run_in_thread
 from ue_rl.bridges.tcp import server as server_module
-from ue_rl.bridges.tcp.pending import Queue
+from ue_rl.bridges.tcp.pending import PendingConnections
 from ue_rl.connections import open_engine
 from ue_rl.connections.tcp import greeting
 from ue_rl.protocol.spec import Channel
@@ -241,7 +241,7 @@ def test_a_connection_from_another_host_is_no_env_socket() -> None:
         def closed_by_peer(self) -> bool:
             return False
 
-    queue, mine, theirs = Queue(), Waiting("10.0.0.1"), Waiting("10.0.0.2")
+    queue, mine, theirs = PendingConnections(), Waiting("10.0.0.1"), Waiting("10.0.0.2")
     for one in (theirs, mine):
         queue.add(one)  # type: ignore[arg-type]
     for patient in (True, False):

@@ -22,7 +22,7 @@ from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.check import Options, check
 from ue_rl.devtools.check.checks import CHECKS
 from ue_rl.protocol.access import server_access
-from ue_rl.protocol.access.server_access import Doorway
+from ue_rl.protocol.access.server_access import ServerAccess
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 
@@ -90,10 +90,10 @@ def token(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def engine(**doorway: Any) -> Iterator[Any]:
-    upgrader = ShmUpgrader() if "tls_cert" not in doorway else None
+def engine(**access: Any) -> Iterator[Any]:
+    upgrader = ShmUpgrader() if "tls_cert" not in access else None
     game = Sum(EnvSpec(2, 1, num_envs=2))
-    with run_in_thread(game, upgrader=upgrader, doorway=Doorway(**doorway)) as running:
+    with run_in_thread(game, upgrader=upgrader, access=ServerAccess(**access)) as running:
         yield running
 
 

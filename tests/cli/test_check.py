@@ -17,7 +17,7 @@ from tests.harness.warm_cli import WarmCli
 from tests.support.command_line import run
 from tests.support.listening import nobody
 from ue_rl.cli.check import View
-from ue_rl.devtools.check import MISTAKES, Finding, Outcome, Report
+from ue_rl.devtools.check import MISTAKES, CheckReport, Finding, Verdict
 
 QUICK = ["--timeout", "1.5"]
 ENGINE = [sys.executable, "-m", "tests.harness.engines.mistaken", "--port", "{port}", "--num-envs", "{num_envs}"]
@@ -124,8 +124,8 @@ def test_text_of_an_engine_cannot_steer_the_terminal(capsys: pytest.CaptureFixtu
     view = View()
     view.width = 40
     text = "\x1b[31mred [bold]x[/] " + "A" * 100
-    view.finding(Finding("a check", "text", Outcome.FAIL, text, MISTAKES["nan"], 3, f"< {text}\n> ok"))
-    view.ends(Report("tcp://x", findings=[]), "it said \x1b[2J", stopped=False)
+    view.finding(Finding("a check", "text", Verdict.FAIL, text, MISTAKES["nan"], 3, f"< {text}\n> ok"))
+    view.ends(CheckReport("tcp://x", findings=[]), "it said \x1b[2J", stopped=False)
     out = capsys.readouterr().out
     assert "\x1b[31m" not in out
     assert "\x1b[2J" not in out

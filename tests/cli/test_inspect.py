@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.command_line import ok, refused, run
 from ue_rl.bridges import GymnasiumBridge, VectorBridge, run_in_thread
-from ue_rl.cli.inspect import Seen, notes
+from ue_rl.cli.inspect import StepStatistics, notes
 from ue_rl.devtools.testing import FaultKind, FaultyEngine, PluginStandIn, Script
 from ue_rl.devtools.testing.engines.faulty import Fault
 from ue_rl.protocol.buffers import StepBuffers
@@ -77,7 +77,7 @@ def test_few_steps_say_nothing_about_what_never_happens() -> None:
 
 @pytest.mark.parametrize(("carrier", "told"), [("tcp", True), ("shared memory", False)])
 def test_steps_of_40_ms(carrier: str, told: bool) -> None:
-    seen = Seen(SPEC, carrier, 8)
+    seen = StepStatistics(SPEC, carrier, 8)
     for _ in range(8):
         seen.step(StepBuffers.of(SPEC), np.ones(3), np.zeros(3, bool), 0.0412)
     assert any("as long as TCP delays an acknowledgement" in note for note in seen.notes()) == told

@@ -17,7 +17,7 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli.common import cannot_listen, listening_url
 from ue_rl.cli.serve import host_at
 from ue_rl.connections.base.address import Scheme, host_and_port, split_place
-from ue_rl.connections.dialling import CARRIERS, Carrier, Hosting
+from ue_rl.connections.dialling import CARRIERS, Hosting, SchemeHandler
 from ue_rl.devtools.check import check
 from ue_rl.system import errors
 
@@ -25,7 +25,7 @@ from ue_rl.system import errors
 @pytest.fixture(autouse=True)
 def line(monkeypatch: pytest.MonkeyPatch) -> None:
     """line://HOST:PORT: text, which offers nothing else."""
-    row = Carrier(
+    row = SchemeHandler(
         Scheme("line://HOST:PORT", "line://127.0.0.1:7777", host_and_port, ("timeout", "connect_timeout", "wait")),
         "ue_rl.connections.opening:dial_tcp",
         Hosting(

@@ -27,8 +27,8 @@ from ue_rl.connections.engines.lifecycle import Life, LifeState
 from ue_rl.system.errors import EngineDisconnected, RestartsSpent
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
-from ue_rl.training.report import Outcome
-from ue_rl.training.saving.stopping import Stopped
+from ue_rl.training.report import RunResult
+from ue_rl.training.saving.stopping import RunStopped
 from ue_rl.training.seeds import SeedRun
 
 LIGHT = ["train", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "0", "--no-export"]
@@ -144,14 +144,14 @@ def test_a_curve_of_nothing_and_of_one_value() -> None:
     assert [len(line) for line in lines] == [30, 30, 30]
 
 
-def outcome(tmp_path: Path, **more: Any) -> Outcome:
+def outcome(tmp_path: Path, **more: Any) -> RunResult:
     run = RunDirectory(tmp_path / "r")
     run.path.mkdir()
     run.model.write_bytes(b"")
-    return Outcome(run, 500, 3, 1.0, 20.0, model=run.model, **more)
+    return RunResult(run, 500, 3, 1.0, 20.0, model=run.model, **more)
 
 
-def summary(given: Outcome, monkeypatch: pytest.MonkeyPatch) -> str:
+def summary(given: RunResult, monkeypatch: pytest.MonkeyPatch) -> str:
     screen = Console(file=io.StringIO(), width=300, markup=False, record=True)
     monkeypatch.setattr(train_report, "console", lambda: screen)
     train_report.summary(given)
@@ -159,7 +159,7 @@ def summary(given: Outcome, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_summary_of_a_stopped_run_says_what_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = summary(outcome(tmp_path, stopped_by=Stopped(15), saved=500, restarts=2), monkeypatch)
+    text = summary(outcome(tmp_path, stopped_by=RunStopped(15), saved=500, restarts=2), monkeypatch)
     assert "stopped by SIGTERM" in text
     assert "lost and back 2 times" in text
     assert f"The model is saved; continue with: ue-rl train --resume --log-dir {tmp_path} --run-id r" in text

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.steps import begin
 from ue_rl.bridges import MultiEnvBridge, run_in_thread
-from ue_rl.bridges.tcp.numbers import Numbers
+from ue_rl.bridges.tcp.numbers import RequestNumbers
 from ue_rl.connections import open_engine
 from ue_rl.devtools.testing.raw_client import RawClient
 from ue_rl.protocol.spec import AgentGroup, Channel, EnvSpec, EnvType
@@ -128,7 +128,7 @@ def test_all_agents_of_an_env_are_answered_with_one_number() -> None:
     one = EnvSpec(1, 1)
     features = frozenset({"SEQ"})
     codec = Codec(EnvSpec(1, 1, num_envs=2, groups=(AgentGroup("a", 2, one),), features=features))
-    numbers, command = Numbers(codec), np.array([1, 1, 2, 2], np.uint8)
+    numbers, command = RequestNumbers(codec), np.array([1, 1, 2, 2], np.uint8)
     numbers.asked(0, 4, None, command)
     command[:2] = 0  # env 0 has answered, and one of its agents is asked again
     before = command.copy()

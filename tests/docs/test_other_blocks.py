@@ -17,7 +17,7 @@ from tests.docs.blocks import ROOT, Block, every, runs_elsewhere
 from tests.samples import building
 from ue_rl.connections.launching import template
 from ue_rl.plugins.arena.config import load_config, scene_of
-from ue_rl.plugins.arena.scenes import World
+from ue_rl.plugins.arena.scenes import Scene
 from ue_rl.protocol.buffers import ActionBatch, StepBuffers
 from ue_rl.protocol.memory import offer
 from ue_rl.protocol.text.ahead import decode_ahead
@@ -152,7 +152,7 @@ def test_yaml_is_a_config(block: Block, tmp_path: Path) -> None:
     path = tmp_path / "page.yaml"
     path.write_text(block.text)
     if "scene" in yaml.safe_load(block.text):
-        assert issubclass(scene_of(load_config(path)), World)
+        assert issubclass(scene_of(load_config(path)), Scene)
     else:
         resolve({}, path)
 

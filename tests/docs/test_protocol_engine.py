@@ -76,7 +76,7 @@ def test_the_picture_shows_what_it_says(port: int) -> None:
 def test_its_side_of_the_protocol_is_right(port: int) -> None:
     report = compliance.check(f"tcp://127.0.0.1:{port}")
     assert report.mistakes == [], report
-    assert report.count(compliance.Outcome.PASS) > 30
+    assert report.count(compliance.Verdict.PASS) > 30
 
 
 def test_one_trainer_after_the_other_and_episodes_end(port: int) -> None:

@@ -21,7 +21,7 @@ def port() -> Iterator[int]:
 def test_the_engine_is_right(port: int) -> None:
     report = compliance.check(f"tcp://127.0.0.1:{port}")
     assert report.exit_code == 0, str(report)
-    assert report.count(compliance.Outcome.WARN) == 0
+    assert report.count(compliance.Verdict.WARN) == 0
 
 
 def test_the_trainer_learns_and_exports(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

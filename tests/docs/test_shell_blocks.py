@@ -117,13 +117,13 @@ def python(words: list[str]) -> None:
 
 def curl(words: list[str]) -> None:
     """What is posted to an arena is answered."""
-    from ue_rl.plugins.arena import AgentArena, Observation, RulesBehavior
+    from ue_rl.plugins.arena import AgentArena, AgentObservation, RulesBehavior
 
     path = re.fullmatch(r"http://127\.0\.0\.1:5000(/.*)", words[-1])
     assert path is not None, words
     arena = AgentArena.connect(port=0)
     arena.register("scout", RulesBehavior())
-    arena.tick([Observation(agent_id="scout")])
+    arena.tick([AgentObservation(agent_id="scout")])
     try:
         body = words[words.index("-d") + 1].encode() if "-d" in words else None
         headers = dict(words[at + 1].split(": ", 1) for at, word in enumerate(words) if word == "-H")

@@ -22,7 +22,7 @@ from stable_baselines3 import A2C, PPO
 
 from tests.envs.conftest import memory_and_all_carriers
 from ue_rl.bridges import VectorBridge
-from ue_rl.cli.play import Player
+from ue_rl.cli.play import InferencePolicy
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.inference import OnnxInference, export_onnx
@@ -183,7 +183,7 @@ def test_a_stochastic_file_draws_as_the_policy_does(opened: Any, case: tuple[str
     bridge = Counter(case[1])
     env, policy = opened(bridge), OnnxInference(seed=2)
     policy.load_bytes(exported(case[0], True))
-    player, obs = Player(policy, env), env.reset()
+    player, obs = InferencePolicy(policy, env), env.reset()
     for _ in range(STEPS):
         obs = env.step(player.predict(obs)[0])[0]
     judge(case[1], bridge.rows)
@@ -198,7 +198,7 @@ def test_predict_and_the_file_take_the_likeliest(opened: Any, case: tuple[str, C
     obs = env.reset()
     masks = {"action_masks": np.tile(MASK, (N, 1))} if one.masked else {}
     env.step(made(one, env).predict(obs, deterministic=True, **masks)[0])
-    env.step(Player(policy, env).predict(obs)[0])
+    env.step(InferencePolicy(policy, env).predict(obs)[0])
     starts, _ = bounds(one.space)
     for column, chances in one.chances.items():
         likeliest = 0 if np.ptp(chances) < 1e-9 else int(chances.argmax())

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from tests.support.onnx_files import floats, graph, of_one_node
 from ue_rl.inference import OnnxInference
-from ue_rl.inference.metadata import PolicyMetadata, Port
+from ue_rl.inference.metadata import PolicyMetadata, TensorInfo
 from ue_rl.system.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch, ModelOutputError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -36,8 +36,8 @@ def describe(**changes):
         "policy": "ActorCriticPolicy",
         "observation_space": {"type": "Box", "shape": [3], "dtype": "float32", "low": "-inf", "high": "inf"},
         "action_space": {"type": "Box", "shape": [2], "dtype": "float32", "low": -1.0, "high": 1.0},
-        "inputs": (Port("obs", (3,), "observation"),),
-        "outputs": (Port("actions", (2,), "actions"),),
+        "inputs": (TensorInfo("obs", (3,), "observation"),),
+        "outputs": (TensorInfo("actions", (2,), "actions"),),
         **changes,
     }
     return PolicyMetadata(**fields)
@@ -235,14 +235,14 @@ BAD = {
     "description is no object": (linear(metadata="[1]"), ModelLoadError, "description"),
     "description from the future": (linear(metadata=describe(format=99)), ModelMismatch, "later version"),
     "description lies about the input": (
-        linear(metadata=describe(inputs=(Port("obs", (1, 3), "observation"),))),
+        linear(metadata=describe(inputs=(TensorInfo("obs", (1, 3), "observation"),))),
         ModelMismatch,
         "graph and its description disagree",
     ),
     "description lies about the action": (
         linear(
             metadata=describe(
-                action_space={"type": "Discrete", "n": 3, "start": 0}, outputs=(Port("actions", (1,), "actions"),)
+                action_space={"type": "Discrete", "n": 3, "start": 0}, outputs=(TensorInfo("actions", (1,), "actions"),)
             )
         ),
         ModelMismatch,
@@ -254,7 +254,7 @@ BAD = {
         "description.*does not hold the action space",
     ),
     "description lies about the names": (
-        linear(metadata=describe(inputs=(Port("camera", (3,), "observation"),))),
+        linear(metadata=describe(inputs=(TensorInfo("camera", (3,), "observation"),))),
         ModelMismatch,
         "other inputs",
     ),

@@ -17,7 +17,7 @@ import pytest
 from tests.inference.serving import ask, numbers, serving, until
 from tests.support.streams import largest_turn
 from tests.support.vanishing import can_vanish, vanish
-from ue_rl.inference.server.engine import Engine
+from ue_rl.inference.server.engine import ServedEngine
 from ue_rl.system import keepalive
 
 
@@ -205,7 +205,7 @@ class FakeTransport(asyncio.Transport):
 async def test_who_comes_in_while_the_server_closes_does_not_stay(pendulum: Path) -> None:
     async with serving(pendulum) as server:
         await server.close()
-        late, transport = Engine(server), FakeTransport()
+        late, transport = ServedEngine(server), FakeTransport()
         late.connection_made(transport)
         assert transport.ended
         late.connection_lost(None)
@@ -295,7 +295,7 @@ async def test_connections_that_drip_do_not_crowd_out_an_engine_that_says_hello(
 
 
 async def test_a_turn_of_the_loop_accepts_a_few_engines_only(pendulum: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await largest_turn(Engine, serving(pendulum), monkeypatch) <= 4
+    assert await largest_turn(ServedEngine, serving(pendulum), monkeypatch) <= 4
 
 
 @can_vanish

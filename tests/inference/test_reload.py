@@ -11,13 +11,13 @@ import pytest
 
 from tests.support.onnx_files import OBS_PORT, box_of, described, gun, parts, scaled
 from ue_rl.inference import InferenceComponent, InferenceInterface, OnnxInference, ReloadingInference
-from ue_rl.inference.metadata import UNSEALED, Port, seal
+from ue_rl.inference.metadata import UNSEALED, TensorInfo, seal
 from ue_rl.system.errors import ConfigurationError, ModelLoadError, ModelMismatch
 
 OBS = np.array([[1, 2, 3]], np.float32)
 
 
-NOISE_PORT = Port("noise", (3,), "noise", distribution="normal")
+NOISE_PORT = TensorInfo("noise", (3,), "noise", distribution="normal")
 # what a newer file changes -> (what is said, how)
 OTHERS = {
     "a part's lowest choice": (
@@ -34,7 +34,7 @@ OTHERS = {
     "a part's name": ("field observation_space)", {"observed": parts(a=box_of(2), c=box_of(1))}),
     "a part's kind": ("field observation_space.b)", {"observed": parts(a=box_of(2), b=gun(9))}),
     "no parts": ("field observation_space)", {"observed": box_of(3)}),
-    "an input's name": ("the input is another one", {"inputs": (Port("state", (3,), "observation"),)}),
+    "an input's name": ("the input is another one", {"inputs": (TensorInfo("state", (3,), "observation"),)}),
     "a number's name": (
         "the obs name is another one (field obs_name.1); expected speed; got height",
         {"obs_names": ("x", "height", "z")},

@@ -15,8 +15,8 @@ from gymnasium import spaces
 
 from ue_rl.inference.export import sb3, tries
 from ue_rl.inference.export.float64 import in_float64
-from ue_rl.inference.export.measured import Batch, Kind, Outputs, check_outputs
-from ue_rl.inference.export.observations import Leaf
+from ue_rl.inference.export.measured import ObservationBatch, ObservationKind, Outputs, check_outputs
+from ue_rl.inference.export.observations import ObservationLeaf
 from ue_rl.inference.export.verify import Verifier
 from ue_rl.system.errors import ExportError
 
@@ -34,9 +34,9 @@ class Judge(Verifier):
     def judge(
         self, got: Outputs, want: Outputs, exact: Outputs, tolerance: float = 1e-5, kind: str = "typical"
     ) -> None:
-        here = Kind()
+        here = ObservationKind()
         rows = np.zeros((len(got.chosen), 3), np.float32)
-        self._note(kind, here, Batch([rows], [rows]), got, want, exact, tolerance)
+        self._note(kind, here, ObservationBatch([rows], [rows]), got, want, exact, tolerance)
         self._judge(kind, here, tolerance)
 
 
@@ -206,7 +206,7 @@ def test_a_predict_that_fails_is_told() -> None:
 
     judge.model.predict = predict
     with pytest.raises(ExportError, match=r"predict\(\) itself fails on observations of its own space.*no 2 rows"):
-        judge._predict(Batch([np.zeros((2, 3), np.float32)], []))
+        judge._predict(ObservationBatch([np.zeros((2, 3), np.float32)], []))
 
 
 def test_actions_are_compared_as_an_engine_gets_them() -> None:
@@ -221,16 +221,16 @@ def test_actions_are_compared_as_an_engine_gets_them() -> None:
 # -- the observations that are tried
 
 
-def leaf(low: float, high: float, size: int = 3) -> Leaf:
+def leaf(low: float, high: float, size: int = 3) -> ObservationLeaf:
     space = spaces.Box(np.full(size, low, np.float32), np.full(size, high, np.float32), dtype=np.float32)
-    return Leaf(None, space, space, False)
+    return ObservationLeaf(None, space, space, False)
 
 
 @pytest.mark.parametrize(("one", "kinds"), [
     (leaf(-1, 1), ("typical", "extreme")), (leaf(-1e5, 1e5), ("typical", "extreme", "near")),
     (leaf(1, 2), ("typical", "extreme", "near")), (leaf(-np.inf, np.inf), ("typical", "extreme", "wide")),
 ])  # fmt: skip
-def test_kinds_of_observations(one: Leaf, kinds: tuple[str, ...]) -> None:
+def test_kinds_of_observations(one: ObservationLeaf, kinds: tuple[str, ...]) -> None:
     assert tries.kinds_of([one], [None]) == kinds
     assert tries.kinds_of([one], [SimpleNamespace(mean=0.0, var=1.0)]) == ("typical", "extreme")
 
@@ -258,7 +258,7 @@ def test_neighbours_differ_in_the_last_digits_and_stay_in_the_space() -> None:
     assert near.max() == 1e5
     assert len(np.unique(near[:, 1])) > 3
     whole = spaces.Box(0, 255, (3,), np.uint8)
-    assert tries.moved(Leaf(None, whole, whole, False), rows, rng) is rows
+    assert tries.moved(ObservationLeaf(None, whole, whole, False), rows, rng) is rows
 
 
 # -- float64

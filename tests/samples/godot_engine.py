@@ -94,7 +94,7 @@ def running(home: Path, *words: str, num_envs: int = 4, fixed_fps: bool = True) 
         free.release()
 
 
-def check_of_godot(*words: str, num_envs: int = 4) -> compliance.Report:
+def check_of_godot(*words: str, num_envs: int = 4) -> compliance.CheckReport:
     """What `ue-rl check` finds. A trainer's time scale stays, and 1 is real time, so that check is the last one."""
     options = compliance.Options(patience=1, timeout=10)
     with tempfile.TemporaryDirectory() as home, running(Path(home), *words, num_envs=num_envs) as engine:

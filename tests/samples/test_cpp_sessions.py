@@ -27,7 +27,7 @@ from tests.support.steps import advance, begin
 from tests.support.vanishing import can_vanish, vanish
 from ue_rl.bridges import run_in_thread
 from ue_rl.devtools import check as compliance
-from ue_rl.devtools.check import Report
+from ue_rl.devtools.check import CheckReport
 from ue_rl.devtools.check.memory_peer import MEMORY
 from ue_rl.devtools.check.text_peer import PER_ENV, SHARED
 from ue_rl.devtools.testing.raw_client import RawClient
@@ -205,7 +205,7 @@ def test_images(built: dict[str, Path]) -> None:
 # -- the checker
 
 
-def checked(engine: str) -> Report:
+def checked(engine: str) -> CheckReport:
     words = ["--port", "0", "--shm", "--num-envs", "3"] if engine == "reach" else [engine]
     with running(made("reach" if engine == "reach" else "lab-asan"), *words) as port:
         return compliance.check(f"tcp://127.0.0.1:{port}")
@@ -214,7 +214,7 @@ def checked(engine: str) -> Report:
 @needs_shm
 @pytest.mark.ahead(job=checked)
 @pytest.mark.parametrize("engine", ["reach", "single", "agents", "tree"])
-def test_the_checker_finds_nothing(engine: str, result: Report) -> None:
+def test_the_checker_finds_nothing(engine: str, result: CheckReport) -> None:
     assert result.mistakes == [], result
     if engine == "reach":
         assert {finding.carrier for finding in result.findings} >= {SHARED, PER_ENV, MEMORY}

@@ -135,7 +135,7 @@ def roll(env: ue_rl.UnrealVecEnv, obs: np.ndarray, push: np.ndarray) -> np.ndarr
     return np.stack([begun[row] for row in range(NUM_ENVS)])
 
 
-def checked(name: str) -> compliance.Report:
+def checked(name: str) -> compliance.CheckReport:
     with running(name) as engine:
         open_transport(engine, timeout=20, wait=20).close()  # it listens, and serves one trainer after the other
         return compliance.check(engine)
@@ -143,11 +143,11 @@ def checked(name: str) -> compliance.Report:
 
 @pytest.mark.ahead(job=checked)
 @of_each_language
-def test_ue_rl_check_finds_nothing(name: str, result: compliance.Report) -> None:
-    found = [f for f in result.findings if f.outcome in (compliance.Outcome.FAIL, compliance.Outcome.WARN)]
+def test_ue_rl_check_finds_nothing(name: str, result: compliance.CheckReport) -> None:
+    found = [f for f in result.findings if f.outcome in (compliance.Verdict.FAIL, compliance.Verdict.WARN)]
     assert not found, "\n".join(map(str, found))
     assert result.mistakes == [], result
-    assert result.count(compliance.Outcome.PASS) > 3
+    assert result.count(compliance.Verdict.PASS) > 3
 
 
 def test_the_other_game() -> None:

@@ -20,7 +20,7 @@ from tests.samples.godot_engine import PROBE, PROJECT, Engine, check_of_godot, n
 from tests.support.doubles import some_doubles
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools import check as compliance
-from ue_rl.devtools.check import Outcome
+from ue_rl.devtools.check import Verdict
 from ue_rl.devtools.check.garbage import mutate
 from ue_rl.protocol.spec import Parameter
 
@@ -337,9 +337,9 @@ def test_bad_lines_never_end_the_game(engine: Engine) -> None:
 
 
 @pytest.mark.ahead(job=partial(check_of_godot, "-s", str(PROBE)))
-def test_the_checker_finds_nothing(result: compliance.Report) -> None:
+def test_the_checker_finds_nothing(result: compliance.CheckReport) -> None:
     """With a tree of spaces, masks, options, infos, parameters and calls."""
-    assert [f for f in result.findings if f.outcome in (Outcome.FAIL, Outcome.WARN)] == []
+    assert [f for f in result.findings if f.outcome in (Verdict.FAIL, Verdict.WARN)] == []
     assert result.exit_code == 0
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tests.samples.godot_engine import Engine, check_of_godot, needs_godot, running
 from ue_rl import UnrealVecEnv
 from ue_rl.devtools import check as compliance
-from ue_rl.devtools.check import Outcome
+from ue_rl.devtools.check import Verdict
 from ue_rl.devtools.check.text_peer import PER_ENV, SHARED
 
 pytestmark = needs_godot
@@ -80,16 +80,16 @@ def test_the_same_seeds_and_actions_give_the_same_run_to_the_bit(task: tuple[str
             np.testing.assert_array_equal(mine, other)
 
 
-def checked(name: str) -> compliance.Report:
+def checked(name: str) -> compliance.CheckReport:
     return check_of_godot(f"--task={name}", num_envs=3)
 
 
 @pytest.mark.ahead(job=checked)
 @pytest.mark.parametrize("name", ["cart_pole", *SPACES])
-def test_the_checker_finds_nothing(name: str, result: compliance.Report) -> None:
-    assert [f for f in result.findings if f.outcome in (Outcome.FAIL, Outcome.WARN)] == []
+def test_the_checker_finds_nothing(name: str, result: compliance.CheckReport) -> None:
+    assert [f for f in result.findings if f.outcome in (Verdict.FAIL, Verdict.WARN)] == []
     assert result.exit_code == 0
-    assert {f.check for f in result.findings if f.outcome is Outcome.PASS} >= {"a seed twice", "next trainer"}
+    assert {f.check for f in result.findings if f.outcome is Verdict.PASS} >= {"a seed twice", "next trainer"}
     assert {f.carrier for f in result.findings} >= {SHARED, PER_ENV}
 
 

@@ -233,7 +233,7 @@ def test_a_rollout_is_right_to_the_bit(host: Path, words: tuple[str, ...], optio
             env.close()
 
 
-def checked(words: str, carriers: int) -> compliance.Report:
+def checked(words: str, carriers: int) -> compliance.CheckReport:
     with playing(built_host(), *words.split()) as port:
         return compliance.check(f"tcp://127.0.0.1:{port}")
 
@@ -249,7 +249,7 @@ def checked(words: str, carriers: int) -> compliance.Report:
         ("lab any", 3),
     ],
 )
-def test_the_checker_finds_nothing(words: str, carriers: int, result: compliance.Report) -> None:
+def test_the_checker_finds_nothing(words: str, carriers: int, result: compliance.CheckReport) -> None:
     assert result.mistakes == [], result
     assert len({finding.carrier for finding in result.findings if finding.carrier}) == carriers
 

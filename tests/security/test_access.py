@@ -27,7 +27,7 @@ from ue_rl.inference import export_onnx
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.server import PolicyServer
 from ue_rl.protocol.access import server_access
-from ue_rl.protocol.access.server_access import Doorway, is_local
+from ue_rl.protocol.access.server_access import ServerAccess, is_local
 from ue_rl.protocol.access.tokens import answer, read_token
 from ue_rl.system.errors import AccessRefused, ConfigurationError, EngineDisconnected, EngineTimeout
 from ue_rl.training.engine import engines_of
@@ -54,9 +54,9 @@ def wrong(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def engine(upgrader: Any = None, **doorway: Any) -> Iterator[Any]:
+def engine(upgrader: Any = None, **access: Any) -> Iterator[Any]:
     bridge = GymnasiumBridge("CartPole-v1", 2)
-    with run_in_thread(bridge, port=0, upgrader=upgrader, doorway=Doorway(**doorway) if doorway else None) as running:
+    with run_in_thread(bridge, port=0, upgrader=upgrader, access=ServerAccess(**access) if access else None) as running:
         yield running
 
 
@@ -225,7 +225,7 @@ def test_the_files_of_an_address() -> None:
         with pytest.raises(ConfigurationError, match="a key is for a certificate"):
             open_transport(url, key="x")
     with pytest.raises(ConfigurationError, match="tls_cert"):
-        Doorway(tls_key="x")
+        ServerAccess(tls_key="x")
 
 
 def test_a_certificate_without_its_key_is_named(tmp_path: Path) -> None:
@@ -235,16 +235,16 @@ def test_a_certificate_without_its_key_is_named(tmp_path: Path) -> None:
     alone.write_text(whole[start:])
     key.write_text(whole[:start])
     with pytest.raises(ConfigurationError, match=r"has no private key in it.*--tls-key FILE"):
-        Doorway(tls_cert=alone)
+        ServerAccess(tls_cert=alone)
     with pytest.raises(ConfigurationError, match=r"has no private key in it.*&key=FILE"):
         open_transport(f"tls://127.0.0.1:1?cert={alone}")
-    Doorway(tls_cert=alone, tls_key=key)
+    ServerAccess(tls_cert=alone, tls_key=key)
     (tmp_path / "none.pem").write_text("no certificate")
     with pytest.raises(ConfigurationError, match=r"none.pem cannot be used for TLS.*expected PEM"):
-        Doorway(tls_cert=tmp_path / "none.pem")
+        ServerAccess(tls_cert=tmp_path / "none.pem")
     other = CERTS / "trainer.pem"
     with pytest.raises(ConfigurationError, match="the key is not that of the certificate"):
-        Doorway(tls_cert=alone, tls_key=other)
+        ServerAccess(tls_cert=alone, tls_key=other)
 
 
 # -- TLS
@@ -316,7 +316,7 @@ def test_the_policy_server_asks_as_well(tmp_path: Path, token: Path) -> None:
 
     async def talk() -> list[bytes]:
         with ReloadingInference(tmp_path / "model.onnx", interval=None) as policy:
-            server = PolicyServer(policy, port=0, doorway=Doorway(token, CERTS / "engine.pem"))
+            server = PolicyServer(policy, port=0, access=ServerAccess(token, CERTS / "engine.pem"))
             async with server:
                 reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
                 line, _ = answer(read_token(token), (await reader.readline()).decode().strip()) or (b"", "")

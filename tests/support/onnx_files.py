@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from ue_rl.inference.metadata import METADATA_KEY, PolicyMetadata, Port
+from ue_rl.inference.metadata import METADATA_KEY, PolicyMetadata, TensorInfo
 
 
 def floats(name, *shape):
@@ -48,11 +48,11 @@ def gun(n, start=0):
 
 SEEN = parts(a=box_of(2), b=box_of(1))
 DONE = parts(aim=box_of(2, -1, 1), gun=gun(4))
-OBS_PORT = Port("obs", (3,), "observation")
+OBS_PORT = TensorInfo("obs", (3,), "observation")
 
 
 def described(factor, observed=SEEN, acted=DONE, inputs=(OBS_PORT,), **more):
     """As `scaled`, with a description of three numbers each way."""
-    done = (Port("actions", (3,), "actions"),)
+    done = (TensorInfo("actions", (3,), "actions"),)
     metadata = PolicyMetadata("PPO", "Policy", observed, acted, inputs, done, flat_input=True, **more)
     return scaled(factor, inputs=[port.name for port in inputs], metadata=metadata)

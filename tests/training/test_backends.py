@@ -13,7 +13,7 @@ from ue_rl.training import TrainOptions, train
 from ue_rl.training.comparison import compare
 from ue_rl.training.config import resolve
 from ue_rl.training.hyperparameters import tuned_for
-from ue_rl.training.report import Report
+from ue_rl.training.report import TrainingReport
 from ue_rl.training.writing import Episodes
 
 SB3_ONLY: dict[str, Any] = {
@@ -130,7 +130,7 @@ def test_without_ray_a_sentence_says_what_to_install(tmp_path: Path) -> None:
 def test_episodes_are_written_and_told(tmp_path: Path) -> None:
     told: list[tuple[int, int, float | None]] = []
 
-    class Noted(Report):
+    class Noted(TrainingReport):
         def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
             told.append((env_steps, total, mean_return))
 

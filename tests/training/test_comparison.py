@@ -29,7 +29,7 @@ def saved(**options: Any) -> dict[str, Any]:
     return dict(yaml.safe_load(resolve(options, None).as_yaml()))
 
 
-def compared(before: dict[str, Any], **flags: Any) -> comparison.Comparison:
+def compared(before: dict[str, Any], **flags: Any) -> comparison.ResumePlan:
     return compare(before, resolve(flags, None, base=before), RUN)
 
 

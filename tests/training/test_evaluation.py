@@ -22,7 +22,7 @@ from tests.harness.exactness import Drift
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.inference import OnnxInference
 from ue_rl.system import errors
-from ue_rl.training import Outcome, Report, RunDirectory, TrainOptions, train
+from ue_rl.training import RunDirectory, RunResult, TrainingReport, TrainOptions, train
 from ue_rl.training.config import resolve
 from ue_rl.training.evaluation import Evaluation
 from ue_rl.training.hyperparameters import known_algorithm
@@ -102,7 +102,7 @@ def serve() -> Iterator[Callable[..., str]]:
         yield lambda make, n=N: stack.enter_context(run_in_thread(GymnasiumBridge(make, n))).url
 
 
-class Said(Report):
+class Said(TrainingReport):
     def __init__(self) -> None:
         self.texts: list[str] = []
 
@@ -113,7 +113,7 @@ class Said(Report):
         self.texts.append(text)
 
 
-def run(folder: Path, name: str, report: Report | None = None, **options: Any) -> Outcome:
+def run(folder: Path, name: str, report: TrainingReport | None = None, **options: Any) -> RunResult:
     given = {"seed": 3, "threads": 1, "device": "cpu", "export": False, "save_interval": 0.0, "save_freq": 64}
     given |= {"log_dir": str(folder), "hyperparameters": SMALL[options.get("algo", "ppo")]}
     return train(resolve({**given, "run_id": name, **options}, None), report=report)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.harness.warm_cli import WarmCli
 from ue_rl.training.callbacks import EpisodeLog
-from ue_rl.training.report import Report
-from ue_rl.training.writing import Episodes, Guard, LogFile
+from ue_rl.training.report import TrainingReport
+from ue_rl.training.writing import Episodes, LogFile, WriteGuard
 
 FULL = Path("/dev/full")  # every write fails with ENOSPC
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="Linux has it")
@@ -53,7 +53,7 @@ def test_learning_goes_on_on_a_full_disk(tmp_path: Path, warm_cli: WarmCli) -> N
 def test_episodes_that_cannot_be_written_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     said: list[str] = []
 
-    class Shown(Report):
+    class Shown(TrainingReport):
         def warned(self, text: str) -> None:
             said.append(text)
 
@@ -81,5 +81,5 @@ def test_a_log_that_cannot_be_written_is_said_once(capsys: pytest.CaptureFixture
 
 
 def test_a_guard_lets_other_errors_pass() -> None:
-    with pytest.raises(ZeroDivisionError), Guard("x", print):
+    with pytest.raises(ZeroDivisionError), WriteGuard("x", print):
         _ = 1 / 0

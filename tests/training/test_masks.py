@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.command_line import ok
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
-from ue_rl.cli.play import Player, load_policy
+from ue_rl.cli.play import InferencePolicy, load_policy
 from ue_rl.envs.connect import connect
 from ue_rl.inference import InferenceComponent, OnnxInference, ReloadingInference
 from ue_rl.inference.server.server import PolicyServer
@@ -67,7 +67,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_play_gives_the_policy_the_masks(model: Path, suffix: str, transport: str) -> None:
     with run_in_thread(bridge(2), upgrader=ShmUpgrader()) as server:
         env = connect(server.url, transport=transport)
-        player = Player(load_policy(model.with_suffix(suffix)), env)
+        player = InferencePolicy(load_policy(model.with_suffix(suffix)), env)
         obs = env.reset()
         for _ in range(40):
             actions, _ = player.predict(obs)

@@ -17,17 +17,17 @@ from stable_baselines3.common.logger import Figure, KVWriter
 
 from tests.training.test_evaluation import Near, Said, run
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.training import Report, evaluation, learner, seeds
+from ue_rl.training import TrainingReport, evaluation, learner, seeds
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, RunNumbers
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.pictures import add_legend, new_figure
-from ue_rl.training.report import Outcome
+from ue_rl.training.report import RunResult
 from ue_rl.training.seeds import SeedRun, train_seeds
 from ue_rl.training.tables import ProgressTable, open_tables
 from ue_rl.training.videos import Films
 from ue_rl.training.watching import Watching
 
-METHODS = [name for name in vars(Report) if not name.startswith("_")]
+METHODS = [name for name in vars(TrainingReport) if not name.startswith("_")]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def breaks(*_: Any, **__: Any) -> Any:
     raise ValueError("it is broken")
 
 
-def done(outcome: Outcome) -> None:
+def done(outcome: RunResult) -> None:
     """It has learnt all, and saved it."""
     assert outcome.stopped_by is None
     assert (outcome.env_steps, outcome.saved) == (64, 64)
@@ -85,7 +85,7 @@ def test_an_evaluation_that_fails_ends_nothing(
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_report_that_fails_ends_nothing(tmp_path: Path, url: str, name: str) -> None:
-    class Fails(Report):
+    class Fails(TrainingReport):
         pass
 
     setattr(Fails, name, breaks)
@@ -104,7 +104,7 @@ def test_a_checkpoint_is_saved_whatever_becomes_of_its_copies(
 def test_an_outcome_that_cannot_be_written_is_returned(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Outcome, "as_json", breaks)
+    monkeypatch.setattr(RunResult, "as_json", breaks)
     outcome = run(tmp_path, "r", timesteps=64, url=url, eval_episodes=0)
     assert (outcome.stopped_by, outcome.saved) == (None, 64)
 

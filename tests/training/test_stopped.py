@@ -18,9 +18,9 @@ from stable_baselines3 import PPO
 
 from ue_rl.connections.engines.lifecycle import Change, LifeState
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.training import Report, TrainOptions, symptoms, train
+from ue_rl.training import TrainingReport, TrainOptions, symptoms, train
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.saving.stopping import Stopped
+from ue_rl.training.saving.stopping import RunStopped
 from ue_rl.training.watching import Watching
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX signals")
@@ -35,7 +35,7 @@ def options(tmp_path: Path, **more: Any) -> TrainOptions:
     return TrainOptions(**{**given, **more})
 
 
-class Watched(Report):
+class Watched(TrainingReport):
     """Notes what is told, and does something at an env-step."""
 
     def __init__(self, at: int = 0, act: Any = None) -> None:
@@ -88,7 +88,7 @@ def test_sigterm_saves_and_resume_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     at_step(monkeypatch, 200, lambda: os.kill(os.getpid(), signal.SIGTERM))
     report = Watched()
     outcome = train(options(tmp_path), report=report)
-    assert isinstance(outcome.stopped_by, Stopped)
+    assert isinstance(outcome.stopped_by, RunStopped)
     assert outcome.stopped_by.exit_code == 143
     assert 200 <= outcome.env_steps < 512
     assert outcome.saved == outcome.env_steps
@@ -192,7 +192,7 @@ def test_an_engine_that_hangs_does_not_hold_up_a_stop(tmp_path: Path, monkeypatc
     begun = time.monotonic()
     outcome = train(options(tmp_path, timeout=60.0), report=report)
     assert time.monotonic() - begun < 40
-    assert isinstance(outcome.stopped_by, Stopped)
+    assert isinstance(outcome.stopped_by, RunStopped)
     assert outcome.saved == outcome.env_steps >= 200
     assert not [pid for pid in report.processes() if psutil.pid_exists(pid)]
     assert train(options(tmp_path), resume=RunDirectory(tmp_path / "r")).env_steps == 512
@@ -224,7 +224,7 @@ def test_a_run_that_is_stopped_among_recorded_steps_is_as_far_as_it_was(
         first = train(options(tmp_path, hyperparameters=small, timesteps=768))
     at_step(monkeypatch, 300, lambda: os.kill(os.getpid(), signal.SIGTERM))
     again = train(options(tmp_path, hyperparameters=small, timesteps=768), resume=first.run)
-    assert isinstance(again.stopped_by, Stopped)
+    assert isinstance(again.stopped_by, RunStopped)
     assert (again.before, again.env_steps, again.saved) == (first.env_steps,) * 3
 
 

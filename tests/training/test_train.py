@@ -22,7 +22,7 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.devtools.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.inference import ExportReport
 from ue_rl.system import errors
-from ue_rl.training import Report, TrainOptions, models
+from ue_rl.training import TrainingReport, TrainOptions, models
 from ue_rl.training.config import parse_setting, read_config, resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.hyperparameters import schedule, tuned_for
@@ -270,7 +270,7 @@ def test_infos_of_a_game_under_sb3s_own_keys_are_kept_apart(tmp_path: Path) -> N
 def test_a_run_reports_to_its_caller(tmp_path: Path) -> None:
     told: list[tuple[Any, ...]] = []
 
-    class Listed(Report):
+    class Listed(TrainingReport):
         def started(self, run: RunDirectory) -> None:
             told.append(("started", run.path.name))
 

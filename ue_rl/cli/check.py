@@ -23,11 +23,11 @@ from ue_rl.cli.common import (
     nul_terminated_option,
     timeout_option,
 )
-from ue_rl.devtools.check import Finding, Options, Outcome, Report
+from ue_rl.devtools.check import CheckReport, Finding, Options, Verdict
 from ue_rl.system.errors import printable
 
 _DYING = 0.5  # seconds that an engine whose session has ended may take to end itself
-_COLOURS = {Outcome.PASS: "green", Outcome.WARN: "yellow", Outcome.FAIL: "bold red", Outcome.SKIP: "dim"}
+_COLOURS = {Verdict.PASS: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.SKIP: "dim"}
 _MARGIN = 6  # of the text behind an outcome's word
 _LABEL = 10  # of "seen", "protocol", "cure"
 
@@ -91,7 +91,7 @@ def _run(address: str, options: Options, view: View | None, engine: Any) -> int:
     """Checks, shows, and says with what to exit."""
     from ue_rl.devtools import check as compliance
 
-    so_far = Report(address)
+    so_far = CheckReport(address)
 
     def note(finding: Any) -> None:
         so_far.findings.append(finding)
@@ -116,7 +116,7 @@ def _run(address: str, options: Options, view: View | None, engine: Any) -> int:
             else:
                 said = report.as_dict() | ({"engine": words} if words else {}) | ({"stopped": True} if stopped else {})
                 click.echo(json.dumps(said))
-    return int(report.count(Outcome.FAIL) > 0)
+    return int(report.count(Verdict.FAIL) > 0)
 
 
 class View:
@@ -134,12 +134,12 @@ class View:
 
     def finding(self, finding: Finding) -> None:
         """One more."""
-        if self.skipped and (finding.outcome is not Outcome.SKIP or _reason(finding) != _reason(self.skipped[0])):
+        if self.skipped and (finding.outcome is not Verdict.SKIP or _reason(finding) != _reason(self.skipped[0])):
             self._show_skipped()
         if finding.carrier and finding.carrier != self.carrier:
             self.carrier = finding.carrier
             self.screen.print(Text(f"\nover {finding.carrier}", "bold"))
-        if finding.outcome is Outcome.SKIP:
+        if finding.outcome is Verdict.SKIP:
             self.skipped.append(finding)
             return
         env = "" if finding.env_id is None or "env " in finding.text else f" (env {finding.env_id})"
@@ -155,7 +155,7 @@ class View:
         self._detail("cure", finding.mistake.cure)
         self._detail("name", finding.mistake.name)
 
-    def ends(self, report: Report, words: str, stopped: bool) -> None:
+    def ends(self, report: CheckReport, words: str, stopped: bool) -> None:
         """The verdict, and above it what became of the engine, if it has gone."""
         self._show_skipped()
         self.screen.print()
@@ -170,10 +170,10 @@ class View:
         """Many checks may need what has failed: they are one line."""
         if self.skipped:
             more = f" and {len(self.skipped) - 1} more" if len(self.skipped) > 1 else ""
-            self._outcome(Outcome.SKIP, f"{self.skipped[0].check}{more}: {self.skipped[0].text}", "dim")
+            self._outcome(Verdict.SKIP, f"{self.skipped[0].check}{more}: {self.skipped[0].text}", "dim")
             self.skipped.clear()
 
-    def _outcome(self, outcome: Outcome, text: str, style: str = "") -> None:
+    def _outcome(self, outcome: Verdict, text: str, style: str = "") -> None:
         self._block(outcome.value.ljust(_MARGIN), _COLOURS[outcome], text, style)
 
     def _detail(self, label: str, text: str) -> None:

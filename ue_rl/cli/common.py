@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ue_rl.connections.base.address import Address
     from ue_rl.connections.dialling import Hosting
-    from ue_rl.protocol.access.server_access import Doorway
+    from ue_rl.protocol.access.server_access import ServerAccess
 
 
 class WrongCommandLine(ConfigurationError):
@@ -139,7 +139,7 @@ URL_HELP = (
 )
 
 
-class Port(click.IntRange):
+class PortNumber(click.IntRange):
     """A port on which something listens; `lowest` 0 where one listens oneself: any free one."""
 
     name = "port number"
@@ -151,7 +151,7 @@ class Port(click.IntRange):
 def port_option(**more: Any) -> Callable[[Any], Any]:
     """--port, which is short for a URL on this machine."""
     text = "Short for the URL tcp://127.0.0.1:PORT."
-    return click.option("--port", type=Port(), metavar="PORT", help=text, **more)
+    return click.option("--port", type=PortNumber(), metavar="PORT", help=text, **more)
 
 
 def engine_argument(command: Any) -> Any:
@@ -161,8 +161,8 @@ def engine_argument(command: Any) -> Any:
 
 
 _file = click.Path(path_type=Path)
-# Of a command that listens; `doorway_of` reads them.
-doorway_options = flags(
+# Of a command that listens; `access_of` reads them.
+access_options = flags(
     click.option("--token-file", type=_file, help="Serve who knows this token alone (docs/security.md)."),
     click.option("--tls-cert", type=_file, help="Speak TLS, with this certificate (PEM)."),
     click.option("--tls-key", type=_file, help="Its key.  [default: in the same file]"),
@@ -185,15 +185,15 @@ allow_host_option = click.option(
 )  # fmt: skip
 
 
-def doorway_of(options: dict[str, Any]) -> Doorway | None:
-    """Takes out of `options` what `doorway_options` has put there; None: nobody is asked."""
+def access_of(options: dict[str, Any]) -> ServerAccess | None:
+    """Takes out of `options` what `access_options` has put there; None: nobody is asked."""
     names = ("token_file", "tls_cert", "tls_key", "tls_client_ca")
     files = {name: options.pop(name) for name in names}
     if not any(files.values()):
         return None
-    from ue_rl.protocol.access.server_access import Doorway
+    from ue_rl.protocol.access.server_access import ServerAccess
 
-    return Doorway(**files)
+    return ServerAccess(**files)
 
 
 def trust_option(**more: Any) -> Callable[[Any], Any]:
@@ -264,16 +264,16 @@ def hosting_at(address: Address, *, shm: bool = False, guarded: bool = False) ->
     Raises:
         click.UsageError: such an address has not what is asked for.
     """
-    from ue_rl.connections.dialling import carrier_of
+    from ue_rl.connections.dialling import handler_of
 
-    carrier = carrier_of(address.scheme)
-    assert carrier.hosting is not None
-    if shm and "upgrader" not in carrier.hosting.takes:
-        form = carrier.scheme.form
+    handler = handler_of(address.scheme)
+    assert handler.hosting is not None
+    if shm and "upgrader" not in handler.hosting.takes:
+        form = handler.scheme.form
         raise click.UsageError(f"--shm offers shared memory beside the text of tcp://; {form} cannot: give one of them")
-    if guarded and "doorway" not in carrier.hosting.takes:
-        raise click.UsageError(f"a token and TLS are for TCP; {carrier.scheme.form} takes neither")
-    return carrier.hosting
+    if guarded and "access" not in handler.hosting.takes:
+        raise click.UsageError(f"a token and TLS are for TCP; {handler.scheme.form} takes neither")
+    return handler.hosting
 
 
 def listening_url(url: str | None, port: int | None) -> Address:

@@ -10,13 +10,13 @@ import click
 
 from ue_rl.cli import completion
 from ue_rl.cli.common import console, engine_url, port_option, timeout_option
-from ue_rl.devtools.doctor import Outcome, Row, diagnose
+from ue_rl.devtools.doctor import DoctorRow, DoctorVerdict, diagnose
 from ue_rl.system.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_COLOURS = {Outcome.OK: "green", Outcome.WARN: "yellow", Outcome.FAIL: "bold red"}
+_COLOURS = {DoctorVerdict.OK: "green", DoctorVerdict.WARN: "yellow", DoctorVerdict.FAIL: "bold red"}
 
 
 @click.command(short_help="Say what is installed, and whether an engine can be reached.")
@@ -33,7 +33,7 @@ def doctor(url: str | None, port: int | None, timeout: float, as_json: bool, out
     """
     address = engine_url(url, port) if (url, port) != (None, None) else None
     rows = list(diagnose(address, timeout))
-    failed = [row for row in rows if row.outcome is Outcome.FAIL]
+    failed = [row for row in rows if row.outcome is DoctorVerdict.FAIL]
     if as_json:
         click.echo(json.dumps({"exit_code": int(bool(failed)), "rows": [row.as_dict() for row in rows]}))
     else:
@@ -43,7 +43,7 @@ def doctor(url: str | None, port: int | None, timeout: float, as_json: bool, out
     return int(bool(failed))
 
 
-def _write(rows: list[Row], path: Path) -> None:
+def _write(rows: list[DoctorRow], path: Path) -> None:
     from rich.console import Console
 
     try:
@@ -53,7 +53,7 @@ def _write(rows: list[Row], path: Path) -> None:
         raise click.FileError(str(path), error.strerror) from error
 
 
-def _show(rows: list[Row], screen: Console) -> None:
+def _show(rows: list[DoctorRow], screen: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -65,5 +65,5 @@ def _show(rows: list[Row], screen: Console) -> None:
         said = f"{row.text}\n{row.cure} [{row.fault}]" if row.fault else row.text
         table.add_row(Text(row.outcome.value, _COLOURS[row.outcome]), row.check, Text(printable(said, lines=True)))
     screen.print(table)
-    counts = {outcome: sum(row.outcome is outcome for row in rows) for outcome in Outcome}
+    counts = {outcome: sum(row.outcome is outcome for row in rows) for outcome in DoctorVerdict}
     screen.print(", ".join(f"{count} {outcome.value}" for outcome, count in counts.items()))

@@ -44,16 +44,18 @@ def inspect(url: str | None, port: int | None, steps: int, timeout: float) -> No
     address = engine_url(url, port)
     begun = time.perf_counter()
     opened: Any = open_transport(address, timeout=timeout)
-    with closing(opened) as carrier:
-        spec = carrier.connect()
+    with closing(opened) as transport:
+        spec = transport.connect()
         connected = time.perf_counter() - begun
         table = two_columns()
-        table.add_row("handshake", printable(carrier.handshake or spec.text or encode_handshake(spec).decode().strip()))
+        table.add_row(
+            "handshake", printable(transport.handshake or spec.text or encode_handshake(spec).decode().strip())
+        )
         table.add_row("envs", f"{spec.num_envs} ({spec.env_type.value})")
         for what, text in rows(spec):
             table.add_row(printable(what), printable(text))
         table.add_row("features", printable(", ".join(sorted(spec.features))) or "none beyond the base protocol")
-        for key, value in carrier.describe().items():
+        for key, value in transport.describe().items():
             table.add_row(key, printable(value))
         if spec.groups:  # a step needs a policy for each group: see ue_rl.envs.agents
             table.add_row("step latency", "not measured: each group needs a policy (docs/agents.md)")
@@ -61,7 +63,7 @@ def inspect(url: str | None, port: int | None, steps: int, timeout: float) -> No
             return
         advice: list[str] = []
         try:
-            advice = _measure(carrier, steps, connected, table)
+            advice = _measure(transport, steps, connected, table)
         finally:  # what is known by then helps where a step fails
             screen = console()
             screen.print(table)
@@ -69,32 +71,32 @@ def inspect(url: str | None, port: int | None, steps: int, timeout: float) -> No
             screen.print(Text.assemble(("note", "yellow"), f" {note}"))
 
 
-def _measure(carrier: Any, steps: int, connected: float, table: Table) -> list[str]:
+def _measure(transport: Any, steps: int, connected: float, table: Table) -> list[str]:
     """Takes random steps, adds what they show to the table, and returns advice. `connected`: seconds that it took."""
-    spec, buffers = carrier.spec, carrier.buffers
+    spec, buffers = transport.spec, transport.buffers
     if find_spec("stable_baselines3") is not None:
         from ue_rl.envs.spaces import action_space, observation_space
 
         spaces = f"{observation_space(spec, zero_based=True)}\n{action_space(spec, zero_based=True)}"
         table.add_row("for Gymnasium and SB3", printable(spaces, lines=True))
     begun = time.perf_counter()
-    carrier.reset()
-    carrier.receive()
+    transport.reset()
+    transport.receive()
     table.add_row("connect / first reset", f"{connected * 1e3:.1f} ms / {(time.perf_counter() - begun) * 1e3:.1f} ms")
     for name, first in _parts(spec, buffers):
         shown = f"env 0: {', '.join(map(str, first[:8]))}{' ..' if len(first) > 8 else ''}"
         table.add_row(f"first {printable(name)}", shown)
-    taken, seen = [], Seen(spec, carrier.describe().get("transport", ""), steps)
+    taken, seen = [], StepStatistics(spec, transport.describe().get("transport", ""), steps)
     sampler = Sampler(spec, seed=0)
     for _ in range(steps):
         actions = sampler.random(buffers)
         begun = time.perf_counter()
-        carrier.send_actions(actions)
-        carrier.receive()
+        transport.send_actions(actions)
+        transport.receive()
         rewards, dones = buffers.rewards.copy(), buffers.dones.astype(np.bool_)
         if dones.any():
-            carrier.reset(np.flatnonzero(dones).tolist())
-            carrier.receive()
+            transport.reset(np.flatnonzero(dones).tolist())
+            transport.receive()
         taken.append(time.perf_counter() - begun)
         seen.step(buffers, rewards, dones, taken[-1])
     if taken:
@@ -116,7 +118,7 @@ def _parts(spec: EnvSpec, buffers: StepBuffers) -> Iterator[tuple[str, NDArray[A
         yield "observation", buffers.obs[0]
 
 
-class Seen:
+class StepStatistics:
     """What random steps show.
 
     Args:

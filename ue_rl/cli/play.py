@@ -153,7 +153,7 @@ def play(
                         check_order(saved, spec)
                 else:
                     policy.require_masks(spec)
-                player = Player(policy, vec_env)
+                player = InferencePolicy(policy, vec_env)
             if seed is not None:
                 vec_env.seed(seed)
             recording: Any = nullcontext(vec_env)
@@ -241,7 +241,7 @@ def _model_in(folder: Path) -> Path:
     return model_in(folder).path
 
 
-class Player:
+class InferencePolicy:
     """An InferenceInterface with SB3's predict(); the engine's action masks are given to a policy that heeds them."""
 
     def __init__(self, policy: Any, vec_env: Any) -> None:

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ue_rl.cli.common import (
-    Port,
+    PortNumber,
     WrongCommandLine,
+    access_of,
+    access_options,
     cannot_listen,
-    doorway_of,
-    doorway_options,
     duration_option,
     metrics_option,
     show_log,
     two_columns,
 )
-from ue_rl.devtools.metrics.names import Sample
+from ue_rl.devtools.metrics.names import MetricSample
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +44,7 @@ LIVE_EVERY = 0.5  # seconds between two updates of the table
 @click.option("--host", default="127.0.0.1", metavar="HOST", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
-    type=Port(0),
+    type=PortNumber(0),
     default=7778,
     show_default=True,
     help="Port to listen on; 0 takes a free one.",
@@ -64,7 +64,7 @@ LIVE_EVERY = 0.5  # seconds between two updates of the table
 @duration_option("--write-timeout", default=10.0, help="How long an engine may leave its answers unread.")
 @duration_option("--reload-interval", default=1.0, help="How often MODEL.onnx is looked at.")
 @duration_option("--every", default=5.0, help="How often a line of figures comes; a terminal shows a table.")
-@doorway_options
+@access_options
 @metrics_option
 def policy_server(model: Path, host: str, port: int, every: float, metrics: str | None, **limits: Any) -> None:
     """Serve MODEL.onnx: engines connect, send OBS lines and get ACT lines (docs/policy-server.md).
@@ -80,7 +80,7 @@ def policy_server(model: Path, host: str, port: int, every: float, metrics: str 
         what, inside = "a run" if model.is_dir() else "a model of Stable-Baselines3's", model / "model.onnx"
         cure = f"name the file in it: {inside}" if inside.is_file() else f"write one: ue-rl export {model}"
         raise WrongCommandLine(f"{what} is not served", field="model", expected="MODEL.onnx", got=str(model), cure=cure)
-    limits["doorway"] = doorway_of(limits)
+    limits["access"] = access_of(limits)
     console = Console()
     terminal = sys.stdout.isatty() and console.is_terminal and not console.is_dumb_terminal
     if not terminal:  # the table shows it otherwise
@@ -153,14 +153,14 @@ class PolicyNumbers:
     def __init__(self, server: PolicyServer) -> None:
         self._server = server
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[MetricSample]:
         """See Source."""
         server, seen = self._server, self._server.percentiles()
-        yield Sample("ue_rl_env_steps_total", server.requests)
-        yield Sample("ue_rl_queue", server.waiting_rows)
-        yield Sample("ue_rl_engines", len(server.engines))
+        yield MetricSample("ue_rl_env_steps_total", server.requests)
+        yield MetricSample("ue_rl_queue", server.waiting_rows)
+        yield MetricSample("ue_rl_engines", len(server.engines))
         for quantile, seconds in zip(("0.5", "0.99"), seen or (math.nan, math.nan), strict=True):
-            yield Sample("ue_rl_latency_seconds", seconds, (quantile,))
+            yield MetricSample("ue_rl_latency_seconds", seconds, (quantile,))
 
 
 def figures(server: PolicyServer) -> str:

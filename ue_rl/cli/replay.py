@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ue_rl.cli import completion
-from ue_rl.cli.common import Port, engine_url, listening_url, port_url, show_log, timeout_option
+from ue_rl.cli.common import PortNumber, engine_url, listening_url, port_url, show_log, timeout_option
 from ue_rl.cli.serve import host_at
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.command(short_help="Answer, or ask, as a trace was recorded.")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.argument("url", required=False, metavar="[URL]", shell_complete=completion.url)
-@click.option("--port", type=Port(0), metavar="PORT", help="Short for --listen tcp://127.0.0.1:PORT; 0: a free one.")
+@click.option(
+    "--port", type=PortNumber(0), metavar="PORT", help="Short for --listen tcp://127.0.0.1:PORT; 0: a free one."
+)
 @click.option("--listen", metavar="URL", help="Where the engine listens.  [default: tcp://127.0.0.1:7777]")
 @click.option("--shm", is_flag=True, help="Offer shared memory to trainers on this machine.")
 @timeout_option(30.0, "How long a step of the engine at URL may take.")

@@ -11,11 +11,11 @@ import click
 
 from ue_rl.cli import completion
 from ue_rl.cli.common import (
-    Port,
+    PortNumber,
+    access_of,
+    access_options,
     cannot_listen,
     command_line,
-    doorway_of,
-    doorway_options,
     hosting_at,
     json_object,
     listening_url,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.option("--num-envs", type=click.IntRange(1), default=8, show_default=True, help="How many envs.")
 @click.option(
     "--port",
-    type=Port(0),
+    type=PortNumber(0),
     metavar="PORT",
     help="Short for the URL tcp://127.0.0.1:PORT; 0 takes a free one.",
 )
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     metavar="MODULE:CLASS",
     help="A gymnasium.Wrapper around each env of --env; with arguments as JSON: {MODULE:CLASS: {..}}.",
 )
-@doorway_options
+@access_options
 @trace_options
 @metrics_option
 def serve(
@@ -89,8 +89,8 @@ def serve(
     or shm://NAME (also the path of a file) for shared memory alone, without TCP.
     """
     address = listening_url(url, port)
-    doorway = doorway_of(guarded)
-    hosting_at(address, shm=shm, guarded=doorway is not None)
+    access = access_of(guarded)
+    hosting_at(address, shm=shm, guarded=access is not None)
     memory_alone = address.scheme == "shm"
     if images and (env is None or not (shm or memory_alone)):
         raise click.UsageError("--images needs --env, and --shm or shm://NAME: text carries no images")
@@ -152,11 +152,11 @@ def serve(
 
             stack.callback(record_engine(hosted, trace, trace_size * 1_000_000).close)
         if metrics is not None:
-            from ue_rl.devtools.metrics.engine import EngineNumbers
+            from ue_rl.devtools.metrics.engine import EngineMetrics
             from ue_rl.devtools.metrics.serving import serve_metrics
 
-            click.echo(f"metrics: {stack.enter_context(serve_metrics(metrics, EngineNumbers(hosted)))}")
-        host_at(address, hosted, say, shm, tick_rate, doorway)
+            click.echo(f"metrics: {stack.enter_context(serve_metrics(metrics, EngineMetrics(hosted)))}")
+        host_at(address, hosted, say, shm, tick_rate, access)
 
 
 def host_at(
@@ -165,13 +165,13 @@ def host_at(
     say: Callable[[Any], None],
     shm: bool,
     tick_rate: float | None = None,
-    doorway: Any = None,
+    access: Any = None,
 ) -> None:
     """Hosts a bridge until a signal comes.
 
     Args:
         address: as `listening_url` gives it. say: called with the host, once it serves. shm: offer shared memory.
-        doorway: who may come in over TCP; None: everybody.
+        access: who may come in over TCP; None: everybody.
 
     Raises:
         ConfigurationError: the address cannot be listened on. SystemExit: by SIGTERM or SIGHUP.
@@ -179,8 +179,8 @@ def host_at(
     from ue_rl.bridges import ShmUpgrader
     from ue_rl.bridges.runners import ends_in_order, signal_of
 
-    hosting = hosting_at(address, shm=shm, guarded=doorway is not None)
-    more = {"upgrader": ShmUpgrader() if shm else None, "doorway": doorway}
+    hosting = hosting_at(address, shm=shm, guarded=access is not None)
+    more = {"upgrader": ShmUpgrader() if shm else None, "access": access}
     arguments = {**hosting.arguments(address.place), **{name: more[name] for name in hosting.takes}}
     with ends_in_order(for_good=True):
         try:

@@ -31,7 +31,7 @@ from ue_rl.training.algorithms import BACKENDS
 from ue_rl.training.config import parse_param, parse_setting, read_config, require_origin, resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions
-from ue_rl.training.report import Report
+from ue_rl.training.report import TrainingReport
 from ue_rl.training.rows import CONNECTION, EVERYDAY, FOLDER, GROUPS, LEARNING, SHOWN
 from ue_rl.training.run import train as run_training
 from ue_rl.training.seeds import FILE as SEEDS
@@ -49,7 +49,7 @@ _COMPLETE = {
 }
 _PAGE_PORT = 7780  # of --page, where --port names none
 _RELOAD = 60.0  # seconds for a page of --page to come back, where --reconnect says none: people reload pages
-_TOLD = frozenset(f"ue_rl.training.{name}" for name in ("learning", "watching", "writing"))  # by a Report
+_TOLD = frozenset(f"ue_rl.training.{name}" for name in ("learner", "watching", "writing"))  # by a TrainingReport
 
 
 def _option(*names: str, group: str, **more: Any) -> Flag:
@@ -255,7 +255,7 @@ def _urls(urls: tuple[str, ...], port: int | None) -> str | list[str] | None:
     return engine_url(next(iter(urls), None), port) if urls or port is not None else None
 
 
-def _report(ui: bool) -> Report:
+def _report(ui: bool) -> TrainingReport:
     """Shows a run on this terminal: with `ui` the live view, where stdout is a terminal."""
     if ui and lasting_console().is_terminal:
         return live_view()
@@ -316,7 +316,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def use_text() -> None:
-    """Has the log written to stderr for people: what a run's Report tells is not said twice."""
+    """Has the log written to stderr for people: what a run's TrainingReport tells is not said twice."""
     for handler in logging.getLogger().handlers:
         if type(handler) is logging.StreamHandler and handler.level > logging.DEBUG:  # not with --debug
             handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))

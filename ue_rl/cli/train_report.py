@@ -24,7 +24,7 @@ from ue_rl.connections.engines.lifecycle import Change, LifeState
 from ue_rl.system.errors import RestartsSpent, printable
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
-from ue_rl.training.report import Outcome, Report
+from ue_rl.training.report import RunResult, TrainingReport
 from ue_rl.training.seeds import SeedRun, interval
 
 _REFRESH = 4  # times a second
@@ -39,12 +39,12 @@ _STYLES = {
 }  # fmt: skip
 
 
-def lines() -> Report:
+def lines() -> TrainingReport:
     """Shows a run as lines, in order."""
-    return _Lines()
+    return _ProgressLines()
 
 
-class _Lines(Report):
+class _ProgressLines(TrainingReport):
     """On a terminal progress is a bar, otherwise a line every ten seconds and one at the end."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class _Lines(Report):
             self.screen.print(self.last)
 
 
-def summary(outcome: Outcome) -> None:
+def summary(outcome: RunResult) -> None:
     """The table at the end, and, where the run was stopped, why and how to go on."""
     run, reason = outcome.run, outcome.stopped_by
     table = two_columns("done" if reason is None else "stopped early")
@@ -151,7 +151,7 @@ def summary(outcome: Outcome) -> None:
         screen.print(advice(outcome), soft_wrap=True)
 
 
-def advice(outcome: Outcome) -> str:
+def advice(outcome: RunResult) -> str:
     """What is saved, and the command that goes on from there."""
     run, saved = outcome.run, outcome.saved
     again = ["ue-rl", "train", "--resume", "--log-dir", str(run.path.parent), "--run-id", run.path.name]
@@ -200,7 +200,7 @@ def live_view() -> _LiveView:
     return _LiveView()
 
 
-class _LiveView(Report):
+class _LiveView(TrainingReport):
     """Drawn by a thread of its own, four times a second, so that it is also renewed while an engine is awaited."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ue_rl.connections.dialling import address_of, carrier_of, open_transport
+from ue_rl.connections.dialling import address_of, handler_of, open_transport
 from ue_rl.protocol.transport import closed_if_it_fails
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.lazy import named_if_missing
@@ -64,9 +64,9 @@ def connect(
     with named_if_missing("ue_rl.connect"):  # Stable-Baselines3, which `open_transport` does not need
         from ue_rl.envs.vec_env import UnrealVecEnv
 
-    carrier = open_transport(url, transport, **options)
+    connection = open_transport(url, transport, **options)
     return UnrealVecEnv(
-        carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
+        connection, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
         render_mode=render_mode,
     )  # fmt: skip
 
@@ -83,8 +83,8 @@ def make_env(
     with named_if_missing("ue_rl.UnrealEnv"):
         from ue_rl.envs.gym_env import UnrealEnv
 
-    carrier = open_transport(url, transport, **options)
-    return UnrealEnv(carrier, render_mode=render_mode, compute_reward=compute_reward)
+    connection = open_transport(url, transport, **options)
+    return UnrealEnv(connection, render_mode=render_mode, compute_reward=compute_reward)
 
 
 def make_vector_env(
@@ -108,18 +108,18 @@ def make_vector_env(
     with named_if_missing("ue_rl.UnrealVectorEnv"):
         from ue_rl.envs.vector_env import UnrealVectorEnv
 
-    if num_envs is not None and isinstance(url, str) and "num_envs" in carrier_of(address_of(url).scheme).scheme.keys:
+    if num_envs is not None and isinstance(url, str) and "num_envs" in handler_of(address_of(url).scheme).scheme.keys:
         options["num_envs"] = num_envs  # it has as many as one asks for
-    carrier = open_transport(url, transport, **options)
-    with closed_if_it_fails(carrier):
-        count = carrier.connect().num_envs
+    connection = open_transport(url, transport, **options)
+    with closed_if_it_fails(connection):
+        count = connection.connect().num_envs
         if num_envs is not None and num_envs != count:
             raise ConfigurationError(
                 "the engine has another number of envs", field="num_envs", expected=count, got=num_envs,
                 cure=f"pass num_envs={count}: the engine decides how many it has",
             )  # fmt: skip
         modes = {} if autoreset_mode is None else {"autoreset_mode": autoreset_mode}
-        return UnrealVectorEnv(carrier, render_mode=render_mode, **modes)
+        return UnrealVectorEnv(connection, render_mode=render_mode, **modes)
 
 
 def launch(
@@ -172,8 +172,8 @@ def launch(
         command, num_engines=num_engines, num_envs=num_envs, seed=seed, output_dir=output_dir,
         start_timeout=start_timeout, transport=transport, **options,
     )  # fmt: skip
-    carrier = EnginesTransport(engines, restarts=Restarts.of(restarts), on_change=on_change)
+    connection = EnginesTransport(engines, restarts=Restarts.of(restarts), on_change=on_change)
     return UnrealVecEnv(
-        carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
+        connection, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
         render_mode=render_mode,
     )  # fmt: skip

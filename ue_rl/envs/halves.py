@@ -30,7 +30,7 @@ from ue_rl.system.errors import ConfigurationError, UnexpectedMessage
 Bools = NDArray[np.bool_]
 
 
-class Acting(Protocol):
+class HalfActor(Protocol):
     """Who acts for one half while the engine steps the other.
 
     Attributes:
@@ -61,7 +61,7 @@ class Halves:
         under_way: a step was asked for, and its result was not given out: only `reset` can follow if it is broken off.
     """
 
-    acting: Acting | None = None
+    acting: HalfActor | None = None
     under_way = False
     engine_spec: EnvSpec
     transport: Transport
@@ -134,7 +134,7 @@ class Halves:
                 cure="call reset() first",
             )
 
-    def _step_acting(self, acting: Acting) -> VecEnvStepReturn:
+    def _step_acting(self, acting: HalfActor) -> VecEnvStepReturn:
         halved, self._first_asked = self._first_asked, False
         step = functools.partial(self._step_halves, acting) if halved else self._step
         result = step() if self.journal is None else self._step_of(self.journal, step)
@@ -142,7 +142,7 @@ class Halves:
             acting.see_first(result[0], result[2])
         return result
 
-    def _step_halves(self, acting: Acting) -> VecEnvStepReturn:
+    def _step_halves(self, acting: HalfActor) -> VecEnvStepReturn:
         obs, rewards, dones, infos = self._step(acting.first.copy())
         of = ~acting.first & ~dones  # those of an engine that was lost meanwhile have begun anew
         if not of.any():

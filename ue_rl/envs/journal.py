@@ -29,7 +29,7 @@ _MASK64 = (1 << 64) - 1
 _log = logging.getLogger(__name__)
 
 
-class Outcome(NamedTuple):
+class RecordedStep(NamedTuple):
     """One step of all envs as it was given out; `asked`: the wire's actions. infos: None where all are empty."""
 
     asked: NDArray[np.float32]
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
     masks: NDArray[np.int8] | None
 
 
-_outcome = functools.partial(tuple.__new__, Outcome)  # of a tuple; half the time of Outcome(..)
+_outcome = functools.partial(tuple.__new__, RecordedStep)  # of a tuple; half the time of RecordedStep(..)
 
 
 class Journal:
@@ -80,7 +80,7 @@ class Journal:
         self._beginning: dict[int, tuple[int | None, Mapping[str, Any] | None]] = {}
         self._drawn: dict[int, Mapping[str, float] | None] = {}
         # Since mark(); `_next`: the one that is given out next, None where none is left.
-        self._outcomes: list[Outcome] | None = None
+        self._outcomes: list[RecordedStep] | None = None
         self._next: int | None = None
         self._told = False
         self._untouched = False  # resumed, and no step has been taken
@@ -217,7 +217,7 @@ class Journal:
         """What a reset gives after `resume`, as long as no step was taken: the observations, and masks, at mark()."""
         return self._marked if self._untouched else None
 
-    def next_recorded(self) -> Outcome:
+    def next_recorded(self) -> RecordedStep:
         """The next recorded step: copies of what the caller may change."""
         assert self._outcomes is not None
         assert self._next is not None

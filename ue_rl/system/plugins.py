@@ -1,7 +1,7 @@
 """What is plugged in: the entry points of a group, by name. setup.cfg has ours; other distributions may have their own.
 
 group            name       what it loads
-ue_rl.carriers   a scheme   the Carrier of its addresses (connections/dialling.py)
+ue_rl.carriers   a scheme   the SchemeHandler of its addresses (connections/dialling.py)
 ue_rl.backends   a backend  begin(options, run, load, report, stack), which returns a Learner (ue_rl/training/run.py)
 ue_rl.bridges    a kind     hosted(model, task, num_envs, arguments), which returns a bridge (ue_rl/cli/serve.py)
 ue_rl.commands   a command  a click.Command of `ue-rl`; its extra in brackets, if it needs one

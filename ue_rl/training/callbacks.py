@@ -12,12 +12,12 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
 from ue_rl.connections.engines.lifecycle import LifeState
-from ue_rl.devtools.metrics.names import Histogram, Sample, exchanged, flat
+from ue_rl.devtools.metrics.names import Histogram, MetricSample, exchanged, flat
 from ue_rl.envs.infos import is_number
 from ue_rl.system.errors import printable
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.watching import from_record
-from ue_rl.training.writing import Episodes, Guard
+from ue_rl.training.writing import Episodes, WriteGuard
 
 _MAX_KEYS = 200  # numbers of the game that are followed: what an engine sends must not fill the disk
 _PREFIX = "engine/"
@@ -41,7 +41,7 @@ class LookingOn(BaseCallback):
     def __init__(self, callback: BaseCallback, warn: Callable[[str], object]) -> None:
         super().__init__()
         self._callback = callback
-        self._guard = Guard(type(callback).__name__, warn, Exception)
+        self._guard = WriteGuard(type(callback).__name__, warn, Exception)
 
     def _init_callback(self) -> None:
         with self._guard:
@@ -139,21 +139,21 @@ class RunNumbers(BaseCallback):
         self._logged = perf_counter()
         _log.info("%d env-steps", self.num_timesteps, extra={"metrics": dict(flat(self.samples()))})
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[MetricSample]:
         """See Source."""
         mean, engine = self._episodes.mean_return, getattr(self, "_engine", None)
-        yield Sample("ue_rl_env_steps_total", self.num_timesteps)
-        yield Sample("ue_rl_episodes_total", self._episodes.count)
-        yield Sample("ue_rl_return", math.nan if mean is None else mean)
-        yield Sample("ue_rl_step_seconds", self._times)
+        yield MetricSample("ue_rl_env_steps_total", self.num_timesteps)
+        yield MetricSample("ue_rl_episodes_total", self._episodes.count)
+        yield MetricSample("ue_rl_return", math.nan if mean is None else mean)
+        yield MetricSample("ue_rl_step_seconds", self._times)
         for status in self._fleet.statuses():
             for state in LifeState:
                 labels = str(status.number), state.value.replace(" ", "_")
-                yield Sample("ue_rl_engine_state", int(state is status.state), labels)
-        yield Sample("ue_rl_restarts_total", self._fleet.restarts)
+                yield MetricSample("ue_rl_engine_state", int(state is status.state), labels)
+        yield MetricSample("ue_rl_restarts_total", self._fleet.restarts)
         if engine is not None:
             yield from exchanged(engine.engine_spec, self.num_timesteps - self.first)
-            yield Sample("ue_rl_queue", int(np.count_nonzero(engine.transport.buffers.pending)))
+            yield MetricSample("ue_rl_queue", int(np.count_nonzero(engine.transport.buffers.pending)))
 
 
 class EngineNumbers(BaseCallback):

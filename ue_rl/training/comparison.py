@@ -29,7 +29,7 @@ _SPACES = {
 }  # fmt: skip
 
 
-class Comparison(NamedTuple):
+class ResumePlan(NamedTuple):
     """What goes on how.
 
     Attributes:
@@ -43,7 +43,7 @@ class Comparison(NamedTuple):
     load: dict[str, Any]
 
 
-def compare(saved: Mapping[str, Any], options: TrainOptions, run: Path) -> Comparison:
+def compare(saved: Mapping[str, Any], options: TrainOptions, run: Path) -> ResumePlan:
     """The config that the run in the folder `run` was saved with, and the options that it is resumed with.
 
     Raises:
@@ -72,7 +72,7 @@ def compare(saved: Mapping[str, Any], options: TrainOptions, run: Path) -> Compa
     if before.embedded != options.embedded:  # the defaults of a task that is hosted here are the run's all the same
         options = replace(options, hyperparameters={**tuned_for(before, resolved=False), **options.hyperparameters})
     said += _hyperparameters(before, options, run)
-    return Comparison(options, said, loadable(options))
+    return ResumePlan(options, said, loadable(options))
 
 
 def check_unfinished(options: TrainOptions, learnt: int) -> None:

@@ -33,10 +33,10 @@ from ue_rl.training.engine import engines_of, set_game
 from ue_rl.training.models import evaluated
 from ue_rl.training.named import wrapped
 from ue_rl.training.options import TrainOptions
-from ue_rl.training.report import Report
+from ue_rl.training.report import TrainingReport
 from ue_rl.training.saving.snapshot import kept_random
-from ue_rl.training.saving.stopping import Stopped
-from ue_rl.training.writing import EVALUATIONS, Episodes, Evaluated, Guard, evaluations, sentence
+from ue_rl.training.saving.stopping import RunStopped
+from ue_rl.training.writing import EVALUATIONS, Episodes, Evaluated, WriteGuard, evaluations, sentence
 
 HELD_OUT = 1_000_000  # above the run's seed: the first episodes of each evaluation
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Evaluation(BaseCallback):
         self,
         options: TrainOptions,
         run: RunDirectory,
-        report: Report,
+        report: TrainingReport,
         export: Callable[[BaseAlgorithm, Path, Any], object] | None = None,
         learnt_in: EnvSpec | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class Evaluation(BaseCallback):
         self._env: VecEnv | None = None
         self._learnt_in = learnt_in
         self._seed = HELD_OUT + (options.seed or 0)
-        self._guard = Guard(run.path / EVALUATIONS, report.warned, Exception)
+        self._guard = WriteGuard(run.path / EVALUATIONS, report.warned, Exception)
         self._reached = False
 
     # -- its engine
@@ -133,7 +133,7 @@ class Evaluation(BaseCallback):
         if self.last is None or self.model.num_timesteps > self.last.env_steps:
             try:
                 self._evaluate()
-            except Stopped as stopped:  # the model is learnt and saved
+            except RunStopped as stopped:  # the model is learnt and saved
                 self.report.said(f"not evaluated: {stopped}; the model is saved")
 
     # -- an evaluation

@@ -16,7 +16,7 @@ from ue_rl.system.durations import duration_text, read_duration
 LOG_TARGETS = ("tensorboard", "wandb", "mlflow")  # each is also the name of the package that it needs
 
 
-class Kind(NamedTuple):
+class OptionKind(NamedTuple):
     """What the value of an option may be.
 
     Attributes:
@@ -104,52 +104,54 @@ def named_of(value: Any) -> list[tuple[str, dict[str, Any]]]:
     raise ValueError(value)
 
 
-def text(metavar: str) -> Kind:
+def text(metavar: str) -> OptionKind:
     """Any text that is not blank."""
-    return Kind("text", _text, metavar=metavar)
+    return OptionKind("text", _text, metavar=metavar)
 
 
-def _one_of(*words: str) -> Kind:
-    return Kind(", ".join(words), lambda value: value in words, words)
+def _one_of(*words: str) -> OptionKind:
+    return OptionKind(", ".join(words), lambda value: value in words, words)
 
 
-POSITIVE = Kind("a positive integer", _whole(1), int)
-COUNT = Kind("an integer from 0", _whole(0), int)
-SEED = Kind("an integer from 0 to 2**32 - 1", _whole(0, 2**32 - 1), int)
-NUMBER = Kind("a number from 0", _number, float)
+POSITIVE = OptionKind("a positive integer", _whole(1), int)
+COUNT = OptionKind("an integer from 0", _whole(0), int)
+SEED = OptionKind("an integer from 0 to 2**32 - 1", _whole(0, 2**32 - 1), int)
+NUMBER = OptionKind("a number from 0", _number, float)
 _DURATION: dict[str, Any] = {"read": read_duration, "shown": duration_text, "metavar": "DURATION"}
-DEADLINE = Kind("a duration above 0, such as 30s", lambda value: _number(value) and value > 0, **_DURATION)
-SECONDS = Kind("a duration from 0, such as 30s", _number, **_DURATION)
-RESTARTS = Kind(RESTARTS_FORM, _reads(restarts_text), read=restarts_text, metavar="TIMES/WINDOW")
-SWITCH = Kind("true or false", lambda value: isinstance(value, bool), bool)
-NORMALIZE = Kind(
+DEADLINE = OptionKind("a duration above 0, such as 30s", lambda value: _number(value) and value > 0, **_DURATION)
+SECONDS = OptionKind("a duration from 0, such as 30s", _number, **_DURATION)
+RESTARTS = OptionKind(RESTARTS_FORM, _reads(restarts_text), read=restarts_text, metavar="TIMES/WINDOW")
+SWITCH = OptionKind("true or false", lambda value: isinstance(value, bool), bool)
+NORMALIZE = OptionKind(
     "true or false, or arguments of VecNormalize", lambda value: isinstance(value, (bool, Mapping)), flag=bool
 )
-RETURN = Kind(
+RETURN = OptionKind(
     "a number",
     lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value),
     float,
     metavar="RETURN",
 )
-NAMED = Kind(
+NAMED = OptionKind(
     "module:Class, {module:Class: {ARGUMENT: VALUE}}, or a list of these", _reads(named_of), metavar="MODULE:CLASS"
 )
 TRANSPORT = _one_of("auto", "tcp", "shm")
 LEARNER = _one_of("auto", "torch", "numpy")
-CHANNEL = Kind(
+CHANNEL = OptionKind(
     "auto, shared, per-env",
     lambda value: value in ("auto", "shared", "per_env"),
     ("auto", "shared", "per-env"),
     read=lambda value: value.replace("-", "_") if isinstance(value, str) else value,
 )
-ADDRESS = Kind(
+ADDRESS = OptionKind(
     "PORT, or HOST:PORT",
     lambda value: isinstance(value, str) and value.rpartition(":")[2].isdecimal(),
     read=lambda value: str(value) if _whole(0, 65535)(value) else value,
     metavar="PORT",
 )
-LOGS = Kind(f"none, or of {', '.join(LOG_TARGETS)}, with commas between them", _reads(log_targets), metavar="NAMES")
-URLS = Kind("an address, or a list of them", _texts, read=_read_urls, metavar="URL")
-MAPPING = Kind("a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping), metavar="JSON")
-LESSONS = Kind("lessons", lambda value: True)  # parse_curriculum says what is wrong
-SCALE = Kind("a positive number, of which 1 is real time", lambda value: _number(value) and value > 0, float)
+LOGS = OptionKind(
+    f"none, or of {', '.join(LOG_TARGETS)}, with commas between them", _reads(log_targets), metavar="NAMES"
+)
+URLS = OptionKind("an address, or a list of them", _texts, read=_read_urls, metavar="URL")
+MAPPING = OptionKind("a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping), metavar="JSON")
+LESSONS = OptionKind("lessons", lambda value: True)  # parse_curriculum says what is wrong
+SCALE = OptionKind("a positive number, of which 1 is real time", lambda value: _number(value) and value > 0, float)

@@ -26,12 +26,12 @@ from ue_rl.training.directory import RunDirectory
 from ue_rl.training.kinds import log_targets
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.pictures import draw_curves
-from ue_rl.training.report import Outcome, Report
+from ue_rl.training.report import RunResult, TrainingReport
 from ue_rl.training.saving.checkpoints import Checkpoint
 from ue_rl.training.saving.stopping import Stopping
 from ue_rl.training.tables import open_tables, quiet_tensorboard
 from ue_rl.training.targets import targets_of
-from ue_rl.training.writing import Episodes, Guard, sentence
+from ue_rl.training.writing import Episodes, WriteGuard, sentence
 
 if TYPE_CHECKING:
     from ue_rl.inference import ExportReport
@@ -52,17 +52,17 @@ class Learner(ABC):
     copied: tuple[str, ...] = ("model.onnx",)
     linked: tuple[str, ...] = ()
 
-    def __init__(self, options: TrainOptions, run: RunDirectory, report: Report) -> None:
+    def __init__(self, options: TrainOptions, run: RunDirectory, report: TrainingReport) -> None:
         self.options, self.run, self.report = options, run, report
         self.begun = False
         self.begun_at = 0.0
         self.closing: list[Any] = []
         self._exported: str | None = None
-        self._copies = Guard(run.path, report.warned, Exception)
+        self._copies = WriteGuard(run.path, report.warned, Exception)
         # The first weights are those of a QR decomposition, which gives others on more threads: one makes the model.
         torch.set_num_threads(1)
 
-    def learn(self, stopping: Stopping) -> Outcome:
+    def learn(self, stopping: Stopping) -> RunResult:
         """Learns, saves, evaluates, exports.
 
         Args:
@@ -97,13 +97,13 @@ class Learner(ABC):
             )
         if saved is None and run.replaced:
             raise stopped or SaveFailed("nothing could be saved")  # the run that was to be overwritten is kept
-        with Guard(run.curves, self.report.warned, Exception):
+        with WriteGuard(run.curves, self.report.warned, Exception):
             draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
         newest = saved or run.store().last
         total, before = self.env_steps, self._before(first)
         if newest is not None and newest.env_steps > total:  # stopped among the steps that the run had already
             total = before = newest.env_steps
-        return Outcome(
+        return RunResult(
             run,
             total,
             self.episodes.count,

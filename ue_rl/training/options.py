@@ -55,7 +55,7 @@ from ue_rl.training.rows import (
     SHOWN,
     STARTED,
     UNSAID,
-    Row,
+    OptionRow,
     option,
 )
 
@@ -350,7 +350,7 @@ class TrainOptions:
         return yaml.safe_dump(plain(asdict(self)), sort_keys=False)
 
 
-ROWS: dict[str, Row] = {each.name: each.metadata["row"] for each in fields(TrainOptions)}
+ROWS: dict[str, OptionRow] = {each.name: each.metadata["row"] for each in fields(TrainOptions)}
 DEFAULTS: dict[str, Any] = vars(TrainOptions())
 CONNECTS = [name for name, row in ROWS.items() if row.connects]
 

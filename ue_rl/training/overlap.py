@@ -142,7 +142,7 @@ class _Around:
 
 
 class _HalfActing:
-    """Stands in for the policy's `forward` in the loop of collect_rollouts: see ue_rl.envs.halves.Acting."""
+    """Stands in for the policy's `forward` in the loop of collect_rollouts: see ue_rl.envs.halves.HalfActor."""
 
     def __init__(self, model: OnPolicyAlgorithm, env: VecEnv, steps: int) -> None:
         self._model, self._policy, self._top, self._left = model, model.policy, env, steps
@@ -222,7 +222,7 @@ class _HalfActing:
         return everybody
 
     def see_first(self, obs: Any, dones: NDArray[np.bool_]) -> None:
-        """See Acting: the policy acts for the first half, unless this was the rollout's last step."""
+        """See HalfActor: the policy acts for the first half, unless this was the rollout's last step."""
         self._left -= 1
         if not self._left:
             return
@@ -242,7 +242,7 @@ class _HalfActing:
             self._early = seen, self._forward(obs_as_tensor(seen, self._model.device), *args, **kwargs)
 
     def forget_first(self) -> None:
-        """See Acting."""
+        """See HalfActor."""
         self._early = None
 
 

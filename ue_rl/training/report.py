@@ -1,4 +1,4 @@
-"""What a run tells its caller: a Report while it goes on, an Outcome at its end."""
+"""What a run tells its caller: a TrainingReport while it goes on, a RunResult at its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ue_rl.training.saving.stopping import write_to_stderr
 _log = logging.getLogger(__name__)
 
 
-class Report:
+class TrainingReport:
     """Called by `train`, in its thread. Does nothing: a subclass overrides what it wants to show.
 
     An Exception that it raises is logged, and ends neither the run nor what comes after it.
@@ -66,10 +66,10 @@ class Report:
         """The run is over, and nothing of it is told any more; called once, if `started` was."""
 
 
-class CarefulReport(Report):
-    """Tells another Report; the first Exception that it raises is logged, and none of them goes any further."""
+class CarefulReport(TrainingReport):
+    """Tells another TrainingReport; the first Exception that it raises is logged, and none of them goes any further."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: TrainingReport) -> None:
         self._report = report
         self._told = False
 
@@ -82,7 +82,7 @@ class CarefulReport(Report):
                 kind = type(self._report).__name__
                 _log.warning("%s.%s failed: %s: %s", kind, name, type(error).__name__, error, exc_info=error)
 
-    def started(self, run: RunDirectory) -> None:  # noqa: D102 - see Report, here and below
+    def started(self, run: RunDirectory) -> None:  # noqa: D102 - see TrainingReport, here and below
         self._tell("started", run)
 
     def discarded(self, run: RunDirectory) -> None:  # noqa: D102
@@ -117,7 +117,7 @@ class CarefulReport(Report):
 
 
 @dataclass
-class Outcome:
+class RunResult:
     """What a run came to.
 
     Attributes:
@@ -128,7 +128,7 @@ class Outcome:
         evaluation: (mean, standard deviation) of the returns without exploration, None where it was not evaluated.
         best: (env-steps, mean return) of best_model.zip, None where nothing was evaluated while it learnt.
         exported: the ONNX file and its difference from predict(), or why there is none; None where none was wanted.
-        stopped_by: None when it ran to its end; KeyboardInterrupt (a Stopped) or what broke it otherwise.
+        stopped_by: None when it ran to its end; KeyboardInterrupt (a RunStopped) or what broke it otherwise.
         saved: env-steps of the newest checkpoint, None without any: fewer than env_steps where saving failed.
         model: what learning goes on from: the model.zip, or the checkpoint's folder; None without any.
         restarts: how often engines were lost and came back.

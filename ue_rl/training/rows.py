@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any, NamedTuple
 
-from ue_rl.training.kinds import Kind
+from ue_rl.training.kinds import OptionKind
 
 # What --resume does with an option, beside refusing another value with a cure.
 APPLIED = "applied, and said"
@@ -31,7 +31,7 @@ GROUPS = (
 )
 
 
-class Row(NamedTuple):
+class OptionRow(NamedTuple):
     """What the table says of an option beside its name, type and default.
 
     Attributes:
@@ -44,7 +44,7 @@ class Row(NamedTuple):
         connects: it is an argument of `ue_rl.connect`, passed on as it is.
     """
 
-    kind: Kind
+    kind: OptionKind
     help: str = ""
     resume: str = APPLIED
     rllib: str = BOTH
@@ -54,9 +54,9 @@ class Row(NamedTuple):
     connects: bool = False
 
 
-def option(default: Any, kind: Kind, help: str = "", **more: Any) -> Any:
-    """A field of TrainOptions; `more` as Row has it."""
-    metadata = {"row": Row(kind, help, **more)}
+def option(default: Any, kind: OptionKind, help: str = "", **more: Any) -> Any:
+    """A field of TrainOptions; `more` as OptionRow has it."""
+    metadata = {"row": OptionRow(kind, help, **more)}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)

@@ -16,15 +16,15 @@ from ue_rl.system.errors import ConfigurationError, UeRlError, printable
 from ue_rl.system.plugins import load_plugin
 from ue_rl.system.trust.files import refuse_links
 from ue_rl.training.checks import without_use
-from ue_rl.training.comparison import Comparison, check_unfinished, compare
+from ue_rl.training.comparison import ResumePlan, check_unfinished, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.hyperparameters import known_algorithm, tuned_for
 from ue_rl.training.kinds import log_targets
 from ue_rl.training.options import TrainOptions
-from ue_rl.training.report import CarefulReport, Outcome, Report
+from ue_rl.training.report import CarefulReport, RunResult, TrainingReport
 from ue_rl.training.saving.stopping import Stopping
-from ue_rl.training.writing import Guard, LogFile
+from ue_rl.training.writing import LogFile, WriteGuard
 
 if TYPE_CHECKING:
     from ue_rl.training.learner import Learner
@@ -33,8 +33,12 @@ _log = logging.getLogger(__name__)
 
 
 def train(
-    options: TrainOptions, *, resume: RunDirectory | None = None, force: bool = False, report: Report | None = None
-) -> Outcome:
+    options: TrainOptions,
+    *,
+    resume: RunDirectory | None = None,
+    force: bool = False,
+    report: TrainingReport | None = None,
+) -> RunResult:
     """Trains as `options` say, in a directory of its own.
 
     Args:
@@ -47,9 +51,9 @@ def train(
     Raises:
         UeRlError: nothing was learnt, and no new directory is left behind. What breaks a run that has learnt is in the
             outcome instead, and the model is saved.
-        KeyboardInterrupt: as well before the first step; of SIGINT, SIGTERM and SIGHUP it is a Stopped.
+        KeyboardInterrupt: as well before the first step; of SIGINT, SIGTERM and SIGHUP it is a RunStopped.
     """
-    report = CarefulReport(report or Report())
+    report = CarefulReport(report or TrainingReport())
     if options.backend == "rllib" and find_spec("ray") is None:
         cure = "pip install 'ue_rl[train,rllib]' -c constraints.txt"
         raise ConfigurationError("the backend rllib needs Ray, which is not installed", field="backend", cure=cure)
@@ -70,8 +74,8 @@ def train(
 
 
 def _in_directory(
-    options: TrainOptions, run: RunDirectory, resume: bool, report: Report, stopping: Stopping
-) -> Outcome:
+    options: TrainOptions, run: RunDirectory, resume: bool, report: TrainingReport, stopping: Stopping
+) -> RunResult:
     learner: Learner | None = None
     try:
         with _log_file(run.log, report), ExitStack() as stack:
@@ -92,7 +96,7 @@ def _in_directory(
                 learner = begin(options, run, load, report, stack)
             run.outcome.unlink(missing_ok=True)  # not before: what is refused, or finds no engine, changes nothing
             outcome = learner.learn(stopping)
-            with Guard(run.outcome, report.warned, Exception):
+            with WriteGuard(run.outcome, report.warned, Exception):
                 write_whole(run.outcome, lambda path: path.write_text(outcome.as_json(), "utf-8"))
             return outcome
     except BaseException as error:
@@ -105,9 +109,9 @@ def _in_directory(
         raise
 
 
-def _compared(options: TrainOptions, run: RunDirectory) -> Comparison:
+def _compared(options: TrainOptions, run: RunDirectory) -> ResumePlan:
     """What may change in a run that has saved something; one that has not begins anew, with any options."""
-    found = Comparison(options, [], {})
+    found = ResumePlan(options, [], {})
     if run.saved_anything:
         found = compare(run.read_config(), options, run.path)
         store = run.store()
@@ -118,7 +122,7 @@ def _compared(options: TrainOptions, run: RunDirectory) -> Comparison:
 
 
 def _prepared(
-    options: TrainOptions, run: RunDirectory, load: dict[str, Any] | None, report: Report, stack: ExitStack
+    options: TrainOptions, run: RunDirectory, load: dict[str, Any] | None, report: TrainingReport, stack: ExitStack
 ) -> Learner:
     """Starts or dials the engines, which `stack` ends, and makes the model; `load` as Learner takes it."""
     from ue_rl.training.engine import engines_of
@@ -174,7 +178,7 @@ def _prepared(
 
 
 @contextmanager
-def _log_file(path: Path, report: Report) -> Iterator[None]:
+def _log_file(path: Path, report: TrainingReport) -> Iterator[None]:
     """Writes what ue_rl logs, from INFO on, into the file too; also the error that ends the block."""
     handler = LogFile(path, report.warned)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -39,7 +39,7 @@ from ue_rl.training.models import (
 )
 from ue_rl.training.numpy_learner.choice import choose_learner
 from ue_rl.training.options import TrainOptions
-from ue_rl.training.report import Report
+from ue_rl.training.report import TrainingReport
 from ue_rl.training.saving.autosave import AutoSave
 from ue_rl.training.saving.callbacks import StopCallback
 from ue_rl.training.saving.checkpoints import Checkpoint
@@ -76,7 +76,7 @@ class Sb3Learner(Learner):
         run: RunDirectory,
         vec_env: VecEnv,
         *,
-        report: Report,
+        report: TrainingReport,
         load: dict[str, Any] | None = None,
         callbacks: Sequence[BaseCallback] = (),
         evaluation: Evaluation | None = None,

@@ -34,7 +34,7 @@ from ue_rl.training.pictures import add_legend, new_figure, save
 from ue_rl.training.reading import EpisodeTable
 from ue_rl.training.saving.checkpoints import OVER
 from ue_rl.training.saving.stopping import Stopping
-from ue_rl.training.writing import Guard, evaluations
+from ue_rl.training.writing import WriteGuard, evaluations
 
 FILE, CONFIG = "seeds.yaml", "run.yaml"
 _SAVING = 60.0  # seconds that runs have to save themselves when this is stopped
@@ -77,7 +77,7 @@ def train_seeds(
         tell: shows a sentence.
 
     Returns:
-        (their folder, the runs, what stopped it: None, or a Stopped).
+        (their folder, the runs, what stopped it: None, or a RunStopped).
 
     Raises:
         ConfigurationError: the folder exists already, or is none of this kind.
@@ -104,9 +104,9 @@ def train_seeds(
             processes.end()
     runs = [_read(folder, seed, o, processes.failed) for seed in seeds]
     # The runs are done: neither a full disk nor what matplotlib says of it may end this without the summary.
-    with Guard(folder / "seeds.csv", tell, Exception):
+    with WriteGuard(folder / "seeds.csv", tell, Exception):
         _write(folder / "seeds.csv", runs)
-    with Guard(folder / "seeds.png", tell, Exception):
+    with WriteGuard(folder / "seeds.png", tell, Exception):
         draw(folder, runs, f"{o.algo.upper()} on {o.task}")
     return folder, runs, stopped
 

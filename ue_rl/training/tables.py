@@ -31,7 +31,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ue_rl.system.durable import write_whole
 from ue_rl.training.reading import PROGRESS_STEPS
-from ue_rl.training.writing import Guard
+from ue_rl.training.writing import WriteGuard
 
 STEPS = {
     "progress.csv": PROGRESS_STEPS,
@@ -151,7 +151,7 @@ class GuardedTable(KVWriter):
 
     def __init__(self, table: KVWriter, warn: Callable[[str], object]) -> None:
         self._table = table
-        self._guard = Guard(type(table).__name__.lstrip("_"), warn, Exception)
+        self._guard = WriteGuard(type(table).__name__.lstrip("_"), warn, Exception)
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         """See KVWriter."""

@@ -13,7 +13,7 @@ from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.gif import GifFile
 from ue_rl.training.watching import from_record
-from ue_rl.training.writing import Guard
+from ue_rl.training.writing import WriteGuard
 
 LENGTH = 200  # pictures of a film
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Films(BaseCallback):
     def __init__(self, folder: Path, freq: int, warn: Callable[[str], object], length: int = LENGTH) -> None:
         super().__init__()
         self._folder, self._freq, self._length = folder, freq, length
-        self._guard = Guard(folder, warn)
+        self._guard = WriteGuard(folder, warn)
         self._film: GifFile | None = None
         self._path = folder
         self._left = 0  # pictures

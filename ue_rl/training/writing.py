@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from ue_rl.system.errors import UeRlError, printable
 from ue_rl.training.reading import WINDOW, EpisodeTable
-from ue_rl.training.report import Report
+from ue_rl.training.report import TrainingReport
 
 _log = logging.getLogger(__name__)
 EVALUATIONS = "evaluations.csv"
 _EVERY = 0.2  # seconds between two reports of progress
 
 
-class Guard:
+class WriteGuard:
     """A block that may fail: the first error is a warning, the others are nothing.
 
     Args:
@@ -70,7 +70,7 @@ class LogFile(logging.FileHandler):
 
     def __init__(self, path: Path, tell: Callable[[str], object]) -> None:
         super().__init__(path, encoding="utf-8")
-        self._guard = Guard(path, tell)
+        self._guard = WriteGuard(path, tell)
 
     def emit(self, record: logging.LogRecord) -> None:
         """See Handler."""
@@ -101,10 +101,10 @@ class Episodes:
         count: how many ended, in the whole run. env_steps: how far the run is, as `at` was told last.
     """
 
-    def __init__(self, path: Path, report: Report, total: int) -> None:
+    def __init__(self, path: Path, report: TrainingReport, total: int) -> None:
         self._file = path.open("a", buffering=1, newline="")  # line by line: a run that is killed keeps its episodes
         self._writer = csv.writer(self._file)
-        self._guard = Guard(path, report.warned)
+        self._guard = WriteGuard(path, report.warned)
         self._last: deque[tuple[float, float]] = deque(maxlen=WINDOW)
         self.count = self.env_steps = 0
         if self._file.tell():

@@ -17,7 +17,7 @@ from tests.support.games import Sum
 from tests.support.steps import advance, begin
 from ue_rl.bridges import run_in_thread
 from ue_rl.connections.dialling import open_transport
-from ue_rl.protocol.access.server_access import Doorway
+from ue_rl.protocol.access.server_access import ServerAccess
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 
@@ -63,11 +63,11 @@ def test_who_proves_a_token_or_speaks_tls_waits_too(published: PublishedPort, gu
     token = tmp_path / "token"
     token.write_text("a secret of these tests, no other\n")
     token.chmod(0o600)
-    door = Doorway(token_file=token) if guarded == "token" else Doorway(tls_cert=CERTS / "engine.pem")
+    door = ServerAccess(token_file=token) if guarded == "token" else ServerAccess(tls_cert=CERTS / "engine.pem")
     url = f"tcp://127.0.0.1:{published.port}?token-file={token}"
     if guarded == "tls":
         url = f"tls://127.0.0.1:{published.port}?ca={CERTS / 'ca.pem'}"
-    with run_in_thread(Sum(EnvSpec(1, 1)), doorway=door) as game:
+    with run_in_thread(Sum(EnvSpec(1, 1)), access=door) as game:
         timer = threading.Timer(0.7, published.open_to, [game.port])
         timer.start()
         with open_transport(url, wait=30.0) as transport:

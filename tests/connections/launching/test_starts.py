@@ -121,7 +121,7 @@ def test_a_port_that_somebody_else_took(make: Make, token: str, monkeypatch: pyt
     """After it was chosen, and before the engine listens: another one is tried."""
     real, taken = ports.find, []
 
-    def find() -> ports.Port:
+    def find() -> ports.ReservedPort:
         port = real()
         if not taken:
             taken.append(socket.create_server(("127.0.0.1", port.number)))
@@ -140,7 +140,7 @@ def test_an_engine_that_does_not_mind_that_its_port_is_taken(make: Make, monkeyp
     """It runs on without listening; who listens there is older than it: nobody dials that."""
     real, taken = ports.find, []
 
-    def find() -> ports.Port:
+    def find() -> ports.ReservedPort:
         port = real()
         taken.append(socket.create_server(("127.0.0.1", port.number)))
         return port

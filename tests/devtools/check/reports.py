@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.harness.engines.mistaken import MistakenEngine
 from ue_rl.bridges import VectorBridge, run_in_thread
-from ue_rl.devtools.check import Options, Outcome, Report, check
+from ue_rl.devtools.check import CheckReport, Options, Verdict, check
 from ue_rl.devtools.check.checks import CHECKS
 
 HANGS = 60  # seconds, where a check takes a few: it must not wait for ever, and a machine may be busy
@@ -24,20 +24,22 @@ SESSIONS = (*_of("sessions"), "pause", "requests in two pieces")
 TIMING = ("speed", "delayed pieces")
 
 
-def found(report: Report, outcome: Outcome) -> set[str]:
+def found(report: CheckReport, outcome: Verdict) -> set[str]:
     """The names of what is wrong."""
     return {one.mistake.name for one in report.findings if one.outcome is outcome and one.mistake is not None}
 
 
 def of_engine(
     way: str | None = None, only: Sequence[str] = (), options: Options | None = None, **engine: Any
-) -> Report:
+) -> CheckReport:
     """Of an engine that makes a mistake in this way, or none."""
     with MistakenEngine(way, **engine) as running:
         return check(running.url, options, only=only)
 
 
-def of_bridge(bridge: VectorBridge, only: Sequence[str] = BEHAVIOUR, seed: int = 0, patience: float = 3.0) -> Report:
+def of_bridge(
+    bridge: VectorBridge, only: Sequence[str] = BEHAVIOUR, seed: int = 0, patience: float = 3.0
+) -> CheckReport:
     """Of a bridge; by the behavioural checks alone."""
     with run_in_thread(bridge) as engine:
         return check(engine.url, Options(timeout=3.0, patience=patience, seed=seed), only=only)

@@ -8,16 +8,16 @@ from tests.harness.lab import Lab
 from ue_rl.bridges import MultiEnvBridge
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.devtools import check as compliance
-from ue_rl.devtools.check import Options, Outcome, Report
+from ue_rl.devtools.check import CheckReport, Options, Verdict
 from ue_rl.protocol.spaces.tree import Branch, box
 from ue_rl.protocol.spec import EnvSpec
 
 
-def checked(url: str) -> Report:
+def checked(url: str) -> CheckReport:
     return compliance.check(url, Options(timeout=1.5), only=CALLS)
 
 
-def texts(report: Report) -> dict[str, str]:
+def texts(report: CheckReport) -> dict[str, str]:
     return {found.check: found.text for found in report.findings if found.check in CALLS}
 
 
@@ -43,7 +43,7 @@ def test_what_is_set_is_put_back() -> None:
         report = checked(engine.url)
         assert report.mistakes == [], report
         assert [point.push for point in engine.points] == [1, 1, 1]
-    assert report.count(Outcome.SKIP) == 4  # PAUSE, TIME_SCALE, RENDER and GOAL_REWARD are not announced
+    assert report.count(Verdict.SKIP) == 4  # PAUSE, TIME_SCALE, RENDER and GOAL_REWARD are not announced
     assert "read, set and put back" in texts(report)["parameters"]
 
 
@@ -68,7 +68,7 @@ def test_a_bridge_with_everything() -> None:
         report = checked(server.url)
     said = texts(report)
     assert report.mistakes == [], report
-    assert report.count(Outcome.SKIP) == 0, said
+    assert report.count(Verdict.SKIP) == 0, said
     assert "two rewards" in said["rewards of goals"]
     assert "refused" in said["pictures"]  # env 1 has none
     assert field.pauses[0] is True
@@ -78,4 +78,4 @@ def test_a_bridge_with_everything() -> None:
 
 def test_nothing_is_announced() -> None:
     with MistakenEngine(channel="SHARED") as engine:
-        assert checked(engine.url).count(Outcome.SKIP) == len(CALLS)
+        assert checked(engine.url).count(Verdict.SKIP) == len(CALLS)

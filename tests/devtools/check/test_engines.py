@@ -18,7 +18,7 @@ from samples.reach import ReachBridge
 from tests.devtools.check.reports import BEHAVIOUR, of_engine
 from tests.samples import unity_engine as unity
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, ShmUpgrader, run_in_thread
-from ue_rl.devtools.check import Options, Report, check
+from ue_rl.devtools.check import CheckReport, Options, check
 from ue_rl.devtools.check.memory_peer import MEMORY
 from ue_rl.devtools.check.text_peer import PER_ENV, SHARED
 from ue_rl.devtools.testing import ChaosEngine, PluginStandIn
@@ -32,29 +32,29 @@ BRIDGES: dict[str, Callable[[], BaseBridge]] = {
 }
 
 
-def carriers(report: Report) -> set[str]:
+def carriers(report: CheckReport) -> set[str]:
     return {finding.carrier for finding in report.findings} - {""}
 
 
-def of_a_bridge(name: str) -> Report:
+def of_a_bridge(name: str) -> CheckReport:
     with run_in_thread(BRIDGES[name]()) as engine:
         return check(engine.url)
 
 
 @pytest.mark.ahead(job=of_a_bridge)
 @pytest.mark.parametrize("name", BRIDGES)
-def test_a_bridge(name: str, result: Report) -> None:
+def test_a_bridge(name: str, result: CheckReport) -> None:
     assert result.mistakes == [], result
     assert carriers(result) == ({SHARED} if BRIDGES[name]().spec.groups else {SHARED, PER_ENV})
 
 
-def of_shared_memory() -> Report:
+def of_shared_memory() -> CheckReport:
     with run_in_thread(GymnasiumBridge("CartPole-v1", 4), upgrader=ShmUpgrader()) as engine:
         return check(engine.url)
 
 
 @pytest.mark.ahead(job=of_shared_memory)
-def test_a_bridge_over_shared_memory_too(result: Report) -> None:
+def test_a_bridge_over_shared_memory_too(result: CheckReport) -> None:
     assert result.mistakes == [], result
     assert carriers(result) == {SHARED, PER_ENV, *([MEMORY] if sys.platform == "linux" else [])}
 
@@ -72,7 +72,7 @@ def test_the_seed_of_one_wall_leaves_the_others_alone() -> None:
     assert report.mistakes == [], report
 
 
-def of_csharp() -> Report:
+def of_csharp() -> CheckReport:
     exe = unity.compiled("engine.exe", *unity.CONSOLE)
     with unity.started([exe, "--port", "0", "--num-envs", "4"], LC_ALL="de_DE.UTF-8") as port:
         return check(f"tcp://127.0.0.1:{port}")
@@ -80,7 +80,7 @@ def of_csharp() -> Report:
 
 @pytest.mark.skipif(shutil.which("mono") is None or shutil.which("mcs") is None, reason="mono is not installed")
 @pytest.mark.ahead(job=of_csharp)
-def test_csharp(result: Report) -> None:
+def test_csharp(result: CheckReport) -> None:
     assert result.mistakes == [], result
     assert {SHARED, PER_ENV} <= carriers(result)
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tests.docs.test_shared_memory_engine import COMPILER, ENGINE, linux_only, needs_compiler, needs_sync
-from ue_rl.devtools.check import Options, Report, check
+from ue_rl.devtools.check import CheckReport, Options, check
 
 ONLY = ("handshake keys", "a seed twice", "steps and resets in one frame", "waking a trainer", "next trainer")
 pytestmark = [needs_compiler, needs_sync, linux_only]
@@ -20,7 +20,7 @@ def made(segment: Path) -> bool:
     return segment.exists() and segment.read_bytes()[:4] not in (b"", bytes(4))
 
 
-def report_of(folder: Path, *edits: tuple[str, str]) -> Report:
+def report_of(folder: Path, *edits: tuple[str, str]) -> CheckReport:
     """Of the page's engine with these changes."""
     source, name = ENGINE.read_text("utf-8"), f"memory_{os.getpid()}_{secrets.token_hex(3)}"
     for old, new in edits:

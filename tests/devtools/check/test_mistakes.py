@@ -15,7 +15,7 @@ from tests.devtools.check.reports import BEHAVIOUR, CALLS, DELIVERY, HANGS, SESS
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.engines.mistakes import UNUSUAL, WAYS, find
 from tests.harness.engines.ways import Way
-from ue_rl.devtools.check import MISTAKES, Finding, Options, Outcome, Report, check
+from ue_rl.devtools.check import MISTAKES, CheckReport, Finding, Options, Verdict, check
 
 ROOT = Path(__file__).resolve().parents[3]
 QUICK = Options(timeout=1.5)
@@ -72,7 +72,7 @@ def patience(way: str) -> float:
     return 3.0 if find(way).certain else 30.0
 
 
-def of_a_mistake(way: str, only: tuple[str, ...]) -> Report:
+def of_a_mistake(way: str, only: tuple[str, ...]) -> CheckReport:
     options = Options(timeout=3.0, patience=patience(way)) if only == BEHAVIOUR else QUICK
     return of_engine(way, only, options, channel="PER_ENV" if way.startswith("env-socket") else "SHARED")
 
@@ -90,15 +90,15 @@ def alone() -> list[Any]:
 
 @pytest.mark.ahead(job=of_a_mistake)
 @pytest.mark.parametrize(("way", "only"), alone())
-def test_a_mistake_is_alone(way: str, only: tuple[str, ...], result: Report) -> None:
+def test_a_mistake_is_alone(way: str, only: tuple[str, ...], result: CheckReport) -> None:
     mistake = find(way).mistake
     if find(way).certain:
         # A WARN beside it is allowed of behaviour; and one that breaks sessions off may have others follow.
-        said = {BEHAVIOUR: [*found(result, Outcome.FAIL)], DELIVERY: result.mistakes[:1]}.get(only, result.mistakes)
+        said = {BEHAVIOUR: [*found(result, Verdict.FAIL)], DELIVERY: result.mistakes[:1]}.get(only, result.mistakes)
         assert said == [mistake], result
         assert result.exit_code == 1
     else:
-        assert mistake in found(result, Outcome.WARN), result
+        assert mistake in found(result, Verdict.WARN), result
         assert result.exit_code == 0, result
     first = next(one for one in result.findings if one.mistake is not None and one.mistake.name == mistake)
     assert SAID.get(way, "") in f"{first.text} {first.seen}"
@@ -107,7 +107,7 @@ def test_a_mistake_is_alone(way: str, only: tuple[str, ...], result: Report) -> 
 
 def test_a_reset_of_one_neighbour_is_found_among_many() -> None:
     report = of_engine("resets-all:next", BEHAVIOUR, Options(timeout=3.0), channel="SHARED", num_envs=16)
-    assert found(report, Outcome.FAIL) == {"resets-all"}
+    assert found(report, Verdict.FAIL) == {"resets-all"}
 
 
 # -- with all checks, until it is named
@@ -124,7 +124,7 @@ def named(way: str) -> list[str]:
     def note(finding: Finding) -> None:
         if finding.mistake is not None:
             names.append(finding.mistake.name)
-            sure = finding.outcome is Outcome.FAIL or not wanted.certain
+            sure = finding.outcome is Verdict.FAIL or not wanted.certain
             if names[-1] in (wanted.mistake, *wanted.also) and sure:
                 raise _Enough
 
@@ -150,20 +150,20 @@ def test_a_mistake_is_named(way: str, result: list[str]) -> None:
 # -- right engines
 
 
-def of_a_right_engine(seed: int) -> Report:
+def of_a_right_engine(seed: int) -> CheckReport:
     return of_engine(None, (), Options(seed=seed), seed=seed)
 
 
 @pytest.mark.ahead(job=of_a_right_engine)
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (2, 3, 4))])
-def test_a_right_engine_is_left_in_peace(seed: int, result: Report) -> None:
+def test_a_right_engine_is_left_in_peace(seed: int, result: CheckReport) -> None:
     assert result.mistakes == [], result
     assert passed(result) >= {*SESSIONS, *DELIVERY} - {"pause"}
     assert {finding.carrier for finding in result.findings} >= {"text, shared channel", "text, env sockets"}
 
 
-def passed(report: Report) -> set[str]:
-    return {finding.check for finding in report.findings if finding.outcome is Outcome.PASS}
+def passed(report: CheckReport) -> set[str]:
+    return {finding.check for finding in report.findings if finding.outcome is Verdict.PASS}
 
 
 # Each run has these; the rest is exhaustive.
@@ -175,7 +175,7 @@ USUAL = (
 
 @pytest.mark.ahead(job=of_engine)
 @pytest.mark.parametrize("way", params(UNUSUAL, lambda way: way.way in USUAL))
-def test_an_unusual_engine_is_left_in_peace(way: str, result: Report) -> None:
+def test_an_unusual_engine_is_left_in_peace(way: str, result: CheckReport) -> None:
     assert result.mistakes == [], result
     assert passed(result) >= {*SESSIONS} - {"pause"}, result
 

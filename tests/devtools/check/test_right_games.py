@@ -15,16 +15,16 @@ from tests.devtools.check.games import GAMES, Corridor, Countdown, Walk
 from tests.devtools.check.reports import of_bridge
 from tests.docs.blocks import labelled
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, run_in_thread
-from ue_rl.devtools.check import Options, Outcome, Report, check
+from ue_rl.devtools.check import CheckReport, Options, Verdict, check
 from ue_rl.protocol.spec import ActionSpec
 
 
-def of(bridge: BaseBridge, **options: Any) -> Report:
+def of(bridge: BaseBridge, **options: Any) -> CheckReport:
     with run_in_thread(bridge) as engine:
         return check(engine.url, Options(**options))
 
 
-def of_a_game(name: str, seeded: bool, num_envs: int) -> Report:
+def of_a_game(name: str, seeded: bool, num_envs: int) -> CheckReport:
     (make,) = (game for game in GAMES if game.__name__ == name)
     return of(make(num_envs=num_envs, seeded=seeded))
 
@@ -40,11 +40,11 @@ def games() -> Iterator[Any]:
 
 @pytest.mark.ahead(job=of_a_game)
 @pytest.mark.parametrize(("name", "seeded", "num_envs"), list(games()))
-def test_a_right_game(name: str, seeded: bool, num_envs: int, result: Report) -> None:
+def test_a_right_game(name: str, seeded: bool, num_envs: int, result: CheckReport) -> None:
     assert result.mistakes == [], result
 
 
-def of_the_agents_page(num_envs: int) -> Report:
+def of_the_agents_page(num_envs: int) -> CheckReport:
     names: dict[str, Any] = {"__name__": "page"}
     exec(labelled("docs/agents.md", "python engine"), names)
     return of(names["Line"](num_envs))
@@ -52,7 +52,7 @@ def of_the_agents_page(num_envs: int) -> Report:
 
 @pytest.mark.ahead(job=of_the_agents_page)
 @pytest.mark.parametrize("num_envs", [1, 3])
-def test_the_engine_of_the_agents_page(num_envs: int, result: Report) -> None:
+def test_the_engine_of_the_agents_page(num_envs: int, result: CheckReport) -> None:
     assert result.mistakes == [], result
 
 
@@ -132,19 +132,19 @@ class Deaf(Countdown):
         return 0.5, super().play(env, action)[1]
 
 
-MISTAKES: list[tuple[Callable[[], BaseBridge], Outcome, str]] = [
-    (AtHome, Outcome.WARN, "resets-itself"),
-    (EndsAtOnce, Outcome.WARN, "done-after-reset"),
-    (Limited, Outcome.WARN, "limit-as-done"),
-    (LongLimited, Outcome.WARN, "limit-as-done"),
-    (Often, Outcome.WARN, "limit-as-done"),
-    (Clipped, Outcome.WARN, "actions-clipped"),
-    (partial(Deaf, seeded=True), Outcome.FAIL, "action-ignored"),
+MISTAKES: list[tuple[Callable[[], BaseBridge], Verdict, str]] = [
+    (AtHome, Verdict.WARN, "resets-itself"),
+    (EndsAtOnce, Verdict.WARN, "done-after-reset"),
+    (Limited, Verdict.WARN, "limit-as-done"),
+    (LongLimited, Verdict.WARN, "limit-as-done"),
+    (Often, Verdict.WARN, "limit-as-done"),
+    (Clipped, Verdict.WARN, "actions-clipped"),
+    (partial(Deaf, seeded=True), Verdict.FAIL, "action-ignored"),
 ]
 
 
 @pytest.mark.parametrize(("make", "outcome", "name"), MISTAKES, ids=lambda each: getattr(each, "__name__", None))
-def test_a_mistake_like_it(make: Callable[[], Any], outcome: Outcome, name: str) -> None:
+def test_a_mistake_like_it(make: Callable[[], Any], outcome: Verdict, name: str) -> None:
     report = of_bridge(make(), patience=40)  # until all steps are made, also on a machine that is busy
     assert [(found.outcome, found.mistake.name) for found in report.findings if found.mistake is not None] == [
         (outcome, name)

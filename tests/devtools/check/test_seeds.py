@@ -11,7 +11,7 @@ import pytest
 from tests.devtools.check.games import Walk
 from tests.devtools.check.reports import found, of_bridge
 from ue_rl.bridges import run_in_thread
-from ue_rl.devtools.check import Outcome
+from ue_rl.devtools.check import Verdict
 from ue_rl.devtools.check.bench import SHARED, Bench, Options
 from ue_rl.devtools.check.checks import carriers
 
@@ -80,11 +80,11 @@ class Remembering(Seeded):
 
 @pytest.mark.parametrize(
     ("make", "outcome", "name"),
-    [(Cut, Outcome.WARN, "seed-ignored"), (Narrow, Outcome.FAIL, "seed-refused"),
-     (Constant, Outcome.FAIL, "seed-ignored"), (Drifting, Outcome.FAIL, "not-repeatable"),
-     (Remembering, Outcome.FAIL, "seed-ignored")],
+    [(Cut, Verdict.WARN, "seed-ignored"), (Narrow, Verdict.FAIL, "seed-refused"),
+     (Constant, Verdict.FAIL, "seed-ignored"), (Drifting, Verdict.FAIL, "not-repeatable"),
+     (Remembering, Verdict.FAIL, "seed-ignored")],
 )  # fmt: skip
-def test_a_seed_that_is_taken_wrongly(make: Callable[[], Walk], outcome: Outcome, name: str) -> None:
+def test_a_seed_that_is_taken_wrongly(make: Callable[[], Walk], outcome: Verdict, name: str) -> None:
     report = of_bridge(make())
     assert found(report, outcome) == {name}, report
     assert len(report.mistakes) == 1, report

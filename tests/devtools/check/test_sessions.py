@@ -10,13 +10,13 @@ import pytest
 from tests.devtools.check.reports import SESSIONS, of_engine
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.support.listening import serving
-from ue_rl.devtools.check import Options, Outcome, Report, check
+from ue_rl.devtools.check import CheckReport, Options, Verdict, check
 from ue_rl.devtools.testing import PluginStandIn
 
 
 @pytest.mark.ahead(job=partial(of_engine, "serves-once:silent", SESSIONS, Options(timeout=1.5), channel="ANY"))
-def test_what_is_left_of_an_engine_that_is_gone_costs_no_further_deadlines(result: Report) -> None:
-    assert result.count(Outcome.FAIL) == 1
+def test_what_is_left_of_an_engine_that_is_gone_costs_no_further_deadlines(result: CheckReport) -> None:
+    assert result.count(Verdict.FAIL) == 1
     assert "further session" in result.findings[-1].text, result.findings[-1]
 
 

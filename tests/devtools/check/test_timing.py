@@ -12,7 +12,7 @@ from tests.devtools.check.reports import HANGS, TIMING, of_engine
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.engines.right import Answer, Ask
 from ue_rl.devtools import check as compliance
-from ue_rl.devtools.check import Options, Outcome, Report
+from ue_rl.devtools.check import CheckReport, Options, Verdict
 from ue_rl.devtools.check.checks.timing import ticks_of
 
 
@@ -26,21 +26,21 @@ def _a_write_for_each_row(engine: MistakenEngine) -> None:
     engine.deliver = apart
 
 
-def checked(engine: MistakenEngine) -> Report:
+def checked(engine: MistakenEngine) -> CheckReport:
     return compliance.check(engine.url, Options(timeout=2.0), only=TIMING)
 
 
-def of_a_mistake(way: str) -> Report:
+def of_a_mistake(way: str) -> CheckReport:
     return of_engine(way, TIMING, Options(timeout=2.0), channel="SHARED")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="acknowledgements cannot be asked for elsewhere")
 @pytest.mark.ahead(job=of_a_mistake)
 @pytest.mark.parametrize("way", ["nagle:two-writes", "nagle:newline"])
-def test_nagle_is_recognised(way: str, result: Report) -> None:
+def test_nagle_is_recognised(way: str, result: CheckReport) -> None:
     assert result.mistakes == ["nagle"], result
     (finding,) = (found for found in result.findings if found.mistake is not None)
-    assert finding.outcome is Outcome.WARN
+    assert finding.outcome is Verdict.WARN
     assert "when they are acknowledged at once" in finding.text
     assert result.seconds < HANGS
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.devtools.check.games import Walk
 from tests.devtools.check.reports import found, of_bridge
-from ue_rl.devtools.check import Outcome, Report
+from ue_rl.devtools.check import CheckReport, Verdict
 from ue_rl.protocol.spec import ActionSpec
 
 
@@ -121,7 +121,7 @@ class Cells(Walk):
         return 4 * self.at[env, 0] + self.at[env, 1]
 
 
-def of(make: Callable[[], Walk], name: str = "", seed: int = 0, patience: float = 3.0) -> Report:
+def of(make: Callable[[], Walk], name: str = "", seed: int = 0, patience: float = 3.0) -> CheckReport:
     return of_bridge(make(), seed=seed, patience=patience)
 
 
@@ -131,8 +131,8 @@ def of(make: Callable[[], Walk], name: str = "", seed: int = 0, patience: float 
     [(NextEnv, "wrong-env-acted"), (OneState, "same-trajectory"), (OneGenerator, "same-trajectory"),
      (BeginsAgain, "resets-itself"), (BeginsAtHome, "resets-itself")],
 )  # fmt: skip
-def test_what_is_certain(make: Callable[[], Walk], name: str, result: Report) -> None:
-    assert found(result, Outcome.FAIL) == {name}, result
+def test_what_is_certain(make: Callable[[], Walk], name: str, result: CheckReport) -> None:
+    assert found(result, Verdict.FAIL) == {name}, result
 
 
 # it ends by its steps, also on a machine that is busy
@@ -142,13 +142,13 @@ def test_what_is_certain(make: Callable[[], Walk], name: str, result: Report) ->
     [(Deaf, "action-ignored"), (HalfDeaf, "action-order"), (Late, "one-step-late"), (Still, "constant-observation"),
      (Endless, "never-done")],
 )  # fmt: skip
-def test_what_is_probable(make: Callable[[], Walk], name: str, result: Report) -> None:
-    assert name in found(result, Outcome.WARN), result
-    assert not found(result, Outcome.FAIL), result
+def test_what_is_probable(make: Callable[[], Walk], name: str, result: CheckReport) -> None:
+    assert name in found(result, Verdict.WARN), result
+    assert not found(result, Verdict.FAIL), result
 
 
 @pytest.mark.ahead(job=of)
 @pytest.mark.parametrize("make", [Walk, Home, Cells])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_nothing_is_wrong(make: Callable[[], Walk], seed: int, result: Report) -> None:
+def test_nothing_is_wrong(make: Callable[[], Walk], seed: int, result: CheckReport) -> None:
     assert result.mistakes == [], result

@@ -25,9 +25,9 @@ from tests.devtools.recording.test_traces import SPEC, Counter
 from tests.support.command_line import run as run_cli
 from ue_rl.bridges import run_in_thread
 from ue_rl.connections.dialling import open_transport
-from ue_rl.devtools.doctor import FAULTS, Outcome, diagnose
+from ue_rl.devtools.doctor import FAULTS, DoctorVerdict, diagnose
 from ue_rl.devtools.doctor import checks as machine
-from ue_rl.protocol.access.server_access import Doorway
+from ue_rl.protocol.access.server_access import ServerAccess
 from ue_rl.protocol.spec import Channel
 from ue_rl.system.errors import ConfigurationError
 
@@ -82,20 +82,20 @@ class _Os:
         return getattr(os, name)
 
 
-PLANTED: dict[str, tuple[str, Outcome, Plant]] = {
-    "a torch that does not fit": ("wrong-version", Outcome.FAIL, lambda patch, _: broken_torch(patch)),
-    "no compiled modules": ("no-kernels", Outcome.WARN, no_module),
-    "UE_RL_PURE": ("kernels-off", Outcome.WARN, lambda patch, _: patch.setenv("UE_RL_PURE", "1")),
-    "no /dev/shm": ("shm-missing", Outcome.FAIL, lambda p, r: p.setattr(machine, "SHM_DIR", r / "none")),
+PLANTED: dict[str, tuple[str, DoctorVerdict, Plant]] = {
+    "a torch that does not fit": ("wrong-version", DoctorVerdict.FAIL, lambda patch, _: broken_torch(patch)),
+    "no compiled modules": ("no-kernels", DoctorVerdict.WARN, no_module),
+    "UE_RL_PURE": ("kernels-off", DoctorVerdict.WARN, lambda patch, _: patch.setenv("UE_RL_PURE", "1")),
+    "no /dev/shm": ("shm-missing", DoctorVerdict.FAIL, lambda p, r: p.setattr(machine, "SHM_DIR", r / "none")),
     "/dev/shm of somebody else": (
-        "shm-denied", Outcome.FAIL,
+        "shm-denied", DoctorVerdict.FAIL,
         lambda patch, _: patch.setattr(machine, "tempfile", raising(errno.EACCES, within="/dev/shm")),
     ),
     "a full /dev/shm": (
-        "shm-full", Outcome.FAIL,
+        "shm-full", DoctorVerdict.FAIL,
         lambda patch, _: patch.setattr(machine, "tempfile", raising(errno.ENOSPC, within="/dev/shm")),
     ),
-    "a small /dev/shm": ("shm-full", Outcome.WARN, lambda patch, _: statvfs(patch, f_bavail=2000, f_frsize=4096)),
+    "a small /dev/shm": ("shm-full", DoctorVerdict.WARN, lambda patch, _: statvfs(patch, f_bavail=2000, f_frsize=4096)),
 }  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def test_a_planted_fault_is_named(planted: str, tmp_path: Path) -> None:
     found = [row for row in rows if row.fault == fault]
     assert [row.outcome for row in found] == [outcome]
     assert found[0].cure == FAULTS[fault]
-    assert {row.fault for row in rows if row.outcome is Outcome.FAIL} <= {fault}
+    assert {row.fault for row in rows if row.outcome is DoctorVerdict.FAIL} <= {fault}
 
 
 def test_versions_and_extras_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,14 +183,14 @@ def test_an_engine_that_asks_for_a_token_or_for_tls(tmp_path: Path, monkeypatch:
     for place, secret in enumerate(secrets):
         secret.write_text(f"{place}" * 40 + "\n")
         secret.chmod(0o600)
-    with run_in_thread(Counter(), doorway=Doorway(token_file=secrets[0])) as engine:
+    with run_in_thread(Counter(), access=ServerAccess(token_file=secrets[0])) as engine:
         assert of_engine(f"{engine.url}?token-file={secrets[0]}")[0] == ""
         for options in ("", f"?token-file={secrets[1]}"):
             fault, row = of_engine(engine.url + options)
             assert fault == "not-let-in"
             assert "token-file" in FAULTS[fault]
             assert "token" in row
-    with run_in_thread(Counter(), doorway=Doorway(tls_cert=CERTS / "engine.pem")) as engine:
+    with run_in_thread(Counter(), access=ServerAccess(tls_cert=CERTS / "engine.pem")) as engine:
         for options in ("", f"?token-file={secrets[0]}"):
             assert of_engine(f"tcp://127.0.0.1:{engine.port}{options}")[0] == "not-let-in"
         assert of_engine(f"tls://127.0.0.1:{engine.port}")[0] == "not-let-in"

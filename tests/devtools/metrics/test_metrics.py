@@ -19,13 +19,13 @@ from ue_rl.bridges import run_in_thread, run_shm_in_thread
 from ue_rl.cli.policy_server import PolicyNumbers
 from ue_rl.cli.train import JsonFormatter
 from ue_rl.connections.dialling import open_transport
-from ue_rl.devtools.metrics.engine import EngineNumbers
+from ue_rl.devtools.metrics.engine import EngineMetrics
 from ue_rl.devtools.metrics.names import METRICS, POLICY, SERVING, TRAINING, Histogram
 from ue_rl.devtools.metrics.serving import serve_metrics
 from ue_rl.devtools.recording import Trace, record_engine
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training import TrainOptions, train
-from ue_rl.training.report import Report
+from ue_rl.training.report import TrainingReport
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -42,7 +42,7 @@ def families(found: dict[str, float]) -> set[str]:
     return {re.sub(r"_(bucket|count|sum)$", "", name) for name in names}
 
 
-class Scraping(Report):
+class Scraping(TrainingReport):
     """Scrapes once the run is on its way, in another thread, as Prometheus would."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def test_a_run_while_it_learns(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 def test_a_served_engine(host: Any, tmp_path: Path) -> None:
     game = Counter()
     writer = record_engine(game, tmp_path / "a.trace")
-    numbers = EngineNumbers(game)
+    numbers = EngineMetrics(game)
     with serve_metrics("127.0.0.1:0", numbers) as url:
         with host(game) as engine:
             for seed in (0, 1):

@@ -19,7 +19,7 @@ from ue_rl.bridges import VectorAgentsBridge, VectorBridge, run_in_thread, run_s
 from ue_rl.cli import cli
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.recording import RecordingTransport, ReplayedGame, Trace, TraceWriter, record_engine, replay_trainer
-from ue_rl.devtools.recording.file import Kind, frame
+from ue_rl.devtools.recording.file import MessageKind, frame
 from ue_rl.devtools.testing.memory import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.spec import AgentGroup, EnvSpec
@@ -84,12 +84,12 @@ def test_every_message_is_there_in_its_order(recorded: Path) -> None:
     messages = list(trace)
     assert (trace.end, trace.begins, trace.header["side"]) == ("", True, "trainer")
     assert [m.kind for m in messages][:5] == [
-        Kind.SESSION, Kind.ASK, Kind.PART, Kind.STEP, Kind.PART
+        MessageKind.SESSION, MessageKind.ASK, MessageKind.PART, MessageKind.STEP, MessageKind.PART
     ]  # fmt: skip
     assert messages[0].at <= messages[-1].at
-    first = next(m for m in messages if m.kind is Kind.ASK)
+    first = next(m for m in messages if m.kind is MessageKind.ASK)
     assert first.facts == {"resets": [0, 1, 2], "seeds": [0, 1, 2]}
-    answers = [m for m in messages if m.kind is Kind.PART and m.envs is None]
+    answers = [m for m in messages if m.kind is MessageKind.PART and m.envs is None]
     assert len(answers) == 30
     assert answers[3].arrays["obs"][:, 0].tolist() == [4, 4, 4]
     assert answers[4].arrays["dones"].tolist() == [1, 0, 0]
@@ -108,9 +108,9 @@ def test_calls_and_errors_are_recorded(path: Path) -> None:
         transport.close()
     found = [(m.kind, m.facts) for m in Trace(path)][1:]
     assert found[:3] == [
-        (Kind.CALL, {"line": "GET=pull"}),
-        (Kind.REPLY, {"line": answer}),
-        (Kind.CALL, {"line": "GET=push"}),
+        (MessageKind.CALL, {"line": "GET=pull"}),
+        (MessageKind.REPLY, {"line": answer}),
+        (MessageKind.CALL, {"line": "GET=push"}),
     ]
     assert found[3][1]["line"].startswith("REFUSED=")
     assert (found[4][1]["during"], found[4][1]["error"]) == ("reset", "ConfigurationError")
@@ -213,7 +213,7 @@ def test_agents_that_come_and_go(path: Path) -> None:
 def test_a_cut_or_damaged_trace_plays_to_its_last_whole_message(path: Path) -> None:
     writer = TraceWriter(path, SPEC, "trainer")
     for number in range(40):
-        writer.add(Kind.CALL, {"line": f"GET={number}"})
+        writer.add(MessageKind.CALL, {"line": f"GET={number}"})
         if number % 5 == 4:
             writer.filled(perf_counter())
     writer.close()
@@ -344,7 +344,7 @@ def test_what_a_trainer_sets_is_asked_again(kind: str, path: Path) -> None:
     transport = RecordingTransport(MemoryTransport(bridge(kind)), path)
     transport.draw_parameters = draw
     steps(transport, 40, seed=3)
-    asked = [m.facts["parameters"] for m in Trace(path) if m.kind is Kind.ASK]
+    asked = [m.facts["parameters"] for m in Trace(path) if m.kind is MessageKind.ASK]
     assert asked[0] == [{"pull": 0.5}, {"pull": 0.6}, {"pull": 0.7}]
     assert replay_trainer(Trace(path), MemoryTransport(bridge(kind))).env_steps == 120
     assert Drift(kind).pull == 1.0

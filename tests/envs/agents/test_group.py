@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, spec_of
 from tests.support.steps import begin
 from ue_rl.envs.agents import GroupTransport, GroupVecEnv, NormalizedPolicy
-from ue_rl.envs.agents.agent_rows import Part
+from ue_rl.envs.agents.agent_rows import AgentRows
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.protocol.transport import Transport
@@ -112,7 +112,7 @@ def _ends(time: int, *lengths: int) -> list[int]:
 def test_every_choice_is_legal_for_an_agent_that_cannot_act(whole: bool) -> None:
     one = EnvSpec(1, 1, action=ActionSpec.discrete(2))
     engine = EnvSpec(1, 1, num_envs=2, groups=(AgentGroup("a", 2, one),), features=frozenset({"MASK"}))
-    part, buffers = Part(engine, [0, 1] if whole else [1]), StepBuffers.of(engine)
+    part, buffers = AgentRows(engine, [0, 1] if whole else [1]), StepBuffers.of(engine)
     buffers.masks[:] = [1, 0]
     acted, live = np.ones(4, np.bool_), np.array([True, False, True, True])
     part.take_step(buffers, acted, live)

@@ -17,7 +17,7 @@ from tests.harness.scripted_agents import World, lives, spec_of
 from tests.support.steps import advance, begin
 from ue_rl.envs.agents import GroupVecEnv, SelfPlay, SelfPlayOptions, SidesTransport
 from ue_rl.envs.agents.pool import K, Past, Pool, expected_result
-from ue_rl.envs.agents.sides import Game, two_sides
+from ue_rl.envs.agents.sides import Match, two_sides
 from ue_rl.system import errors
 
 HALVES = {"wrestler": 2}
@@ -69,12 +69,12 @@ def test_sides_and_opponents_change_with_an_envs_next_episode() -> None:
     transport.play_against("second", constant(0.2))
     step(env)
     assert world.received[1][:, 0].tolist() == pytest.approx([0.5, 0.1, 0.1, 0.5])  # of the episode under way nothing
-    assert transport.finished_games() == [Game(0, 0, "")]
+    assert transport.finished_games() == [Match(0, 0, "")]
     assert transport.finished_games() == []
     step(env)
     assert world.received[2][:, 0].tolist() == pytest.approx([0.2, 0.5, 0.1, 0.5])
     obs, *_ = step(env)
-    assert transport.finished_games() == [Game(0, 1, "second"), Game(1, 1, "")]
+    assert transport.finished_games() == [Match(0, 1, "second"), Match(1, 1, "")]
     assert obs[:, :2].tolist() == [[0, 1], [1, 0]]
     step(env)
     assert world.received[4][:, 0].tolist() == pytest.approx([0.2, 0.5, 0.5, 0.2])
@@ -299,5 +299,5 @@ def test_a_refused_step_changes_nothing() -> None:
     assert transport.opponent_of == ["", ""]
     assert opponent.acted == 2
     advance(transport, good)
-    assert transport.finished_games() == [Game(0, 0, "")]
+    assert transport.finished_games() == [Match(0, 0, "")]
     assert (transport.side_of.tolist(), transport.opponent_of) == ([1, 1], ["second", ""])

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from tests.harness.engines.point import DIRECTIONS, FAR, OBS, Point
-from ue_rl.devtools.testing.engines.loop import LineEngine, Stopped
+from ue_rl.devtools.testing.engines.loop import EngineStopped, LineEngine
 from ue_rl.devtools.testing.task import to_float32
 
 __all__ = ["Answer", "Ask", "Refused", "RightEngine", "shortest"]
@@ -186,7 +186,7 @@ class RightEngine(LineEngine):
                 self._close(sock)
             self.waiting.clear()
         elif self.waiting:
-            with contextlib.suppress(Stopped):
+            with contextlib.suppress(EngineStopped):
                 self._begin(self.waiting.pop(0))
 
     def die(self) -> None:
@@ -198,7 +198,7 @@ class RightEngine(LineEngine):
 
     def _turn(self) -> float | None:
         while self.later and self.later[0][0] <= time.monotonic():
-            with contextlib.suppress(Stopped):
+            with contextlib.suppress(EngineStopped):
                 self.later.pop(0)[1]()
         return max(self.later[0][0] - time.monotonic(), 0.0) if self.later else None
 

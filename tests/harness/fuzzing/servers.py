@@ -14,7 +14,7 @@ from tests.harness.do_nothing import do_nothing_model
 from tests.harness.lab import Lab
 from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.devtools.check.garbage import mutate
-from ue_rl.inference.server.engine import Engine
+from ue_rl.inference.server.engine import ServedEngine
 from ue_rl.inference.server.server import PolicyServer
 from ue_rl.protocol.spec import Channel
 from ue_rl.system import errors
@@ -164,12 +164,12 @@ class Policies:
         self._server = PolicyServer(SimpleNamespace(current=do_nothing_model(4, 2)))  # type: ignore[arg-type]
         self._loop = _Loop()
         self._server.loop = self._loop  # type: ignore[assignment]
-        self._engines: list[Engine] = []
+        self._engines: list[ServedEngine] = []
 
     def __call__(self, rng: random.Random) -> bytes:
         self._engines = [engine for engine in self._engines if engine in self._server.engines]
         if len(self._engines) < 3:
-            engine = Engine(self._server)
+            engine = ServedEngine(self._server)
             engine.connection_made(_Transport())
             self._engines.append(engine)
         engine = rng.choice(self._engines)

@@ -13,7 +13,7 @@ import pytest
 from ue_rl.bridges import GymnasiumBridge, SingleEnvBridge
 from ue_rl.bridges.tools import tool
 from ue_rl.plugins.arena import AgentArena, AgentBehavior, AgentDecision, RandomBehavior, replay
-from ue_rl.plugins.arena.bridge_scene import BridgeWorld
+from ue_rl.plugins.arena.bridge_scene import BridgeScene
 from ue_rl.plugins.arena.scenes import Foraging, SceneBridge
 from ue_rl.plugins.arena.scenes.rules import RULES
 from ue_rl.protocol.spec import ActionSpec, EnvSpec, EnvType
@@ -32,7 +32,7 @@ def test_cart_pole_is_played_and_replayed(tmp_path: Path) -> None:
     (good,) = AgentArena.play(GymnasiumBridge("CartPole-v1", 1), Balances(), seed=3, replay=tmp_path / "log")
     assert good.score > 100
     assert good.score == good.ticks == good.metrics["return"]
-    assert replay(tmp_path / "log", BridgeWorld(GymnasiumBridge("CartPole-v1", 1))) == good.ticks
+    assert replay(tmp_path / "log", BridgeScene(GymnasiumBridge("CartPole-v1", 1))) == good.ticks
     (chance,) = AgentArena.play(GymnasiumBridge("CartPole-v1", 1), RandomBehavior(), seed=3)
     assert chance.score < 100
 
@@ -77,7 +77,7 @@ class Lift(SingleEnvBridge):
 def test_a_bridge_with_tools_and_a_text() -> None:
     bridge = Lift()
     bridge.no_op = [1]  # type: ignore[attr-defined]
-    world = BridgeWorld(bridge)
+    world = BridgeScene(bridge)
     assert world.tools.names == ("ring", "act", "idle")
     world.reset(0)
     for decision, floor in ((AgentDecision("act", {"action": [2]}), 1), (AgentDecision("ring", {"times": 2}), 1),

@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from ue_rl.plugins.arena import AgentArena, AgentBehavior, AgentDecision, Observation, RulesBehavior, RunLog, replay
+from ue_rl.plugins.arena import (
+    AgentArena,
+    AgentBehavior,
+    AgentDecision,
+    AgentObservation,
+    RulesBehavior,
+    RunLog,
+    replay,
+)
 from ue_rl.plugins.arena.log import decisions_in, summaries_in
 from ue_rl.plugins.arena.memory import SlidingWindow
 from ue_rl.plugins.arena.memory.lines import JsonLines
@@ -27,7 +35,7 @@ class Does(AgentBehavior):
         self._decide = decide
         self.told: list[Any] = []
 
-    def decide(self, observation: Observation, tools: Any) -> Any:
+    def decide(self, observation: AgentObservation, tools: Any) -> Any:
         self.told.append(observation.tick)
         return self._decide(observation)
 
@@ -41,8 +49,8 @@ class Does(AgentBehavior):
         self.told.append((success, metrics))
 
 
-def seen(agent_id: str = "a", tick: int = 1, **fields: Any) -> Observation:
-    return Observation(agent_id=agent_id, tick=tick, **fields)
+def seen(agent_id: str = "a", tick: int = 1, **fields: Any) -> AgentObservation:
+    return AgentObservation(agent_id=agent_id, tick=tick, **fields)
 
 
 def test_an_empty_registry_stays_the_same_object() -> None:
@@ -178,7 +186,7 @@ class Short(Foraging):
 class Tries(Does):
     """Leaves a trace, then does what it is given."""
 
-    def decide(self, observation: Observation, tools: Any) -> Any:
+    def decide(self, observation: AgentObservation, tools: Any) -> Any:
         tools.clear()  # they are nobody else's
         said, trace = self._decide(observation)
         self.trace = trace
@@ -231,7 +239,7 @@ def test_whatever_a_behaviour_does_ends_its_own_decision_alone(decide: Any, code
 
 def test_rules_of_yours_that_hang_hold_nobody() -> None:
     class Hangs(RulesBehavior):
-        def decide(self, observation: Observation, tools: Any) -> Any:
+        def decide(self, observation: AgentObservation, tools: Any) -> Any:
             time.sleep(20)
 
     arena = AgentArena(deadline=0.05)
@@ -277,7 +285,7 @@ def test_it_is_never_called_twice_at_once() -> None:
     class Counts(AgentBehavior):
         inline = True
 
-        def decide(self, observation: Observation, tools: Any) -> Any:
+        def decide(self, observation: AgentObservation, tools: Any) -> Any:
             inside.append(1)
             time.sleep(0.002)
             most.append(len(inside))

@@ -19,7 +19,7 @@ import pytest
 
 from tests.plugins.arena.conftest import Client
 from ue_rl.bridges.tools import ToolRegistry
-from ue_rl.plugins.arena import AgentArena, AgentDecision, Observation, RulesBehavior, SimpleAgentBehavior
+from ue_rl.plugins.arena import AgentArena, AgentDecision, AgentObservation, RulesBehavior, SimpleAgentBehavior
 from ue_rl.plugins.arena.http import app
 from ue_rl.plugins.arena.memory import SlidingWindow
 from ue_rl.system.errors import ToolError
@@ -256,9 +256,9 @@ def test_seen_agents_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(arena, "MAX_STRANGERS", 5)
     made = AgentArena(deadline=None)
     made.register("mine", RulesBehavior())
-    made.tick([Observation(agent_id="mine")])
+    made.tick([AgentObservation(agent_id="mine")])
     for n in range(20):
-        made.tick([Observation(agent_id=f"a{n}")])
+        made.tick([AgentObservation(agent_id=f"a{n}")])
     assert list(made.seen) == ["mine", *(f"a{n}" for n in range(15, 20))]
     made.unregister("mine")
     assert "mine" not in made.seen

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ue_rl.plugins.arena.types import Observation
+from ue_rl.plugins.arena.types import AgentObservation
 
 BERRY = {"name": "berry", "type": "food", "position": [3, 0, 4]}
 BARE = {"name": "berry", "type": "food", "distance": 2.0}
@@ -33,7 +33,7 @@ def test_a_position_that_is_missing_is_named(client: Any, path: str, body: dict[
 
 
 def test_a_distance_that_is_missing_is_computed(client: Any) -> None:
-    seen = Observation.model_validate({"agent_id": "a", "position": [0, 0, 0], "nearby_resources": [BERRY, BARE]})
+    seen = AgentObservation.model_validate({"agent_id": "a", "position": [0, 0, 0], "nearby_resources": [BERRY, BARE]})
     assert [thing.distance for thing in seen.nearby_resources] == [5.0, 2.0]
     far = {"name": "fire", "position": [1.7e308, 0, -1.7e308]}
     body = {"agent_id": "a", "tick": 1, "position": [-1.7e308, 0, 1.7e308], "nearby_hazards": [far]}

@@ -19,9 +19,9 @@ from ue_rl.plugins.arena.backends import Answer, Backend, BackendRefused, LlamaB
 from ue_rl.plugins.arena.log import RunLog
 from ue_rl.plugins.arena.memory import SlidingWindow
 from ue_rl.plugins.arena.scenes import Foraging
-from ue_rl.plugins.arena.types import Item, Observation, Seen, ToolResult
+from ue_rl.plugins.arena.types import AgentObservation, Item, ToolResult, VisibleObject
 
-SEEN = Observation(agent_id="a", tick=3, health=70)
+SEEN = AgentObservation(agent_id="a", tick=3, health=70)
 MOVE = {"tool": "move_to", "params": {"target_position": [1, 0, 1]}, "reasoning": "why not"}
 
 
@@ -55,7 +55,7 @@ def test_plan_memory_and_reflection_are_in_the_next_prompts() -> None:
     arena.tick([SEEN])
     result = ToolResult(tool="collect", success=False, error="too far")
     for tick in (4, 5):
-        arena.tick([Observation(agent_id="a", tick=tick, tool_result=result)])
+        arena.tick([AgentObservation(agent_id="a", tick=tick, tool_result=result)])
     prompts = behavior.backend.prompts  # type: ignore[attr-defined]
     assert "Your plan: Win: find berries; eat" in prompts[1]
     assert "collect failed: too far" in prompts[2]
@@ -208,7 +208,7 @@ def test_what_a_model_or_a_game_says_without_end_does_not_fill_the_prompt() -> N
     behavior = LLMAgentBehavior(ScriptedBackend([{"tool": "drop", "params": {"item_name": "x" * 50_000}}]))
     arena = arena_of(behavior)
     long = "y" * 60_000
-    seen = SEEN.model_copy(update={"nearby_resources": [Seen(name=long)] * 9, "inventory": [Item(name=long)]})
+    seen = SEEN.model_copy(update={"nearby_resources": [VisibleObject(name=long)] * 9, "inventory": [Item(name=long)]})
     for _ in range(8):
         arena.tick([seen])
     assert len(behavior.backend.prompts[-1]) < 20_000  # type: ignore[attr-defined]

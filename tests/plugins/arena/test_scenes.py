@@ -15,13 +15,13 @@ from ue_rl.envs.agents.vec_env import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.plugins.arena import AgentArena, PolicyBehavior, RandomBehavior, SimpleAgentBehavior, replay
 from ue_rl.plugins.arena.replaylog import read_replay
-from ue_rl.plugins.arena.scenes import SCENES, Capture, Crafting, Foraging, SceneBridge, TeamBridge, World
+from ue_rl.plugins.arena.scenes import SCENES, Capture, Crafting, Foraging, Scene, SceneBridge, TeamBridge
 from ue_rl.plugins.arena.scenes.crafting import needed
 from ue_rl.plugins.arena.scenes.rules import RULES
 from ue_rl.system.errors import ConfigurationError
 
 
-def played(scene: type[World], make: Any, episodes: int = 10, **options: Any) -> list[Any]:
+def played(scene: type[Scene], make: Any, episodes: int = 10, **options: Any) -> list[Any]:
     return AgentArena.play(scene(), {agent: make() for agent in scene.agents}, episodes=episodes, **options)
 
 
@@ -117,7 +117,7 @@ def rollout(env: Any, choices: np.ndarray) -> list[np.ndarray]:
      (Capture, TeamBridge, GroupVecEnv, 3)],
 )  # fmt: skip
 def test_a_policys_steps_are_bit_equal_over_every_carrier(
-    scene: type[World], hosted: Any, env_of: Any, agents: int
+    scene: type[Scene], hosted: Any, env_of: Any, agents: int
 ) -> None:
     choices = np.random.default_rng(0).integers(0, len(scene.choices), (250, 2 * agents))
     first = rollout(env_of(MemoryTransport(hosted(scene, 2))), choices)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ue_rl.plugins.arena import AgentDecision, Observation, SimpleAgentBehavior, SimpleContext
+from ue_rl.plugins.arena import AgentDecision, AgentObservation, SimpleAgentBehavior, SimpleContext
 from ue_rl.plugins.arena.behaviors import infer_params, rule_of_thumb
 
 BERRY = {"name": "berry", "type": "food", "position": [3, 0, 2], "distance": 4.0}
 FIRE = {"name": "fire", "type": "fire", "position": [1, 0, 4], "distance": 2.0, "damage": 5}
 
 
-def seen(**fields: object) -> Observation:
-    return Observation.model_validate({"agent_id": "a", "tick": 1, "position": [1, 0, 2], **fields})
+def seen(**fields: object) -> AgentObservation:
+    return AgentObservation.model_validate({"agent_id": "a", "tick": 1, "position": [1, 0, 2], **fields})
 
 
 @pytest.mark.parametrize(
@@ -99,5 +99,5 @@ def test_tier_one_remembers_the_newest_first() -> None:
 
     behavior = Watches()
     for tick in range(4):
-        behavior.decide_whole(Observation(agent_id="a", tick=tick), ())
+        behavior.decide_whole(AgentObservation(agent_id="a", tick=tick), ())
     assert behavior.remembered == [2, 1]

@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip("mujoco.batch", reason="MujocoBridge needs mujoco 4.0")
 
 from ue_rl.bridges import run_in_thread
-from ue_rl.devtools.check import Report, check
+from ue_rl.devtools.check import CheckReport, check
 from ue_rl.devtools.check.text_peer import PER_ENV, SHARED
 from ue_rl.plugins.mujoco import MujocoBridge
 
 
-def of_mujoco() -> Report:
+def of_mujoco() -> CheckReport:
     # MuJoCo writes its warnings into a file of the current folder
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         bridge = MujocoBridge("HalfCheetah", num_envs=2)
@@ -24,6 +24,6 @@ def of_mujoco() -> Report:
 
 
 @pytest.mark.ahead(job=of_mujoco)
-def test_nothing_is_wrong(result: Report) -> None:
+def test_nothing_is_wrong(result: CheckReport) -> None:
     assert result.mistakes == [], result
     assert {finding.carrier for finding in result.findings} - {""} == {SHARED, PER_ENV}

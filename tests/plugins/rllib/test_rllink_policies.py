@@ -28,7 +28,7 @@ from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
 
 from tests.plugins.rllib.rllink_wire import build, heard, randomize
 from ue_rl.plugins.rllib.rllink.networks import ACTIVATIONS
-from ue_rl.plugins.rllib.rllink.policy import Policy
+from ue_rl.plugins.rllib.rllink.policy import RLlinkPolicy
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.protocol.spaces.gymnasium import tree_of
 from ue_rl.protocol.spec import EnvSpec
@@ -53,9 +53,9 @@ def config_of(space: str, kind: Any = PPOConfig, model: Any = None, obs: gym.Spa
     return config.rl_module(model_config=DefaultModelConfig(**(model or {})))
 
 
-def policy_of(config: Any, module: Any, **said: Any) -> Policy:
+def policy_of(config: Any, module: Any, **said: Any) -> RLlinkPolicy:
     told, state = heard(config, module)
-    return Policy.of(state, replace(told, **said), spec_of(config))
+    return RLlinkPolicy.of(state, replace(told, **said), spec_of(config))
 
 
 def spec_of(config: Any) -> EnvSpec:
@@ -84,7 +84,7 @@ def compare(config: Any, module: Any, scale: float = 1.0, **said: Any) -> None:
     assert_engine_gets(config, policy, actions)
 
 
-def assert_engine_gets(config: Any, policy: Policy, actions: Any) -> None:
+def assert_engine_gets(config: Any, policy: RLlinkPolicy, actions: Any) -> None:
     """What RLlib's connector makes of the actions."""
     if isinstance(config.action_space, gym.spaces.Box):
         for row, action in zip(policy.how.to_engine(actions), actions, strict=True):
@@ -223,7 +223,7 @@ def test_other_networks_are_refused_by_name(make: Any, said: str) -> None:
     config = make()
     told, state = heard(config, build(config))
     with pytest.raises(UnsupportedNetwork, match=said):
-        Policy.of(state, told, spec_of(config_of("discrete")))
+        RLlinkPolicy.of(state, told, spec_of(config_of("discrete")))
 
 
 def test_what_the_user_vouches_for_is_not_refused() -> None:

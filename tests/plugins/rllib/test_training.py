@@ -21,12 +21,12 @@ import psutil
 from ue_rl.devtools.testing import chaos_command
 from ue_rl.inference import OnnxInference
 from ue_rl.plugins.rllib.inbox import in_order
-from ue_rl.plugins.rllib.news import Episode, Played
+from ue_rl.plugins.rllib.news import EpisodeSummary, RunnerProgress
 from ue_rl.system.errors import ConfigurationError, EngineNotStarted, RestartsSpent
-from ue_rl.training import Outcome, Report, RunDirectory, TrainOptions, train
+from ue_rl.training import RunDirectory, RunResult, TrainingReport, TrainOptions, train
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.saving.checkpoints import CheckpointStore
-from ue_rl.training.saving.stopping import Stopped
+from ue_rl.training.saving.stopping import RunStopped
 
 pytestmark = pytest.mark.usefixtures("cluster")
 SMALL = {
@@ -43,7 +43,7 @@ def options(folder: Path, **more: Any) -> TrainOptions:
     return TrainOptions(**{**given, **more})
 
 
-class Noted(Report):
+class Noted(TrainingReport):
     """Notes what is told, and does something as soon as steps were taken."""
 
     def __init__(self, act: Any = None) -> None:
@@ -135,7 +135,7 @@ def test_a_signal_ends_and_saves(tmp_path: Path, number: int) -> None:
     report = Noted(lambda: os.kill(os.getpid(), number))
     report.signalled = report.told.append  # type: ignore[method-assign]
     outcome = train(options(tmp_path, timesteps=1_000_000, num_env_runners=0), report=report)
-    assert isinstance(outcome.stopped_by, Stopped)
+    assert isinstance(outcome.stopped_by, RunStopped)
     assert outcome.stopped_by.signal == number
     assert outcome.saved == outcome.env_steps > 0
     assert any("stopping" in text for text in report.told)
@@ -184,7 +184,7 @@ def test_other_algorithms(tmp_path: Path, algo: str) -> None:
         given["replay_buffer_config"] = {"type": "EpisodeReplayBuffer", "capacity": 1000}
     env = "Pendulum-v1" if algo == "sac" else None
     more: dict[str, Any] = {"num_env_runners": 0, "eval_episodes": 2, "export": True} if algo == "sac" else {}
-    outcome: Outcome = train(options(tmp_path, algo=algo, env=env, timesteps=300, hyperparameters=given, **more))
+    outcome: RunResult = train(options(tmp_path, algo=algo, env=env, timesteps=300, hyperparameters=given, **more))
     assert outcome.stopped_by is None
     assert outcome.saved == outcome.env_steps >= 300
     assert outcome.model is not None
@@ -213,12 +213,12 @@ def pendulums(model: Path, seed: int, count: int) -> list[float]:
 
 
 def test_episodes_of_runners_that_play_at_once_are_in_the_order_of_their_ends() -> None:
-    def episode(at: int, value: float) -> Episode:
-        return Episode(at, value, 1, 0.0)
+    def episode(at: int, value: float) -> EpisodeSummary:
+        return EpisodeSummary(at, value, 1, 0.0)
 
     played = {
-        1: [Played(10, [episode(5, 1)], []), Played(10, [episode(10, 2)], [])],
-        2: [Played(20, [episode(2, 3), episode(16, 4)], [])],
+        1: [RunnerProgress(10, [episode(5, 1)], []), RunnerProgress(10, [episode(10, 2)], [])],
+        2: [RunnerProgress(20, [episode(2, 3), episode(16, 4)], [])],
     }
     found = [(at, each.value) for at, each in in_order(played, 100)]
     assert found == [(104, 3), (110, 1), (132, 4), (140, 2)]

@@ -23,7 +23,7 @@ from ue_rl.plugins.arena import AgentArena
 from ue_rl.plugins.sessions.cli.session_carriers import CARRIERS
 from ue_rl.plugins.sessions.grpc.client import SessionClient
 from ue_rl.plugins.sessions.grpc.client.errors import named
-from ue_rl.protocol.access.server_access import Doorway
+from ue_rl.protocol.access.server_access import ServerAccess
 from ue_rl.system.errors import AccessRefused, ConfigurationError, EngineUnreachable
 
 CERTS = Path(__file__).parents[2] / "security" / "certs"
@@ -47,7 +47,7 @@ def wrong(tmp_path: Path) -> Path:
 
 
 def door(**files: Any) -> dict[str, Any]:
-    return {"doorway": Doorway(**files)}
+    return {"access": ServerAccess(**files)}
 
 
 def plays(url: str) -> str:
@@ -266,8 +266,8 @@ def test_the_command_hands_each_carrier_what_guards_it(name: str, token: Path, m
     words = ["--allow-host", "a.example", "--allow-host", "b.example"] if name in ("openenv", "mcp") else []
     files = ["--token-file", token, "--tls-cert", CERTS / "engine.pem"]
     run("sessions", "tests.plugins.sessions.game:Drift", f"--{name}", "0", *files, *words)
-    assert given["doorway"].token == token.read_bytes().strip()
-    assert given["doorway"].tls is not None
+    assert given["access"].token == token.read_bytes().strip()
+    assert given["access"].tls is not None
     assert given.get("allow_hosts", ()) == tuple(words[1::2])
 
 
@@ -276,6 +276,6 @@ def test_the_command_of_an_arena_hands_on_what_guards_it(token: Path, monkeypatc
     monkeypatch.setattr(AgentArena, "run", lambda arena, ready: made.append(arena))
     run("arena serve", "--port", "0", "--token-file", token, "--allow-host", "a.example")
     (arena,) = made
-    assert arena.doorway is not None
-    assert arena.doorway.token == token.read_bytes().strip()
+    assert arena.access is not None
+    assert arena.access.token == token.read_bytes().strip()
     assert arena.allow_hosts == ("a.example",)

@@ -17,7 +17,7 @@ from ue_rl.bridges import run_in_thread
 from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.connections.dialling import open_transport
 from ue_rl.plugins.sessions.realtime import SessionPool, ToolCall
-from ue_rl.plugins.sessions.realtime.player import Player
+from ue_rl.plugins.sessions.realtime.player import ReplayPlayer
 from ue_rl.plugins.sessions.realtime.replay import Replay
 from ue_rl.system.errors import ToolError
 
@@ -115,7 +115,7 @@ def test_a_mind_that_calls_tools_beats_the_weak_opponent_and_its_replay_is_the_s
             mind.think()
         assert seen.result == "win"
         assert "win" in session.describe()
-    with Player(Replay.load(tmp_path / "game.replay")) as player:
+    with ReplayPlayer(Replay.load(tmp_path / "game.replay")) as player:
         *_, again = player.play()
     assert (again.tick, again.result) == (seen.tick, "win")
     assert again.observation.tobytes() == seen.observation.tobytes()

@@ -17,11 +17,19 @@ import pytest
 from tests.plugins.sessions.game import Drift
 from tests.support.json_cases import CONVERTED, REFUSED, Kind, breaks
 from ue_rl.bridges.tools import ToolRegistry, tool
-from ue_rl.plugins.arena import AgentArena, AgentBehavior, AgentDecision, LLMAgentBehavior, Observation, RunLog, replay
+from ue_rl.plugins.arena import (
+    AgentArena,
+    AgentBehavior,
+    AgentDecision,
+    AgentObservation,
+    LLMAgentBehavior,
+    RunLog,
+    replay,
+)
 from ue_rl.plugins.arena.backends import ScriptedBackend
 from ue_rl.plugins.arena.log import decisions_in
 from ue_rl.plugins.arena.scenes import Foraging
-from ue_rl.plugins.arena.seats import Outcome
+from ue_rl.plugins.arena.seats import Decision
 from ue_rl.plugins.sessions.realtime import SessionPool, ToolCall
 from ue_rl.system.errors import GameFailed, ToolError
 
@@ -122,7 +130,7 @@ class Looks(AgentBehavior):
     def __init__(self) -> None:
         self.results: list[Any] = []
 
-    def decide(self, observation: Observation, tools: Any) -> AgentDecision:
+    def decide(self, observation: AgentObservation, tools: Any) -> AgentDecision:
         self.results.append(observation.tool_result)
         return AgentDecision("look", {"what": ["model", "refused 0", "refused 12"][len(self.results) % 3 - 1]})
 
@@ -149,15 +157,15 @@ def test_tools_over_http_get_them_too(client: Any) -> None:
 
 def test_the_parameters_of_a_decision_are_converted_by_the_same_rules() -> None:
     class Numbers(AgentBehavior):
-        def decide(self, observation: Observation, tools: Any) -> Any:
+        def decide(self, observation: AgentObservation, tools: Any) -> Any:
             speed = np.float32(2) if observation.tick else float("nan")
             return AgentDecision("move_to", {"target_position": np.array([1.0, 0.0, 2.0]), "speed": speed})
 
     arena = AgentArena(deadline=None)
     arena.register("a", Numbers())
 
-    def decided(tick: int) -> Outcome:
-        return arena.tick([Observation(agent_id="a", tick=tick)])[0]
+    def decided(tick: int) -> Decision:
+        return arena.tick([AgentObservation(agent_id="a", tick=tick)])[0]
 
     assert decided(1).decision.params == {"target_position": [1.0, 0.0, 2.0], "speed": 2.0}
     assert decided(0).code == "INVALID_PARAMETERS"

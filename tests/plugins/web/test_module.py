@@ -72,10 +72,10 @@ def test_ue_rl_check_finds_nothing_in_the_carts() -> None:
     with node(CARTS, str(port), "4"):
         open_transport(f"tcp://127.0.0.1:{port}", wait=20.0).close()
         report = compliance.check(f"tcp://127.0.0.1:{port}")
-    found = [f for f in report.findings if f.outcome in (compliance.Outcome.FAIL, compliance.Outcome.WARN)]
+    found = [f for f in report.findings if f.outcome in (compliance.Verdict.FAIL, compliance.Verdict.WARN)]
     assert not found, "\n".join(map(str, found))
     assert report.mistakes == []
-    assert report.count(compliance.Outcome.PASS) > 30
+    assert report.count(compliance.Verdict.PASS) > 30
 
 
 GUARDED = """

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ue_rl.bridges.calls import check_env
-from ue_rl.connections.tcp.numbers import Numbers
+from ue_rl.connections.tcp.numbers import AnswerNumbers
 from ue_rl.devtools.testing import GoldenVector, find_protocol, load_golden
-from ue_rl.devtools.testing.golden import Ask, StateRow
+from ue_rl.devtools.testing.golden import RequestRow, StateRow
 from ue_rl.protocol.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.protocol.spaces.actions import ActionKind
 from ue_rl.protocol.spec import AgentGroup, EnvSpec, ImageSpec
@@ -102,7 +102,7 @@ def test_handshake_is_refused(vector: GoldenVector) -> None:
         decode_handshake(vector.config.encode())
 
 
-def row_of(spec: EnvSpec, row: Ask | StateRow) -> int:
+def row_of(spec: EnvSpec, row: RequestRow | StateRow) -> int:
     return row.env * spec.agents_per_env + (row.agent or 0)
 
 
@@ -139,7 +139,7 @@ def decoded(codec: Codec, vector: GoldenVector, buffers: StepBuffers, data: Any,
     """The rows of a reply; the number behind them must be the vector's."""
     rows, number = codec.decode_states(data, buffers, None, start, end, vector.seq or 0), vector.seq
     if not rows and number is not None:
-        Numbers(codec).end_of_rows(data, start, end, number)  # raises
+        AnswerNumbers(codec).end_of_rows(data, start, end, number)  # raises
     return rows
 
 

@@ -10,7 +10,7 @@ import pytest
 from stable_baselines3 import PPO
 
 from ue_rl.training.demonstrations import cloning
-from ue_rl.training.demonstrations.dataset import Demonstrations, Episode
+from ue_rl.training.demonstrations.dataset import DemoEpisode, Demonstrations
 
 
 def test_it_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +19,7 @@ def test_it_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     env = gym.make("CartPole-v1")
     random = np.random.default_rng(0)
     episodes = [
-        Episode(random.normal(size=(9, 4)).astype(np.float32), random.integers(2, size=8), np.ones(8), True)
+        DemoEpisode(random.normal(size=(9, 4)).astype(np.float32), random.integers(2, size=8), np.ones(8), True)
         for _ in range(3)
     ]
     demonstrations = Demonstrations(Path("demos"), env.observation_space, env.action_space, episodes)

@@ -24,7 +24,7 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.system.errors import ConfigurationError, UntrustedFile
 from ue_rl.training import RunDirectory, TrainOptions, train
-from ue_rl.training.demonstrations.dataset import EPISODES, Episode, Recorder, read
+from ue_rl.training.demonstrations.dataset import EPISODES, DemoEpisode, DemoRecorder, read
 from ue_rl.training.demonstrations.trees import leaves, stacked
 
 minari = pytest.importorskip("minari", reason="minari is not installed")
@@ -35,17 +35,17 @@ SEEN = spaces.Dict({"where": spaces.Box(-1, 1, (2,), np.float32), "camera": spac
 DONE = spaces.Discrete(3)
 
 
-def episode(steps: int, number: int = 0, terminated: bool = True) -> Episode:
+def episode(steps: int, number: int = 0, terminated: bool = True) -> DemoEpisode:
     draw = np.random.default_rng(number)
     seen = {
         "where": draw.uniform(-1, 1, (steps + 1, 2)).astype(np.float32),
         "camera": draw.integers(0, 256, (steps + 1, 3, 40, 40), dtype=np.uint8),
     }
-    return Episode(seen, draw.integers(0, 3, steps), draw.normal(size=steps), terminated)
+    return DemoEpisode(seen, draw.integers(0, 3, steps), draw.normal(size=steps), terminated)
 
 
-def written(folder: Path, *episodes: Episode, seen: Any = SEEN, done: Any = DONE) -> Path:
-    recorder = Recorder(folder, seen, done, author={"Ada"})
+def written(folder: Path, *episodes: DemoEpisode, seen: Any = SEEN, done: Any = DONE) -> Path:
+    recorder = DemoRecorder(folder, seen, done, author={"Ada"})
     for each in episodes:
         recorder.add(each)
     recorder.close()
@@ -108,7 +108,7 @@ def test_keys_of_any_name_are_read_back(tmp_path: Path) -> None:
     done.seed(0)
     observations = stacked([seen.sample() for _ in range(4)])
     actions = stacked([done.sample() for _ in range(3)])
-    folder = written(tmp_path / "d", Episode(observations, actions, np.zeros(3), True), seen=seen, done=done)
+    folder = written(tmp_path / "d", DemoEpisode(observations, actions, np.zeros(3), True), seen=seen, done=done)
     found = read(folder)
     assert (found.observation_space, found.action_space) == (seen, done)
     for space, tree, wanted in (
@@ -123,7 +123,7 @@ def test_keys_of_any_name_are_read_back(tmp_path: Path) -> None:
 def test_pictures_stay_what_they_were(tmp_path: Path) -> None:
     """Minari takes height x width x channels of 32 and more for a picture; JPEG would change it."""
     pictures = np.random.default_rng(0).integers(0, 256, (4, 36, 36, 1), np.uint8)
-    one = Episode(pictures, np.zeros((3,), np.int64), np.zeros(3), True)
+    one = DemoEpisode(pictures, np.zeros((3,), np.int64), np.zeros(3), True)
     exact = "jpeg_encoding" in inspect.signature(minari_storage.MinariStorage.new).parameters
     if not exact:
         with pytest.raises(ConfigurationError, match=r"stores pictures as JPEG.*minari\[hdf5\]>=0.5.4"):
@@ -152,7 +152,7 @@ def test_a_recorder_that_is_killed_leaves_its_whole_episodes(tmp_path: Path) -> 
     folder = tmp_path / "demos"
     script = (
         "import os, sys, time; from tests.training.demonstrations.test_demonstrations import *\n"
-        f"recorder = Recorder({str(folder)!r}, SEEN, DONE)\n"
+        f"recorder = DemoRecorder({str(folder)!r}, SEEN, DONE)\n"
         "for n in range(3): recorder.add(episode(5, n))\n"
         f"open({str(folder / EPISODES / '.half-3.npz')!r}, 'wb').write(b'PK')\n"
         "print('now', flush=True); time.sleep(60)\n"
@@ -204,7 +204,7 @@ def test_no_env_is_made_and_no_pickle_is_loaded_from_a_hostile_dataset(tmp_path:
     about.write_text(text)  # Minari would ask the env that it names
     with pytest.raises(ConfigurationError, match="names no action_space"):
         read(folder)
-    recorder = Recorder(tmp_path / "cut", SEEN, DONE)
+    recorder = DemoRecorder(tmp_path / "cut", SEEN, DONE)
     recorder.add(episode(3))
     bad = np.empty(1, object)
     bad[0] = Trap()
@@ -222,7 +222,7 @@ def test_a_hostile_file_of_numbers_is_refused_before_it_is_read(kind: str, tmp_p
     folder, secret, name = tmp_path / "demos", tmp_path / "secret", "episode_0/rewards"
     secret.write_bytes(bytes(1 << 10))
     if kind == "a bomb of a recorder":
-        recorder = Recorder(folder, SEEN, DONE)
+        recorder = DemoRecorder(folder, SEEN, DONE)
         np.savez_compressed(folder / EPISODES / "0.npz", rewards=np.zeros(10 << 20))
         recorder._lock.__exit__(None, None, None)
     else:
@@ -408,7 +408,7 @@ def test_pictures_are_filmed_and_a_dataset_without_any_says_so(tmp_path: Path) -
     assert CliRunner().invoke(cli, ["demos", "show", str(folder), "--gif", str(film)]).exit_code == 0
     assert film.read_bytes()[:3] == b"GIF"
     plain = spaces.Box(-1, 1, (2,), np.float32)
-    blind = Episode(np.zeros((3, 2), np.float32), np.zeros(2, np.int64), np.zeros(2), True)
+    blind = DemoEpisode(np.zeros((3, 2), np.float32), np.zeros(2, np.int64), np.zeros(2), True)
     shown = CliRunner().invoke(
         cli, ["demos", "show", str(written(tmp_path / "b", blind, seen=plain)), "--gif", "x.gif"]
     )
@@ -419,7 +419,7 @@ def test_pictures_are_filmed_and_a_dataset_without_any_says_so(tmp_path: Path) -
 def test_demonstrations_of_a_tuple_are_those_of_the_same_parts_alone(tmp_path: Path) -> None:
     seen = spaces.Tuple([spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)])
     observations = (np.zeros((3, 2), np.float32), np.zeros(3, np.int64))
-    folder = written(tmp_path / "d", Episode(observations, np.zeros(2, np.int64), np.zeros(2), True), seen=seen)
+    folder = written(tmp_path / "d", DemoEpisode(observations, np.zeros(2, np.int64), np.zeros(2), True), seen=seen)
     found = read(folder)
     assert len(found.of(seen, DONE).episodes) == 1
     for other in (

@@ -15,7 +15,7 @@ from ue_rl.training.comparison import compare
 from ue_rl.training.config import resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
-from ue_rl.training.report import Report
+from ue_rl.training.report import TrainingReport
 from ue_rl.training.run import train
 
 SMALL: dict[str, Any] = {
@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-class Heard(Report):
+class Heard(TrainingReport):
     """Keeps what is said."""
 
     def __init__(self) -> None:

@@ -19,11 +19,11 @@ from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.config import resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.reading import EpisodeTable, Tail
-from ue_rl.training.report import Outcome
+from ue_rl.training.report import RunResult
 from ue_rl.training.runs.comparing import differences, draw
 from ue_rl.training.runs.listing import listed, run_named, state_of
 from ue_rl.training.saving.lock import RunLock
-from ue_rl.training.saving.stopping import Stopped
+from ue_rl.training.saving.stopping import RunStopped
 
 HEADER = "env_steps,return,length,seconds\n"
 
@@ -138,9 +138,11 @@ def test_the_running_return_is_that_of_the_episodes_by_then(tmp_path: Path) -> N
     assert EpisodeTable(tmp_path / "none").follow().mean() is None
 
 
-@pytest.mark.parametrize(("stopped", "state"), [(None, "done"), (Stopped(15), "stopped"), (ValueError("x"), "failed")])
+@pytest.mark.parametrize(
+    ("stopped", "state"), [(None, "done"), (RunStopped(15), "stopped"), (ValueError("x"), "failed")]
+)
 def test_an_outcome_says_how_a_run_ended(tmp_path: Path, stopped: BaseException | None, state: str) -> None:
-    outcome = Outcome(RunDirectory(tmp_path), 5, 1, 2.0, 3.0, evaluation=(1.0, 0.5), stopped_by=stopped)
+    outcome = RunResult(RunDirectory(tmp_path), 5, 1, 2.0, 3.0, evaluation=(1.0, 0.5), stopped_by=stopped)
     found = json.loads(outcome.as_json())
     assert (found["state"], found["env_steps"], found["evaluation"]) == (state, 5, [1.0, 0.5])
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 
 from ue_rl.training.saving.callbacks import StopCallback
-from ue_rl.training.saving.stopping import Stopped, Stopping
+from ue_rl.training.saving.stopping import RunStopped, Stopping
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX signals")
 
@@ -46,7 +46,7 @@ def stops(told: list[str]) -> Iterator[Stopping]:
 )
 def test_a_signal_stops_at_the_next_check(stops: Stopping, number: signal.Signals, code: int, words: str) -> None:
     steps = 0
-    with pytest.raises(Stopped) as caught, stops.interruptible(grace=60):
+    with pytest.raises(RunStopped) as caught, stops.interruptible(grace=60):
         send(number)
         steps += 1  # the step goes on
         stops.check()
@@ -56,13 +56,13 @@ def test_a_signal_stops_at_the_next_check(stops: Stopping, number: signal.Signal
 
 
 def test_without_a_grace_it_stops_at_once(stops: Stopping) -> None:
-    with pytest.raises(Stopped), stops.interruptible():
+    with pytest.raises(RunStopped), stops.interruptible():
         send(signal.SIGTERM)
         pytest.fail("went on")
 
 
 def test_the_second_signal_stops_at_once(stops: Stopping, told: list[str]) -> None:
-    with pytest.raises(Stopped), stops.interruptible(grace=60):
+    with pytest.raises(RunStopped), stops.interruptible(grace=60):
         send(signal.SIGINT)
         send(signal.SIGINT)
         pytest.fail("went on")
@@ -71,7 +71,7 @@ def test_the_second_signal_stops_at_once(stops: Stopping, told: list[str]) -> No
 
 def test_a_wait_is_ended_when_the_grace_is_over(stops: Stopping) -> None:
     begun = time.monotonic()
-    with pytest.raises(Stopped), stops.interruptible(grace=0.05):
+    with pytest.raises(RunStopped), stops.interruptible(grace=0.05):
         send(signal.SIGTERM)
         threading.Event().wait(30)  # a wait in the kernel, as for an engine that hangs
     assert time.monotonic() - begun < 20
@@ -86,14 +86,14 @@ def test_what_is_not_interruptible_is_finished(stops: Stopping, told: list[str])
     assert stops.requested == signal.SIGINT
     assert told == ["stopping; wait"] * 5
     stops.check()  # nothing to be stopped here
-    with pytest.raises(Stopped), stops.interruptible():
+    with pytest.raises(RunStopped), stops.interruptible():
         pytest.fail("began although a stop was asked for")
 
 
 def test_a_third_signal_does_not_break_the_unwinding(stops: Stopping) -> None:
     """Ctrl-C twice within milliseconds lost the model: the second one hit what the first had begun."""
     closed = False
-    with pytest.raises(Stopped), stops.interruptible():
+    with pytest.raises(RunStopped), stops.interruptible():
         try:
             send(signal.SIGINT)
         finally:
@@ -104,8 +104,8 @@ def test_a_third_signal_does_not_break_the_unwinding(stops: Stopping) -> None:
 
 
 def test_a_wish_that_got_lost_is_repeated_at_the_next_check(stops: Stopping) -> None:
-    with pytest.raises(Stopped), stops.interruptible():
-        with suppress(Stopped):  # as where it is raised in a destructor: Python drops it there
+    with pytest.raises(RunStopped), stops.interruptible():
+        with suppress(RunStopped):  # as where it is raised in a destructor: Python drops it there
             send(signal.SIGINT)
         stops.check()
 
@@ -114,7 +114,7 @@ def test_it_may_be_used_again(stops: Stopping, told: list[str]) -> None:
     again = Stopping(told.append)
     for _ in range(2):
         with again:
-            with pytest.raises(Stopped), again.interruptible(grace=60):
+            with pytest.raises(RunStopped), again.interruptible(grace=60):
                 assert again.requested is None
                 send(signal.SIGINT)
                 again.check()
@@ -133,7 +133,7 @@ def test_nothing_comes_when_the_handlers_are_given_back(told: list[str]) -> None
         slow(thread, number)
 
     try:
-        with pytest.MonkeyPatch.context() as patch, suppress(Stopped):
+        with pytest.MonkeyPatch.context() as patch, suppress(RunStopped):
             patch.setattr(signal, "pthread_kill", kill)
             with Stopping(told.append) as stops, stops.interruptible(grace=0.05):
                 send(signal.SIGTERM)
@@ -218,14 +218,14 @@ def test_the_callback_says_how_long_a_phase_may_go_on(stops: Stopping) -> None:
         callback._on_rollout_end()
         assert stops.grace == 5
         send(signal.SIGTERM)  # in an update: it ends first
-        with pytest.raises(Stopped):
+        with pytest.raises(RunStopped):
             callback._on_rollout_start()
     assert stops.grace == 0
 
 
 SAVES = """
 import signal, sys, time
-from ue_rl.training.saving.stopping import Stopped, Stopping
+from ue_rl.training.saving.stopping import RunStopped, Stopping
 with Stopping() as stops:
     try:
         with stops.interruptible(grace=60):
@@ -233,7 +233,7 @@ with Stopping() as stops:
             while True:
                 time.sleep(0.001)
                 stops.check()
-    except Stopped as stopped:
+    except RunStopped as stopped:
         print("saving", flush=True)
         sys.stdin.readline()  # saving takes as long as it takes
         print("saved", flush=True)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.devtools.check.history import Tape
+from ue_rl.devtools.check.history import History
 from ue_rl.devtools.check.memory_peer import MEMORY, MemoryPeer
 from ue_rl.devtools.check.mistakes import MISTAKES
-from ue_rl.devtools.check.peer import SILENT, Peer, Skip, States, Wrong
-from ue_rl.devtools.check.report import Finding, Outcome
+from ue_rl.devtools.check.peer import SILENT, AnsweredStates, Peer, Skip, Wrong
+from ue_rl.devtools.check.report import Finding, Verdict
 from ue_rl.devtools.check.sampling import Sampler
 from ue_rl.devtools.check.text_peer import PER_ENV, SHARED, TextPeer
 from ue_rl.devtools.check.wire import ClosedAtOnce, Place
@@ -97,12 +97,12 @@ class Bench:
         self.memo: dict[str, Any] = {}
         self._peer: Peer | None = peer
         self._again = again or peer is not None
-        self.states: States | None = None
+        self.states: AnsweredStates | None = None
         self.fell_silent, self.losses = False, 0
         self._slowest = 0.0
         self.shared: dict[str, Any] = {} if shared is None else shared
         self.failed: set[str] = self.shared.setdefault("failed", set())
-        self._tape: Tape | None = None
+        self._tape: History | None = None
         self._just_reset: set[int] = set()  # envs whose last answer was to a reset
         self._paces: deque[float] = deque(maxlen=21)
 
@@ -174,7 +174,7 @@ class Bench:
         if self._tape is not None:
             self._tape.cut()
 
-    def anew(self) -> States:
+    def anew(self) -> AnsweredStates:
         """New episodes of all envs, of which nothing is known; for a check that does not know what was asked before."""
         self.tape.cut()
         return self.reset()
@@ -186,10 +186,10 @@ class Bench:
             self._tape.cut()
 
     @property
-    def tape(self) -> Tape:
+    def tape(self) -> History:
         """Of all exchanges by `reset`, `begin`, `step` and `play`."""
         if self._tape is None:
-            self._tape = Tape(self.peer().spec)
+            self._tape = History(self.peer().spec)
         return self._tape
 
     @cached_property
@@ -199,7 +199,7 @@ class Bench:
 
     # -- what most checks do
 
-    def reset(self, seeded: bool = False) -> States:
+    def reset(self, seeded: bool = False) -> AnsweredStates:
         """New episodes of all envs, with seeds of their own where the engine takes seeds and `seeded`."""
         spec = self.peer().spec
         seeds = None
@@ -212,7 +212,7 @@ class Bench:
         envs: Sequence[int] | None = None,
         seeds: Sequence[int | None] | None = None,
         options: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> States:
+    ) -> AnsweredStates:
         """Peer.reset, noted."""
         peer = self.peer()
         self.states = peer.reset(envs, seeds, options)
@@ -224,7 +224,7 @@ class Bench:
 
     def play(
         self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
-    ) -> States:
+    ) -> AnsweredStates:
         """Peer.step, noted; `envs`, None: all but `resets`."""
         peer, began = self.peer(), time.perf_counter()
         ids = [env for env in range(peer.spec.num_envs) if env not in set(resets)] if envs is None else envs
@@ -241,7 +241,7 @@ class Bench:
         """Seconds that an exchange takes at present, with what is done here about it."""
         return sorted(self._paces)[len(self._paces) // 2] if self._paces else 0.1
 
-    def step(self, actions: NDArray[np.float32] | None = None) -> States:
+    def step(self, actions: NDArray[np.float32] | None = None) -> AnsweredStates:
         """A step of all envs, random by default; those whose episode is over get a new one."""
         if self.states is None:
             return self.reset()
@@ -307,15 +307,15 @@ class Bench:
 
     def passes(self, text: str) -> None:
         """The check has found nothing wrong."""
-        self._add(Outcome.PASS, text)
+        self._add(Verdict.PASS, text)
 
     def skips(self, text: str) -> None:
         """The check says nothing."""
-        self._add(Outcome.SKIP, text)
+        self._add(Verdict.SKIP, text)
 
     def warn(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> str:
         """A mistake with which training goes on; "", so that a check can end with it."""
-        return self._add(Outcome.WARN, text, mistake, seen, env_id)
+        return self._add(Verdict.WARN, text, mistake, seen, env_id)
 
     def tolerate(self, mistake: str, text: str = "", seen: str = "") -> str:
         """A WARN; a FAIL where the engine claims version 1 of the protocol (Options.strict)."""
@@ -326,21 +326,21 @@ class Bench:
 
         Of the deployed plugin (Options.base) a known limit is a WARN.
         """
-        outcome = Outcome.WARN if self._is_of_base(mistake) else Outcome.FAIL
+        outcome = Verdict.WARN if self._is_of_base(mistake) else Verdict.FAIL
         return self._add(outcome, text, mistake, seen, env_id)
 
     def _is_of_base(self, mistake: str) -> bool:
         return self.options.base and mistake in LIMITS_OF_BASE
 
     def _add(
-        self, outcome: Outcome, text: str, mistake: str | None = None, seen: str = "", env_id: int | None = None
+        self, outcome: Verdict, text: str, mistake: str | None = None, seen: str = "", env_id: int | None = None
     ) -> str:
         known = None if mistake is None else MISTAKES[mistake]
         if known is not None:
             if self._is_of_base(known.name):
                 known = replace(known, cure="Nothing: a limit of the deployed plugin (docs/unreal.md, section 3).")
             text = f"{known.title}: {text}" if text else known.title
-            if outcome is Outcome.FAIL:
+            if outcome is Verdict.FAIL:
                 self.failed.add(known.name)
         text, seen = printable(text, lines=True), printable(seen, lines=True)
         if len(seen) > _SHOWN:

@@ -1,4 +1,4 @@
-"""Tape: what the exchanges of a run brought, env by env, for checks that look at many of them. No I/O."""
+"""History: what the exchanges of a run brought, env by env, for checks that look at many of them. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.devtools.check.peer import States
+from ue_rl.devtools.check.peer import AnsweredStates
 from ue_rl.devtools.check.sampling import one_specs
 from ue_rl.protocol.spaces.tree import choices
 from ue_rl.protocol.spec import EnvSpec
@@ -25,7 +25,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Reel:
+class HistoryArrays:
     """A tape as arrays; T exchanges of W envs. A row is an env's: with agents all of theirs, one behind the other.
 
     Args:
@@ -167,7 +167,7 @@ class Watcher:
         self.outside: dict[tuple[int, int], tuple[int, float]] = {}
         self.broken: dict[tuple[int, int], tuple[int, float]] = {}
 
-    def see(self, states: States) -> None:
+    def see(self, states: AnsweredStates) -> None:
         """One exchange."""
         if not self._judges:
             return
@@ -183,7 +183,7 @@ class Watcher:
                 known.setdefault((agent, number), (env * len(self._low) + agent, float(obs[env, agent, number])))
 
 
-class Tape:
+class History:
     """Records the first envs of an engine, as many as fit; `watcher` sees all of them.
 
     Args:
@@ -209,7 +209,7 @@ class Tape:
 
     def add(
         self,
-        states: States,
+        states: AnsweredStates,
         over: Sequence[int],
         stepped: Sequence[int],
         reset: Sequence[int],
@@ -235,8 +235,8 @@ class Tape:
         self._kept.append((shown, taken, rewards, kinds, ended, cut, self._follows, seeded))
         self._follows = True
 
-    def reel(self, since: int = 0) -> Reel:
+    def reel(self, since: int = 0) -> HistoryArrays:
         """What was recorded, from exchange number `since` on; at least one."""
-        reel = Reel(*(np.array(column) for column in zip(*self._kept[since:], strict=True)))
+        reel = HistoryArrays(*(np.array(column) for column in zip(*self._kept[since:], strict=True)))
         reel.follows[0] = False
         return reel

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.devtools.check.diagnosing import of_malformed
-from ue_rl.devtools.check.peer import Peer, Skip, States, Wrong
+from ue_rl.devtools.check.peer import AnsweredStates, Peer, Skip, Wrong
 from ue_rl.protocol.buffers import Resets
 from ue_rl.protocol.memory.header import CLIENT_FLAG, ENGINE_FLAG, FRAME_SEQ
 from ue_rl.protocol.transport import Transport
@@ -75,7 +75,7 @@ class MemoryPeer(Peer):
             raise Wrong("shm-refused", error.plain()) from error
         self.spec = self._transport.spec
 
-    def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> States:
+    def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> AnsweredStates:
         began, envs = time.perf_counter(), resets.env_ids
         if actions is not None and len(steps) + len(envs or ()) < self.spec.num_envs:
             raise Skip("shared memory asks all envs")
@@ -87,7 +87,7 @@ class MemoryPeer(Peer):
             buffers = self._transport.receive()
         except UeRlError as error:
             raise of_error(error) from error
-        return States.of(buffers, time.perf_counter() - began)
+        return AnsweredStates.of(buffers, time.perf_counter() - began)
 
     def wakes(self) -> bool | None:
         """Is a trainer woken that waits on its futex for a frame, here that of a reset? None: there is no futex.

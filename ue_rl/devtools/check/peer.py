@@ -1,4 +1,4 @@
-"""Peer: one session with an engine as the checks see it, whatever carries it; States: what an exchange brought."""
+"""Peer: one session with an engine as the checks see it, whatever carries it; AnsweredStates: what it answered."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Skip(Exception):
 
 
 @dataclass(frozen=True)
-class States:
+class AnsweredStates:
     """What one exchange brought: copies of the rows of all envs; those of envs that were not asked are as before.
 
     Args:
@@ -57,7 +57,7 @@ class States:
     seconds: float
 
     @classmethod
-    def of(cls, buffers: StepBuffers, seconds: float) -> States:
+    def of(cls, buffers: StepBuffers, seconds: float) -> AnsweredStates:
         """A copy of the buffers."""
         arrays: dict[str, Any] = {each.name: getattr(buffers, each.name).copy() for each in fields(cls)[:-2]}
         return cls(**arrays, infos=dict(buffers.infos), seconds=seconds)
@@ -85,11 +85,11 @@ class Peer(ABC):
         envs: Sequence[int] | None = None,
         seeds: Sequence[int | None] | None = None,
         options: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> States:
+    ) -> AnsweredStates:
         """New episodes of these envs (None: all); raises Wrong: the engine made a mistake."""
         return self._ask(None, (), Resets(envs, seeds, options))
 
-    def step(self, actions: NDArray[np.float32], envs: Sequence[int], resets: Sequence[int] = ()) -> States:
+    def step(self, actions: NDArray[np.float32], envs: Sequence[int], resets: Sequence[int] = ()) -> AnsweredStates:
         """One step of these envs, and new episodes of `resets`, in one request.
 
         Args:
@@ -101,7 +101,7 @@ class Peer(ABC):
         return self._ask(actions, envs, Resets(resets))
 
     @abstractmethod
-    def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> States:
+    def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> AnsweredStates:
         """One exchange; `actions`: None where there are resets alone."""
 
     def stray(self, seconds: float) -> bytes:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.devtools.check.bench import Bench
-from ue_rl.devtools.check.peer import Skip, States
+from ue_rl.devtools.check.peer import AnsweredStates, Skip
 from ue_rl.protocol.spec import EnvType
 
 _MOST = 64  # steps
@@ -17,7 +17,7 @@ Change = Callable[[int, NDArray[np.float32]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
-class Episode:
+class ProbeEpisode:
     """One episode of each env, from a reset with seeds; T steps, fewer where all ended sooner.
 
     Args:
@@ -32,7 +32,7 @@ class Episode:
     there: NDArray[np.bool_]
     actions: NDArray[np.float32]
 
-    def differs(self, other: Episode) -> list[int]:
+    def differs(self, other: ProbeEpisode) -> list[int]:
         """For each env the first step, 0 for the reset, in which the two are not equal to the bit; -1 for none."""
         most = min(len(self.obs), len(other.obs))
         said = []
@@ -45,21 +45,23 @@ class Episode:
             said.append(int(found[0]) if len(found) else -1)
         return said
 
-    def first_difference(self, other: Episode) -> tuple[int, int] | None:
+    def first_difference(self, other: ProbeEpisode) -> tuple[int, int] | None:
         """(env, step) of the first env of which `differs` says one; None: of none."""
         return next(((env, step) for env, step in enumerate(self.differs(other)) if step >= 0), None)
 
-    def first(self, steps: int) -> Episode:
+    def first(self, steps: int) -> ProbeEpisode:
         """The same, no longer than this."""
         most = steps + 1
-        return Episode(self.obs[:most], self.rewards[:most], self.over[:most], self.there[:most], self.actions[:steps])
+        return ProbeEpisode(
+            self.obs[:most], self.rewards[:most], self.over[:most], self.there[:most], self.actions[:steps]
+        )
 
-    def until_an_end(self) -> Episode:
+    def until_an_end(self) -> ProbeEpisode:
         """The same, until the first env ends: as long as all of them are asked."""
         ended = np.flatnonzero(self.over.any(axis=1))
         return self.first(int(ended[0]) if len(ended) else len(self.actions))
 
-    def distance(self, other: Episode) -> float:
+    def distance(self, other: ProbeEpisode) -> float:
         """The greatest difference between two numbers of observations, as a share of the greatest number."""
         most = min(len(self.obs), len(other.obs))
         both = (self.there[:most] & other.there[:most])[:, :, None]
@@ -80,13 +82,13 @@ def need_seeds(bench: Bench) -> None:
         raise Skip("in real time no seed decides an episode" if real_time else "FEATURES has no SEED")
 
 
-def replayed(bench: Bench) -> Episode | None:
+def replayed(bench: Bench) -> ProbeEpisode | None:
     """The episode that came twice the same with the same seeds and actions; None: none did, or not each time."""
     known = bench.memo.get("replayed")
-    return known if isinstance(known, Episode) and "not-repeatable" not in bench.failed else None
+    return known if isinstance(known, ProbeEpisode) and "not-repeatable" not in bench.failed else None
 
 
-def need_replayed(bench: Bench) -> Episode:
+def need_replayed(bench: Bench) -> ProbeEpisode:
     """The same; raises Skip where there is none."""
     known = replayed(bench)
     if known is None:
@@ -105,9 +107,9 @@ def seeds_of(bench: Bench, kind: int = 0) -> list[int]:
 
 
 def replay(
-    bench: Bench, seeds: Sequence[int], steps: int, like: Episode | None = None, *, change: Change | None = None,
+    bench: Bench, seeds: Sequence[int], steps: int, like: ProbeEpisode | None = None, *, change: Change | None = None,
     order: Sequence[int] | None = None, again: int | None = None,
-) -> Episode:  # fmt: skip
+) -> ProbeEpisode:  # fmt: skip
     """Plays an episode of each env.
 
     Args:
@@ -138,16 +140,16 @@ def replay(
         flags = np.zeros(spec.num_envs, np.bool_)
         flags[bench.over()] = True
         over.append(flags)
-    return Episode(
+    return ProbeEpisode(
         np.array([_rows(states, spec.num_envs) for states in kept]),
         np.array([states.rewards.reshape(spec.num_envs, -1).sum(axis=1) for states in kept]),
         np.array(over), np.array(there), np.array(actions, np.float32).reshape(-1, spec.num_rows, spec.act_size),
     )  # fmt: skip
 
 
-def _middle(like: Episode | None) -> int:
+def _middle(like: ProbeEpisode | None) -> int:
     return 0 if like is None else int(like.there.sum(axis=0).min() - 1) // 2
 
 
-def _rows(states: States, envs: int) -> NDArray[np.float32]:
+def _rows(states: AnsweredStates, envs: int) -> NDArray[np.float32]:
     return np.where(states.present[:, None] != 0, states.obs, 0).reshape(envs, -1)

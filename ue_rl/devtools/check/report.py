@@ -1,4 +1,4 @@
-"""What the checks found: Finding by Finding, and as a Report with an exit code. No I/O."""
+"""What the checks found: Finding by Finding, and as a CheckReport with an exit code. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ue_rl.devtools.check.mistakes import Mistake
 
 
-class Outcome(Enum):
+class Verdict(Enum):
     """Of one check."""
 
     PASS = "PASS"
@@ -35,7 +35,7 @@ class Finding:
 
     check: str
     carrier: str
-    outcome: Outcome
+    outcome: Verdict
     text: str
     mistake: Mistake | None = None
     env_id: int | None = None
@@ -53,7 +53,7 @@ class Finding:
 
 
 @dataclass
-class Report:
+class CheckReport:
     """All findings of a run.
 
     Attributes:
@@ -69,25 +69,25 @@ class Report:
     speed: dict[str, dict[str, float]] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: Verdict) -> int:
         """How many findings have this outcome."""
         return Counter(finding.outcome for finding in self.findings)[outcome]
 
     @property
     def mistakes(self) -> list[str]:
         """The names of what is wrong, FAIL before WARN, each once."""
-        found = sorted((f for f in self.findings if f.mistake is not None), key=lambda f: f.outcome is not Outcome.FAIL)
+        found = sorted((f for f in self.findings if f.mistake is not None), key=lambda f: f.outcome is not Verdict.FAIL)
         return list(dict.fromkeys(f.mistake.name for f in found if f.mistake is not None))
 
     @property
     def exit_code(self) -> int:
         """0: no FAIL; 1: there is one."""
-        return int(self.count(Outcome.FAIL) > 0)
+        return int(self.count(Verdict.FAIL) > 0)
 
     @property
     def summary(self) -> str:
         """The last line."""
-        counts = ", ".join(f"{self.count(outcome)} {outcome.value}" for outcome in Outcome)
+        counts = ", ".join(f"{self.count(outcome)} {outcome.value}" for outcome in Verdict)
         names = f": {', '.join(self.mistakes)}" if self.mistakes else ""
         return f"{counts}{names}"
 
@@ -100,5 +100,5 @@ class Report:
         }  # fmt: skip
 
     def __str__(self) -> str:
-        lines = [f"{f.outcome.value} {f.check}: {f.text}" for f in self.findings if f.outcome is not Outcome.PASS]
+        lines = [f"{f.outcome.value} {f.check}: {f.text}" for f in self.findings if f.outcome is not Verdict.PASS]
         return "\n".join([*lines, self.summary])

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.devtools.check.bench import PER_ENV, Bench
-from ue_rl.devtools.check.peer import SILENT, Skip, States, Wrong
+from ue_rl.devtools.check.peer import SILENT, AnsweredStates, Skip, Wrong
 from ue_rl.devtools.check.sampling import Sampler
 from ue_rl.devtools.check.spelling import Spelling, plain
 
 T = TypeVar("T")
-Episode = list[States]
+Episode = list[AnsweredStates]
 
 _STEPS = 2
 _MOST_SECONDS = 4.0  # for all checks that ask so; an engine with 20 steps/s needs 3
@@ -33,7 +33,7 @@ _NOISY = ("two-answers", "unasked", "session-leaks")  # then nobody knows what a
 
 
 @dataclass(frozen=True)
-class Manner:
+class RequestStyle:
     """How requests are asked.
 
     Args:
@@ -49,7 +49,7 @@ class Manner:
     backwards: bool = False
 
 
-PLAIN = Manner("no-answer")
+PLAIN = RequestStyle("no-answer")
 
 
 @dataclass
@@ -69,14 +69,14 @@ class _Memory:
     broke_off: bool = False
 
 
-def understood(bench: Bench, manner: Manner, what: str) -> str:
+def understood(bench: Bench, manner: RequestStyle, what: str) -> str:
     """A whole check: what its PASS says."""
     _, same = asked(bench, manner)
     _, repeats = reference(bench)
     return f"{what}: the same episode" if same and repeats else f"{what}: answered"
 
 
-def asked(bench: Bench, manner: Manner) -> tuple[Episode, bool]:
+def asked(bench: Bench, manner: RequestStyle) -> tuple[Episode, bool]:
     """(the episode, it is as it should be, as far as that can be said); what is wrong is in the findings.
 
     Raises:
@@ -124,7 +124,7 @@ def _has_sense(bench: Bench) -> None:
         raise Skip("the engine is too slow for it")
 
 
-def begin(bench: Bench) -> States:
+def begin(bench: Bench) -> AnsweredStates:
     """New episodes of all envs, as `episode` begins them."""
     return bench.text().reset(seeds=seeds_of(bench, ids_of(bench)))
 
@@ -136,12 +136,12 @@ def seeds_of(bench: Bench, envs: Sequence[int]) -> list[int | None] | None:
     return [bench.options.seed + 2000 + env for env in envs]
 
 
-def first_actions(bench: Bench, states: States) -> NDArray[np.float32]:
+def first_actions(bench: Bench, states: AnsweredStates) -> NDArray[np.float32]:
     """Those of an episode's first step."""
     return _halves(Sampler(bench.peer().spec, bench.options.seed + 1), states)
 
 
-def _halves(sampler: Sampler, states: States) -> NDArray[np.float32]:
+def _halves(sampler: Sampler, states: AnsweredStates) -> NDArray[np.float32]:
     """Random ones, rounded to 0.5, 1, 1.5, .. inside the space where it allows: they can be spelt in most ways."""
     numbers, low, high = sampler.random(states), sampler.low, sampler.high
     near = np.where(np.abs(numbers) < 0.25, np.copysign(0.5, numbers), np.round(numbers * 2) / 2)
@@ -150,7 +150,7 @@ def _halves(sampler: Sampler, states: States) -> NDArray[np.float32]:
     return np.where(~sampler.whole & (low <= near) & (near <= high), near, numbers).astype(np.float32)
 
 
-def episode(bench: Bench, manner: Manner) -> Episode:
+def episode(bench: Bench, manner: RequestStyle) -> Episode:
     """A reset and some steps of all envs, fewer where an episode ends; always the same actions."""
     peer = bench.text()
     sampler = Sampler(peer.spec, bench.options.seed + 1)
@@ -172,7 +172,7 @@ def episode(bench: Bench, manner: Manner) -> Episode:
         peer.spell, peer.pause = plain, 0.0
 
 
-def _turned(rows: dict[int, list[str]], manner: Manner) -> dict[int, list[str]]:
+def _turned(rows: dict[int, list[str]], manner: RequestStyle) -> dict[int, list[str]]:
     """An env's rows, those of its agents, stand backwards, too."""
     return {env: texts[::-1] for env, texts in rows.items()} if manner.backwards else rows
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ue_rl.connections.dialling import address_of, carrier_of, carriers, open_transport
+from ue_rl.connections.dialling import address_of, carriers, handler_of, open_transport
 from ue_rl.devtools.check.bench import MEMORY, PER_ENV, Bench, Options
 from ue_rl.devtools.check.checks import CHECKS, Check
 from ue_rl.devtools.check.peer import SILENT, Skip, Wrong
-from ue_rl.devtools.check.report import Finding, Outcome, Report
+from ue_rl.devtools.check.report import CheckReport, Finding, Verdict
 from ue_rl.devtools.check.wire import Place
-from ue_rl.protocol.access.client_access import Guard
+from ue_rl.protocol.access.client_access import ClientAccess
 from ue_rl.protocol.spec import Channel
 from ue_rl.system.errors import ConfigurationError
 
@@ -34,7 +34,7 @@ class _Run:
 
     url: str
     options: Options
-    report: Report
+    report: CheckReport
     progress: Progress | None
     checks: list[Check]
     shared: dict[str, Any] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class _Run:
 
 def check(
     url: str, options: Options | None = None, *, progress: Progress | None = None, only: Collection[str] = ()
-) -> Report:
+) -> CheckReport:
     """Connects to an engine again and again, and says what it does wrong.
 
     Args:
@@ -56,7 +56,7 @@ def check(
         AccessRefused: the engine asks for a token that is not given, or a wrong one, or its port speaks TLS.
     """
     address, began = address_of(url), time.perf_counter()
-    text_at = carrier_of(address.scheme).text_at
+    text_at = handler_of(address.scheme).text_at
     if text_at is None and address.scheme != _MEMORY_ALONE:
         expected = " or ".join(
             each.scheme.form for name, each in carriers().items() if each.text_at or name == _MEMORY_ALONE
@@ -74,13 +74,13 @@ def check(
     if unknown := sorted(set(only) - {each.name for each in CHECKS}):
         raise ConfigurationError("no such check", field="only", got=unknown[0])
     checks = [each for each in CHECKS if not only or each.fundamental or each.name in only]
-    run = _Run(address.url, options, Report(address.url), progress, checks)
+    run = _Run(address.url, options, CheckReport(address.url), progress, checks)
     if text_at is None:
         dial = partial(open_transport, address.url, timeout=options.timeout)
         _carrier(run, Bench(Place("", 0), options, MEMORY, dial=dial, shared=run.shared), checks)
     else:
-        guard = Guard.of(options.token_file)
-        _text(run, Place(*text_at(address.place), guard))
+        access = ClientAccess.of(options.token_file)
+        _text(run, Place(*text_at(address.place), access))
     run.report.seconds = time.perf_counter() - began
     return run.report
 
@@ -135,7 +135,7 @@ def _carrier(run: _Run, bench: Bench, checks: list[Check], gone: str = "") -> st
             bench.skips(f"it needs what failed above: {broken}")
         else:
             broken = _one(bench, each) or broken
-        if each.fundamental and any(f.outcome is Outcome.FAIL for f in bench.findings[before:]):
+        if each.fundamental and any(f.outcome is Verdict.FAIL for f in bench.findings[before:]):
             broken = broken or each.name
         _take(run, bench)
     bench.drop()
@@ -184,9 +184,9 @@ def _take(run: _Run, bench: Bench) -> None:
     for finding in bench.findings:
         if finding.mistake is not None:
             first = told.setdefault(finding.mistake.name, finding)
-            if first.carrier != finding.carrier and first.outcome in (finding.outcome, Outcome.FAIL):
+            if first.carrier != finding.carrier and first.outcome in (finding.outcome, Verdict.FAIL):
                 text = f"{finding.mistake.name}, as over {first.carrier}"
-                finding = Finding(finding.check, finding.carrier, Outcome.SKIP, text)  # noqa: PLW2901
+                finding = Finding(finding.check, finding.carrier, Verdict.SKIP, text)  # noqa: PLW2901
         run.report.findings.append(finding)
         if run.progress is not None:
             run.progress(finding)

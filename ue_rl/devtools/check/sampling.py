@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.devtools.check.peer import States
+from ue_rl.devtools.check.peer import AnsweredStates
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.protocol.spaces.tree import LeafKind, leaves
@@ -48,7 +48,7 @@ class Sampler:
         envs = spec.num_envs, 1
         self.low, self.high, self.whole = np.tile(low, envs), np.tile(high, envs), np.tile(whole, envs)
 
-    def random(self, states: States | StepBuffers | None = None) -> NDArray[np.float32]:
+    def random(self, states: AnsweredStates | StepBuffers | None = None) -> NDArray[np.float32]:
         """float32 [num_rows, act_size]: uniform in the space; a choice that is legal in `states` where those say so."""
         drawn = self.rng.uniform(self.low, np.where(self.whole, self.high + 1, self.high))
         rows = np.where(self.whole, np.minimum(np.floor(drawn), self.high), drawn).astype(np.float32)

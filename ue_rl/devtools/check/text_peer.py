@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.devtools.check.diagnosing import joined_fields, of_number, of_row, of_stray
-from ue_rl.devtools.check.peer import Peer, States, Wrong
+from ue_rl.devtools.check.peer import AnsweredStates, Peer, Wrong
 from ue_rl.devtools.check.spelling import Spelling, action_rows, plain, reset_row
 from ue_rl.devtools.check.wire import Ended, Line, Place, Silent, Wire, closes_in_silence, greet
 from ue_rl.protocol.buffers import Resets, StepBuffers
@@ -144,7 +144,7 @@ class TextPeer(Peer):
             ]
         )
 
-    def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> States:
+    def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> AnsweredStates:
         """See Peer. The rows stand in the order of `steps`, those of `resets` behind them."""
         rows = {} if actions is None else self.step_rows(actions, steps)
         ids = range(self.spec.num_envs) if resets.env_ids is None else resets.env_ids
@@ -179,7 +179,7 @@ class TextPeer(Peer):
 
     # -- exchanges
 
-    def exchange(self, rows: Mapping[int, Sequence[str]], apart: bool = False) -> States:
+    def exchange(self, rows: Mapping[int, Sequence[str]], apart: bool = False) -> AnsweredStates:
         """Asks these envs, each with its rows as they stand here, and waits until each of them has answered.
 
         Args:
@@ -194,7 +194,7 @@ class TextPeer(Peer):
         self._collect(set(rows))
         took = time.perf_counter() - began
         self.slowest = max(self.slowest, took)
-        return States.of(self._buffers, took)
+        return AnsweredStates.of(self._buffers, took)
 
     def ask(self, rows: Mapping[int, Sequence[str]], apart: bool = False) -> None:
         """Sends a request without waiting; see `exchange`."""
@@ -281,12 +281,12 @@ class TextPeer(Peer):
         rows = [reset_row(self.spec, env, seed).replace("ACT=", "NEXT=", 1) for env, seed in enumerate(seeds)]
         self._send(self.wires[0], plain("||".join(rows)))
 
-    def begun(self, envs: Sequence[int]) -> States:
+    def begun(self, envs: Sequence[int]) -> AnsweredStates:
         """The first states of these envs, which come behind the answer that has ended their episodes; raises Wrong."""
         began = time.perf_counter()
         self._resets = set(envs)
         self._collect(set(envs))
-        return States.of(self._buffers, time.perf_counter() - began)
+        return AnsweredStates.of(self._buffers, time.perf_counter() - began)
 
     def step_rows(self, actions: NDArray[np.float32], envs: Sequence[int]) -> dict[int, list[str]]:
         """What `step` asks: env -> its rows."""

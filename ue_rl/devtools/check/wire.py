@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ue_rl.devtools.check.diagnosing import foreign_bytes, of_handshake
 from ue_rl.devtools.check.peer import Wrong
-from ue_rl.protocol.access.client_access import Guard, asks_for_token, port_speaks_tls, speaks_tls
+from ue_rl.protocol.access.client_access import ClientAccess, asks_for_token, port_speaks_tls, speaks_tls
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.handshake import MAX_HANDSHAKE, decode_handshake
 from ue_rl.protocol.text.notices import notice_of
@@ -54,11 +54,11 @@ class Line:
 
 
 class Place(NamedTuple):
-    """Where an engine listens; guard: proves the token that it asks for, None: it asks for none."""
+    """Where an engine listens; access: proves the token that it asks for, None: it asks for none."""
 
     host: str
     port: int
-    guard: Guard | None = None
+    access: ClientAccess | None = None
 
 
 class Wire:
@@ -80,8 +80,8 @@ class Wire:
     def __init__(self, address: Place | tuple[str, int], timeout: float) -> None:
         place = address if isinstance(address, Place) else Place(address[0], address[1])
         self.sock = socket.create_connection((place.host, place.port), timeout=timeout)
-        if place.guard is not None:
-            self.sock = place.guard(self.sock, place.host, place.port, time.monotonic() + timeout)
+        if place.access is not None:
+            self.sock = place.access(self.sock, place.host, place.port, time.monotonic() + timeout)
             self.sock.settimeout(timeout)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unread = b""

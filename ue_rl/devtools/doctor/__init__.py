@@ -2,5 +2,5 @@
 
 from ue_rl.devtools.doctor.checks import diagnose as diagnose
 from ue_rl.devtools.doctor.rows import FAULTS as FAULTS
-from ue_rl.devtools.doctor.rows import Outcome as Outcome
-from ue_rl.devtools.doctor.rows import Row as Row
+from ue_rl.devtools.doctor.rows import DoctorRow as DoctorRow
+from ue_rl.devtools.doctor.rows import DoctorVerdict as DoctorVerdict

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from ue_rl.devtools.doctor.rows import Row, fail, ok, warn
+from ue_rl.devtools.doctor.rows import DoctorRow, fail, ok, warn
 from ue_rl.system.compiled import load, name_of
 from ue_rl.system.durable import amount
 from ue_rl.system.errors import ConfigurationError
@@ -22,7 +22,7 @@ _FOR_DEVELOPERS = {"all", "dev", "docs", "recipes", "samples", "test"}  # extras
 _LITTLE = 32 << 20  # bytes of shared memory; one engine that sends pictures may need as much
 
 
-def diagnose(url: str | None = None, timeout: float = 5.0) -> Iterator[Row]:
+def diagnose(url: str | None = None, timeout: float = 5.0) -> Iterator[DoctorRow]:
     """Every check.
 
     Args:
@@ -38,7 +38,7 @@ def diagnose(url: str | None = None, timeout: float = 5.0) -> Iterator[Row]:
         yield from engine(url, timeout)
 
 
-def _versions() -> Row:
+def _versions() -> DoctorRow:
     """As Stable-Baselines3 has them for its own bug reports, where it is installed."""
     check = "versions"
     facts = {"OS": platform.platform(), "Python": platform.python_version(), "Numpy": metadata.version("numpy")}
@@ -75,7 +75,7 @@ def _extras() -> str:
     return said
 
 
-def _compiled() -> Row:
+def _compiled() -> DoctorRow:
     check = "compiled modules"
     missing = [name for name in ("kernels", "sync") if not _is_compiled(name)]
     if not missing:
@@ -97,7 +97,7 @@ def _is_compiled(name: str) -> bool:
         return False
 
 
-def _shared_memory(folder: Path) -> Row:
+def _shared_memory(folder: Path) -> DoctorRow:
     check = "shared memory"
     if not sys.platform.startswith("linux"):
         return ok(check, "of the system")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from ue_rl.connections.dialling import address_of, open_transport
-from ue_rl.devtools.doctor.rows import Row, fail, ok
+from ue_rl.devtools.doctor.rows import DoctorRow, fail, ok
 from ue_rl.protocol.spec import Channel
 from ue_rl.system.errors import (
     AccessRefused,
@@ -20,7 +20,7 @@ from ue_rl.system.errors import (
 )
 
 
-def engine(url: str, timeout: float) -> Iterator[Row]:
+def engine(url: str, timeout: float) -> Iterator[DoctorRow]:
     """Dials, shakes hands, begins an episode in every env, and goes."""
     check = "engine"
     begun = time.perf_counter()

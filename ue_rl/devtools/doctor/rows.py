@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 
-class Outcome(Enum):
+class DoctorVerdict(Enum):
     """Of one check."""
 
     OK = "OK"
@@ -40,7 +40,7 @@ FAULTS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class DoctorRow:
     """What one check found.
 
     Args:
@@ -48,7 +48,7 @@ class Row:
     """
 
     check: str
-    outcome: Outcome
+    outcome: DoctorVerdict
     text: str
     fault: str = ""
 
@@ -63,16 +63,16 @@ class Row:
         return said | ({"fault": self.fault, "cure": self.cure} if self.fault else {})
 
 
-def ok(check: str, text: str) -> Row:
+def ok(check: str, text: str) -> DoctorRow:
     """Nothing to do."""
-    return Row(check, Outcome.OK, text)
+    return DoctorRow(check, DoctorVerdict.OK, text)
 
 
-def warn(check: str, fault: str, text: str) -> Row:
+def warn(check: str, fault: str, text: str) -> DoctorRow:
     """It works, but."""
-    return Row(check, Outcome.WARN, text, fault)
+    return DoctorRow(check, DoctorVerdict.WARN, text, fault)
 
 
-def fail(check: str, fault: str, text: str) -> Row:
+def fail(check: str, fault: str, text: str) -> DoctorRow:
     """It does not work."""
-    return Row(check, Outcome.FAIL, text, fault)
+    return DoctorRow(check, DoctorVerdict.FAIL, text, fault)

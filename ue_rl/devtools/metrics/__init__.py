@@ -2,4 +2,4 @@
 
 from ue_rl.devtools.metrics.names import METRICS as METRICS
 from ue_rl.devtools.metrics.names import Histogram as Histogram
-from ue_rl.devtools.metrics.names import Sample as Sample
+from ue_rl.devtools.metrics.names import MetricSample as MetricSample

@@ -1,4 +1,4 @@
-"""EngineNumbers: what a served engine has done, counted where its ticks are (bridges/lockstep.py)."""
+"""EngineMetrics: what a served engine has done, counted where its ticks are (bridges/lockstep.py)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.devtools.metrics.names import Histogram, Sample, exchanged
+from ue_rl.devtools.metrics.names import Histogram, MetricSample, exchanged
 from ue_rl.protocol.buffers import ActionBatch, Next, StepBuffers
 
 
-class EngineNumbers:
+class EngineMetrics:
     """A RecordsTicks of `bridge`, in front of the one that is there.
 
     Args:
@@ -74,11 +74,11 @@ class EngineNumbers:
         if self._next is not None:
             self._next.session_ends()
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[MetricSample]:
         """See Source."""
         lockstep = self._bridge.lockstep
-        yield Sample("ue_rl_env_steps_total", self._steps)
-        yield Sample("ue_rl_step_seconds", self._times)
+        yield MetricSample("ue_rl_env_steps_total", self._steps)
+        yield MetricSample("ue_rl_step_seconds", self._times)
         yield from exchanged(self._bridge.spec, self._steps)
-        yield Sample("ue_rl_queue", int(np.count_nonzero(lockstep.inbox.command)))
-        yield Sample("ue_rl_sessions_total", self._sessions)
+        yield MetricSample("ue_rl_queue", int(np.count_nonzero(lockstep.inbox.command)))
+        yield MetricSample("ue_rl_sessions_total", self._sessions)

@@ -66,7 +66,7 @@ class Histogram:
             return list(zip([*map(str, _BOUNDS), "+Inf"], np.cumsum(self._counts).tolist(), strict=True)), self._sum
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One number: a key of METRICS, its value, and its labels in their order."""
 
     name: str
@@ -77,12 +77,12 @@ class Sample(NamedTuple):
 class Source(Protocol):
     """Whatever has numbers."""
 
-    def samples(self) -> Iterable[Sample]:
+    def samples(self) -> Iterable[MetricSample]:
         """Of this moment; called from another thread."""
         ...
 
 
-def flat(samples: Iterable[Sample]) -> Iterator[tuple[str, float]]:
+def flat(samples: Iterable[MetricSample]) -> Iterator[tuple[str, float]]:
     """For a log: names with labels behind them, a histogram as its count and its sum."""
     for name, value, labels in samples:
         if isinstance(value, Histogram):
@@ -93,9 +93,9 @@ def flat(samples: Iterable[Sample]) -> Iterator[tuple[str, float]]:
             yield ".".join((name, *labels)), value
 
 
-def exchanged(spec: EnvSpec, env_steps: int) -> Iterator[Sample]:
+def exchanged(spec: EnvSpec, env_steps: int) -> Iterator[MetricSample]:
     """The bytes of so many env-steps."""
     image = 0 if spec.image is None else spec.image.nbytes
     rows = spec.agents_per_env * env_steps
-    yield Sample("ue_rl_bytes_total", 4 * spec.act_size * rows, ("to_engine",))
-    yield Sample("ue_rl_bytes_total", (4 * spec.obs_size + 6 + spec.mask_size + image) * rows, ("from_engine",))
+    yield MetricSample("ue_rl_bytes_total", 4 * spec.act_size * rows, ("to_engine",))
+    yield MetricSample("ue_rl_bytes_total", (4 * spec.obs_size + 6 + spec.mask_size + image) * rows, ("from_engine",))

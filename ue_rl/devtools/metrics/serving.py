@@ -43,7 +43,7 @@ class _Collector(Collector):
         yield from families.values()
 
 
-class _Gate:
+class _WsgiGate:
     """A WSGI application: asks the one behind it only what `visitors` let through."""
 
     def __init__(self, app: Any, visitors: Visitors) -> None:
@@ -104,7 +104,7 @@ def serve_metrics(address: str, source: Source) -> Iterator[str]:
         warn_if_open(bare)
     named = [bare] if local and not is_local(bare) else []
     _leave_to_parent(server)
-    server.set_app(_Gate(server.get_app(), Visitors(local, named, cure=_CURE)))
+    server.set_app(_WsgiGate(server.get_app(), Visitors(local, named, cure=_CURE)))
     try:
         yield f"http://{host or '127.0.0.1'}:{server.server_port}/metrics"
     finally:

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.devtools.recording.file import AHEAD, HEAD, MOST, Kind, answer_arrays, rows_of
+from ue_rl.devtools.recording.file import AHEAD, HEAD, MOST, MessageKind, answer_arrays, rows_of
 from ue_rl.devtools.recording.writing import TraceWriter
 from ue_rl.protocol.buffers import ActionBatch, Next, StepBuffers
 
-_STEP, _ANSWER = int(Kind.STEP), int(Kind.ANSWER)
+_STEP, _ANSWER = int(MessageKind.STEP), int(MessageKind.ANSWER)
 _ASKED_STEP, _ASKED_RESET = ActionBatch.STEP, ActionBatch.RESET
 
 
@@ -119,4 +119,4 @@ class _Recorder:
     def _session(self) -> None:
         if not self._begun:
             self._begun = True
-            self._writer.add(Kind.SESSION, {})
+            self._writer.add(MessageKind.SESSION, {})

@@ -45,7 +45,7 @@ Ids = Sequence[int] | NDArray[np.intp]
 LONGEST = 64 << 20  # bytes that a frame may unpack to
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """Of a message; see the module's docstring."""
 
     STEP = 1
@@ -58,10 +58,10 @@ class Kind(IntEnum):
     SESSION = 8
 
 
-JSON_ONLY = (Kind.CALL, Kind.REPLY, Kind.ERROR, Kind.SESSION)
+JSON_ONLY = (MessageKind.CALL, MessageKind.REPLY, MessageKind.ERROR, MessageKind.SESSION)
 
 
-class Message(NamedTuple):
+class TraceMessage(NamedTuple):
     """One message.
 
     Attributes:
@@ -70,7 +70,7 @@ class Message(NamedTuple):
         arrays: of their rows: actions, or obs, rewards and so on. facts: what stands in JSON.
     """
 
-    kind: Kind
+    kind: MessageKind
     at: float
     envs: NDArray[np.intp] | None
     arrays: dict[str, NDArray[Any]]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.bridges.game import EnvIds, Told
-from ue_rl.devtools.recording.file import AHEAD, Kind, Message
+from ue_rl.bridges.game import EnvIds, PerEnv
+from ue_rl.devtools.recording.file import AHEAD, MessageKind, TraceMessage
 from ue_rl.devtools.recording.reading import Trace
 from ue_rl.system.errors import ReplayInvalid, printable
 
@@ -49,7 +49,7 @@ class ReplayedGame(BaseBridge):
                 cure="record with a larger --trace-size; ue-rl trace show FILE shows what there is",
             )  # fmt: skip
         self._trace, self._departed = trace, departed
-        self._messages: Iterator[Message] = iter(())
+        self._messages: Iterator[TraceMessage] = iter(())
         self._used = self._over = False
         # Whoever plays asks for each reset: what follows one that was begun ahead says whether it was taken.
         super().__init__(replace(trace.spec, shm=None, features=trace.spec.features - {"AUTORESET"}))
@@ -65,7 +65,7 @@ class ReplayedGame(BaseBridge):
 
     # -- for the driver
 
-    def begin_in(self, envs: EnvIds, seeds: Told, options: Told) -> None:
+    def begin_in(self, envs: EnvIds, seeds: PerEnv, options: PerEnv) -> None:
         """See Game."""
         for env, seed, given in zip(envs.tolist(), seeds, options, strict=True):
             event, waiting = self._next(env, "a reset"), self._waiting[env]
@@ -125,7 +125,9 @@ class ReplayedGame(BaseBridge):
 
     def _begin_anew(self) -> None:
         n = self.spec.num_envs
-        if not self._over and not any(message.kind is Kind.SESSION for message in self._messages):  # skip what is left
+        if not self._over and not any(
+            message.kind is MessageKind.SESSION for message in self._messages
+        ):  # skip what is left
             self._messages = iter(self._trace)
         self._waiting: list[deque[_Event]] = [deque() for _ in range(n)]
         self._open: dict[int, tuple[NDArray[np.float32] | None, dict[str, Any]]] = {}
@@ -151,22 +153,22 @@ class ReplayedGame(BaseBridge):
         """Reads on in this session until there is enough; whether there is."""
         while not self._done and not enough():
             message = next(self._messages, None)
-            if message is None or (message.kind is Kind.SESSION and self._seen):
+            if message is None or (message.kind is MessageKind.SESSION and self._seen):
                 self._over = message is not None
                 self._done = True
                 break
-            self._seen += message.kind is not Kind.SESSION
-            if message.kind in (Kind.STEP, Kind.ASK):
+            self._seen += message.kind is not MessageKind.SESSION
+            if message.kind in (MessageKind.STEP, MessageKind.ASK):
                 self._take_request(message)
-            elif message.kind in (Kind.ANSWER, Kind.PART):
+            elif message.kind in (MessageKind.ANSWER, MessageKind.PART):
                 self._take_answer(message)
-            elif message.kind is Kind.CALL:
+            elif message.kind is MessageKind.CALL:
                 self._line = str(message.facts.get("line"))
-            elif message.kind is Kind.REPLY:
+            elif message.kind is MessageKind.REPLY:
                 self._calls.append((self._line, str(message.facts.get("line"))))
         return enough()
 
-    def _take_request(self, message: Message) -> None:
+    def _take_request(self, message: TraceMessage) -> None:
         agents, actions, facts = self.spec.agents_per_env, message.arrays["actions"], message.facts
         for at, env in enumerate(range(self.spec.num_envs) if message.envs is None else message.envs.tolist()):
             self._open[env] = actions[at * agents : (at + 1) * agents], {}
@@ -174,7 +176,7 @@ class ReplayedGame(BaseBridge):
         for at, env in enumerate(facts.get("resets", ())):
             self._open[int(env)] = None, {one: facts[many][at] for many, one in names.items() if facts.get(many)}
 
-    def _take_answer(self, message: Message) -> None:
+    def _take_answer(self, message: TraceMessage) -> None:
         agents, infos = self.spec.agents_per_env, message.facts.get("infos") or {}
         for at, env in enumerate(range(self.spec.num_envs) if message.envs is None else message.envs.tolist()):
             action, told = self._open.pop(env, (None, {}))

@@ -24,8 +24,8 @@ from ue_rl.devtools.recording.file import (
     LONGEST,
     MESSAGES,
     VERSION,
-    Kind,
-    Message,
+    MessageKind,
+    TraceMessage,
     answer_arrays,
 )
 from ue_rl.protocol.buffers import StepBuffers
@@ -72,7 +72,7 @@ class Trace:
         self._like = {name: (getattr(like, name).dtype, getattr(like, name).shape[1:]) for name in self._names}
         self._like["actions"] = np.dtype(np.float32), (self.spec.act_size,)
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[TraceMessage]:
         """Every message to the last whole one; `end` then says whether there was more.
 
         Raises:
@@ -89,7 +89,7 @@ class Trace:
                 if damaged := _damage(file, part):
                     self.end = damaged
 
-    def _messages(self, data: bytes, part: Path) -> Iterator[Message]:
+    def _messages(self, data: bytes, part: Path) -> Iterator[TraceMessage]:
         view, at = memoryview(data), 0
         while at < len(data):
             try:
@@ -100,11 +100,11 @@ class Trace:
                 ) from error
             yield message
 
-    def _message(self, view: memoryview, at: int) -> tuple[Message, int]:
+    def _message(self, view: memoryview, at: int) -> tuple[TraceMessage, int]:
         number, when = HEAD.unpack_from(view, at)
-        kind, at, envs, arrays = Kind(number), at + HEAD.size, None, {}
+        kind, at, envs, arrays = MessageKind(number), at + HEAD.size, None, {}
         facts: dict[str, Any] = {}
-        if kind > Kind.ANSWER:
+        if kind > MessageKind.ANSWER:
             length, *counts = LENGTHS[kind].unpack_from(view, at)
             at += LENGTHS[kind].size
             facts = dict(json.loads(bytes(view[at : at + length]))) if length else {}
@@ -118,10 +118,10 @@ class Trace:
                 ids.append(None if count == ALL else one)
             if ids:
                 envs = ids[0]
-            if kind is Kind.ASK:
+            if kind is MessageKind.ASK:
                 facts["resets"] = [] if ids[1] is None else ids[1].tolist()
         if kind not in JSON_ONLY:
-            asks = kind in (Kind.STEP, Kind.ASK)
+            asks = kind in (MessageKind.STEP, MessageKind.ASK)
             rows = self.spec.num_rows if envs is None else len(envs) * self.spec.agents_per_env
             for name in ["actions"] if asks else self._names:
                 dtype, shape = self._like[name]
@@ -132,7 +132,7 @@ class Trace:
                     else np.zeros((rows, *shape), dtype)
                 )
                 at += count * dtype.itemsize
-        return Message(kind, when, envs, arrays, facts), at
+        return TraceMessage(kind, when, envs, arrays, facts), at
 
 
 def _header_of(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.devtools.recording.file import Kind, Message, rows_of
+from ue_rl.devtools.recording.file import MessageKind, TraceMessage, rows_of
 from ue_rl.devtools.recording.game import departure
 from ue_rl.devtools.recording.reading import Trace
 from ue_rl.protocol.spec import EnvSpec
@@ -20,7 +20,7 @@ _WORDS = {"obs": "OBS", "rewards": "REW", "dones": "DONE", "truncated": "TRUNC",
 _SIZES = ("obs_size", "act_size", "num_envs", "env_type", "action", "obs_space", "groups", "image", "mask_size")
 
 
-class Played(NamedTuple):
+class ReplayCounts(NamedTuple):
     """What was compared."""
 
     messages: int
@@ -28,7 +28,7 @@ class Played(NamedTuple):
     resets: int
 
 
-def replay_trainer(trace: Trace, transport: Transport) -> Played:
+def replay_trainer(trace: Trace, transport: Transport) -> ReplayCounts:
     """Plays the trainer of the first session of `trace`; an engine that answers as recorded passes.
 
     Args:
@@ -43,12 +43,12 @@ def replay_trainer(trace: Trace, transport: Transport) -> Played:
     player = _Trainer(trace.spec, transport)
     count = sessions = 0
     for message in trace:
-        sessions += message.kind is Kind.SESSION
+        sessions += message.kind is MessageKind.SESSION
         if sessions > 1:
             break
         player.play(message)
         count += 1
-    return Played(count, sum(player.steps), player.resets)
+    return ReplayCounts(count, sum(player.steps), player.resets)
 
 
 def _check_spec(before: EnvSpec, now: EnvSpec) -> None:
@@ -69,10 +69,10 @@ class _Trainer:
         self._first: set[int] = set()  # envs whose answer is that to a reset
         self._line = ""
 
-    def play(self, message: Message) -> None:
+    def play(self, message: TraceMessage) -> None:
         """Asks, or compares."""
         facts = message.facts
-        if message.kind in (Kind.STEP, Kind.ASK):
+        if message.kind in (MessageKind.STEP, MessageKind.ASK):
             envs = range(self._spec.num_envs) if message.envs is None else message.envs.tolist()
             self._actions[rows_of(envs, self._spec)] = message.arrays["actions"]
             self._step.update(envs)
@@ -80,15 +80,15 @@ class _Trainer:
                 many = (facts.get(name) or [None] * (at + 1) for name in ("seeds", "options", "parameters"))
                 seed, options, parameters = (values[at] for values in many)
                 self._reset[int(env)] = seed, options, parameters
-        elif message.kind in (Kind.ANSWER, Kind.PART):
+        elif message.kind in (MessageKind.ANSWER, MessageKind.PART):
             envs = list(range(self._spec.num_envs) if message.envs is None else message.envs.tolist())
             if not self._came.keys() >= set(envs):
                 self._ask()
             for at, env in enumerate(envs):
                 self._compare(env, at, message)
-        elif message.kind is Kind.CALL:
+        elif message.kind is MessageKind.CALL:
             self._line = str(facts.get("line"))
-        elif message.kind is Kind.REPLY:
+        elif message.kind is MessageKind.REPLY:
             self._call(str(facts.get("line")))
 
     def _ask(self) -> None:
@@ -124,7 +124,7 @@ class _Trainer:
         self._first.difference_update(envs)
         self._first.update(begun)
 
-    def _compare(self, env: int, at: int, message: Message) -> None:
+    def _compare(self, env: int, at: int, message: TraceMessage) -> None:
         agents, mine = self._spec.agents_per_env, self._came.pop(env, None)
         if mine is None:
             raise ReplayInvalid("the trace has an answer that nobody asked for", field="file", env_id=env)

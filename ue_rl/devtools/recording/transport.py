@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.devtools.recording.file import HEAD, MOST, Kind, answer_arrays, rows_of
+from ue_rl.devtools.recording.file import HEAD, MOST, MessageKind, answer_arrays, rows_of
 from ue_rl.devtools.recording.writing import TraceWriter
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec
@@ -18,7 +18,7 @@ from ue_rl.protocol.text.calls import write_refused
 from ue_rl.protocol.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
 from ue_rl.system.errors import CommandFailed, UeRlError, UnexpectedMessage
 
-_STEP, _ANSWER = int(Kind.STEP), int(Kind.ANSWER)
+_STEP, _ANSWER = int(MessageKind.STEP), int(MessageKind.ANSWER)
 _pack = HEAD.pack  # attributes are slow to look up, and it is needed twice a step
 
 
@@ -82,7 +82,7 @@ class RecordingTransport(Transport):
             self._spec, self._none = spec, np.zeros((0, spec.act_size), np.float32)
             self.writer = writer = TraceWriter(self._path, spec, "trainer", self._limit)
             self._pieces, self._began, self._every = writer.pieces, writer.began, 5 * writer.every
-            writer.add(Kind.SESSION, self.transport.describe())
+            writer.add(MessageKind.SESSION, self.transport.describe())
         self.buffers, self.handshake = self.transport.buffers, self.transport.handshake
         return spec
 
@@ -182,7 +182,7 @@ class RecordingTransport(Transport):
             return  # a reset takes what may be under way, and as a rule nothing is: no message at all
         if "writer" in vars(self):
             said = error.plain() if isinstance(error, UeRlError) else str(error)
-            self.writer.add(Kind.ERROR, {"during": during, "error": type(error).__name__, "message": said})
+            self.writer.add(MessageKind.ERROR, {"during": during, "error": type(error).__name__, "message": said})
 
     @property
     def commands(self) -> Any:

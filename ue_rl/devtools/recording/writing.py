@@ -31,7 +31,7 @@ from ue_rl.devtools.recording.file import (
     MOST,
     VERSION,
     Ids,
-    Kind,
+    MessageKind,
     answer_arrays,
     frame,
 )
@@ -100,19 +100,21 @@ class TraceWriter:
 
     def ask(self, steps: Ids, resets: Ids, facts: Mapping[str, Any], actions: NDArray[np.float32]) -> None:
         """A request that is not the usual one; `actions` of the rows of the envs that step."""
-        self.add(Kind.ASK, facts, (len(steps), len(resets)), (steps, resets), actions)
+        self.add(MessageKind.ASK, facts, (len(steps), len(resets)), (steps, resets), actions)
 
     def part(self, envs: Ids | None, facts: Mapping[str, Any], *arrays: NDArray[Any]) -> None:
         """An answer that is not the usual one; `arrays` of the rows of these envs."""
-        self.add(Kind.PART, facts, (ALL if envs is None else len(envs),), () if envs is None else (envs,), *arrays)
+        self.add(
+            MessageKind.PART, facts, (ALL if envs is None else len(envs),), () if envs is None else (envs,), *arrays
+        )
 
     def called(self, line: str, answer: str) -> None:
         """A call, and its answer."""
-        self.add(Kind.CALL, {"line": line})
-        self.add(Kind.REPLY, {"line": answer})
+        self.add(MessageKind.CALL, {"line": line})
+        self.add(MessageKind.REPLY, {"line": answer})
 
     def add(
-        self, kind: Kind, facts: Mapping[str, Any], counts: tuple[int, ...] = (), ids: Sequence[Ids] = (),
+        self, kind: MessageKind, facts: Mapping[str, Any], counts: tuple[int, ...] = (), ids: Sequence[Ids] = (),
         *arrays: NDArray[Any],
     ) -> None:  # fmt: skip
         """A message of any kind but the two usual ones, at this moment."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Ask", "GoldenVector", "StateRow", "find_protocol", "load_golden"]
+__all__ = ["GoldenVector", "RequestRow", "StateRow", "find_protocol", "load_golden"]
 
 
 @dataclass(frozen=True)
-class Ask:
+class RequestRow:
     """One row of a request: `reset` (of an env, with the parameters `set`), or an `action` (with agents, of one)."""
 
     env: int
@@ -74,7 +74,7 @@ class GoldenVector:
     config: str = ""
     spec: Mapping[str, Any] | None = None
     request: str | None = None
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[RequestRow, ...] = ()
     reply: str | None = None
     states: tuple[StateRow, ...] = ()
     after: str = "step"
@@ -175,9 +175,9 @@ def _vector(block: Any, line_number: int) -> GoldenVector:
     return vector
 
 
-def _ask(row: Mapping[str, Any]) -> Ask:
+def _ask(row: Mapping[str, Any]) -> RequestRow:
     action = row.get("action")
-    ask = Ask(**{**row, "action": None if action is None else tuple(float(x) for x in action)})
+    ask = RequestRow(**{**row, "action": None if action is None else tuple(float(x) for x in action)})
     if (ask.action is None) != ask.reset:
         raise ValueError(f"an ask has an action or is a reset: {dict(row)}")
     return ask

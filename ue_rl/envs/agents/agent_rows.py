@@ -1,4 +1,4 @@
-"""Part: some agents of every env as rows of their own, cut out of a transport's arrays."""
+"""AgentRows: some agents of every env as rows of their own, cut out of a transport's arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError
 
 
-class Part:
+class AgentRows:
     """The same number of agents in every env, all with the same spaces: row env * size + place.
 
     Args:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.connections.base.checks import check_actions, check_finite, live_agents
-from ue_rl.envs.agents.agent_rows import Part, agents_of, group_of
-from ue_rl.envs.agents.players import Player, as_player
+from ue_rl.envs.agents.agent_rows import AgentRows, agents_of, group_of
+from ue_rl.envs.agents.players import OtherPolicy, as_player
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
@@ -63,7 +63,7 @@ class GroupTransport(Transport):
             raise ConfigurationError(
                 "the engine has no agents: each of its envs is one", field="AGENTS", cure="use UnrealVecEnv"
             )
-        self._players: dict[str, tuple[Part, Player]] = {}
+        self._players: dict[str, tuple[AgentRows, OtherPolicy]] = {}
         self._everybody_plays = False
         self._actions = np.zeros((engine.num_rows, engine.act_size), np.float32)
         self._nobody: NDArray[np.bool_] = np.zeros(engine.num_rows, np.bool_)
@@ -75,7 +75,7 @@ class GroupTransport(Transport):
         self._lost: set[int] = set()  # envs whose engine was lost, until they begin again
 
     def _learns(self, agents: Sequence[int]) -> None:
-        self.part = Part(self.engine_spec, agents)
+        self.part = AgentRows(self.engine_spec, agents)
         self.buffers = self.part.buffers
 
     # -- who plays
@@ -93,13 +93,13 @@ class GroupTransport(Transport):
         mine = {group_of(self.engine_spec, row % self.engine_spec.agents_per_env) for row in self.part.rows.tolist()}
         if group in mine:
             raise ConfigurationError("this group is the learner's own", field="others", got=group)
-        part = Part(self.engine_spec, agents)
+        part = AgentRows(self.engine_spec, agents)
         if group in self._players:
             part = self._players[group][0]  # the observations stay
         self._players[group] = part, as_player(policy, part.spec, deterministic)
         self._everybody_plays = False
 
-    def _others(self) -> list[tuple[Part, Player]]:
+    def _others(self) -> list[tuple[AgentRows, OtherPolicy]]:
         """Whoever acts for agents that are not the learner's; raises ConfigurationError: nobody does for some."""
         if self._everybody_plays:
             return list(self._players.values())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ue_rl.connections.base.checks import live_agents
 from ue_rl.envs.actions import ActionWriter
-from ue_rl.envs.agents.agent_rows import Part, agents_of
+from ue_rl.envs.agents.agent_rows import AgentRows, agents_of
 from ue_rl.envs.controls import not_pickled
 from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.observations import Observations
@@ -38,7 +38,7 @@ class _Group:
     """One group's spaces, and the helpers that are made for them."""
 
     def __init__(self, engine: Any, name: str) -> None:
-        self.part = Part(engine, agents_of(engine, name))
+        self.part = AgentRows(engine, agents_of(engine, name))
         self.writer = ActionWriter(replace(self.part.spec, num_envs=1))
         self.observations = Observations(self.part.spec, copy=False)
 

@@ -18,8 +18,8 @@ from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.seeds import own_seed
 
 
-class Player(Protocol):
-    """Acts for the rows of one Part."""
+class OtherPolicy(Protocol):
+    """Acts for the rows of one AgentRows."""
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
         """The wire's actions, float32 [rows, act_size], for the observations in `buffers`; all rows, live or not."""
@@ -35,7 +35,7 @@ class PolicyPlayer:
     Both are given observations, and give actions, in the spaces of a GroupVecEnv over the same agents.
 
     Args:
-        policy: see `as_player`. spec: of the Part. deterministic: passed on to `predict`.
+        policy: see `as_player`. spec: of the AgentRows. deterministic: passed on to `predict`.
     """
 
     def __init__(self, policy: Any, spec: EnvSpec, deterministic: bool) -> None:
@@ -46,7 +46,7 @@ class PolicyPlayer:
         self._observations, self._writer = Observations(spec, copy=False, zero_based=True), ActionWriter(spec, True)
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
-        """See Player."""
+        """See OtherPolicy."""
         observation = self._observations.read(buffers)
         if self._predict is None:
             return self._writer(self._function(observation))
@@ -54,7 +54,7 @@ class PolicyPlayer:
         return self._writer(self._predict(observation, deterministic=self._deterministic, **masks)[0])
 
     def begin(self, rows: Sequence[int]) -> None:
-        """See Player; there is nothing to forget."""
+        """See OtherPolicy; there is nothing to forget."""
 
 
 class InferencePlayer:
@@ -65,7 +65,7 @@ class InferencePlayer:
         self._observations = Observations(spec, copy=False)
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
-        """See Player."""
+        """See OtherPolicy."""
         masks = {}  # a policy that needs some refuses to act without
         if getattr(self._interface, "takes_masks", False) and buffers.masks.shape[1]:
             masks = {"action_masks": buffers.masks}
@@ -73,7 +73,7 @@ class InferencePlayer:
         return np.asarray(given, np.float32)
 
     def begin(self, rows: Sequence[int]) -> None:
-        """See Player."""
+        """See OtherPolicy."""
         self._interface.reset(list(rows))
 
 
@@ -85,11 +85,11 @@ class RandomPlayer:
         self._space.seed(own_seed(seed, "actions"))
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
-        """See Player."""
+        """See OtherPolicy."""
         return self._writer(np.stack([self._space.sample() for _ in range(self._count)]))
 
     def begin(self, rows: Sequence[int]) -> None:
-        """See Player."""
+        """See OtherPolicy."""
 
 
 class NormalizedPolicy:
@@ -111,13 +111,13 @@ class NormalizedPolicy:
         return self._model.predict(seen, deterministic=deterministic, **masks)  # type: ignore[no-any-return]
 
 
-def as_player(policy: Any, spec: EnvSpec, deterministic: bool = False) -> Player:
+def as_player(policy: Any, spec: EnvSpec, deterministic: bool = False) -> OtherPolicy:
     """Whoever is meant by `policy`.
 
     Args:
-        policy: a Player; an object with `predict(observations, deterministic=..)`, such as an SB3 model; an
+        policy: an OtherPolicy; an object with `predict(observations, deterministic=..)`, such as an SB3 model; an
             InferenceInterface; a function from a batch of observations to a batch of actions; or "random".
-        spec: of its Part.
+        spec: of its AgentRows.
 
     Raises:
         ConfigurationError: none of these.

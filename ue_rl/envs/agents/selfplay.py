@@ -22,7 +22,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from ue_rl.envs.agents.players import NormalizedPolicy
 from ue_rl.envs.agents.pool import Past, Pool
 from ue_rl.envs.agents.selfplay_options import SelfPlayOptions
-from ue_rl.envs.agents.sides import Game, SidesTransport, names_of
+from ue_rl.envs.agents.sides import Match, SidesTransport, names_of
 from ue_rl.envs.agents.vec_env import GroupVecEnv
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.seeds import own_stream
@@ -138,7 +138,7 @@ class SelfPlay(BaseCallback):
 
     # -- helpers
 
-    def _count(self, game: Game) -> None:
+    def _count(self, game: Match) -> None:
         result = 0.5 + 0.5 * float(np.sign(game.reward))
         past = next((past for past in self.pool.policies if past.name == game.opponent), None)
         if past is not None:  # a game against oneself says nothing of one's strength

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.envs.agents.agent_rows import Part, agents_of, group_of
+from ue_rl.envs.agents.agent_rows import AgentRows, agents_of, group_of
 from ue_rl.envs.agents.group import GroupTransport
-from ue_rl.envs.agents.players import Player, as_player
+from ue_rl.envs.agents.players import OtherPolicy, as_player
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.transport import Transport, owns_transport
@@ -25,7 +25,7 @@ _OPPONENT = "the other side"
 
 
 @dataclass(frozen=True)
-class Game:
+class Match:
     """An episode that was played to its end: in which env, on which side the learner was, and against whom.
 
     Attributes:
@@ -71,15 +71,15 @@ class SidesTransport(GroupTransport):
         self._learns(self.sides[0])
         self.side_of: NDArray[np.intp] = np.arange(engine.num_envs) % 2
         self._planned = self.side_of.copy()
-        other = Part(engine, self.sides[1])
+        other = AgentRows(engine, self.sides[1])
         for env in range(engine.num_envs):
             self.part.seat(env, self.sides[self.side_of[env]])
             other.seat(env, self.sides[1 - self.side_of[env]])
         self.opponent_of = [""] * engine.num_envs
-        self._opponents: dict[str, Player] = {}
+        self._opponents: dict[str, OtherPolicy] = {}
         self._playing = np.zeros(engine.num_envs, np.bool_)
         self._last_rewards = np.zeros((engine.num_envs, self.part.size), np.float64)  # of agents that have ended
-        self._finished: list[Game] = []
+        self._finished: list[Match] = []
         self._players[_OPPONENT] = other, self
         self.play_against("", opponent)
         for name, policy in (others or {}).items():
@@ -89,7 +89,7 @@ class SidesTransport(GroupTransport):
         """From each env's next episode on `policy` plays the other side.
 
         Args:
-            name: what `Game.opponent` says. policy: see ue_rl.envs.agents.players.as_player.
+            name: what `Match.opponent` says. policy: see ue_rl.envs.agents.players.as_player.
             now: in the episodes under way, too.
         """
         self._next = name
@@ -103,7 +103,7 @@ class SidesTransport(GroupTransport):
         """From each env's next episode on the learner has the other side there."""
         self._planned = 1 - self._planned
 
-    def finished_games(self) -> list[Game]:
+    def finished_games(self) -> list[Match]:
         """Those that ended since the last call."""
         finished, self._finished = self._finished, []
         return finished
@@ -116,10 +116,10 @@ class SidesTransport(GroupTransport):
             np.copyto(self._last_rewards.reshape(-1), buffers.rewards, where=ended)
         return buffers
 
-    # -- a Player: the other side
+    # -- an OtherPolicy: the other side
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
-        """See ue_rl.envs.agents.players.Player."""
+        """See ue_rl.envs.agents.players.OtherPolicy."""
         names = list(dict.fromkeys(self.opponent_of))
         actions = self._opponents[names[0]].act(buffers)
         if len(names) > 1:
@@ -130,7 +130,7 @@ class SidesTransport(GroupTransport):
         return actions
 
     def begin(self, rows: Sequence[int]) -> None:
-        """See ue_rl.envs.agents.players.Player."""
+        """See ue_rl.envs.agents.players.OtherPolicy."""
         for player in self._opponents.values():
             player.begin(rows)
 
@@ -139,7 +139,7 @@ class SidesTransport(GroupTransport):
         for env in envs:
             if env in over and self._playing[env] and env not in self._lost:  # with its engine it was not played out
                 reward = float(self._last_rewards[env].sum())
-                self._finished.append(Game(env, int(self.side_of[env]), self.opponent_of[env], reward))
+                self._finished.append(Match(env, int(self.side_of[env]), self.opponent_of[env], reward))
             self._playing[env], self._last_rewards[env] = True, 0
             self.opponent_of[env] = self._next
             if self.side_of[env] != self._planned[env]:
@@ -171,7 +171,7 @@ def two_sides(engine: EnvSpec, names: Sequence[str] | None = None) -> tuple[list
             expected="two groups with as many agents, or one group with an even number of them",
             cure="name the two groups: sides: [red, blue]",
         )
-    Part(engine, [*sides[0], *sides[1]])  # the same spaces
+    AgentRows(engine, [*sides[0], *sides[1]])  # the same spaces
     return sides
 
 

@@ -16,17 +16,17 @@ from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.plugins.arena.behaviors import AgentBehavior, rule_of_thumb
 from ue_rl.plugins.arena.log import RunLog
 from ue_rl.plugins.arena.memory.base import Entry
-from ue_rl.plugins.arena.seats import AGENT_NOT_FOUND, DECISION_FAILED, INVALID_PARAMETERS, Outcome, Seat
+from ue_rl.plugins.arena.seats import AGENT_NOT_FOUND, DECISION_FAILED, INVALID_PARAMETERS, AgentSlot, Decision
 from ue_rl.plugins.arena.standard import standard_tools
-from ue_rl.plugins.arena.types import IDLE, Observation, ToolResult
+from ue_rl.plugins.arena.types import IDLE, AgentObservation, ToolResult
 from ue_rl.system.errors import ConfigurationError, ToolError, shorten
 from ue_rl.system.lazy import named_if_missing
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
     from ue_rl.bridges.serving.thread import LoopServer
-    from ue_rl.plugins.arena.player import Episode, Playable
-    from ue_rl.protocol.access.server_access import Doorway
+    from ue_rl.plugins.arena.player import ArenaEpisode, Playable
+    from ue_rl.protocol.access.server_access import ServerAccess
 
 MAX_STRANGERS = 100  # agents that nobody registered, whose last observation is kept
 MAX_CONNECTIONS = 2000
@@ -50,7 +50,7 @@ class AgentArena:
         tools: what agents may call; None: those of Agent Arena's clients (standard.py).
         log: where decisions go.
         host, port: where it listens, once it is started; port 0 takes a free one.
-        doorway: asks games for a token (Authorization: Bearer), and speaks TLS; None: neither.
+        access: asks games for a token (Authorization: Bearer), and speaks TLS; None: neither.
         allow_hosts: names of pages and proxies that may ask, beside those of this machine (docs/security.md).
 
     Attributes:
@@ -67,17 +67,17 @@ class AgentArena:
         log: RunLog | None = None,
         host: str = "127.0.0.1",
         port: int = 5000,
-        doorway: Doorway | None = None,
+        access: ServerAccess | None = None,
         allow_hosts: Collection[str] = (),
     ) -> None:
         self.behaviors = behaviors if behaviors is not None else {}
         self.deadline, self.host, self.port = deadline, host, port
-        self.doorway, self.allow_hosts = doorway, allow_hosts
-        self.seen: dict[str, Observation] = {}
+        self.access, self.allow_hosts = access, allow_hosts
+        self.seen: dict[str, AgentObservation] = {}
         self.tools = tools if tools is not None else standard_tools(self.seen)
         self.log = log if log is not None else RunLog()
         self.counts: Counter[str] = Counter()
-        self._seats: dict[str, Seat] = {}
+        self._seats: dict[str, AgentSlot] = {}
         self._deadlines: dict[str, float] = {}
         self._results: dict[str, ToolResult] = {}
         self._lock = threading.Lock()
@@ -129,7 +129,7 @@ class AgentArena:
         if seat is not None:
             seat.worker.close()
 
-    def _seat(self, agent_id: str) -> Seat | None:
+    def _seat(self, agent_id: str) -> AgentSlot | None:
         behavior = self.behaviors.get(agent_id)
         if behavior is None:
             return None
@@ -138,13 +138,13 @@ class AgentArena:
             if seat is None or seat.behavior is not behavior:
                 if seat is not None:
                     seat.worker.close()
-                seat = self._seats[agent_id] = Seat(agent_id, behavior)
+                seat = self._seats[agent_id] = AgentSlot(agent_id, behavior)
             seat.deadline = self._deadlines.get(agent_id, self.deadline)
             return seat
 
     # -- a tick
 
-    def tick(self, observations: Sequence[Observation]) -> list[Outcome]:
+    def tick(self, observations: Sequence[AgentObservation]) -> list[Decision]:
         """All these agents decide, side by side; in the order of `observations`. From any thread."""
         asked = [self._ask(seen, len(observations) == 1) for seen in observations]
         for each in asked:
@@ -152,7 +152,7 @@ class AgentArena:
                 wait([each.future], each.left())
         return self._conclude(asked)
 
-    async def tick_async(self, observations: Sequence[Observation]) -> list[Outcome]:
+    async def tick_async(self, observations: Sequence[AgentObservation]) -> list[Decision]:
         """As `tick`, for an event loop: it waits, but holds nobody."""
         asked = [self._ask(seen, alone=False) for seen in observations]
         for each in asked:  # while it waits for one, the others decide
@@ -160,7 +160,7 @@ class AgentArena:
                 await asyncio.wait([each.seat.awaited(each.future)], timeout=each.left())
         return self._conclude(asked)
 
-    def _ask(self, seen: Observation, alone: bool) -> _Asked:
+    def _ask(self, seen: AgentObservation, alone: bool) -> _Asked:
         result = self._results.pop(seen.agent_id, None)
         if result is not None and (seen.tool_result is None or seen.tool_result.tool == IDLE):
             seen = seen.model_copy(update={"tool_result": result})
@@ -170,7 +170,7 @@ class AgentArena:
             return _Asked(seen, None, None, began)
         return _Asked(seen, seat, seat.ask(seen, self.tools, inline=alone and seat.deadline is None), began)
 
-    def _see(self, seen: Observation, stranger: bool) -> None:
+    def _see(self, seen: AgentObservation, stranger: bool) -> None:
         """Keeps it: of agents that nobody registered only of the last ones."""
         self.seen[seen.agent_id] = seen
         if not stranger:
@@ -183,11 +183,11 @@ class AgentArena:
                 if oldest not in self.behaviors:
                     self.seen.pop(oldest, None)
 
-    def _conclude(self, asked: Sequence[_Asked]) -> list[Outcome]:
+    def _conclude(self, asked: Sequence[_Asked]) -> list[Decision]:
         outcomes = []
         for seen, seat, future, began in asked:
             if seat is None or future is None:
-                outcome = Outcome(seen, rule_of_thumb(seen))
+                outcome = Decision(seen, rule_of_thumb(seen))
             else:
                 outcome = seat.outcome(seen, future, time.perf_counter() - began)
             self.counts["decisions"] += 1
@@ -282,7 +282,7 @@ class AgentArena:
 
         self._stopped.clear()
         self._server = serve_app(
-            make_app(self), self.host, self.port, "arena", connections=MAX_CONNECTIONS, doorway=self.doorway,
+            make_app(self), self.host, self.port, "arena", connections=MAX_CONNECTIONS, access=self.access,
             allow_hosts=self.allow_hosts,
         )  # fmt: skip
         self.port = urlsplit(self._server.url).port or self.port
@@ -325,7 +325,7 @@ class AgentArena:
         game: Playable | BaseBridge,
         behaviors: Mapping[str, AgentBehavior] | AgentBehavior | None = None,
         **options: Any,
-    ) -> list[Episode]:
+    ) -> list[ArenaEpisode]:
         """Plays episodes of a scene, or of a bridge, in this process; see `ue_rl.plugins.arena.player.play`."""
         from ue_rl.plugins.arena.player import play
 
@@ -335,8 +335,8 @@ class AgentArena:
 class _Asked(NamedTuple):
     """One agent in a tick; without a seat nobody was registered."""
 
-    seen: Observation
-    seat: Seat | None
+    seen: AgentObservation
+    seat: AgentSlot | None
     future: Future[Any] | None
     began: float
 

@@ -16,11 +16,19 @@ import numpy as np
 
 from ue_rl.bridges.tools import ToolSchema
 from ue_rl.plugins.arena.memory.base import Memory
-from ue_rl.plugins.arena.types import IDLE, AgentDecision, Observation, SimpleContext, ToolResult, away_from, nearest
+from ue_rl.plugins.arena.types import (
+    IDLE,
+    AgentDecision,
+    AgentObservation,
+    SimpleContext,
+    ToolResult,
+    away_from,
+    nearest,
+)
 from ue_rl.system.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from ue_rl.plugins.arena.scenes.scene import World
+    from ue_rl.plugins.arena.scenes.scene import Scene
 
 _MOVES = ("move_to", "navigate_to", "plan_path")
 _TAKES = ("pickup_item", "pickup", "collect")
@@ -29,7 +37,7 @@ _TURNS = ("rotate_to_face", "rotate", "measure_distance")
 DANGER, REACH = 3.0, 5.0  # of Agent Arena's servers: a hazard nearer than this is fled, a resource is gone for
 
 
-def infer_params(tool: str, observation: Observation) -> dict[str, Any]:
+def infer_params(tool: str, observation: AgentObservation) -> dict[str, Any]:
     """The parameters of `tool`: the nearest resource, away from the nearest hazard, the first item.
 
     Of a tool that is not known here, and where nothing is near: none.
@@ -47,7 +55,7 @@ def infer_params(tool: str, observation: Observation) -> dict[str, Any]:
     return {}
 
 
-def rule_of_thumb(observation: Observation) -> AgentDecision:
+def rule_of_thumb(observation: AgentObservation) -> AgentDecision:
     """For an agent that nobody registered: flee a hazard nearer than 3, go to a resource nearer than 5, else idle."""
     hazard = nearest(observation.nearby_hazards)
     if hazard is not None and hazard.distance < DANGER:
@@ -75,7 +83,7 @@ class AgentBehavior(abc.ABC):
     trace: Mapping[str, Any] = {}
 
     @abc.abstractmethod
-    def decide(self, observation: Observation, tools: Sequence[ToolSchema]) -> AgentDecision:
+    def decide(self, observation: AgentObservation, tools: Sequence[ToolSchema]) -> AgentDecision:
         """The tool to call now. What is raised becomes idle, with the reason."""
 
     def on_tool_result(self, result: ToolResult) -> None:  # noqa: B027 - few need it
@@ -99,13 +107,13 @@ class SimpleAgentBehavior(AgentBehavior):
 
     system_prompt: str = ""
     memory_capacity: int = 10
-    _seen: deque[Observation] | None = None
+    _seen: deque[AgentObservation] | None = None
 
     @abc.abstractmethod
     def decide(self, context: SimpleContext) -> str:  # type: ignore[override]
         """The name of a tool."""
 
-    def decide_whole(self, observation: Observation, tools: Sequence[ToolSchema]) -> AgentDecision:
+    def decide_whole(self, observation: AgentObservation, tools: Sequence[ToolSchema]) -> AgentDecision:
         """decide() with the context made, and the tool's parameters inferred; whole decisions are taken as they are."""
         if self._seen is None:
             self._seen = deque(maxlen=self.memory_capacity)
@@ -126,7 +134,7 @@ class RandomBehavior(AgentBehavior):
         self.seed = seed
         self._random: random.Random | None = None
 
-    def decide(self, observation: Observation, tools: Sequence[ToolSchema]) -> AgentDecision:
+    def decide(self, observation: AgentObservation, tools: Sequence[ToolSchema]) -> AgentDecision:
         """See AgentBehavior."""
         if not tools:
             return AgentDecision()
@@ -139,7 +147,7 @@ class RandomBehavior(AgentBehavior):
         return AgentDecision(tool.name, params, "drawn at random")
 
 
-def drawn(schema: Mapping[str, Any], observation: Observation, rng: random.Random) -> Any:
+def drawn(schema: Mapping[str, Any], observation: AgentObservation, rng: random.Random) -> Any:
     """A value that a parameter's JSON schema allows: near the agent where it is a point, and something seen or carried
     where it is a name.
     """
@@ -173,7 +181,7 @@ class RulesBehavior(AgentBehavior):
     def __init__(self, reach: float = 1.5, take: str = "collect") -> None:
         self.reach, self.take = reach, take
 
-    def decide(self, observation: Observation, tools: Sequence[ToolSchema]) -> AgentDecision:
+    def decide(self, observation: AgentObservation, tools: Sequence[ToolSchema]) -> AgentDecision:
         """See AgentBehavior."""
         hazard, resource = nearest(observation.nearby_hazards), nearest(observation.nearby_resources)
         if resource is not None and resource.distance <= self.reach:
@@ -189,7 +197,7 @@ class RulesBehavior(AgentBehavior):
             return AgentDecision(IDLE, {}, "nothing is near")
         return AgentDecision("move_to", {"target_position": self._onwards(observation), "speed": 1.5}, "exploring")
 
-    def _onwards(self, observation: Observation) -> list[float]:
+    def _onwards(self, observation: AgentObservation) -> list[float]:
         """Round about the middle: from each quarter of the ground to the next, by the position alone."""
         x, y, z = observation.position
         return [-10.0 if z >= 0 else 10.0, y, 10.0 if x >= 0 else -10.0]
@@ -201,14 +209,14 @@ class PolicyBehavior(AgentBehavior):
     Args:
         policy: such as OnnxInference, Sb3Inference, or anything whose `run_inference(float32 [1, obs_size])` gives
             [[the number of a choice]].
-        scene: the World class that it was trained in: `encode` makes its numbers, `choose` its calls.
+        scene: the Scene class that it was trained in: `encode` makes its numbers, `choose` its calls.
     """
 
-    def __init__(self, policy: Any, scene: type[World]) -> None:
+    def __init__(self, policy: Any, scene: type[Scene]) -> None:
         self.policy, self.scene = policy, scene
 
     @classmethod
-    def load(cls, path: Path | str, scene: type[World], vec_normalize: Any = None) -> PolicyBehavior:
+    def load(cls, path: Path | str, scene: type[Scene], vec_normalize: Any = None) -> PolicyBehavior:
         """From an .onnx file, or a model.zip of Stable-Baselines3.
 
         Args:
@@ -243,7 +251,7 @@ class PolicyBehavior(AgentBehavior):
         if reset is not None:
             reset()
 
-    def decide(self, observation: Observation, tools: Sequence[ToolSchema]) -> AgentDecision:
+    def decide(self, observation: AgentObservation, tools: Sequence[ToolSchema]) -> AgentDecision:
         """See AgentBehavior."""
         row = np.array([self.scene.encode(observation)], np.float32)
         return self.scene.choose(int(self.policy.run_inference(row)[0, 0]), observation)

@@ -1,4 +1,4 @@
-"""BridgeWorld: any bridge with one env as a game that agents play: numbers by name, actions and tools as tools."""
+"""BridgeScene: any bridge with one env as a game that agents play: numbers by name, actions and tools as tools."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pydantic import Field, FiniteFloat
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import Describes
 from ue_rl.bridges.tools import ToolRegistry
-from ue_rl.plugins.arena.types import AgentDecision, Observation, ToolResult
+from ue_rl.plugins.arena.types import AgentDecision, AgentObservation, ToolResult
 from ue_rl.protocol.buffers import ActionBatch
 from ue_rl.system.errors import ConfigurationError, ToolError, UeRlError
 
 _MAX_WAIT = 10_000  # ticks of the engine that one action may take
 
 
-class BridgeWorld:
+class BridgeScene:
     """Its agent is "player"; `custom` of an observation has the numbers by name, and the bridge's text if there is one.
 
     The tool `act(action)` takes the numbers of an action; methods of the bridge that are marked `@tool` are tools too.
@@ -63,23 +63,23 @@ class BridgeWorld:
         return act
 
     def reset(self, seed: int | None = None) -> None:
-        """See World."""
+        """See Scene."""
         inbox = self.bridge.inbox
         inbox.command[0], inbox.seeds[0] = ActionBatch.RESET, -1 if seed is None else seed
         self._answered()
         self.tick, self.over, self.success, self._result = 0, False, False, None
         self._reward = self._total = 0.0
 
-    def observe(self, agent: str) -> Observation:
-        """See World."""
+    def observe(self, agent: str) -> AgentObservation:
+        """See Scene."""
         numbers = self.bridge.outbox.obs[0].tolist()
         custom: dict[str, Any] = {"observation": dict(zip(self._names, numbers, strict=True))}
         if isinstance(self.bridge, Describes):
             custom["text"] = self.bridge.describe(0)
-        return Observation(agent_id=agent, tick=self.tick, custom=custom, tool_result=self._result)
+        return AgentObservation(agent_id=agent, tick=self.tick, custom=custom, tool_result=self._result)
 
     def step(self, decisions: Mapping[str, AgentDecision]) -> None:
-        """See World."""
+        """See Scene."""
         decision, self._action = decisions.get("player", AgentDecision()), None
         try:
             said = self.tools.answer(decision.tool, decision.params, env_id=0)
@@ -112,11 +112,11 @@ class BridgeWorld:
         raise ConfigurationError(f"the bridge did not answer within {_MAX_WAIT} ticks", fault="engine", env_id=0)
 
     def reward(self, agent: str) -> float:
-        """See World."""
+        """See Scene."""
         return self._reward
 
     def metrics(self) -> dict[str, float]:
-        """See World."""
+        """See Scene."""
         return {"return": self._total, "time": float(self.tick)}
 
     def digest(self) -> str:

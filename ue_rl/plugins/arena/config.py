@@ -24,7 +24,7 @@ from ue_rl.plugins.arena.backends import Backend, LlamaBackend, OpenAIBackend, S
 from ue_rl.plugins.arena.behaviors import AgentBehavior, PolicyBehavior, RandomBehavior
 from ue_rl.plugins.arena.llm import LLMAgentBehavior
 from ue_rl.plugins.arena.memory import EMBEDDERS, MEMORIES, Memory
-from ue_rl.plugins.arena.scenes import SCENES, World
+from ue_rl.plugins.arena.scenes import SCENES, Scene
 from ue_rl.plugins.arena.scenes.rules import RULES
 from ue_rl.plugins.arena.types import checked
 from ue_rl.system.errors import ConfigurationError
@@ -51,7 +51,7 @@ class Config(BaseModel):
     llm: dict[str, Any] = Field(default_factory=dict)
 
 
-class Scene(BaseModel):
+class SceneConfig(BaseModel):
     """A scene and what is changed of it. Smaller fields have no room for what stands in them."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -113,17 +113,17 @@ def _checked(kind: type[BaseModel], given: Any, field: str = "") -> dict[str, An
     return checked(kind, given, "a wrong setting", field).model_dump(exclude_unset=True)
 
 
-def scene_of(config: Mapping[str, Any]) -> type[World]:
-    """The scene by its name, or a World class as module:Class.
+def scene_of(config: Mapping[str, Any]) -> type[Scene]:
+    """The scene by its name, or a Scene class as module:Class.
 
     Raises:
         ConfigurationError: there is none of that name.
     """
     given = config.get("scene", {})
-    changed = _checked(Scene, given if isinstance(given, Mapping) else {"name": given}, "scene")
+    changed = _checked(SceneConfig, given if isinstance(given, Mapping) else {"name": given}, "scene")
     name = changed.pop("name", "foraging")
     found: Any = loaded(name, "scene") if ":" in name else SCENES.get(name)
-    if not (isinstance(found, type) and issubclass(found, World)):
+    if not (isinstance(found, type) and issubclass(found, Scene)):
         raise ConfigurationError(
             "no such scene", field="scene", expected=f"{', '.join(SCENES)} or module:Class", got=name
         )
@@ -131,7 +131,7 @@ def scene_of(config: Mapping[str, Any]) -> type[World]:
 
 
 def behaviors_of(
-    config: Mapping[str, Any], scene: type[World], folder: Path | None = None, named: str | None = None
+    config: Mapping[str, Any], scene: type[Scene], folder: Path | None = None, named: str | None = None
 ) -> dict[str, AgentBehavior]:
     """A behaviour for each agent of the scene.
 
@@ -147,7 +147,7 @@ def behaviors_of(
 
 
 def _behavior(
-    name: str, agent: str, config: Mapping[str, Any], scene: type[World], backend: Backend | None, folder: Path | None
+    name: str, agent: str, config: Mapping[str, Any], scene: type[Scene], backend: Backend | None, folder: Path | None
 ) -> AgentBehavior:
     if backend is not None:
         memory = _memory(config.get("memory") or {}, backend, folder and folder / f"memory-{agent}.jsonl")

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from ue_rl.plugins.arena.arena import AgentArena
 from ue_rl.plugins.arena.behaviors import AgentBehavior
 from ue_rl.plugins.arena.player import require_willing
-from ue_rl.plugins.arena.scenes.scene import World
-from ue_rl.plugins.arena.seats import Outcome
-from ue_rl.plugins.arena.types import AgentDecision, Observation
+from ue_rl.plugins.arena.scenes.scene import Scene
+from ue_rl.plugins.arena.seats import Decision
+from ue_rl.plugins.arena.types import AgentDecision, AgentObservation
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.lazy import named_if_missing
 
@@ -40,7 +40,7 @@ class Trajectory:
     terminated: bool
 
 
-def nearest_choice(scene: type[World], decision: AgentDecision, seen: Observation) -> int:
+def nearest_choice(scene: type[Scene], decision: AgentDecision, seen: AgentObservation) -> int:
     """The choice of a policy that comes nearest to a call: the same call; the same tool; for a walk to the
     same point, or else in the most like direction.
 
@@ -58,14 +58,14 @@ def nearest_choice(scene: type[World], decision: AgentDecision, seen: Observatio
     return exact[0] if exact else max(same, key=lambda n: _likeness(calls[n], target, seen))
 
 
-def _likeness(call: AgentDecision, target: Any, seen: Observation) -> float:
+def _likeness(call: AgentDecision, target: Any, seen: AgentObservation) -> float:
     one = [a - b for a, b in zip(call.params["target_position"], seen.position, strict=True)]
     other = [a - b for a, b in zip(target, seen.position, strict=True)]
     return float(np.dot(one, other)) / (math.hypot(*one) * math.hypot(*other) or 1.0)
 
 
 def record(
-    scene: type[World], behaviors: Mapping[str, AgentBehavior], episodes: int = 50, seed: int = 0
+    scene: type[Scene], behaviors: Mapping[str, AgentBehavior], episodes: int = 50, seed: int = 0
 ) -> list[Trajectory]:
     """Plays episodes and keeps them as numbers, one trajectory for each agent and episode."""
     found: list[Trajectory] = []
@@ -73,7 +73,7 @@ def record(
         world = scene()
         rows: dict[str, list[tuple[list[float], int, float]]] = {agent: [] for agent in scene.agents}
 
-        def on_tick(game: Any, outcomes: list[Outcome], rows: Any = rows) -> None:
+        def on_tick(game: Any, outcomes: list[Decision], rows: Any = rows) -> None:
             for outcome in outcomes:
                 seen, agent = outcome.observation, outcome.agent_id
                 choice = nearest_choice(scene, outcome.decision, seen)
@@ -95,7 +95,7 @@ def demonstrations(trajectories: list[Trajectory]) -> tuple[NDArray[np.float32],
     return seen, np.concatenate([each.actions for each in trajectories])
 
 
-def to_minari(trajectories: list[Trajectory], dataset_id: str, scene: type[World], **about: Any) -> Any:
+def to_minari(trajectories: list[Trajectory], dataset_id: str, scene: type[Scene], **about: Any) -> Any:
     """A Minari dataset of them, stored where Minari keeps its own.
 
     Args:
@@ -123,7 +123,7 @@ def to_minari(trajectories: list[Trajectory], dataset_id: str, scene: type[World
 
 
 def preference_pairs(
-    scene: type[World], better: Mapping[str, AgentBehavior], worse: Mapping[str, AgentBehavior], path: Path | str,
+    scene: type[Scene], better: Mapping[str, AgentBehavior], worse: Mapping[str, AgentBehavior], path: Path | str,
     episodes: int = 10, seed: int = 0,
 ) -> int:  # fmt: skip
     """Writes {"prompt", "chosen", "rejected"} as JSON lines, for DPO: what both would do where `better` came to.
@@ -137,7 +137,7 @@ def preference_pairs(
     other = AgentArena(dict(worse), deadline=None, tools=scene().tools)
     pairs: list[str] = []
 
-    def on_tick(_: Any, outcomes: list[Outcome]) -> None:
+    def on_tick(_: Any, outcomes: list[Decision]) -> None:
         instead = other.tick([outcome.observation for outcome in outcomes])
         require_willing(instead)
         for mine, others in zip(outcomes, instead, strict=True):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ue_rl.plugins.arena.arena import AgentArena
 from ue_rl.plugins.arena.behaviors import AgentBehavior
-from ue_rl.plugins.arena.player import Episode, Playable
+from ue_rl.plugins.arena.player import ArenaEpisode, Playable
 from ue_rl.system.lazy import named_if_missing
 
 _RESAMPLES = 2000
@@ -40,7 +40,7 @@ class Score:
     failed: float
 
     @classmethod
-    def of(cls, label: str, episodes: Sequence[Episode]) -> Score:
+    def of(cls, label: str, episodes: Sequence[ArenaEpisode]) -> Score:
         """Of the episodes that were played."""
         scores = np.array([episode.score for episode in episodes])
         low, high = interval(scores)
@@ -73,7 +73,7 @@ def evaluate(
     """
     scores = []
     for label, make in behaviors.items():
-        played: list[Episode] = []
+        played: list[ArenaEpisode] = []
         for seed in seeds:
             played += AgentArena.play(game(), make(), episodes=episodes, seed=1000 * seed, deadline=deadline)
         scores.append(Score.of(label, played))

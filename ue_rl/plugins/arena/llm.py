@@ -13,7 +13,7 @@ from ue_rl.plugins.arena.behaviors import AgentBehavior
 from ue_rl.plugins.arena.memory.base import Entry, Memory
 from ue_rl.plugins.arena.memory.windows import SlidingWindow
 from ue_rl.plugins.arena.seats import LLM_TIMEOUT, PARSING_ERROR, DecisionFailed
-from ue_rl.plugins.arena.types import AgentDecision, Observation, ToolResult
+from ue_rl.plugins.arena.types import AgentDecision, AgentObservation, ToolResult
 from ue_rl.system.errors import shorten
 
 DECIDE = """{system}
@@ -66,7 +66,7 @@ class LLMAgentBehavior(AgentBehavior):
         self.reasoning_trace: deque[dict[str, Any]] = deque(maxlen=100)
         self._tick = self._asked = self._spent = 0
 
-    def build_prompt(self, observation: Observation, tools: Sequence[ToolSchema], memory: Sequence[Entry]) -> str:
+    def build_prompt(self, observation: AgentObservation, tools: Sequence[ToolSchema], memory: Sequence[Entry]) -> str:
         """What the model reads."""
         plan = self.current_plan
         return self.template.format(
@@ -77,7 +77,7 @@ class LLMAgentBehavior(AgentBehavior):
             observation=observation.text(),
         )
 
-    def decide(self, observation: Observation, tools: Sequence[ToolSchema]) -> AgentDecision:
+    def decide(self, observation: AgentObservation, tools: Sequence[ToolSchema]) -> AgentDecision:
         """See AgentBehavior."""
         self._tick, self._spent = observation.tick, 0
         try:
@@ -107,7 +107,7 @@ class LLMAgentBehavior(AgentBehavior):
         self._spent += answer.spent
         return without_thoughts(answer.text)
 
-    def plan(self, observation: Observation) -> dict[str, Any]:
+    def plan(self, observation: AgentObservation) -> dict[str, Any]:
         """Asks for a goal and its steps; they are in the prompts from now on."""
         said = self._asks(PLAN.format(system=self.system_prompt, observation=observation.text()))
         goal, *steps = [line.strip(" -*.0123456789") for line in said.splitlines() if line.strip()] or [""]

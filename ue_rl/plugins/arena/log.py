@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.plugins.arena.memory.lines import JsonLines
-from ue_rl.plugins.arena.seats import Outcome
+from ue_rl.plugins.arena.seats import Decision
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.json_values import readable
 
@@ -30,12 +30,12 @@ class RunLog:
 
     def __init__(self, folder: Path | str | None = None) -> None:
         self.folder = None if folder is None else Path(folder)
-        self.recent: deque[Outcome] = deque(maxlen=SHOWN)
+        self.recent: deque[Decision] = deque(maxlen=SHOWN)
         self._files: dict[str, JsonLines] = {}
         if self.folder is not None:
             self._files = {name: JsonLines(self.folder / name) for name in (DECISIONS, SUMMARIES)}
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Decision) -> None:
         """Writes one decision."""
         self.recent.append(outcome)
         if self._files:
@@ -67,7 +67,7 @@ class RunLog:
         return found
 
 
-def row_of(outcome: Outcome) -> dict[str, Any]:
+def row_of(outcome: Decision) -> dict[str, Any]:
     """One decision as JSON."""
     return {
         "agent_id": outcome.agent_id,

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.plugins.arena.behaviors import AgentBehavior
-from ue_rl.plugins.arena.bridge_scene import BridgeWorld
+from ue_rl.plugins.arena.bridge_scene import BridgeScene
 from ue_rl.plugins.arena.log import RunLog
 from ue_rl.plugins.arena.replaylog import ReplayWriter, read_replay
 from ue_rl.plugins.arena.scenes.bridge import SceneBridge, TeamBridge
-from ue_rl.plugins.arena.scenes.scene import World
-from ue_rl.plugins.arena.seats import Outcome
+from ue_rl.plugins.arena.scenes.scene import Scene
+from ue_rl.plugins.arena.seats import Decision
 from ue_rl.plugins.arena.types import AgentDecision
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.json_values import readable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Episode:
+class ArenaEpisode:
     """One episode that was played.
 
     Attributes:
@@ -47,7 +47,7 @@ class Episode:
         """The mean return of the agents."""
         return sum(self.returns.values()) / max(1, len(self.returns))
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Decision) -> None:
         """Counts one decision."""
         self.decisions += 1
         self.seconds += outcome.seconds
@@ -61,8 +61,8 @@ _OF_EVENT: dict[str, dict[str, Any]] = {  # what stands in its data
     "reset": {"seed": (int, type(None)), "hash": str}, "tick": {"hash": str},
     "decision": {"agent_id": str, "tool": str, "params": dict, "reasoning": str},
 }  # fmt: skip
-Playable = World | BridgeWorld
-OnTick = Callable[[Playable, list[Outcome]], None]
+Playable = Scene | BridgeScene
+OnTick = Callable[[Playable, list[Decision]], None]
 
 
 def play(
@@ -70,11 +70,11 @@ def play(
     behaviors: Mapping[str, AgentBehavior] | AgentBehavior | None = None, *, episodes: int = 1, seed: int | None = 0,
     deadline: float | None = None, log: RunLog | None = None, replay: Path | str | None = None,
     on_tick: OnTick | None = None,
-) -> list[Episode]:  # fmt: skip
+) -> list[ArenaEpisode]:  # fmt: skip
     """Episodes of `game`, one after the other.
 
     Args:
-        game: a scene; or a bridge: of a SceneBridge the first world, any other is a BridgeWorld.
+        game: a scene; or a bridge: of a SceneBridge the first world, any other is a BridgeScene.
         behaviors: by agent; one alone plays the game's only agent. Who has none gets the rule of thumb.
         episodes: how many. seed: of the first; the next ones have seed + 1, seed + 2, .. None: the game draws them.
         deadline: seconds that each decision may take; None: no limit, and the same seeds give the same episodes.
@@ -88,7 +88,7 @@ def play(
     if isinstance(game, (SceneBridge, TeamBridge)):
         game = game.worlds[0]
     elif isinstance(game, BaseBridge):
-        game = BridgeWorld(game)
+        game = BridgeScene(game)
     given = dict.fromkeys(game.agents[:1], behaviors) if isinstance(behaviors, AgentBehavior) else dict(behaviors or {})
     if strangers := set(given) - set(game.agents):
         raise ConfigurationError(
@@ -107,7 +107,7 @@ def play(
             writer.close()
 
 
-def require_willing(outcomes: Sequence[Outcome]) -> None:
+def require_willing(outcomes: Sequence[Decision]) -> None:
     """Raises the first refusal of a model that can never succeed."""
     for outcome in outcomes:
         if outcome.refusal is not None:
@@ -116,9 +116,9 @@ def require_willing(outcomes: Sequence[Outcome]) -> None:
 
 def _episode(
     arena: AgentArena, game: Playable, seed: int | None, writer: ReplayWriter | None, on_tick: OnTick | None
-) -> Episode:
+) -> ArenaEpisode:
     game.reset(seed)
-    episode = Episode(seed, returns=dict.fromkeys(game.agents, 0.0))
+    episode = ArenaEpisode(seed, returns=dict.fromkeys(game.agents, 0.0))
     if writer is not None:
         writer.event(0, "reset", {"seed": seed, "hash": game.digest()})
     while not game.over:

@@ -1,4 +1,4 @@
-"""Seat: one agent's behaviour, its thread and its place in the episode; Outcome: what it decided, or why not."""
+"""AgentSlot: one agent's behaviour, its thread and its place in the episode; Decision: what it decided, or why not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.plugins.arena.backends.base import BackendRefused
 from ue_rl.plugins.arena.behaviors import AgentBehavior, SimpleAgentBehavior
-from ue_rl.plugins.arena.types import AgentDecision, Observation
+from ue_rl.plugins.arena.types import AgentDecision, AgentObservation
 from ue_rl.system.errors import ResourceExhausted, ToolError, UeRlError, shorten
 from ue_rl.system.json_values import json_value
 
@@ -84,7 +84,7 @@ class DecisionFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Decision:
     """What an agent does in a tick.
 
     Attributes:
@@ -93,7 +93,7 @@ class Outcome:
         refusal: why no later decision can succeed either: the model refuses for good; None where that is not so.
     """
 
-    observation: Observation
+    observation: AgentObservation
     decision: AgentDecision
     code: str | None = None
     message: str | None = None
@@ -107,12 +107,12 @@ class Outcome:
         return self.observation.agent_id
 
     @classmethod
-    def failed(cls, seen: Observation, code: str, message: str, **more: Any) -> Outcome:
+    def failed(cls, seen: AgentObservation, code: str, message: str, **more: Any) -> Decision:
         """Idle, and why."""
         return cls(seen, AgentDecision(reasoning=f"Error: {message}"), code, message, **more)
 
 
-class Seat:
+class AgentSlot:
     """One registered agent. What its behaviour does wrong is told by `outcome`; nothing here raises it."""
 
     def __init__(self, agent_id: str, behavior: AgentBehavior) -> None:
@@ -124,10 +124,10 @@ class Seat:
         self._lock = threading.RLock()  # a behaviour may end its episode within decide()
         self._last_tick: int | None = None
         self._begins = False
-        self._pending: Future[Outcome] | None = None
-        self._waited: tuple[Future[Outcome], asyncio.Future[Outcome]] | None = None
+        self._pending: Future[Decision] | None = None
+        self._waited: tuple[Future[Decision], asyncio.Future[Decision]] | None = None
 
-    def ask(self, observation: Observation, tools: ToolRegistry, inline: bool) -> Future[Outcome]:
+    def ask(self, observation: AgentObservation, tools: ToolRegistry, inline: bool) -> Future[Decision]:
         """Starts decide(), unless the last one still runs: then that one is waited for again."""
         with self._lock:
             tick, last, self._last_tick = observation.tick, self._last_tick, observation.tick
@@ -159,27 +159,27 @@ class Seat:
             future.set_exception(error)
         return future
 
-    def awaited(self, future: Future[Outcome]) -> asyncio.Future[Outcome]:
+    def awaited(self, future: Future[Decision]) -> asyncio.Future[Decision]:
         """`future` for this event loop; the same one in each tick that waits for it, or they would pile up."""
         loop = asyncio.get_running_loop()
         if self._waited is None or self._waited[0] is not future or self._waited[1].get_loop() is not loop:
             self._waited = future, asyncio.wrap_future(future)
         return self._waited[1]
 
-    def outcome(self, seen: Observation, future: Future[Outcome], seconds: float) -> Outcome:
+    def outcome(self, seen: AgentObservation, future: Future[Decision], seconds: float) -> Decision:
         """What came of `ask`, after so many seconds, whether it has decided or not."""
         if not future.done():
-            return Outcome.failed(seen, LLM_TIMEOUT, f"no decision within {self.deadline} s", seconds=seconds)
+            return Decision.failed(seen, LLM_TIMEOUT, f"no decision within {self.deadline} s", seconds=seconds)
         with self._lock:
             if self._pending is future:
                 self._pending = None
         error = future.exception()
         if error is not None:  # what no behaviour should raise, such as KeyboardInterrupt
-            return Outcome.failed(seen, DECISION_FAILED, *_why(error)[1:], seconds=seconds)
+            return Decision.failed(seen, DECISION_FAILED, *_why(error)[1:], seconds=seconds)
         return replace(future.result(), observation=seen, seconds=seconds)
 
 
-def _think(behavior: AgentBehavior, seen: Observation, tools: ToolRegistry, begins: bool) -> Outcome:
+def _think(behavior: AgentBehavior, seen: AgentObservation, tools: ToolRegistry, begins: bool) -> Decision:
     """All that a behaviour has a hand in, in its own thread; of what it answers only plain JSON goes on."""
     decision = AgentDecision()
     try:
@@ -199,8 +199,8 @@ def _think(behavior: AgentBehavior, seen: Observation, tools: ToolRegistry, begi
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a behaviour's mistake ends its decision alone
         refused = {"tool": decision.tool, "params": shorten(decision.params, 500)}
         refusal = error if isinstance(error, BackendRefused) else None
-        return Outcome.failed(seen, *_why(error), trace={**_told(behavior), "refused": refused}, refusal=refusal)
-    return Outcome(seen, decision, trace=_told(behavior))
+        return Decision.failed(seen, *_why(error), trace={**_told(behavior), "refused": refused}, refusal=refusal)
+    return Decision(seen, decision, trace=_told(behavior))
 
 
 def _why(error: BaseException) -> tuple[str, str]:

@@ -13,14 +13,14 @@ from typing import Any, Literal
 from pydantic import FiniteFloat, NonNegativeFloat
 
 from ue_rl.bridges.tools import ToolRegistry, tool
-from ue_rl.plugins.arena.types import Observation, Seen
+from ue_rl.plugins.arena.types import AgentObservation, VisibleObject
 from ue_rl.system.errors import ToolError
 
 Point = tuple[FiniteFloat, FiniteFloat, FiniteFloat]
 Command = dict[str, Any]
 
 
-def standard_tools(seen: Mapping[str, Observation]) -> ToolRegistry:
+def standard_tools(seen: Mapping[str, AgentObservation]) -> ToolRegistry:
     """The registry; `seen` has each agent's last observation."""
     registry = ToolRegistry.of(Queries(seen), hidden=("agent",))
     for names, function, description in COMMANDS:
@@ -82,10 +82,10 @@ class Queries:
         seen: each agent's last observation.
     """
 
-    def __init__(self, seen: Mapping[str, Observation]) -> None:
+    def __init__(self, seen: Mapping[str, AgentObservation]) -> None:
         self._seen = seen
 
-    def _of(self, agent: str) -> Observation:
+    def _of(self, agent: str) -> AgentObservation:
         found = self._seen.get(agent)
         if found is None:
             raise ToolError(f"there is no observation of agent {agent!r}", code="AGENT_NOT_FOUND", field="agent_id",
@@ -141,5 +141,5 @@ class Queries:
         return {"hit": bool(hits), **(dict(zip(("distance", "name"), min(hits), strict=True)) if hits else {})}
 
 
-def _all(seen: Observation) -> list[Seen]:
+def _all(seen: AgentObservation) -> list[VisibleObject]:
     return [*seen.nearby_resources, *seen.nearby_hazards, *seen.visible_entities]

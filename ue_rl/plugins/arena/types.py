@@ -57,11 +57,11 @@ class Named(Model):
         return value
 
 
-class Seen(Named):
+class VisibleObject(Named):
     """Something near the agent: a resource, a hazard, or another entity. What else a game says of it is kept.
 
     Attributes:
-        distance: where the game says the position alone, an Observation computes it.
+        distance: where the game says the position alone, an AgentObservation computes it.
     """
 
     type: str = ""
@@ -92,7 +92,7 @@ def _items(value: Any) -> Any:
     return value
 
 
-class Observation(Model):
+class AgentObservation(Model):
     """One agent's view of a tick. `custom` is a game's own; so are keys that are not named here.
 
     Attributes:
@@ -108,9 +108,9 @@ class Observation(Model):
     position: Vector = (0.0, 0.0, 0.0)
     rotation: Vector = (0.0, 0.0, 0.0)
     velocity: Vector = (0.0, 0.0, 0.0)
-    visible_entities: list[Seen] = Field(default_factory=list, max_length=1000)
-    nearby_resources: list[Seen] = Field(default_factory=list, max_length=1000)
-    nearby_hazards: list[Seen] = Field(default_factory=list, max_length=1000)
+    visible_entities: list[VisibleObject] = Field(default_factory=list, max_length=1000)
+    nearby_resources: list[VisibleObject] = Field(default_factory=list, max_length=1000)
+    nearby_hazards: list[VisibleObject] = Field(default_factory=list, max_length=1000)
     inventory: Annotated[list[Item], BeforeValidator(_items)] = Field(default_factory=list, max_length=1000)
     health: float = 100.0
     energy: float = 100.0
@@ -120,7 +120,7 @@ class Observation(Model):
     custom: dict[str, Any] = Field(default_factory=dict, validation_alias=AliasChoices("custom", "custom_data"))
 
     @model_validator(mode="after")
-    def _measured(self) -> Observation:
+    def _measured(self) -> AgentObservation:
         for thing in (*self.nearby_resources, *self.nearby_hazards, *self.visible_entities):
             if "distance" not in thing.model_fields_set and "position" in thing.model_fields_set:
                 thing.distance = min(math.dist(self.position, thing.position), sys.float_info.max)
@@ -153,7 +153,7 @@ def _point(position: Sequence[float]) -> str:
     return f"({', '.join(f'{number:.1f}' for number in position)})"
 
 
-def nearest(things: Sequence[Seen]) -> Seen | None:
+def nearest(things: Sequence[VisibleObject]) -> VisibleObject | None:
     """The one at the smallest distance; the first of equals; None of none."""
     return min(things, key=lambda thing: thing.distance, default=None)
 
@@ -256,7 +256,7 @@ class SimpleContext(NamedTuple):
         tools: names of the tools that there are. memory: the latest observations, newest first.
     """
 
-    observation: Observation
+    observation: AgentObservation
     tools: tuple[str, ...] = ()
     memory: tuple[Any, ...] = ()
 
@@ -269,12 +269,12 @@ class SimpleContext(NamedTuple):
         return [item.name for item in self.observation.inventory]
 
     @property
-    def nearest_resource(self) -> Seen | None:
+    def nearest_resource(self) -> VisibleObject | None:
         """The nearest, or None."""
         return nearest(self.observation.nearby_resources)
 
     @property
-    def nearest_hazard(self) -> Seen | None:
+    def nearest_hazard(self) -> VisibleObject | None:
         """The nearest, or None."""
         return nearest(self.observation.nearby_hazards)
 

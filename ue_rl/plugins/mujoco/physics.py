@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.plugins.mujoco.library import batch, mj
-from ue_rl.plugins.mujoco.tasks import TASKS, Floats, MujocoTask, States, model_file
+from ue_rl.plugins.mujoco.tasks import TASKS, Floats, MujocoTask, PhysicsStates, model_file
 from ue_rl.system.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.bridges")
@@ -110,7 +110,7 @@ class Physics:
         self.ctrl: Floats = self.batch.bind("ctrl")
         self._unstable = self.batch.warning[:, min(_UNSTABLE) : max(_UNSTABLE) + 1, 1]  # a view: counts, live
         try:
-            self.now = States({name: self.batch.bind(name) for name in names})
+            self.now = PhysicsStates({name: self.batch.bind(name) for name in names})
         except ValueError as error:
             raise ConfigurationError(
                 "the task asks for a field that cannot be observed",

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-class States:
+class PhysicsStates:
     """Fields of MjData as arrays with one row per env.
 
     Always there: `time` [n], `qpos` [n, nq], `qvel` [n, nv]; beside them what the task's `fields` and `observed` name,
@@ -46,11 +46,11 @@ class States:
     def __getattr__(self, name: str) -> Floats:
         raise AttributeError(f"no field {name!r} was asked for: name it in the task's `fields`")
 
-    def rows(self, ids: NDArray[np.intp] | None) -> States:
+    def rows(self, ids: NDArray[np.intp] | None) -> PhysicsStates:
         """A copy of the rows `ids`; None: of all."""
         if ids is None:
-            return States({name: array.copy() for name, array in self._fields.items()})
-        return States({name: array[ids] for name, array in self._fields.items()})
+            return PhysicsStates({name: array.copy() for name, array in self._fields.items()})
+        return PhysicsStates({name: array[ids] for name, array in self._fields.items()})
 
 
 class MujocoTask:
@@ -83,9 +83,9 @@ class MujocoTask:
         reset_noise: float | None = None,
         observed: Sequence[str] | None = None,
         fields: Sequence[str] | None = None,
-        observe: Callable[[States], Floats] | None = None,
-        reward: Callable[[States, NDArray[np.float32], States], NDArray[Any]] | None = None,
-        terminated: Callable[[States], Bools] | None = None,
+        observe: Callable[[PhysicsStates], Floats] | None = None,
+        reward: Callable[[PhysicsStates, NDArray[np.float32], PhysicsStates], NDArray[Any]] | None = None,
+        terminated: Callable[[PhysicsStates], Bools] | None = None,
         begin: Callable[[np.random.Generator, Floats, Floats], None] | None = None,
     ) -> None:
         given = {
@@ -111,15 +111,15 @@ class MujocoTask:
         qpos += rng.uniform(low, high, len(qpos))
         qvel += rng.uniform(low, high, len(qvel))
 
-    def observe(self, now: States) -> Floats:
+    def observe(self, now: PhysicsStates) -> Floats:
         """The observations [n, k]."""
         return np.concatenate([_flat(getattr(now, name)) for name in self.observed], axis=1)
 
-    def reward(self, before: States, actions: NDArray[np.float32], now: States) -> NDArray[Any]:
+    def reward(self, before: PhysicsStates, actions: NDArray[np.float32], now: PhysicsStates) -> NDArray[Any]:
         """The rewards [n] of a step from `before` to `now`; `actions` float32 [n, nu] as they came."""
         return np.zeros(len(now.time))
 
-    def terminated(self, now: States) -> Bools:
+    def terminated(self, now: PhysicsStates) -> Bools:
         """Which episodes end here [n]."""
         return np.zeros(len(now.time), np.bool_)
 
@@ -141,11 +141,11 @@ class HalfCheetah(MujocoTask):
         qpos += rng.uniform(-self.reset_noise, self.reset_noise, len(qpos))
         qvel += self.reset_noise * rng.standard_normal(len(qvel))
 
-    def observe(self, now: States) -> Floats:
+    def observe(self, now: PhysicsStates) -> Floats:
         """All but how far it has come."""
         return np.concatenate((now.qpos[:, 1:], now.qvel), axis=1)
 
-    def reward(self, before: States, actions: NDArray[np.float32], now: States) -> NDArray[Any]:
+    def reward(self, before: PhysicsStates, actions: NDArray[np.float32], now: PhysicsStates) -> NDArray[Any]:
         """Forward velocity less the cost of control."""
         rewards: Floats = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt - 0.1 * np.square(actions).sum(axis=1)
         return rewards
@@ -156,17 +156,17 @@ class Hopper(MujocoTask):
 
     file, frame_skip, max_episode_steps, reset_noise = "hopper.xml", 4, 1000, 5e-3
 
-    def observe(self, now: States) -> Floats:
+    def observe(self, now: PhysicsStates) -> Floats:
         """All but how far it has come; velocities are cut at 10."""
         return np.concatenate((now.qpos[:, 1:], np.clip(now.qvel, -10, 10)), axis=1)
 
-    def reward(self, before: States, actions: NDArray[np.float32], now: States) -> NDArray[Any]:
+    def reward(self, before: PhysicsStates, actions: NDArray[np.float32], now: PhysicsStates) -> NDArray[Any]:
         """Forward velocity and 1 for standing, less the cost of control."""
         forward = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
         rewards: Floats = forward + ~self.terminated(now) - 1e-3 * np.square(actions).sum(axis=1)
         return rewards
 
-    def terminated(self, now: States) -> Bools:
+    def terminated(self, now: PhysicsStates) -> Bools:
         """Fallen, tilted, or a number is out of hand."""
         height, angle = now.qpos[:, 1], now.qpos[:, 2]
         rest = np.concatenate((now.qpos, now.qvel), axis=1)[:, 2:]
@@ -180,17 +180,17 @@ class Ant(MujocoTask):
     file, frame_skip, max_episode_steps, reset_noise, fields = "ant.xml", 5, 1000, 0.1, ("xpos",)
     begin = HalfCheetah.begin
 
-    def observe(self, now: States) -> Floats:
+    def observe(self, now: PhysicsStates) -> Floats:
         """All but where it is."""
         return np.concatenate((now.qpos[:, 2:], now.qvel), axis=1)
 
-    def reward(self, before: States, actions: NDArray[np.float32], now: States) -> NDArray[Any]:
+    def reward(self, before: PhysicsStates, actions: NDArray[np.float32], now: PhysicsStates) -> NDArray[Any]:
         """The torso's forward velocity and 1 for standing, less the cost of control."""
         forward = (now.xpos[:, 1, 0] - before.xpos[:, 1, 0]) / self.dt
         rewards: Floats = forward + ~self.terminated(now) - 0.5 * np.square(actions).sum(axis=1)
         return rewards
 
-    def terminated(self, now: States) -> Bools:
+    def terminated(self, now: PhysicsStates) -> Bools:
         """The torso is too low or too high."""
         height = now.qpos[:, 2]
         return ~((height >= 0.2) & (height <= 1.0))
@@ -201,11 +201,11 @@ class InvertedPendulum(MujocoTask):
 
     file, frame_skip, max_episode_steps, reset_noise = "inverted_pendulum.xml", 2, 1000, 0.01
 
-    def reward(self, before: States, actions: NDArray[np.float32], now: States) -> NDArray[Any]:
+    def reward(self, before: PhysicsStates, actions: NDArray[np.float32], now: PhysicsStates) -> NDArray[Any]:
         """1 while it is up."""
         return ~self.terminated(now)
 
-    def terminated(self, now: States) -> Bools:
+    def terminated(self, now: PhysicsStates) -> Bools:
         """The pole leans by more than 0.2 rad."""
         return ~(np.abs(now.qpos[:, 1]) <= 0.2)
 
@@ -231,18 +231,18 @@ class Reacher(MujocoTask):
         qvel += rng.uniform(-0.005, 0.005, len(qvel))
         qvel[-2:] = 0
 
-    def observe(self, now: States) -> Floats:
+    def observe(self, now: PhysicsStates) -> Floats:
         """Cosines and sines of the angles, the target, the angles' velocities, the way to the target."""
         angles = now.qpos[:, :2]
         parts = np.cos(angles), np.sin(angles), now.qpos[:, 2:], now.qvel[:, :2], self._way(now)[:, :2]
         return np.concatenate(parts, axis=1)
 
-    def reward(self, before: States, actions: NDArray[np.float32], now: States) -> NDArray[Any]:
+    def reward(self, before: PhysicsStates, actions: NDArray[np.float32], now: PhysicsStates) -> NDArray[Any]:
         """Minus the distance, minus the cost of control."""
         rewards: Floats = -np.linalg.norm(self._way(now), axis=1) - np.square(actions).sum(axis=1)
         return rewards
 
-    def _way(self, now: States) -> Floats:
+    def _way(self, now: PhysicsStates) -> Floats:
         return now.xpos[:, self._finger] - now.xpos[:, self._target]
 
 

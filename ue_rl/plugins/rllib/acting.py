@@ -1,4 +1,4 @@
-"""Acting: a step of all envs through an RLModule, as RLlib's default connectors to and from a module have it.
+"""ModuleActor: a step of all envs through an RLModule, as RLlib's default connectors to and from a module have it.
 
 EpisodeMaker makes RLlib's episodes of the steps. Source: ray.rllib.connectors.module_to_env (GetActions,
 NormalizeAndClipActions) and ray.rllib.env.single_agent_episode, Ray 2.52 to 2.60.
@@ -31,7 +31,7 @@ Outputs = dict[tuple[str, ...], NDArray[Any]]
 Infos = Mapping[int, Sequence[dict[str, Any]]]
 
 
-class Acting:
+class ModuleActor:
     """Observations to actions.
 
     Args:

@@ -70,7 +70,7 @@ def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any
     """The AlgorithmConfig of a run.
 
     Args:
-        output: the folder for what engines on this machine print. report_to: the name of the Desk.
+        output: the folder for what engines on this machine print. report_to: the name of the NewsActor.
 
     Raises:
         ConfigurationError: an argument that the algorithm does not take.

@@ -37,7 +37,7 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from ue_rl.plugins.rllib.acting import Acting, EpisodeMaker, Outputs
+from ue_rl.plugins.rllib.acting import EpisodeMaker, ModuleActor, Outputs
 from ue_rl.plugins.rllib.engines import SEEDS, open_engines
 from ue_rl.plugins.rllib.failures import NamedFailures
 from ue_rl.plugins.rllib.news import Connected, RecordedEnv, Sender
@@ -138,7 +138,7 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         super().make_module()
         self._reason, self._cutter = None, None
         if self.module is not None and self.env is not None:
-            self._acting = Acting(self.module, self.env.single_action_space, self.config, self._device)
+            self._acting = ModuleActor(self.module, self.env.single_action_space, self.config, self._device)
 
     def _find_reason(self) -> str:
         """See `why_not`."""

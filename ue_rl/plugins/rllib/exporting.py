@@ -38,8 +38,8 @@ from ue_rl.inference.export.file import (
     export,
 )
 from ue_rl.inference.export.graph import Plan, PolicyGraph, observation_ports
-from ue_rl.inference.export.observations import Leaf, ObservationNet, starts_of
-from ue_rl.inference.metadata import ACTIONS, OBSERVATION, Port, space_size, space_to_json
+from ue_rl.inference.export.observations import ObservationLeaf, ObservationNet, starts_of
+from ue_rl.inference.metadata import ACTIONS, OBSERVATION, TensorInfo, space_size, space_to_json
 from ue_rl.plugins.rllib.heads import convertible, find_head
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ExportError
@@ -102,7 +102,7 @@ def export_rl_module(
     zeros = zeros.get(None, zeros)
     outputs, head = find_head(convertible(twin), zeros, action_space, normalize_actions, clip_actions)
     ports = tuple(observation_ports(leaves, flat_input))
-    done = (Port("actions", (space_size(space_to_json(action_space)),), ACTIONS),)
+    done = (TensorInfo("actions", (space_size(space_to_json(action_space)),), ACTIONS),)
     seen, trunk, roles = ObservationNet(leaves, None, False, flat_input), th.nn.Identity(), (OBSERVATION,) * len(ports)
     net = PolicyGraph(seen, outputs, None, trunk, head, roles, starts_of(action_space)).eval()
     plan = Plan(algorithm or name, leaves, net, ports, done, stochastic=False, flat_input=flat_input)
@@ -212,7 +212,7 @@ def _check_spaces(module: Any, observation_space: Any, action_space: Any) -> Non
             raise ExportError(what, field=field, expected=own, got=given, cure=cure)
 
 
-def _leaves(space: Any) -> list[Leaf]:
+def _leaves(space: Any) -> list[ObservationLeaf]:
     if isinstance(space, spaces.Dict):
-        return [Leaf(key, part, part, False) for key, part in space.spaces.items()]
-    return [Leaf(None, space, space, False)]
+        return [ObservationLeaf(key, part, part, False) for key, part in space.spaces.items()]
+    return [ObservationLeaf(None, space, space, False)]

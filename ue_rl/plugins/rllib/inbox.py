@@ -12,9 +12,9 @@ from typing import Any
 
 import ray
 
-from ue_rl.plugins.rllib.news import Connected, Desk, Episode, Message, Played
+from ue_rl.plugins.rllib.news import Connected, EpisodeSummary, Message, NewsActor, RunnerProgress
 from ue_rl.training.fleet import EngineStatus, Fleet
-from ue_rl.training.report import Report
+from ue_rl.training.report import TrainingReport
 from ue_rl.training.writing import Episodes
 
 _EVERY = 0.25  # seconds between two looks
@@ -35,7 +35,7 @@ class Inbox(Fleet):
         restarts: engines that were lost and came back.
     """
 
-    def __init__(self, name: str, report: Report) -> None:
+    def __init__(self, name: str, report: TrainingReport) -> None:
         self.name = name
         self.connected: dict[int, Connected] = {}
         self._statuses: dict[int, list[EngineStatus]] = {}  # by worker index
@@ -44,7 +44,7 @@ class Inbox(Fleet):
         self._report = report
         self._before = 0  # restarts of runners that ended
         self._lock, self._over = threading.Lock(), threading.Event()
-        self._desk: Any = ray.remote(num_cpus=0)(Desk).options(name=name).remote()
+        self._desk: Any = ray.remote(num_cpus=0)(NewsActor).options(name=name).remote()
         self._thread = threading.Thread(target=self._watch, name="ue_rl news", daemon=True)
 
     def __enter__(self) -> Inbox:
@@ -73,9 +73,9 @@ class Inbox(Fleet):
         """Handles what has come."""
         with self._lock:
             messages: list[tuple[int, Message]] = ray.get(self._desk.take.remote(), timeout=30)
-            played: dict[int, list[Played]] = {}
+            played: dict[int, list[RunnerProgress]] = {}
             for worker, message in messages:
-                if isinstance(message, Played):
+                if isinstance(message, RunnerProgress):
                     self._statuses[worker] = message.engines
                     played.setdefault(worker, []).append(message)
                 elif isinstance(message, Connected):
@@ -121,7 +121,7 @@ class Inbox(Fleet):
             pass
 
 
-def in_order(played: dict[int, list[Played]], env_steps: int) -> list[tuple[int, Episode]]:
+def in_order(played: dict[int, list[RunnerProgress]], env_steps: int) -> list[tuple[int, EpisodeSummary]]:
     """(env-steps of the run, episode) of what runners have played at the same time, in the order of their ends.
 
     Args:

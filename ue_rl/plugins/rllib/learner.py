@@ -40,13 +40,13 @@ from ue_rl.training.directory import RunDirectory
 from ue_rl.training.engine import NO_TIME_SCALE
 from ue_rl.training.learner import Learner
 from ue_rl.training.options import TrainOptions
-from ue_rl.training.report import Report
+from ue_rl.training.report import TrainingReport
 from ue_rl.training.saving.callbacks import LEARNING
 from ue_rl.training.saving.checkpoints import OVER, Checkpoint, CheckpointStore
 from ue_rl.training.saving.periodic import Periodic
 from ue_rl.training.saving.stopping import Stopping
 from ue_rl.training.watching import diverged
-from ue_rl.training.writing import Guard, sentence
+from ue_rl.training.writing import WriteGuard, sentence
 
 _log = logging.getLogger(__name__)
 _SEED = 2**31  # seeds are below: NumPy's and engines'
@@ -69,7 +69,7 @@ class RllibLearner(Learner):
     """
 
     def __init__(
-        self, options: TrainOptions, run: RunDirectory, *, resume: bool, report: Report, stack: ExitStack
+        self, options: TrainOptions, run: RunDirectory, *, resume: bool, report: TrainingReport, stack: ExitStack
     ) -> None:
         super().__init__(options, run, report)
         self._store = run.store(options.keep)
@@ -84,7 +84,7 @@ class RllibLearner(Learner):
         self.algorithm: Any = self._built(config)
         stack.callback(self._stop)
         self._finite = True
-        self._tables = Guard("the run's tables", report.warned, Exception)
+        self._tables = WriteGuard("the run's tables", report.warned, Exception)
         self._periodic = Periodic(self._store, options.save_freq, options.save_interval)
         checkpoint = self._restored() if resume else None
         self._first = self.inbox.env_steps = 0 if checkpoint is None else checkpoint.env_steps

@@ -33,18 +33,18 @@ class Connected(NamedTuple):
     facts: dict[str, Any]
 
 
-class Played(NamedTuple):
+class RunnerProgress(NamedTuple):
     """What was played since the last message."""
 
     env_steps: int
-    episodes: list[Episode]
+    episodes: list[EpisodeSummary]
     engines: list[EngineStatus]
 
 
-Message = Connected | Played | Change
+Message = Connected | RunnerProgress | Change
 
 
-class Desk:
+class NewsActor:
     """The actor: keeps messages until they are taken."""
 
     def __init__(self) -> None:
@@ -101,10 +101,10 @@ class Sender:
         at = time.monotonic()
         if self._desk is not None and (now or at - self._sent >= _EVERY):
             self._sent = at
-            self.tell(Played(*record.take(), Fleet(transport).statuses()), wait=now)
+            self.tell(RunnerProgress(*record.take(), Fleet(transport).statuses()), wait=now)
 
 
-class Episode(NamedTuple):
+class EpisodeSummary(NamedTuple):
     """One that ended.
 
     Attributes:
@@ -131,7 +131,7 @@ class EpisodeRecord:
         self._returns = np.zeros(num_envs, np.float64)
         self._lengths = np.zeros(num_envs, np.int64)
         self._begun = np.full(num_envs, time.monotonic())
-        self._ended: list[Episode] = []
+        self._ended: list[EpisodeSummary] = []
 
     def begin(self, envs: NDArray[np.bool_]) -> None:
         """These envs (bool [num_envs]) are at the first observation of an episode."""
@@ -155,9 +155,11 @@ class EpisodeRecord:
             now = time.monotonic()
             for env in np.flatnonzero(ended).tolist():
                 seconds = round(now - self._begun[env], 6)
-                self._ended.append(Episode(self.steps, float(self._returns[env]), int(self._lengths[env]), seconds))
+                self._ended.append(
+                    EpisodeSummary(self.steps, float(self._returns[env]), int(self._lengths[env]), seconds)
+                )
 
-    def take(self) -> tuple[int, list[Episode]]:
+    def take(self) -> tuple[int, list[EpisodeSummary]]:
         """(env-steps, episodes that ended) since the last call."""
         found = self.steps, self._ended
         self.steps, self._ended = 0, []

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from ue_rl.plugins.rllib.cluster import ray_log
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions
-from ue_rl.training.report import Report
+from ue_rl.training.report import TrainingReport
 
 if TYPE_CHECKING:
     from ue_rl.plugins.rllib.learner import RllibLearner
 
 
 def begin(
-    options: TrainOptions, run: RunDirectory, load: dict[str, Any] | None, report: Report, stack: ExitStack
+    options: TrainOptions, run: RunDirectory, load: dict[str, Any] | None, report: TrainingReport, stack: ExitStack
 ) -> RllibLearner:
     """The learner; `load` is None for a new run, `stack` ends what it starts."""
     stack.enter_context(ray_log())

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ue_rl.bridges.tools import ToolRegistry, ToolSchema
-from ue_rl.plugins.sessions.realtime import Observation, Session, SessionPool, ToolCall
+from ue_rl.plugins.sessions.realtime import Session, SessionObservation, SessionPool, ToolCall
 from ue_rl.plugins.sessions.realtime.checks import MOST_TICKS
 from ue_rl.plugins.sessions.waiting import queued, state_of
 from ue_rl.system.errors import ConfigurationError, ToolError
@@ -19,7 +19,7 @@ from ue_rl.system.errors import ConfigurationError, ToolError
 Ticks = Annotated[int, Field(ge=1, le=MOST_TICKS)]
 
 
-async def reset(session: Session, seed: int | None = None) -> Observation:
+async def reset(session: Session, seed: int | None = None) -> SessionObservation:
     """Begin a new episode; what is seen at its begin.
 
     Args:
@@ -28,7 +28,7 @@ async def reset(session: Session, seed: int | None = None) -> Observation:
     return await submitted(session, ticks=0, reset=True, seed=seed)
 
 
-async def step(session: Session, action: list[float]) -> Observation:
+async def step(session: Session, action: list[float]) -> SessionObservation:
     """Apply one action and let the game go on by one tick.
 
     Args:
@@ -37,7 +37,7 @@ async def step(session: Session, action: list[float]) -> Observation:
     return await submitted(session, ticks=1, actions=[action])
 
 
-async def advance(session: Session, ticks: Ticks, action: list[float] | None = None) -> Observation:
+async def advance(session: Session, ticks: Ticks, action: list[float] | None = None) -> SessionObservation:
     """Let the game go on; it stops early at the end of the episode.
 
     Args:
@@ -47,7 +47,7 @@ async def advance(session: Session, ticks: Ticks, action: list[float] | None = N
     return await submitted(session, ticks=ticks, actions=[] if action is None else [action])
 
 
-async def get_observation(session: Session) -> Observation:
+async def get_observation(session: Session) -> SessionObservation:
     """What is seen now, as numbers; nothing moves on."""
     return session.mailbox.newest or await submitted(session, ticks=0)
 
@@ -66,7 +66,7 @@ async def get_map_info(session: Session) -> dict[str, Any]:
 _OF_EVERY_GAME = (reset, step, advance, get_observation, get_game_state, get_map_info)
 
 
-async def submitted(session: Session, **request: Any) -> Observation:
+async def submitted(session: Session, **request: Any) -> SessionObservation:
     """Asks a session (Session.submit), waiting for its place in the queue without holding up the event loop."""
     return await queued(functools.partial(session.submit, **request, wait=0), session.pool.queue_wait)
 
@@ -108,7 +108,7 @@ class SessionTools:
         (self._own if name in self._own else self._games).validate(name, arguments)
 
     async def call(self, session: Session, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What a tool answers: the keys of an Observation, of a SessionState, or what get_map_info gives.
+        """What a tool answers: the keys of a SessionObservation, of a SessionState, or what get_map_info gives.
 
         One of the game's own is applied at once, without a tick; its result stands in info["tools"].
 

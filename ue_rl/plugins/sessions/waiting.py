@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from ue_rl.plugins.sessions.realtime.lifecycle import Event
+from ue_rl.plugins.sessions.realtime.lifecycle import SessionEvent
 from ue_rl.plugins.sessions.realtime.observation import SessionState
 from ue_rl.plugins.sessions.realtime.session import ASKED_WITHIN, DESTROYED_WITHIN, Session
 from ue_rl.system.errors import ResourceExhausted, SessionError
@@ -69,5 +69,5 @@ async def state_of(session: Session) -> SessionState:
 
 async def destroyed(session: Session, reason: str = "it was destroyed") -> None:
     """Ends a session, and waits until it has left its world, 10 s at most; one that is cancelled has ended it, too."""
-    session.leave(Event.DESTROY, reason)
+    session.leave(SessionEvent.DESTROY, reason)
     await asyncio.wait([asyncio.wrap_future(session.gone)], timeout=DESTROYED_WITHIN)

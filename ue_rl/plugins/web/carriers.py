@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from ue_rl.connections.base.address import Scheme, WrongPart, host_and_port
-from ue_rl.connections.dialling import DEADLINES, Carrier
+from ue_rl.connections.dialling import DEADLINES, SchemeHandler
 
 BROWSERS = ("open", "headless")  # the user's own; a headless Chromium
 _NAME = re.compile(r"[A-Za-z0-9._-]*")
@@ -52,7 +52,7 @@ def read_browser(text: str) -> str:
     return text
 
 
-PAGE = Carrier(
+PAGE = SchemeHandler(
     Scheme(
         "page://HOST:PORT",
         "page://127.0.0.1:7780",

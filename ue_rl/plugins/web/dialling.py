@@ -10,7 +10,7 @@ from ue_rl.connections.base.address import refuse_given, split_place
 from ue_rl.plugins.web.carriers import BROWSERS
 from ue_rl.plugins.web.connection import PageConnection
 from ue_rl.plugins.web.site import Site
-from ue_rl.protocol.access.client_access import Guard
+from ue_rl.protocol.access.client_access import ClientAccess
 from ue_rl.system.errors import ConfigurationError
 
 
@@ -52,7 +52,7 @@ def dial(
         origins=frozenset(filter(None, origin.split(","))),
         site=None if serve is None else Site(Path(serve)),
         browser=browser,
-        guard=Guard.of(token_file),
+        guard=ClientAccess.of(token_file),
         **options,
     )
     connection.connect()

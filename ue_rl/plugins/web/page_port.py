@@ -21,7 +21,7 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from ue_rl.plugins.web.page_socket import LONGEST, PageSocket
-from ue_rl.plugins.web.site import Answer, Site
+from ue_rl.plugins.web.site import Site, SiteAnswer
 from ue_rl.system.errors import EngineBusy, EngineUnreachable
 from ue_rl.system.forks import leave_to_parent, notify_of_forks
 from ue_rl.system.keepalive import notice_dead_peer
@@ -255,10 +255,10 @@ class PagePort:
     def _file(self, own: frozenset[str], request: Request) -> Response:
         host = next(iter(request.headers.get_all("Host")), "")
         if f"http://{host.lower()}" not in own:
-            answer = Answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"This is no server of that name.\n")
+            answer = SiteAnswer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"This is no server of that name.\n")
         elif self.site is None:
             text = b"A trainer waits here for a page to dial it by WebSocket. It serves no files.\n"
-            answer = Answer(HTTPStatus.NOT_FOUND, "text/plain", text)
+            answer = SiteAnswer(HTTPStatus.NOT_FOUND, "text/plain", text)
         else:
             answer = self.site.answer(request.path)
         headers = Headers(

@@ -21,7 +21,7 @@ _TYPES = {
 }
 
 
-class Answer(NamedTuple):
+class SiteAnswer(NamedTuple):
     """What is said to a GET: its status, its type, and its bytes; `elsewhere`: where to look instead."""
 
     status: HTTPStatus
@@ -49,18 +49,18 @@ class Site:
                 got=str(path),
             )  # fmt: skip
 
-    def answer(self, target: str) -> Answer:
+    def answer(self, target: str) -> SiteAnswer:
         """The file that a GET of `target`, such as "/game.js?1", is for. Nothing outside of the folder is read."""
         path = unquote(target.partition("?")[0].partition("#")[0])
         parts = [part for part in path.split("/") if part not in ("", ".")]
         if any(part == ".." or "\\" in part or ":" in part or "\0" in part for part in parts):
             return _missing(path)
         if not parts and self.first != "index.html":
-            return Answer(HTTPStatus.FOUND, "text/plain", b"", "/" + self.first)
+            return SiteAnswer(HTTPStatus.FOUND, "text/plain", b"", "/" + self.first)
         file = self.folder.joinpath(*parts)
         if file.is_dir():
             if not path.endswith("/"):
-                return Answer(HTTPStatus.FOUND, "text/plain", b"", "/" + "/".join(parts) + "/")
+                return SiteAnswer(HTTPStatus.FOUND, "text/plain", b"", "/" + "/".join(parts) + "/")
             file = file / "index.html"
         try:
             body = file.read_bytes()
@@ -68,8 +68,8 @@ class Site:
             return _missing(path)
         guessed, _ = mimetypes.guess_type(file.name)
         kind = _TYPES.get(file.suffix.lower()) or guessed or "application/octet-stream"
-        return Answer(HTTPStatus.OK, kind, body)
+        return SiteAnswer(HTTPStatus.OK, kind, body)
 
 
-def _missing(path: str) -> Answer:
-    return Answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"There is no {path} here.\n".encode())
+def _missing(path: str) -> SiteAnswer:
+    return SiteAnswer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"There is no {path} here.\n".encode())

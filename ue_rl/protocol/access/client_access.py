@@ -1,4 +1,4 @@
-"""Guard: what a trainer does with a socket before it is used: TLS, and the proofs of a token."""
+"""ClientAccess: what a trainer does with a socket before it is used: TLS, and the proofs of a token."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ue_rl.protocol.access.tokens import LONGEST, answer, read_token, same
 from ue_rl.protocol.text.notices import ended_by, notice_of
 from ue_rl.system.errors import AccessRefused, EngineDisconnected, EngineTimeout, UeRlError
 
-GUARDED = ("token_file", "ca", "cert", "key")  # the files that a Guard is made of
+GUARDED = ("token_file", "ca", "cert", "key")  # the files that a ClientAccess is made of
 
 
-class Guard(NamedTuple):
+class ClientAccess(NamedTuple):
     """Called with each connected socket.
 
     Attributes:
@@ -35,7 +35,7 @@ class Guard(NamedTuple):
         ca: str | PathLike[str] | None = None,
         cert: str | PathLike[str] | None = None,
         key: str | PathLike[str] | None = None,
-    ) -> Guard | None:
+    ) -> ClientAccess | None:
         """One from files; None: there is nothing to do. Raises ConfigurationError where a file cannot be used."""
         token = None if token_file is None else read_token(token_file)
         context = trainer_context(ca, cert, key) if tls else None

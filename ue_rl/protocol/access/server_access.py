@@ -45,7 +45,7 @@ class Refusals:
         self._quiet_until, self._untold = now + 1.0, 0
 
 
-class Doorway:
+class ServerAccess:
     """Who may come in.
 
     Args:
@@ -71,9 +71,9 @@ class Doorway:
         self.outside = 0
         self.refusals = Refusals(_log, "a connection")
 
-    def __reduce__(self) -> tuple[type[Doorway], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[type[ServerAccess], tuple[object, ...]]:
         """Another process reads the files itself."""
-        return Doorway, self._files
+        return ServerAccess, self._files
 
     @property
     def asks(self) -> bool:
@@ -95,8 +95,8 @@ class Doorway:
 
 
 class _Door(asyncio.Protocol):
-    def __init__(self, doorway: Doorway, make: Make) -> None:
-        self.doorway, self.make = doorway, make
+    def __init__(self, access: ServerAccess, make: Make) -> None:
+        self.access, self.make = access, make
         self.transport: asyncio.Transport | None = None
         self.early = b""
         self.peer = "?"
@@ -108,9 +108,9 @@ class _Door(asyncio.Protocol):
         self.transport = transport
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        self.doorway.outside += 1
+        self.access.outside += 1
         self.is_outside = True
-        if self.doorway.outside > MOST_OUTSIDE:
+        if self.access.outside > MOST_OUTSIDE:
             self.close(f"{MOST_OUTSIDE} connections are being asked already")
         else:
             self.ask()
@@ -128,7 +128,7 @@ class _Door(asyncio.Protocol):
 
     def settle(self) -> None:
         """It is asked no more."""
-        self.doorway.outside -= self.is_outside
+        self.access.outside -= self.is_outside
         self.is_outside = False
 
     def come_in(self, transport: asyncio.Transport) -> None:
@@ -145,14 +145,14 @@ class _Door(asyncio.Protocol):
         """Refuses it."""
         if self.is_outside and self.transport is not None:
             self.settle()
-            self.doorway.refusals.log(self.peer, reason)
+            self.access.refusals.log(self.peer, reason)
             self.transport.write(error_line(reason))
             self.transport.close()
 
 
 class _TokenDoor(_Door):
-    def __init__(self, doorway: Doorway, make: Make, token: bytes) -> None:
-        super().__init__(doorway, make)
+    def __init__(self, access: ServerAccess, make: Make, token: bytes) -> None:
+        super().__init__(access, make)
         self.token = token
         self.timer: asyncio.TimerHandle | None = None
         self.nonce = ""
@@ -192,8 +192,8 @@ class _TokenDoor(_Door):
 
 
 class _TlsDoor(_Door):
-    def __init__(self, doorway: Doorway, make: Make, context: ssl.SSLContext) -> None:
-        super().__init__(doorway, make)
+    def __init__(self, access: ServerAccess, make: Make, context: ssl.SSLContext) -> None:
+        super().__init__(access, make)
         self.context = context
         self.task: asyncio.Task[None] | None = None
 
@@ -213,7 +213,7 @@ class _TlsDoor(_Door):
             silent = isinstance(error, ConnectionAbortedError)
             reason = "it has said nothing: this port speaks TLS" if silent else f"no TLS: {why(error)}"
             self.settle()
-            self.doorway.refusals.log(self.peer, reason)
+            self.access.refusals.log(self.peer, reason)
             if silent or reason.endswith("speaks no TLS"):  # so it can read this
                 with contextlib.suppress(OSError):
                     spare.send(error_line("this port speaks TLS: dial tls://"))
@@ -225,12 +225,12 @@ class _TlsDoor(_Door):
 
 
 async def listen(
-    make: Make, host: str, port: int, backlog: int, doorway: Doorway | None = None
+    make: Make, host: str, port: int, backlog: int, access: ServerAccess | None = None
 ) -> tuple[asyncio.Server, int]:
-    """As ue_rl.system.listening.listen, with `doorway` before it."""
-    if doorway is None or not doorway.asks:
+    """As ue_rl.system.listening.listen, with `access` before it."""
+    if access is None or not access.asks:
         warn_if_open(host)
-    return await listening.listen(make if doorway is None else doorway.before(make), host, port, backlog)
+    return await listening.listen(make if access is None else access.before(make), host, port, backlog)
 
 
 def warn_if_open(host: str) -> None:
@@ -239,9 +239,9 @@ def warn_if_open(host: str) -> None:
         _log.warning("anybody who reaches %s may connect: bind 127.0.0.1, or see docs/security.md", host or "this port")
 
 
-def warn_if_readable(host: str, doorway: Doorway) -> None:
+def warn_if_readable(host: str, access: ServerAccess) -> None:
     """Warns where a token goes as it is (over HTTP and gRPC) through a network, without TLS."""
-    if doorway.token is not None and doorway.tls is None and not is_local(host):
+    if access.token is not None and access.tls is None and not is_local(host):
         _log.warning("the token for %s can be read on its way: give --tls-cert, or put TLS before it", host)
 
 

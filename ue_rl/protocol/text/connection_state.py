@@ -1,4 +1,4 @@
-"""Session: which message may come now, as one table for each role. No I/O. Nobody else sets a state."""
+"""ConnectionState: which message may come now, as one table for each role. No I/O. Nobody else sets a state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Role(Enum):
     ENGINE = auto()
 
 
-class State(IntEnum):
+class ConnectionPhase(IntEnum):
     """Where a session stands. Of a trainer: NEW before it connects, HANDSHAKE until CONFIG has come."""
 
     NEW = 0
@@ -26,7 +26,7 @@ class State(IntEnum):
     FAILED = 5
 
 
-class Event(IntEnum):
+class ConnectionEvent(IntEnum):
     """What may happen to a session.
 
     CONNECT: the first connection is there. CONFIG: both sides know the spec and the wiring. ASK: a request.
@@ -42,36 +42,41 @@ class Event(IntEnum):
     WITHDRAW = 6
 
 
-_TRAINER: dict[tuple[State, Event], State] = {
-    (State.NEW, Event.CONNECT): State.HANDSHAKE,
-    (State.HANDSHAKE, Event.CONFIG): State.READY,
-    (State.READY, Event.ASK): State.ASKED,
-    (State.ASKED, Event.ANSWERED): State.READY,
-    (State.ASKED, Event.WITHDRAW): State.READY,
+_TRAINER: dict[tuple[ConnectionPhase, ConnectionEvent], ConnectionPhase] = {
+    (ConnectionPhase.NEW, ConnectionEvent.CONNECT): ConnectionPhase.HANDSHAKE,
+    (ConnectionPhase.HANDSHAKE, ConnectionEvent.CONFIG): ConnectionPhase.READY,
+    (ConnectionPhase.READY, ConnectionEvent.ASK): ConnectionPhase.ASKED,
+    (ConnectionPhase.ASKED, ConnectionEvent.ANSWERED): ConnectionPhase.READY,
+    (ConnectionPhase.ASKED, ConnectionEvent.WITHDRAW): ConnectionPhase.READY,
 }
-_ENGINE: dict[tuple[State, Event], State] = {
+_ENGINE: dict[tuple[ConnectionPhase, ConnectionEvent], ConnectionPhase] = {
     **_TRAINER,
-    (State.ASKED, Event.ASK): State.ASKED,  # per-env sockets: one env may be asked while another one still acts
+    (
+        ConnectionPhase.ASKED,
+        ConnectionEvent.ASK,
+    ): ConnectionPhase.ASKED,  # per-env sockets: one env may be asked while another one still acts
 }
 
 
 _PARTS = ("message", "fault", "env_id", "field", "expected", "got", "cure")
-_ENDED = (State.CLOSED, State.FAILED)
+_ENDED = (ConnectionPhase.CLOSED, ConnectionPhase.FAILED)
 
 
-def _rows(table: dict[tuple[State, Event], State]) -> list[list[State | None]]:
+def _rows(table: dict[tuple[ConnectionPhase, ConnectionEvent], ConnectionPhase]) -> list[list[ConnectionPhase | None]]:
     """The table as a list of rows, one for each state; CLOSE and FAIL may come at any time."""
-    rows: list[list[State | None]] = [[table.get((state, event)) for event in Event] for state in State]
-    for state in State:
-        rows[state][Event.CLOSE] = State.CLOSED
-        rows[state][Event.FAIL] = state if state in _ENDED else State.FAILED
+    rows: list[list[ConnectionPhase | None]] = [
+        [table.get((state, event)) for event in ConnectionEvent] for state in ConnectionPhase
+    ]
+    for state in ConnectionPhase:
+        rows[state][ConnectionEvent.CLOSE] = ConnectionPhase.CLOSED
+        rows[state][ConnectionEvent.FAIL] = state if state in _ENDED else ConnectionPhase.FAILED
     return rows
 
 
 _TABLES = {Role.TRAINER: _rows(_TRAINER), Role.ENGINE: _rows(_ENGINE)}
 
 
-class Session:
+class ConnectionState:
     """The order of one session's messages; CLOSE and FAIL may come at any time.
 
     A session that has failed or was closed takes nothing any more.
@@ -85,8 +90,8 @@ class Session:
     def __init__(self, role: Role = Role.TRAINER) -> None:
         self._role = role
         self._rows = _TABLES[role]
-        self._row = self._rows[State.NEW]  # that of `state`: this lookup is in every step
-        self.state = State.NEW
+        self._row = self._rows[ConnectionPhase.NEW]  # that of `state`: this lookup is in every step
+        self.state = ConnectionPhase.NEW
         self.reason: str | None = None
         self._cause: dict[str, Any] = {}  # the parts of the first error; not the error, whose traceback holds frames
 
@@ -95,7 +100,7 @@ class Session:
         """Was it closed, or has it failed?"""
         return self.state in _ENDED
 
-    def on(self, event: Event, reason: object = None) -> None:
+    def on(self, event: ConnectionEvent, reason: object = None) -> None:
         """Takes an event; `reason` is for FAIL: the first one is what every later refusal says.
 
         Raises:
@@ -112,25 +117,25 @@ class Session:
         self.state = following
         self._row = self._rows[following]
 
-    def require(self, event: Event) -> None:
+    def require(self, event: ConnectionEvent) -> None:
         """Raises as `on` does where `event` cannot come now; changes nothing."""
         if self._row[event] is None:
             raise self._refusal(event)
 
-    def _refusal(self, event: Event) -> ConnectionUnusable | UnexpectedMessage:
+    def _refusal(self, event: ConnectionEvent) -> ConnectionUnusable | UnexpectedMessage:
         state, fault = self.state, "caller" if self._role is Role.TRAINER else "trainer"
-        if state is State.FAILED:
+        if state is ConnectionPhase.FAILED:
             cause: dict[str, Any] = {"message": self.reason, **self._cause}
             cause["fault"] = cause.get("fault") or fault
             cause["cure"] = f"{cause['cure']}. Connect again" if cause.get("cure") else "connect again"
             return ConnectionUnusable(f"this connection failed before: {cause.pop('message')}", **cause)
-        if state is State.CLOSED:
+        if state is ConnectionPhase.CLOSED:
             return ConnectionUnusable("this connection was closed", fault=fault, cure="connect again")
-        if state in (State.NEW, State.HANDSHAKE):
+        if state in (ConnectionPhase.NEW, ConnectionPhase.HANDSHAKE):
             return ConnectionUnusable("this connection is not open yet", fault=fault, cure="call connect() first")
-        if event in (Event.CONNECT, Event.CONFIG):
+        if event in (ConnectionEvent.CONNECT, ConnectionEvent.CONFIG):
             return UnexpectedMessage("this connection is open already", fault=fault, cure="connect only once")
-        if state is State.ASKED:
+        if state is ConnectionPhase.ASKED:
             return UnexpectedMessage("a request is still unanswered", fault=fault, cure="call receive() first")
         if self._role is Role.ENGINE:
             return UnexpectedMessage("an answer was given, but nothing was asked", fault=fault)

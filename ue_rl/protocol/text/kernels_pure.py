@@ -30,7 +30,7 @@ from ue_rl.protocol.text.kernels_rows import (
     ONE_NUMBER,
     REQUEST_FIELDS,
     STATE_FIELDS,
-    Row,
+    RowFields,
     bad_number,
     check_agent,
     read_numbers,
@@ -60,8 +60,8 @@ _SEQ = re.compile(rb"[ \t\r]*SEQ[ \t\r]*=[ \t\r]*(.*)", re.IGNORECASE | re.DOTAL
 _SEQ_NUMBER = re.compile(rb"[0-9]{1,18}")
 
 
-def _read_rlbase(data: bytes, at: int, end: int, size: int) -> Row:
-    row = Row()
+def _read_rlbase(data: bytes, at: int, end: int, size: int) -> RowFields:
+    row = RowFields()
     values: list[np.float32] = []
     line = at
     while True:
@@ -253,8 +253,8 @@ def decode_requests(
     return -count if json else count
 
 
-def _rlbase_request(data: bytes, at: int, end: int, size: int) -> Row:
-    row = Row()
+def _rlbase_request(data: bytes, at: int, end: int, size: int) -> RowFields:
+    row = RowFields()
     at = skip(data, at, end)
     if data[at:end].rstrip(b" \t\r").upper() == b"RESET":
         row.reset = True

@@ -33,7 +33,7 @@ _CODE_BEHIND |= dict.fromkeys((k.F_ENV, k.F_SEED, k.F_AGENT), k.BAD_INTEGER) | {
 _INTEGER_LIMIT = 2**63 - 1
 
 
-class Row:
+class RowFields:
     """The fields of one row."""
 
     # In the class: a row sets only what it has.
@@ -108,9 +108,9 @@ def read_numbers(
     return values, stop
 
 
-def read_row(data: bytes, at: int, end: int, size: int, main: int, known: frozenset[int]) -> Row:
+def read_row(data: bytes, at: int, end: int, size: int, main: int, known: frozenset[int]) -> RowFields:
     """`size`: numbers of a row; -1: whatever came, since AGENT says how many there should be."""
-    row = Row()
+    row = RowFields()
     while True:
         at = skip(data, at, end)
         if at >= end:
@@ -134,7 +134,7 @@ def read_row(data: bytes, at: int, end: int, size: int, main: int, known: frozen
             raise k.Refused(_CODE_BEHIND.get(field, k.BAD_NUMBER), row.env, field, at)
 
 
-def read_usual_row(data: bytes, at: int, end: int, size: int) -> Row | None:
+def read_usual_row(data: bytes, at: int, end: int, size: int) -> RowFields | None:
     """A state row spelt as ue_rl writes it, in one match; None: leave it to `read_row`, which knows all spellings."""
     match = _USUAL.fullmatch(data, at, end)
     if match is None:
@@ -147,7 +147,7 @@ def read_usual_row(data: bytes, at: int, end: int, size: int) -> Row | None:
         values = np.array([*map(float, texts), float(reward)], np.float64).astype(np.float32)
     if not np.isfinite(values).all():
         return None
-    row = Row()
+    row = RowFields()
     row.numbers, row.reward = values[:size], values[size]
     row.done, row.truncated = done == b"1", truncated == b"1"
     row.seen = {k.F_OBS, k.F_REW, k.F_DONE}
@@ -157,7 +157,7 @@ def read_usual_row(data: bytes, at: int, end: int, size: int) -> Row | None:
     return row
 
 
-def _read_value(data: bytes, at: int, end: int, size: int, main: int, field: int, row: Row) -> tuple[int, bool]:
+def _read_value(data: bytes, at: int, end: int, size: int, main: int, field: int, row: RowFields) -> tuple[int, bool]:
     """Reads one field's value into `row`; returns (where it ends, must a separator follow)."""
     if field == main:
         if field == k.F_ACT:
@@ -207,7 +207,9 @@ def _read_value(data: bytes, at: int, end: int, size: int, main: int, field: int
     return stop, True
 
 
-def row_env(row: Row, at: int, form: int, only_env: int, strict: bool, of: k.Layout, needed: Iterable[int]) -> int:
+def row_env(
+    row: RowFields, at: int, form: int, only_env: int, strict: bool, of: k.Layout, needed: Iterable[int]
+) -> int:
     """The env of a keyed row, which is checked but for its agent. `strict`: on another env's socket it is refused."""
     for field in needed:
         if field not in row.seen:
@@ -223,7 +225,7 @@ def row_env(row: Row, at: int, form: int, only_env: int, strict: bool, of: k.Lay
     return row.env
 
 
-def check_agent(row: Row, env: int, at: int, main: int, of: k.Layout) -> None:
+def check_agent(row: RowFields, env: int, at: int, main: int, of: k.Layout) -> None:
     """Checks AGENT, and how many numbers and flags this agent has."""
     if of.agents:
         if row.reset and main == k.F_ACT:

@@ -60,7 +60,7 @@ def read_space(text: str) -> Space:
     Raises:
         ConfigurationError: not such a text, or a space that cannot be.
     """
-    reader = _Reader(text.strip())
+    reader = _SpaceParser(text.strip())
     space = reader.space(1)
     if reader.at != len(reader.text):
         raise reader.wrong("the end of the space")
@@ -106,7 +106,7 @@ def read_bound(text: str, dtype: str = "float32") -> float:
     return math.copysign(math.inf, value) if abs(value) >= _BEYOND_FLOAT32 else float(np.float32(value))
 
 
-class _Reader:
+class _SpaceParser:
     def __init__(self, text: str) -> None:
         self.text, self.at, self.leaves = text, 0, 0
 

@@ -59,7 +59,7 @@ class LinearSchedule:
         return float(self.start) * remaining  # whatever a stranger's file has put there
 
 
-class _Reader(DataUnpickler):
+class _FunctionReader(DataUnpickler):
     """Notes what cloudpickle would make a function of."""
 
     def __init__(self, data: bytes) -> None:
@@ -97,7 +97,7 @@ class _Reader(DataUnpickler):
 
 def known_schedule(pickled: bytes) -> LinearSchedule | float | None:
     """The documentation's linear_schedule that the pickle holds, or a constant; None: it holds something else."""
-    reader = _Reader(pickled)
+    reader = _FunctionReader(pickled)
     try:
         found = reader.load()
     except Exception:  # noqa: BLE001 - whatever it is, it is no such schedule

@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch.nn import functional
 
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.training.demonstrations.dataset import Demonstrations, Episode
+from ue_rl.training.demonstrations.dataset import DemoEpisode, Demonstrations
 from ue_rl.training.demonstrations.trees import each, joined
 
 _TOLD = 10.0  # seconds between two sentences about how far it is
@@ -155,7 +155,7 @@ def _loss_of(model: Any) -> tuple[Loss, list[torch.nn.Module], list[tuple[torch.
                                if hasattr(policy, name)]  # fmt: skip
 
 
-def _arrays(model: Any, demonstrations: Demonstrations, episodes: list[Episode]) -> tuple[Any, Any, Any]:
+def _arrays(model: Any, demonstrations: Demonstrations, episodes: list[DemoEpisode]) -> tuple[Any, Any, Any]:
     """(observations, actions, returns) as the networks take them, of all steps."""
     seen, acted = demonstrations.pairs(episodes)
     statistics = model.get_vec_normalize_env()

@@ -1,7 +1,7 @@
 """Demonstrations on the disk: a folder that holds a Minari dataset, `FOLDER/data`.
 
-    recorder = Recorder("demos/ball", env.observation_space, env.action_space)
-    recorder.add(Episode(observations, actions, rewards, terminated=True))
+    recorder = DemoRecorder("demos/ball", env.observation_space, env.action_space)
+    recorder.add(DemoEpisode(observations, actions, rewards, terminated=True))
     recorder.close()
     read("demos/ball").episodes
 
@@ -40,7 +40,7 @@ DATA, EPISODES, ABOUT = "data", "episodes", "recording.json"
 
 
 @dataclass
-class Episode:
+class DemoEpisode:
     """What was seen and done.
 
     Attributes:
@@ -73,7 +73,7 @@ class Demonstrations:
     path: Path
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
-    episodes: list[Episode]
+    episodes: list[DemoEpisode]
     about: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -98,7 +98,7 @@ class Demonstrations:
                     cure="give demonstrations of this game, and the --frame-stack and --env-wrapper that they have",
                 )  # fmt: skip
         episodes = [
-            Episode(
+            DemoEpisode(
                 moved(self.observation_space, observation_space, one.observations),
                 moved(self.action_space, action_space, one.actions), one.rewards, one.terminated,
             )
@@ -106,14 +106,14 @@ class Demonstrations:
         ]  # fmt: skip
         return Demonstrations(self.path, observation_space, action_space, episodes, self.about)
 
-    def pairs(self, episodes: list[Episode] | None = None) -> tuple[Any, Any]:
+    def pairs(self, episodes: list[DemoEpisode] | None = None) -> tuple[Any, Any]:
         """(observations, actions) of all steps, or those of some episodes, one behind the other."""
         chosen = self.episodes if episodes is None else episodes
         seen = joined([each(one.observations, lambda leaf: leaf[:-1]) for one in chosen])
         return seen, joined([one.actions for one in chosen])
 
 
-class Recorder:
+class DemoRecorder:
     """Writes a new dataset. Killed at any moment, it leaves the episodes that were added.
 
     Args:
@@ -148,7 +148,7 @@ class Recorder:
         text = json.dumps({**known, "about": about}, default=list)
         write_whole(self.folder / ABOUT, lambda path: path.write_text(text, "utf-8"))
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: DemoEpisode) -> None:
         """Keeps an episode; it is on the disk when this returns.
 
         Raises:
@@ -242,7 +242,7 @@ def _compare(half: Path, files: list[Path], seen_in: Any, acted_in: Any) -> None
         _, _, found = _opened(half, about)
         for number, (path, episode) in enumerate(zip(files, found, strict=True)):
             columns = _columns(path, seen_in, acted_in)
-            expected = Episode(
+            expected = DemoEpisode(
                 columns["observations"], columns["actions"], columns["rewards"], bool(columns["terminations"][-1])
             )
             if not _equal(episode, expected, seen_in, acted_in):
@@ -259,7 +259,7 @@ def _compare(half: Path, files: list[Path], seen_in: Any, acted_in: Any) -> None
         ) from error
 
 
-def _equal(episode: Episode, expected: Episode, seen_in: Any, acted_in: Any) -> bool:
+def _equal(episode: DemoEpisode, expected: DemoEpisode, seen_in: Any, acted_in: Any) -> bool:
     """Have both the same numbers, bit by bit?"""
     if episode.terminated != expected.terminated:
         return False
@@ -279,7 +279,7 @@ def _equal(episode: Episode, expected: Episode, seen_in: Any, acted_in: Any) -> 
     return True
 
 
-def _opened(data: Path, about: dict[str, Any]) -> tuple[Any, Any, Iterator[Episode]]:
+def _opened(data: Path, about: dict[str, Any]) -> tuple[Any, Any, Iterator[DemoEpisode]]:
     """(observation space, action space, episodes) of a dataset, under the keys that were recorded."""
     with named_if_missing(f"a dataset in the format {about.get('data_format')}"):
         storage = _minari("dataset.minari_storage").MinariStorage.read(data)
@@ -288,11 +288,11 @@ def _opened(data: Path, about: dict[str, Any]) -> tuple[Any, Any, Iterator[Episo
     def original(tree: Any) -> Any:
         return tree_with_keys(tree, original_key) if encoded else tree
 
-    def episodes() -> Iterator[Episode]:
+    def episodes() -> Iterator[DemoEpisode]:
         for one in storage.get_episodes(range(int(about["total_episodes"]))):
             terminated = bool(len(one["terminations"]) and one["terminations"][-1])
             rewards = np.asarray(one["rewards"])
-            yield Episode(original(one["observations"]), original(one["actions"]), rewards, terminated)
+            yield DemoEpisode(original(one["observations"]), original(one["actions"]), rewards, terminated)
 
     seen_in = storage.observation_space
     acted_in = storage.action_space
@@ -413,7 +413,7 @@ def _unreadable(path: Path, field: str, got: str) -> ConfigurationError:
     )  # fmt: skip
 
 
-def _check(episode: Episode, of: tuple[spaces.Space[Any], spaces.Space[Any]], path: Path, number: int) -> None:
+def _check(episode: DemoEpisode, of: tuple[spaces.Space[Any], spaces.Space[Any]], path: Path, number: int) -> None:
     steps = len(episode)
     for name, space, tree, wanted in (
         ("observations", of[0], episode.observations, steps + 1), ("actions", of[1], episode.actions, steps)

@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 from ue_rl.envs.actions import as_trained
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import MalformedMessage, UnsupportedByEngine
-from ue_rl.training.demonstrations.dataset import Episode, Recorder
+from ue_rl.training.demonstrations.dataset import DemoEpisode, DemoRecorder
 from ue_rl.training.demonstrations.trees import each, stacked
 
 TAKEN = "demo_action"  # the key in the INFO of an engine with FEATURES=DEMO
@@ -42,7 +42,7 @@ class RecordingVecEnv(VecEnvWrapper):
         **about: Any,
     ) -> None:
         super().__init__(venv)
-        self.recorder = Recorder(folder, venv.observation_space, venv.action_space, **about)
+        self.recorder = DemoRecorder(folder, venv.observation_space, venv.action_space, **about)
         self._left = [(episodes + env) // venv.num_envs for env in range(venv.num_envs)]
         self._taken = taken
         self._rows: list[list[tuple[Any, Any, float]]] = [[] for _ in self._left]
@@ -82,7 +82,7 @@ class RecordingVecEnv(VecEnvWrapper):
                 seen, acted, earned = zip(*rows, strict=True)
                 cut = bool(info.get("TimeLimit.truncated"))
                 last = each(info["terminal_observation"], np.array)
-                self.recorder.add(Episode(stacked([*seen, last]), stacked(list(acted)), np.array(earned), not cut))
+                self.recorder.add(DemoEpisode(stacked([*seen, last]), stacked(list(acted)), np.array(earned), not cut))
                 self._left[env] -= 1
             rows.clear()
         self._seen = following

@@ -25,7 +25,7 @@ from ue_rl.training.demonstrations.trees import each
 
 
 class LearntRewards(BaseCallback):
-    """Changes the rewards of each rollout; also a part of a checkpoint (ue_rl.training.saving.resuming.Part)."""
+    """Changes the rewards of each rollout; also a part of a checkpoint (saving.resuming.CheckpointPart)."""
 
     def _init_callback(self) -> None:
         self._earned: list[Any] = []
@@ -48,13 +48,13 @@ class LearntRewards(BaseCallback):
         """What has a state_dict."""
 
     def state(self) -> Mapping[str, Any]:
-        """See Part."""
+        """See CheckpointPart."""
         file = io.BytesIO()
         torch.save({name: part.state_dict() for name, part in self._parts().items()}, file)
         return {"torch": base64.b64encode(file.getvalue()).decode()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See Part; nothing in it is run."""
+        """See CheckpointPart; nothing in it is run."""
         kept = torch.load(io.BytesIO(base64.b64decode(state["torch"])), self.model.device, weights_only=True)
         for name, part in self._parts().items():
             part.load_state_dict(kept[name])

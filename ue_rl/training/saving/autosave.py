@@ -35,8 +35,8 @@ from ue_rl.training.saving.callbacks import LEARNING, WAITING, guarded, leaves
 from ue_rl.training.saving.checkpoints import OVER, Checkpoint, CheckpointStore
 from ue_rl.training.saving.lock import RunLock
 from ue_rl.training.saving.periodic import Periodic
-from ue_rl.training.saving.resuming import FORMAT, REPLAY, STATE, Part, Resumed, resume, write_model
-from ue_rl.training.saving.stopping import Stopped, Stopping, as_python_does
+from ue_rl.training.saving.resuming import FORMAT, REPLAY, STATE, CheckpointPart, Resumed, resume, write_model
+from ue_rl.training.saving.stopping import RunStopped, Stopping, as_python_does
 
 CHECKPOINTS = "checkpoints"  # the folder's name
 
@@ -94,7 +94,7 @@ class AutoSave(BaseCallback):
         keep: int = 3,
         replay_buffer: bool = True,
         export: Callable[[BaseAlgorithm, Path, Any], object] | None = None,
-        parts: Mapping[str, Part] | None = None,
+        parts: Mapping[str, CheckpointPart] | None = None,
         extra: Callable[[Path], object] | None = None,
         after: Callable[[Checkpoint], object] | None = None,
         signals: bool = True,
@@ -264,7 +264,7 @@ class AutoSave(BaseCallback):
     def _stop(self) -> None:
         signal = self._stops.requested
         assert signal is not None
-        self.rescue(Stopped(signal))
+        self.rescue(RunStopped(signal))
         raise as_python_does(signal)
 
     def _leave(self) -> None:

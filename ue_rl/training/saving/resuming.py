@@ -35,7 +35,7 @@ _ROWS = (
 )  # fmt: skip
 
 
-class Part(Protocol):
+class CheckpointPart(Protocol):
     """Something beside the model that a checkpoint holds as NAME.json: a curriculum, for instance."""
 
     def state(self) -> Mapping[str, Any]:
@@ -62,7 +62,7 @@ class Resumed:
     _draws: Any
     _done: Any  # HER and memory-saving replay buffers: the row that learn() may have changed
 
-    def put(self, parts: Mapping[str, Part], env: UnrealVecEnv | None) -> None:
+    def put(self, parts: Mapping[str, CheckpointPart], env: UnrealVecEnv | None) -> None:
         """At the first rollout's start."""
         if self._done is not None:
             buffer = self.model.replay_buffer

@@ -1,7 +1,7 @@
 """Stopping a run on SIGINT (Ctrl-C), SIGTERM, SIGHUP and, on Windows, SIGBREAK, so that it can be saved.
 
 The first signal lets the step end that is under way, the second stops at once; while something is saved, signals are
-noted and nothing is interrupted. A stop is the exception Stopped, raised in the main thread.
+noted and nothing is interrupted. A stop is the exception RunStopped, raised in the main thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 _SHOWN = {"SIGINT": "Ctrl-C", "SIGBREAK": "Ctrl-Break"}
 
 
-class Stopped(KeyboardInterrupt):
+class RunStopped(KeyboardInterrupt):
     """A signal asked for the end of the run.
 
     Attributes:
@@ -44,7 +44,7 @@ class Stopped(KeyboardInterrupt):
 
 def as_python_does(number: int) -> BaseException:
     """For a script: KeyboardInterrupt itself for Ctrl-C (Python exits with 1 for a subclass), otherwise SystemExit."""
-    stopped = Stopped(number)
+    stopped = RunStopped(number)
     return KeyboardInterrupt(str(stopped)) if stopped.exit_code == 130 else SystemExit(stopped.exit_code)
 
 
@@ -58,7 +58,7 @@ class Stopping:
 
     Args:
         tell: shows a sentence; it is called in a signal handler, so it must not wait for a lock. None: on stderr.
-        error: what is raised where Stopped is said here, made from the signal's number.
+        error: what is raised where RunStopped is said here, made from the signal's number.
 
     Attributes:
         requested: the signal that came first since it was entered; None while there was none.
@@ -66,7 +66,7 @@ class Stopping:
     """
 
     def __init__(
-        self, tell: Callable[[str], object] | None = None, error: Callable[[int], BaseException] = Stopped
+        self, tell: Callable[[str], object] | None = None, error: Callable[[int], BaseException] = RunStopped
     ) -> None:
         self._error = error
         self.requested: signal.Signals | None
@@ -126,7 +126,7 @@ class Stopping:
 
     @contextmanager
     def interruptible(self, grace: float = 0.0) -> Iterator[None]:
-        """What runs in this block is stopped by Stopped.
+        """What runs in this block is stopped by RunStopped.
 
         Args:
             grace: seconds that the first signal gives to it; `check` ends it before.
@@ -144,7 +144,7 @@ class Stopping:
             self.grace = outer
 
     def check(self) -> None:
-        """To be called where a run may end: after a step; raises Stopped: a signal came."""
+        """To be called where a run may end: after a step; raises RunStopped: a signal came."""
         if self.requested is not None and self._depth:
             self._stop()
 

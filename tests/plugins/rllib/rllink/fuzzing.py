@@ -27,7 +27,7 @@ from ue_rl.plugins.rllib.rllink.messages import Dialect, ServerConfig, ServerSta
 from ue_rl.plugins.rllib.rllink.msgpack_dialect import MsgpackDialect, pack
 from ue_rl.plugins.rllib.rllink.onnx_network import OnnxNetwork
 from ue_rl.plugins.rllib.rllink.pickles import read_pickle
-from ue_rl.plugins.rllib.rllink.policy import Policy
+from ue_rl.plugins.rllib.rllink.policy import RLlinkPolicy
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import UeRlError
@@ -121,7 +121,7 @@ def _client(dialect: str) -> Callable[[bytes], None]:
             if isinstance(answer, ServerConfig):
                 config = answer.under(ServerConfig(own_code=()))
             elif isinstance(answer, ServerState) and answer.weights is not None:
-                policy = Policy.of(answer, config, _SPEC)
+                policy = RLlinkPolicy.of(answer, config, _SPEC)
                 actions, _, _ = policy.act(obs, rng)
                 policy.how.to_engine(actions)
 

@@ -16,7 +16,7 @@ from tests.plugins.rllib.rllink.server import RLlinkFault, RLlinkServer
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.plugins.rllib.rllink.client import RLlinkClient
 from ue_rl.plugins.rllib.rllink.messages import ServerConfig
-from ue_rl.plugins.rllib.rllink.player import Sample
+from ue_rl.plugins.rllib.rllink.player import CollectedSample
 from ue_rl.protocol.spaces.actions import ActionSpec
 from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind
 from ue_rl.system.errors import (
@@ -154,12 +154,12 @@ def test_a_server_that_went_away_is_dialled_again() -> None:
 
 def test_a_server_that_was_restarted_sees_whole_episodes_only(caplog: pytest.LogCaptureFixture) -> None:
     first, second = (RLlinkServer(4, ACTIONS["discrete"], steps_per_sample=50, seed=seed) for seed in (0, 1))
-    seen: list[Sample] = []
+    seen: list[CollectedSample] = []
     with ExitStack() as servers:
         servers.enter_context(first)
         player = client(first, num_envs=4, reconnect=10.0)
 
-        def restart(sample: Sample) -> None:
+        def restart(sample: CollectedSample) -> None:
             seen.append(sample)
             if len(seen) == 2:
                 servers.close()
@@ -196,7 +196,7 @@ def test_one_that_comes_back_and_is_silent_is_waited_for_as_long_as_was_said(sla
     with RLlinkServer(4, ACTIONS["discrete"], fault=RLlinkFault.DISCONNECT) as server:
         player = RLlinkClient(walk(3, server.action), port=server.port, timeout=60.0, seed=1, reconnect=0.4 * slack)
 
-        def silent(_: Sample) -> None:
+        def silent(_: CollectedSample) -> None:
             raise AssertionError
 
         began = time.monotonic()

@@ -14,7 +14,7 @@ from ue_rl.plugins.rllib.rllink.client import RLlinkClient
 from ue_rl.plugins.rllib.rllink.configs import config_of
 from ue_rl.plugins.rllib.rllink.messages import ServerConfig, ServerState
 from ue_rl.plugins.rllib.rllink.pickles import read_pickle
-from ue_rl.plugins.rllib.rllink.policy import Policy
+from ue_rl.plugins.rllib.rllink.policy import RLlinkPolicy
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError, MalformedMessage, UnsupportedNetwork
 
@@ -76,8 +76,8 @@ def test_own_code_is_refused_by_name_and_may_be_vouched_for() -> None:
     )
     spec = EnvSpec(4, 1, action=ACTIONS["discrete"])
     with pytest.raises(UnsupportedNetwork, match=r"Spec; env_to_module_connector .*read.*--default-network"):
-        Policy.of(state, config, spec)
-    assert Policy.of(state, config.under(ServerConfig(own_code=())), spec).net.num_logits == 3
+        RLlinkPolicy.of(state, config, spec)
+    assert RLlinkPolicy.of(state, config.under(ServerConfig(own_code=())), spec).net.num_logits == 3
 
 
 def test_what_is_no_config() -> None:

@@ -18,7 +18,7 @@ from ue_rl.bridges.runners import run_in_thread
 from ue_rl.cli import cli
 from ue_rl.plugins.rllib.rllink.client import RLlinkClient
 from ue_rl.plugins.rllib.rllink.frames import FrameReader, frame
-from ue_rl.plugins.rllib.rllink.link import Link
+from ue_rl.plugins.rllib.rllink.link import RLlinkConnection
 from ue_rl.plugins.rllib.rllink.msgpack_dialect import MsgpackDialect, pack
 from ue_rl.system import keepalive
 from ue_rl.system.errors import LearnerDisconnected, LearnerTimeout, LearnerUnreachable, MalformedMessage, UeRlError
@@ -139,7 +139,7 @@ def test_a_server_whose_machine_vanishes_is_not_waited_for(monkeypatch: pytest.M
     """It may learn for minutes; who is gone is known before."""
     monkeypatch.setattr(keepalive, "_OPTIONS", tuple((name, 1) for name, _ in keepalive._OPTIONS))
     with scripted(None) as port:
-        link = Link("127.0.0.1", port, 100.0, MsgpackDialect())
+        link = RLlinkConnection("127.0.0.1", port, 100.0, MsgpackDialect())
         threading.Timer(0.3, vanish_at, [port]).start()  # by then the question has arrived
         with pytest.raises(LearnerDisconnected, match="its machine does not answer any more"):
             link.ask("GET_STATE")

@@ -10,13 +10,13 @@ import pytest
 
 from tests.plugins.sessions.realtime.games import Orders, Sums
 from tests.support.waiting import eventually
-from ue_rl.plugins.sessions.realtime import GameClock, Observation, Phase, SessionPool, ToolCall
+from ue_rl.plugins.sessions.realtime import GameClock, Phase, SessionObservation, SessionPool, ToolCall
 from ue_rl.plugins.sessions.realtime.queues import ActionQueue, Mailbox
 from ue_rl.system.errors import ConfigurationError, SessionEnded
 
 
-def seen(tick: int, reward: float = 1.0) -> Observation:
-    return Observation("s", tick, np.zeros(1, np.float32), reward, ticks_advanced=1)
+def seen(tick: int, reward: float = 1.0) -> SessionObservation:
+    return SessionObservation("s", tick, np.zeros(1, np.float32), reward, ticks_advanced=1)
 
 
 def test_a_slow_reader_reads_the_newest_and_a_fast_one_loses_none() -> None:

@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 from ue_rl.cli import cli
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.plugins.sessions.realtime import Session, SessionPool, ToolCall
-from ue_rl.plugins.sessions.realtime.player import Player, ReplayBridge
+from ue_rl.plugins.sessions.realtime.player import ReplayBridge, ReplayPlayer
 from ue_rl.plugins.sessions.realtime.replay import Replay
 from ue_rl.system.errors import ReplayInvalid
 
@@ -44,7 +44,7 @@ def test_an_episode_plays_again_to_the_bit(tmp_path: Path) -> None:
     replay = Replay.load(file)
     assert replay.whole
     assert replay.header["game"] == "CartPole-v1"
-    with Player(replay) as player:
+    with ReplayPlayer(replay) as player:
         assert player.life.phase.value == "LOADING_REPLAY"
         again = list(player.play())
         assert player.life.phase.value == "REPLAY_ENDED"
@@ -68,7 +68,7 @@ def test_tools_several_orders_and_real_time_are_recorded(tmp_path: Path) -> None
         return [session.advance(0, [ToolCall("add", {"amount": 5})])]
 
     file, (last,) = recorded(tmp_path, ORDERS, play)
-    with Player(Replay.load(file)) as player:
+    with ReplayPlayer(Replay.load(file)) as player:
         *_, end = player.play()
         assert (end.tick, end.observation[2]) == (7, 9.5)
         assert player.session.advance(0, [ToolCall("add", {"amount": 0})]).info["tools"][0]["result"] == {"sum": 14.5}
@@ -82,7 +82,7 @@ def test_tools_several_orders_and_real_time_are_recorded(tmp_path: Path) -> None
         return [session.advance(1)]
 
     file, (last,) = recorded(tmp_path / "clock", ORDERS, in_real_time, tick_rate=200, kwargs={"length": 10**9})
-    with Player(Replay.load(file)) as player:
+    with ReplayPlayer(Replay.load(file)) as player:
         seen = {each.tick: each.observation.tobytes() for each in player.play()}
     assert seen[last.tick] == last.observation.tobytes()
 
@@ -97,7 +97,7 @@ def test_what_messagepack_cannot_carry_is_recorded_too_and_ends_nobody(tmp_path:
     file, seen = recorded(tmp_path, SUMS, play)
     assert seen[0].observation[1] == 3
     assert [each.options for each in Replay.load(file).episodes][-2:] == odd
-    with Player(Replay.load(file)) as player:
+    with ReplayPlayer(Replay.load(file)) as player:
         assert [*player.play()][-1].observation.tobytes() == seen[-1].observation.tobytes()
 
 
@@ -119,7 +119,7 @@ def test_a_file_that_was_cut_off_plays_to_its_last_whole_tick(tmp_path: Path) ->
     assert ticks == sorted(ticks)
     assert set(ticks) == {0, 2, 4, 6, 8, 10, 12, 14, 16, 18}
     file.write_bytes(data[:-3])
-    with Player(Replay.load(file)) as player:
+    with ReplayPlayer(Replay.load(file)) as player:
         *_, last = player.play()
     assert last.observation.tolist()[1:] == [18, 9, 0]
     done = CliRunner().invoke(cli, ["sessions", "replay", str(file)])
@@ -146,11 +146,14 @@ def test_what_is_no_replay_or_damaged_or_plays_otherwise_is_named(tmp_path: Path
             Replay.load(bad)
     replay = Replay.load(file)
     replay.episodes[0].sums[4] += 1
-    with Player(replay) as player, pytest.raises(ReplayInvalid, match="another observation at tick 4 of episode 1"):
+    with (
+        ReplayPlayer(replay) as player,
+        pytest.raises(ReplayInvalid, match="another observation at tick 4 of episode 1"),
+    ):
         list(player.play())
     replay.header["game"] = "CartPole-v1"
     with pytest.raises(ReplayInvalid, match="not the one that was recorded"):
-        Player(replay)
+        ReplayPlayer(replay)
 
 
 def test_a_replay_is_an_engine_of_one_env(tmp_path: Path) -> None:
@@ -158,7 +161,7 @@ def test_a_replay_is_an_engine_of_one_env(tmp_path: Path) -> None:
         return [session.advance(5, [[2.0]]), session.advance(5, [[1.0]], reset=True)]
 
     file, _ = recorded(tmp_path, SUMS, play, kwargs={"length": 5})
-    with Player(Replay.load(file)) as player:
+    with ReplayPlayer(Replay.load(file)) as player:
         transport = MemoryTransport(ReplayBridge(player))
         transport.connect()
         for total in (2, 1, 2):

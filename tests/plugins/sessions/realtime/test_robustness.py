@@ -17,7 +17,7 @@ from tests.plugins.sessions.game import Drift
 from tests.plugins.sessions.realtime.games import OneByOne, Sums
 from tests.support.waiting import eventually
 from ue_rl.plugins.sessions.realtime import SessionPool
-from ue_rl.plugins.sessions.realtime.lifecycle import TABLE, Event, LifeCycle, Phase
+from ue_rl.plugins.sessions.realtime.lifecycle import TABLE, LifeCycle, Phase, SessionEvent
 from ue_rl.system.errors import ActionError, GameFailed, ResourceExhausted, SessionEnded, UnexpectedMessage
 
 
@@ -185,11 +185,11 @@ def test_the_table_has_a_way_out_of_every_phase() -> None:
     assert starts == set(Phase)
     life = LifeCycle()
     with pytest.raises(UnexpectedMessage, match="START cannot happen to a session that is IDLE"):
-        life.on(Event.START)
-    life.on(Event.LAUNCH)
-    life.on(Event.LOSE, "first")
-    life.on(Event.DESTROY, "second")
-    assert (life.reason, life.live, life.may(Event.EXPIRE)) == ("first", False, False)
+        life.on(SessionEvent.START)
+    life.on(SessionEvent.LAUNCH)
+    life.on(SessionEvent.LOSE, "first")
+    life.on(SessionEvent.DESTROY, "second")
+    assert (life.reason, life.live, life.may(SessionEvent.EXPIRE)) == ("first", False, False)
 
 
 def test_ticks_run_on_the_workers_alone() -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from ue_rl.cli import cli
 from ue_rl.plugins.sessions.realtime import SessionPool
-from ue_rl.plugins.sessions.realtime.player import Player
+from ue_rl.plugins.sessions.realtime.player import ReplayPlayer
 from ue_rl.plugins.sessions.realtime.replay import Replay, checksum
 from ue_rl.system.errors import ReplayInvalid
 
@@ -98,7 +98,7 @@ def test_what_no_session_writes_is_refused(what: str, whole: Any, tmp_path: Path
     header, records = dict(whole[0]), [list(record) for record in whole[1]]
     WRONG[what](header, records)
     file = written(tmp_path / "a.replay", header, records)
-    with pytest.raises(ReplayInvalid) as refused, Player(Replay.load(file)) as player:
+    with pytest.raises(ReplayInvalid) as refused, ReplayPlayer(Replay.load(file)) as player:
         list(player.play())
     assert "Nobody expected this" not in str(refused.value)
 

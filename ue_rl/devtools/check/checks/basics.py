@@ -6,7 +6,7 @@ import numpy as np
 
 from ue_rl.devtools.check.bench import Bench
 from ue_rl.devtools.check.checks.spaces import refused
-from ue_rl.devtools.check.peer import Skip, States, Wrong
+from ue_rl.devtools.check.peer import AnsweredStates, Skip, Wrong
 from ue_rl.devtools.check.text_peer import PER_ENV, SHARED, TextPeer
 from ue_rl.protocol.spec import EnvType
 from ue_rl.protocol.text.handshake import unknown_words
@@ -128,7 +128,7 @@ def silence(bench: Bench) -> str:
     return f"nothing came within {_QUIET * 1e3:.0f} ms after an answer"
 
 
-def _step(bench: Bench) -> States:
+def _step(bench: Bench) -> AnsweredStates:
     """Of all envs; where one is over all begin anew, so that no request names some envs only (that comes later)."""
     return bench.reset() if bench.over() else bench.step()
 

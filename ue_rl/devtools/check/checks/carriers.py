@@ -7,7 +7,7 @@ from ue_rl.devtools.check.checks.resets import numbers, shown
 from ue_rl.devtools.check.memory_peer import MemoryPeer
 from ue_rl.devtools.check.peer import Skip
 from ue_rl.devtools.check.replay import (
-    Episode,
+    ProbeEpisode,
     affordable,
     need_replayed,
     need_seeds,
@@ -67,7 +67,7 @@ def same(bench: Bench) -> str:
         *("resets-all", "wrong-env-acted", "same-trajectory"),
     )
     first, known = bench.shared.get("episode", ("", None))
-    if not isinstance(known, Episode):
+    if not isinstance(known, ProbeEpisode):
         if bench.memo.get("repeats") is False:
             raise Skip("episodes do not repeat")
         bench.shared["episode"] = bench.carrier, replay(bench, seeds_of(bench), affordable(bench))

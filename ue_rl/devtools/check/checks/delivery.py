@@ -1,8 +1,8 @@
 """How requests arrive: in pieces, joined, long, and in every spelling that the grammar allows.
 
-Each check asks for a new episode and a few steps in its own manner (ue_rl/devtools/check/request_styles.py). A key that was
-skipped, or an action that was taken for another one, shows itself where the engine repeats an episode; elsewhere it
-counts that the engine answers.
+Each check asks for a new episode and a few steps in its own manner (ue_rl/devtools/check/request_styles.py). A key that
+was skipped, or an action that was taken for another one, shows itself where the engine repeats an episode; elsewhere
+it counts that the engine answers.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 
 from ue_rl.devtools.check import spelling
 from ue_rl.devtools.check.bench import PER_ENV, Bench
-from ue_rl.devtools.check.peer import Skip, States, Wrong
+from ue_rl.devtools.check.peer import AnsweredStates, Skip, Wrong
 from ue_rl.devtools.check.request_styles import (
     PLAIN,
-    Manner,
+    RequestStyle,
     asked,
     begin,
     does_right,
@@ -81,7 +81,7 @@ def _need_shared(bench: Bench) -> None:
         raise Skip("an env's socket carries one request at a time")
 
 
-def _manner(manner: Manner, what: str, need: Callable[[Bench], object], *right: str) -> Callable[[Bench], str]:
+def _manner(manner: RequestStyle, what: str, need: Callable[[Bench], object], *right: str) -> Callable[[Bench], str]:
     """A check that asks in one manner.
 
     Args:
@@ -99,21 +99,23 @@ def _manner(manner: Manner, what: str, need: Callable[[Bench], object], *right: 
 
 # -- the checks
 
-_BACKWARDS = Manner("row-order", backwards=True)
-_HALVES = Manner("one-read-one-message", spelling.two_pieces, 1.5)
-_BYTES = Manner("one-read-one-message", spelling.byte_by_byte)
-_SEVERAL = Manner("one-message-per-read", apart=True)  # each env in a line of its own
+_BACKWARDS = RequestStyle("row-order", backwards=True)
+_HALVES = RequestStyle("one-read-one-message", spelling.two_pieces, 1.5)
+_BYTES = RequestStyle("one-read-one-message", spelling.byte_by_byte)
+_SEVERAL = RequestStyle("one-message-per-read", apart=True)  # each env in a line of its own
 # in a write of its own, too, the second before the answer to the first
-_OPEN = Manner("one-request-at-a-time", _line_by_line, 0.1, apart=True)
+_OPEN = RequestStyle("one-request-at-a-time", _line_by_line, 0.1, apart=True)
 _PARTS = ("partial-batch", "unasked-env", *_GAME)
 in_two_pieces = _manner(_HALVES, "requests in two pieces", _need_whole_reads)
 byte_by_byte = _manner(_BYTES, "requests byte by byte", _need_whole_reads)
 joined = _manner(_SEVERAL, "several lines in one write", _need_shared, *_PARTS)
 pipelined = _manner(_OPEN, "resets and steps of one env while another one is open", _need_shared, *_PARTS)
-empty_lines = _manner(Manner("empty-line-refused", spelling.empty_lines), "empty lines around requests", Bench.text)
-spaces = _manner(Manner("no-spaces", spelling.spaces), "spaces and tabs around fields", _need_keys)
-lower_case = _manner(Manner("no-lower-case", spelling.lower_case), "keys in lower case", _need_keys)
-unknown_keys = _manner(Manner("unknown-key-refused", spelling.unknown_keys), "unknown fields", _need_keys)
+empty_lines = _manner(
+    RequestStyle("empty-line-refused", spelling.empty_lines), "empty lines around requests", Bench.text
+)
+spaces = _manner(RequestStyle("no-spaces", spelling.spaces), "spaces and tabs around fields", _need_keys)
+lower_case = _manner(RequestStyle("no-lower-case", spelling.lower_case), "keys in lower case", _need_keys)
+unknown_keys = _manner(RequestStyle("unknown-key-refused", spelling.unknown_keys), "unknown fields", _need_keys)
 backwards_effect = _manner(_BACKWARDS, "rows in descending order", _need_shared, "row-order", *_GAME)
 
 
@@ -126,9 +128,9 @@ def long_lines(bench: Bench) -> str:
     sizes = sorted({min(size, most) for size in _LONG if min(size, most) > _LONG[0] - _MARGIN})
     if not sizes:
         raise Skip(f"this engine's lines have at most {peer.max_line} bytes")
-    came: list[States] = []
+    came: list[AnsweredStates] = []
     for size in sizes:
-        came, same = asked(bench, Manner("short-reads", functools.partial(_padded, size)))
+        came, same = asked(bench, RequestStyle("short-reads", functools.partial(_padded, size)))
         if not same:
             return ""
     if bench.options.base and len(came) > 1:
@@ -141,7 +143,7 @@ def _reads_on_later(bench: Bench, size: int) -> None:
     usual, long = [], []
     for _ in range(_PAIRS):
         usual.append(min(states.seconds for states in episode(bench, PLAIN)[1:]))
-        manner = Manner("short-reads", functools.partial(_padded, size))
+        manner = RequestStyle("short-reads", functools.partial(_padded, size))
         long.append(min(states.seconds for states in episode(bench, manner)[1:]))
     # A busy machine makes some steps longer, of either kind.
     if min(long) > 1.4 * min(usual) + 0.003 and np.median(long) > 1.2 * np.median(usual):
@@ -153,14 +155,16 @@ def crlf(bench: Bench) -> str:
     """Lines that end as Windows ends them."""
     if bench.options.base and _rlbase(bench):
         raise Skip("the plugin's RLBASE knows the word RESET alone, without a carriage return")
-    return understood(bench, Manner("no-crlf", spelling.crlf), "lines that end in a carriage return and a line feed")
+    return understood(
+        bench, RequestStyle("no-crlf", spelling.crlf), "lines that end in a carriage return and a line feed"
+    )
 
 
 def numbers(bench: Bench) -> str:
     """Numbers in other spellings."""
     said = ""
     for way, spell in ((way, functools.partial(spelling.numbers_otherwise, way)) for way in spelling.WAYS):
-        said = understood(bench, Manner("numbers-not-read", spell), f"numbers as {', '.join(spelling.WAYS)}")
+        said = understood(bench, RequestStyle("numbers-not-read", spell), f"numbers as {', '.join(spelling.WAYS)}")
         if "numbers-not-read" in bench.failed:
             return f"not as {way}"
     return said
@@ -202,7 +206,7 @@ def partial_effect(bench: Bench) -> str:
     return _compared(bench)
 
 
-def _in_parts(bench: Bench) -> list[tuple[list[int], States, str]]:
+def _in_parts(bench: Bench) -> list[tuple[list[int], AnsweredStates, str]]:
     """(the envs, their answers, the exchange) of a step of every other env, then of the rest. One is reset too."""
     peer, found = bench.text(), []
     halves = ids_of(bench)[1::2], ids_of(bench)[0::2]
@@ -242,7 +246,7 @@ def mixed_effect(bench: Bench) -> str:
     return _compared(bench)
 
 
-def _together(bench: Bench) -> list[tuple[list[int], list[int], States]]:
+def _together(bench: Bench) -> list[tuple[list[int], list[int], AnsweredStates]]:
     """(envs that were stepped, envs that were reset, what they answered), twice, each env once of either."""
     peer, found = bench.text(), []
     halves = ids_of(bench)[1::2], ids_of(bench)[0::2]
@@ -268,7 +272,7 @@ def _silent(peer: TextPeer) -> None:
         raise Wrong("unasked-env", "envs answered that were not asked", f"{peer.seen}\n< {early!r}")
 
 
-def _equal_rows(bench: Bench, one: States, other: States, envs: Sequence[int]) -> bool:
+def _equal_rows(bench: Bench, one: AnsweredStates, other: AnsweredStates, envs: Sequence[int]) -> bool:
     per_env = bench.peer().spec.agents_per_env
     rows = [env * per_env + agent for env in envs for agent in range(per_env)]
     return np.array_equal(one.obs[rows], other.obs[rows])

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from ue_rl.devtools.check.bench import Bench
 from ue_rl.devtools.check.checks.resets import needs_actions, numbers, shown
 from ue_rl.devtools.check.checks.spaces import most_choices
-from ue_rl.devtools.check.history import Reel
+from ue_rl.devtools.check.history import HistoryArrays
 from ue_rl.devtools.check.peer import Skip
-from ue_rl.devtools.check.replay import Change, Episode, replay, replayed, seeds_of
+from ue_rl.devtools.check.replay import Change, ProbeEpisode, replay, replayed, seeds_of
 from ue_rl.devtools.check.statistics import effect, interplay
 from ue_rl.devtools.check.text_peer import PER_ENV
 
@@ -57,7 +57,7 @@ def own_states(bench: Bench) -> str:
     return "observations are alike, and follow no action"
 
 
-def _all_alike(reel: Reel) -> NDArray[np.bool_]:
+def _all_alike(reel: HistoryArrays) -> NDArray[np.bool_]:
     """Of each step of all envs with different actions: did all of them show the same?"""
     together = reel.steps.all(axis=1)
     together &= (reel.actions != reel.actions[:, :1]).any(axis=(1, 2))
@@ -66,14 +66,16 @@ def _all_alike(reel: Reel) -> NDArray[np.bool_]:
     return same
 
 
-def _follows_actions(reel: Reel) -> bool:
+def _follows_actions(reel: HistoryArrays) -> bool:
     """Does what the first env shows depend on any env's action?"""
     which = reel.steps[:, 0]
     found = [_effect(reel, which, 0, env, rewarded=False) for env in range(reel.obs.shape[1])]
     return bool(max(each.max(initial=0.0) for each in found) > _CERTAIN)
 
 
-def _effect(reel: Reel, which: NDArray[np.bool_], env: int, of: int, *, rewarded: bool = True) -> NDArray[np.float64]:
+def _effect(
+    reel: HistoryArrays, which: NDArray[np.bool_], env: int, of: int, *, rewarded: bool = True
+) -> NDArray[np.float64]:
     """Of the action of one env on what another one shows and, where `rewarded`, is rewarded with."""
     at = np.flatnonzero(which)
     at = at[at >= 1]
@@ -98,7 +100,7 @@ def own_actions(bench: Bench) -> str:
     return _own_by_chance(bench) if known is None else _own_by_seeds(bench, known)
 
 
-def _own_by_seeds(bench: Bench, known: Episode) -> str:
+def _own_by_seeds(bench: Bench, known: ProbeEpisode) -> str:
     spec, seeds = bench.peer().spec, seeds_of(bench)
     idle = []
     few = _FEW if bench.shared.setdefault("first carrier", bench.carrier) == bench.carrier else 1
@@ -128,7 +130,7 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
     return "another action for one env changes that env alone" + (f"; nothing changes env {idle}" if idle else "")
 
 
-def _judge_order(bench: Bench, known: Episode, other: Episode, env: int, step: int) -> str:
+def _judge_order(bench: Bench, known: ProbeEpisode, other: ProbeEpisode, env: int, step: int) -> str:
     """The same seeds and actions gave another episode when the envs were asked in reverse order."""
     envs = known.obs.shape[1]
     how = "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
@@ -143,7 +145,7 @@ def _judge_order(bench: Bench, known: Episode, other: Episode, env: int, step: i
     return bench.fail("not-repeatable", f"{text} {what}", seen, env)
 
 
-def _changed(bench: Bench, known: Episode, envs: Sequence[int], numbers_of: int | None = None) -> list[int]:
+def _changed(bench: Bench, known: ProbeEpisode, envs: Sequence[int], numbers_of: int | None = None) -> list[int]:
     """In which step each env differs when these get other actions; one number of them, or all."""
     return known.differs(_again(bench, known, _other(bench, envs, numbers_of)))
 
@@ -193,7 +195,7 @@ def _own_by_chance(bench: Bench) -> str:
     return f"in {sum(said)} cases an env followed its own action, and none another one's"
 
 
-def _cross(bench: Bench, reel: Reel, how: str) -> int:
+def _cross(bench: Bench, reel: HistoryArrays, how: str) -> int:
     """Looks for an env that follows another env's action and not its own; how many follow their own."""
     right = 0
     for env in range(reel.obs.shape[1]):
@@ -228,7 +230,7 @@ def actions_arrive(bench: Bench) -> str:
     return _arrive_by_chance(bench) if known is None else _arrive_by_seeds(bench, known)
 
 
-def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
+def _arrive_by_seeds(bench: Bench, known: ProbeEpisode) -> str:
     spec = bench.peer().spec
     everyone = range(spec.num_envs)
     changed = _changed(bench, known, everyone)
@@ -290,7 +292,7 @@ def _held(rows: NDArray[np.float32], step: int, actions: NDArray[np.float32]) ->
     return rows
 
 
-def _late(bench: Bench, known: Episode) -> bool:
+def _late(bench: Bench, known: ProbeEpisode) -> bool:
     """Does the first action show itself in the observation of the second step, and in no env in that of the first?"""
     first = _other(bench, range(bench.peer().spec.num_envs))
     other = _again(bench, known, lambda t, actions: actions if t else first(t, actions))
@@ -306,7 +308,7 @@ def _late(bench: Bench, known: Episode) -> bool:
     return True
 
 
-def _again(bench: Bench, known: Episode, change: Change) -> Episode:
+def _again(bench: Bench, known: ProbeEpisode, change: Change) -> ProbeEpisode:
     return replay(bench, seeds_of(bench), len(known.actions), known, change=change)
 
 
@@ -338,7 +340,7 @@ def _arrive_by_chance(bench: Bench) -> str:
     return f"what comes follows the actions ({deviations})"
 
 
-def _acts_otherwise(reel: Reel) -> bool:
+def _acts_otherwise(reel: HistoryArrays) -> bool:
     """May actions count only together with what is shown, as in a bandit with contexts, or only at the end?"""
     t, env = np.argwhere(reel.steps).T
     came, before = reel.came(t, env), reel.obs[t - 1, env]
@@ -355,7 +357,7 @@ def _acts_otherwise(reel: Reel) -> bool:
     return foreseen and len(ends) < _ENOUGH
 
 
-def _pooled(reel: Reel, late: int) -> NDArray[np.float64]:
+def _pooled(reel: HistoryArrays, late: int) -> NDArray[np.float64]:
     """The effect of each number of an action on its own env, of all envs together, [A]."""
     which = reel.steps.copy()
     if late:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ue_rl.devtools.check.bench import Bench
 from ue_rl.devtools.check.checks.resets import JUMP, SURE, goes_on, numbers, shown
-from ue_rl.devtools.check.history import RESET, Reel
+from ue_rl.devtools.check.history import RESET, HistoryArrays
 from ue_rl.devtools.check.peer import Skip, Wrong
 
 _MOST, _MOST_OF_LIMIT = 1500, 3600  # steps; and where all ends so far may be a limit's
@@ -123,7 +123,7 @@ def lengths(bench: Bench) -> str:
     return f"{min(everything)} to {max(everything)} steps, {np.mean(everything):.1f} on average"
 
 
-def _goes_on_behind(bench: Bench, reel: Reel, env: int) -> bool:
+def _goes_on_behind(bench: Bench, reel: HistoryArrays, env: int) -> bool:
     """Is the env after a reset where its episode had ended?"""
     at = [t for t in np.flatnonzero(reel.kinds[:, env] == RESET) if t and reel.follows[t] and reel.over[t - 1, env]]
     before, answer = reel.obs[np.array(at, np.intp) - 1, env], reel.obs[at, env]
@@ -135,7 +135,7 @@ def _goes_on_behind(bench: Bench, reel: Reel, env: int) -> bool:
     return True
 
 
-def _plays_on(bench: Bench, reel: Reel) -> bool:
+def _plays_on(bench: Bench, reel: HistoryArrays) -> bool:
     """Do steps behind the end of an episode of one step lead farther than its own? Then it was no end."""
     near = np.concatenate([reel.obs[reel.ages[:, env] < 2, env] for env in range(reel.obs.shape[1])])
     low, high = near.min(axis=0), near.max(axis=0)
@@ -154,7 +154,7 @@ def _plays_on(bench: Bench, reel: Reel) -> bool:
     return False
 
 
-def _is_limit(bench: Bench, reel: Reel) -> bool:
+def _is_limit(bench: Bench, reel: HistoryArrays) -> bool:
     """Does a limit of steps end the episodes, which nothing but TRUNC can tell from an end?
 
     Where the observation shows the time, or what it is that ends the game, DONE=1 is right.
@@ -173,7 +173,7 @@ def _is_limit(bench: Bench, reel: Reel) -> bool:
     return not _tells_the_time(reel, ages, longest)
 
 
-def _tells_the_time(reel: Reel, ages: NDArray[np.intp], longest: list[tuple[int, int]]) -> bool:
+def _tells_the_time(reel: HistoryArrays, ages: NDArray[np.intp], longest: list[tuple[int, int]]) -> bool:
     """Can a last observation be told from one in the middle: by numbers that go with the time, or by one like it?"""
     which = np.argwhere(reel.steps & (ages > 0) & (ages < ages[longest[0]]))
     which = np.concatenate([which[:: len(which) // _LOOKED_AT + 1], np.array(longest)])
@@ -228,14 +228,14 @@ def last_observations(bench: Bench) -> str:
     return f"{len(found)} episodes ended, and none was seen to begin anew by itself"
 
 
-def _by_their_ends(reel: Reel, found: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+def _by_their_ends(reel: HistoryArrays, found: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     """Ends by a limit, the others, and all: a game may begin anew by itself where it is won or lost, and only there."""
     cut = [end for end in found if reel.cut[end]]
     others = [end for end in found if not reel.cut[end]]
     return [*(part for part in (cut, others) if _ENOUGH <= len(part) < len(found)), found]
 
 
-def _jumps_to_starts(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> bool:
+def _jumps_to_starts(bench: Bench, reel: HistoryArrays, found: list[tuple[int, int]]) -> bool:
     """Does the engine reset an env by itself? Seen where episodes have several starts."""
     last = np.array([reel.obs[t, env] for t, env in found])
     before = np.array([reel.obs[t - 1, env] for t, env in found])
@@ -259,7 +259,7 @@ def _jumps_to_starts(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> 
     return False
 
 
-def _same_start(reel: Reel, found: list[tuple[int, int]]) -> bool:
+def _same_start(reel: HistoryArrays, found: list[tuple[int, int]]) -> bool:
     """Each env always begins with one observation, and each episode ended with it."""
     chance = 1.0
     for env in {env for _, env in found}:
@@ -275,7 +275,7 @@ def _same_start(reel: Reel, found: list[tuple[int, int]]) -> bool:
     return chance < SURE
 
 
-def _from_too_many(reel: Reel, before: NDArray[np.float32], start: NDArray[np.float32]) -> bool:
+def _from_too_many(reel: HistoryArrays, before: NDArray[np.float32], start: NDArray[np.float32]) -> bool:
     """Where places are few, as in a grid or in one-hot codes: do last steps come from where no step leads to the start?
 
     From more places than any other place is reached from; or, in a game whose steps can be taken back, from none of
@@ -299,13 +299,13 @@ def _from_too_many(reel: Reel, before: NDArray[np.float32], start: NDArray[np.fl
     return bool(back > 0.8) and not any((int(home[0]), each) in steps for each in ends)
 
 
-def _knows_steps(reel: Reel) -> None:
+def _knows_steps(reel: HistoryArrays) -> None:
     """Raises: Skip, where hardly a step ended no episode: nobody knows how far one goes."""
     if reel.ordinary.sum() < _ORDINARY:
         raise Skip("episodes have hardly more than one step")
 
 
-def _stays(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> None:
+def _stays(bench: Bench, reel: HistoryArrays, found: list[tuple[int, int]]) -> None:
     """Does the reset after an end go on with the old episode? Of engines whose resets within an episode are right."""
     for env in sorted({env for _, env in found}):
         pairs = [(t, reel.next_reset(t, env)) for t, e in found if e == env]
@@ -359,7 +359,7 @@ def behind_the_end(bench: Bench) -> str:
     return f"{len(found)} steps behind an end went on from there"
 
 
-def _near_starts(reel: Reel, rows: NDArray[np.float32]) -> NDArray[np.bool_]:
+def _near_starts(reel: HistoryArrays, rows: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Which of these observations, [n, D], are where episodes begin, or half that width beside it."""
     starts = np.concatenate([reel.starts(env) for env in range(reel.obs.shape[1])])
     low, high = starts.min(axis=0), starts.max(axis=0)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ue_rl.devtools.check.bench import Bench
 from ue_rl.devtools.check.checks.resets import needs_actions, numbers
 from ue_rl.devtools.check.peer import Skip
-from ue_rl.devtools.check.replay import Episode, replay, replayed, seeds_of
+from ue_rl.devtools.check.replay import ProbeEpisode, replay, replayed, seeds_of
 from ue_rl.devtools.check.sampling import limits, one_specs
 from ue_rl.devtools.check.statistics import effect
 
@@ -67,12 +67,12 @@ def _is_clipped(differs: Differs, d: int, low: float, high: float, side: float) 
     return differs(d, one, one + np.sign(end - middle) * step) is True
 
 
-def _by_seeds(bench: Bench, known: Episode) -> Differs:
+def _by_seeds(bench: Bench, known: ProbeEpisode) -> Differs:
     """Do two values of a number lead the same episodes elsewhere?"""
     seeds, like = seeds_of(bench), known.first(_STEPS)
-    rows: dict[tuple[int, float], Episode] = {}
+    rows: dict[tuple[int, float], ProbeEpisode] = {}
 
-    def held(d: int, value: float) -> Episode:
+    def held(d: int, value: float) -> ProbeEpisode:
         def change(step: int, actions: NDArray[np.float32]) -> NDArray[np.float32]:
             actions[:, d] = value
             return actions

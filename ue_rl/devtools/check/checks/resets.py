@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.devtools.check.bench import SHARED, Bench
-from ue_rl.devtools.check.history import RESET, Reel
+from ue_rl.devtools.check.history import RESET, HistoryArrays
 from ue_rl.devtools.check.peer import Skip
 from ue_rl.devtools.check.replay import takes_seeds
 from ue_rl.devtools.check.statistics import by_chance, paired_by_chance
@@ -130,13 +130,13 @@ def _try(bench: Bench, n: int, env: int, steps: int) -> Try | None:
     return Try(t, len(bench.tape) - 1, env)
 
 
-def _moved(reel: Reel, t: int, env: int) -> bool:
+def _moved(reel: HistoryArrays, t: int, env: int) -> bool:
     """Is the env elsewhere than where its episode began?"""
     start = reel.start_of(t, env)
     return start >= 0 and bool((reel.obs[t, env] != reel.obs[start, env]).any())
 
 
-def _judge_own(bench: Bench, reel: Reel, tries: list[Try]) -> bool:
+def _judge_own(bench: Bench, reel: HistoryArrays, tries: list[Try]) -> bool:
     """Of the resets of one env: does the episode before go on?"""
     if len(tries) < _ENOUGH:
         return False
@@ -172,7 +172,7 @@ def _judge_own(bench: Bench, reel: Reel, tries: list[Try]) -> bool:
 
 
 def _answered_by_another(
-    bench: Bench, reel: Reel, tries: list[Try], obs: tuple[Floats, Floats, Floats], seen: str
+    bench: Bench, reel: HistoryArrays, tries: list[Try], obs: tuple[Floats, Floats, Floats], seen: str
 ) -> bool:
     """Does the answer show a new episode, and the step behind it the one before the reset?
 
@@ -193,7 +193,7 @@ def _answered_by_another(
     return True
 
 
-def goes_on(reel: Reel, before: NDArray[np.float32], answer: NDArray[np.float32], env: int) -> bool:
+def goes_on(reel: HistoryArrays, before: NDArray[np.float32], answer: NDArray[np.float32], env: int) -> bool:
     """Are the answers to an env's resets, [n, D], states that follow those before them?
 
     Either each is equal to the one before, which cannot be chance; or each is as near to it as a step goes, and nearer
@@ -208,7 +208,7 @@ def goes_on(reel: Reel, before: NDArray[np.float32], answer: NDArray[np.float32]
     return paired_by_chance(before, answer, reel.usual()) < _UNLIKELY
 
 
-def _begun_instead(reel: Reel, tries: list[Try]) -> int | None:
+def _begun_instead(reel: HistoryArrays, tries: list[Try]) -> int | None:
     """The other env that these resets of one env seem to begin anew; None: there is none."""
     for other in range(reel.obs.shape[1]):
         if other != tries[0].env:
@@ -218,7 +218,7 @@ def _begun_instead(reel: Reel, tries: list[Try]) -> int | None:
     return None
 
 
-def _jumps_beside(reel: Reel, tries: list[Try], env: int) -> NDArray[np.bool_]:
+def _jumps_beside(reel: HistoryArrays, tries: list[Try], env: int) -> NDArray[np.bool_]:
     """At which of these resets of another env did this one jump? Of those where it could have."""
     at = [
         one
@@ -229,7 +229,7 @@ def _jumps_beside(reel: Reel, tries: list[Try], env: int) -> NDArray[np.bool_]:
     return reel.jump(np.array(change, np.float32).reshape(len(at), reel.obs.shape[2])) > JUMP
 
 
-def _judge_others(bench: Bench, reel: Reel, tries: list[Try]) -> None:
+def _judge_others(bench: Bench, reel: HistoryArrays, tries: list[Try]) -> None:
     own = [reel.obs[one.then, one.env] - reel.obs[one.t - 1, one.env] for one in tries]
     rate = float(np.mean(reel.jump(np.array(own)) > JUMP))
     others = [

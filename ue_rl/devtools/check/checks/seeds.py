@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ue_rl.devtools.check.bench import Bench
 from ue_rl.devtools.check.checks.resets import numbers, shown
 from ue_rl.devtools.check.peer import Skip
-from ue_rl.devtools.check.replay import Episode, affordable, need_replayed, need_seeds, replay, seeds_of
+from ue_rl.devtools.check.replay import ProbeEpisode, affordable, need_replayed, need_seeds, replay, seeds_of
 from ue_rl.protocol.spec import EnvType
 
 _ROUNDING = 1e-5
@@ -66,7 +66,7 @@ def repeat(bench: Bench) -> str:
     return f"{len(one.actions)} steps of {len(seeds)} envs, at once and behind others, equal to the bit"
 
 
-def _unlike(one: Episode, two: Episode, step: int, env: int) -> str:
+def _unlike(one: ProbeEpisode, two: ProbeEpisode, step: int, env: int) -> str:
     """What differs in this step."""
     if (one.obs[step, env] != two.obs[step, env]).any():
         return f"{shown(one.obs[step, [env]])}; again: {shown(two.obs[step, [env]])}"
@@ -91,7 +91,7 @@ def other_seeds(bench: Bench) -> str:
     return "four seeds gave the same episode, and so did none: nothing seems to be random"
 
 
-def _own_seeds(bench: Bench, episodes: list[Episode]) -> str:
+def _own_seeds(bench: Bench, episodes: list[ProbeEpisode]) -> str:
     """Does each env take its own seed? They have different ones, and their starts depend on them."""
     starts = np.array([episode.obs[0] for episode in episodes])
     if starts.shape[1] > 1 and (starts == starts[:, :1]).all() and len(np.unique(starts[:, 0], axis=0)) > 3:
@@ -100,7 +100,7 @@ def _own_seeds(bench: Bench, episodes: list[Episode]) -> str:
     return "another seed gives another episode"
 
 
-def _random_without_seeds(bench: Bench, like: Episode) -> bool:
+def _random_without_seeds(bench: Bench, like: ProbeEpisode) -> bool:
     """Do two episodes without a seed differ, though the actions are the same?"""
     found = []
     for _ in range(3):

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ue_rl.devtools.check.bench import Bench
 from ue_rl.devtools.check.checks.resets import numbers, shown
-from ue_rl.devtools.check.history import Reel
+from ue_rl.devtools.check.history import HistoryArrays
 from ue_rl.devtools.check.peer import Skip, Wrong
 from ue_rl.devtools.check.sampling import one_specs
 from ue_rl.devtools.check.spelling import numbers as text_of
@@ -82,7 +82,7 @@ def changing(bench: Bench) -> str:
     return f"{int((obs != obs[0]).any(axis=(0, 1)).sum())} of {obs.shape[2]} numbers change"
 
 
-def _of_one_env(bench: Bench, reel: Reel) -> None:
+def _of_one_env(bench: Bench, reel: HistoryArrays) -> None:
     """An env that shows one thing, while another one shows something else in most steps."""
     moved = (reel.obs[1:] != reel.obs[:-1]).any(axis=2) & reel.steps[1:]
     often, steps = moved.sum(axis=0), reel.steps[1:].sum(axis=0)
@@ -94,7 +94,7 @@ def _of_one_env(bench: Bench, reel: Reel) -> None:
             return
 
 
-def _is_bandit(reel: Reel) -> bool:
+def _is_bandit(reel: HistoryArrays) -> bool:
     """Is there nothing to show: is each episode one step, or do rewards follow nothing that was done or came before?"""
     if not reel.ordinary.any():
         return True

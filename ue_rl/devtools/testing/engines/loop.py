@@ -115,7 +115,7 @@ class EngineLoop:
             self._close_all()
 
 
-class Stopped(Exception):
+class EngineStopped(Exception):
     """The engine is to end, or to drop its client."""
 
 
@@ -172,10 +172,10 @@ class LineEngine(EngineLoop):
             # depend on that. New connections come last, so that the end of an old one is seen first.
             for sock in [sock for sock in self._partial if sock in ready]:
                 if sock in self._partial and not self._stop.is_set():  # it may have been closed in this round
-                    with contextlib.suppress(Stopped):
+                    with contextlib.suppress(EngineStopped):
                         self._read(sock)
             if self._listener is not None and self._listener in ready and not self._stop.is_set():
-                with contextlib.suppress(Stopped):
+                with contextlib.suppress(EngineStopped):
                     self._accept()
 
     def _accept(self) -> None:
@@ -201,12 +201,12 @@ class LineEngine(EngineLoop):
 
     def _wait(self, seconds: float) -> None:
         if self._stop.wait(seconds):
-            raise Stopped
+            raise EngineStopped
 
     def _send(self, sock: socket.socket, data: bytes) -> None:
         if not self._send_all(sock, data):
             self._close_clients()
-            raise Stopped
+            raise EngineStopped
 
     def _close(self, sock: socket.socket, reset: bool = False) -> None:
         """Closes one connection; `reset`: with a RST."""

@@ -12,13 +12,13 @@ from typing import Any, Literal
 import click
 
 from ue_rl.cli.common import (
-    Port,
+    PortNumber,
+    access_of,
+    access_options,
     allow_host_option,
     cannot_listen,
     command_line,
     console,
-    doorway_of,
-    doorway_options,
     duration_option,
     flags,
     lasting_console,
@@ -43,12 +43,12 @@ def arena() -> None:
 
 @arena.command(short_help="Answer a game over HTTP.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=Port(0), default=5000, show_default=True, help="Port; 0 takes a free one.")
+@click.option("--port", type=PortNumber(0), default=5000, show_default=True, help="Port; 0 takes a free one.")
 @click.option("--agent", "agents", multiple=True, metavar="ID=BEHAVIOR", help="Who plays an agent; once for each.")
 @duration_option("--deadline", default=None, help="How long a decision may take.  [default: 10s]")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the log of decisions.")
 @vecnormalize_option()
-@doorway_options
+@access_options
 @allow_host_option
 @_config
 def serve(
@@ -63,7 +63,7 @@ def serve(
     from ue_rl.plugins.arena import AgentArena, RunLog
     from ue_rl.plugins.arena.config import behaviors_of, load_config, scene_of
 
-    doorway = doorway_of(guarded)
+    access = access_of(guarded)
     with command_line():
         settings = load_config(config, overrides)
         names = [each.partition("=")[2] for each in agents]
@@ -72,7 +72,7 @@ def serve(
         if deadline is None:
             deadline = float(settings.get("deadline") or 10.0)
         made = AgentArena(
-            deadline=deadline, host=host, port=port, log=RunLog(out), doorway=doorway, allow_hosts=allow_hosts
+            deadline=deadline, host=host, port=port, log=RunLog(out), access=access, allow_hosts=allow_hosts
         )
         for each in agents:
             agent_id, _, name = each.partition("=")

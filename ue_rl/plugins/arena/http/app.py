@@ -20,7 +20,7 @@ from ue_rl.plugins.arena.behaviors import AgentBehavior, RandomBehavior, RulesBe
 from ue_rl.plugins.arena.http.messages import Execute, Experience, Register, body_of, observations_in, observe
 from ue_rl.plugins.arena.log import row_of
 from ue_rl.plugins.arena.memory.base import Entry
-from ue_rl.plugins.arena.seats import AGENT_NOT_FOUND, INVALID_PARAMETERS, LLM_TIMEOUT, Outcome
+from ue_rl.plugins.arena.seats import AGENT_NOT_FOUND, INVALID_PARAMETERS, LLM_TIMEOUT, Decision
 from ue_rl.system.errors import ConfigurationError, ToolError, shorten
 from ue_rl.system.json_values import readable
 
@@ -133,7 +133,7 @@ class _Routes:
         actions = [{"agent_id": o.agent_id, "tick": tick, **_decided(o)} for o in outcomes]
         return {"tick": tick, "actions": actions, "metrics": metrics}
 
-    async def _ticked(self, seen: list[Any], tick: int) -> list[Outcome]:
+    async def _ticked(self, seen: list[Any], tick: int) -> list[Decision]:
         began = time.perf_counter()
         outcomes = await self.arena.tick_async(seen)
         self._times.append(time.perf_counter() - began)
@@ -228,7 +228,7 @@ class _Routes:
         return {"success": True}
 
 
-def _decided(outcome: Outcome) -> dict[str, Any]:
+def _decided(outcome: Decision) -> dict[str, Any]:
     said = outcome.decision
     answer = {"tool": said.tool, "params": said.params, "reasoning": said.reasoning or "Agent decision"}
     return answer if outcome.code is None else {**answer, "error_code": outcome.code}

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from ue_rl.plugins.arena.types import Name, Observation, checked
+from ue_rl.plugins.arena.types import AgentObservation, Name, checked
 from ue_rl.system.errors import ConfigurationError, shorten
 
 MAX_DEPTH = 32
@@ -60,7 +60,7 @@ class Experience(_Body):
     metrics: dict[str, Any] = Field(default_factory=dict)
 
 
-def observe(body: Any) -> Observation:
+def observe(body: Any) -> AgentObservation:
     """The body of POST /observe.
 
     Raises:
@@ -72,13 +72,13 @@ def observe(body: Any) -> Observation:
     return _observation(body)
 
 
-def _observation(body: dict[str, Any], at: str = "") -> Observation:
+def _observation(body: dict[str, Any], at: str = "") -> AgentObservation:
     size = len(json.dumps(body))
     if size > MAX_OBSERVATION:
         raise ConfigurationError(
             "the observation is too large", field=at or "body", expected=f"{MAX_OBSERVATION} characters", got=size
         )
-    seen = checked(Observation, body, _MALFORMED, at)
+    seen = checked(AgentObservation, body, _MALFORMED, at)
     for kind in ("nearby_resources", "nearby_hazards"):
         for number, thing in enumerate(getattr(seen, kind)):
             if "position" not in thing.model_fields_set:  # agents walk there, or away from it
@@ -109,7 +109,7 @@ def body_of(kind: type[_Kind], body: Any) -> _Kind:
     return checked(kind, body, _MALFORMED)
 
 
-def observations_in(body: Any) -> tuple[int, str, list[Observation]]:
+def observations_in(body: Any) -> tuple[int, str, list[AgentObservation]]:
     """The body of POST /tick: (tick, which shape, observations).
 
     The shapes: "perceptions": [..] of whole observations; "agents": [{agent_id, observations: {..}}]; and "agent_id"
@@ -125,7 +125,7 @@ def observations_in(body: Any) -> tuple[int, str, list[Observation]]:
     if not isinstance(given, list) or len(given) > 10_000:
         raise ConfigurationError("not a list of agents", field=shape or "perceptions",
                                  expected="perceptions or agents, at most 10000, or agent_id")  # fmt: skip
-    seen: dict[str, Observation] = {}
+    seen: dict[str, AgentObservation] = {}
     for n, each in enumerate(given):
         at = shape if shape == "agent_id" else f"{shape}.{n}"
         inner = each if shape == "perceptions" or not isinstance(each, dict) else each.get("observations", {})

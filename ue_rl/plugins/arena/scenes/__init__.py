@@ -6,8 +6,8 @@ from ue_rl.plugins.arena.scenes.bridge import SceneBridge, TeamBridge
 from ue_rl.plugins.arena.scenes.capture import Capture
 from ue_rl.plugins.arena.scenes.crafting import Crafting
 from ue_rl.plugins.arena.scenes.foraging import Foraging
-from ue_rl.plugins.arena.scenes.scene import World
+from ue_rl.plugins.arena.scenes.scene import Scene
 
-SCENES: dict[str, type[World]] = {scene.name: scene for scene in (Foraging, Crafting, Capture)}
+SCENES: dict[str, type[Scene]] = {scene.name: scene for scene in (Foraging, Crafting, Capture)}
 
-__all__ = ["SCENES", "Capture", "Crafting", "Foraging", "SceneBridge", "TeamBridge", "World"]
+__all__ = ["SCENES", "Capture", "Crafting", "Foraging", "Scene", "SceneBridge", "TeamBridge"]

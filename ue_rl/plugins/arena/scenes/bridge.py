@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.game import EnvIds
 from ue_rl.bridges.vector import VectorAgentsBridge, VectorBridge
-from ue_rl.plugins.arena.scenes.scene import World
+from ue_rl.plugins.arena.scenes.scene import Scene
 from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.system.errors import ConfigurationError
 
@@ -27,7 +27,7 @@ _AGENT = (32, 120, 64)
 _FEATURES = frozenset({"SEED", "TRUNC", "INFO"})
 
 
-def one_agent(scene: type[World], num_envs: int = 1) -> EnvSpec:
+def one_agent(scene: type[Scene], num_envs: int = 1) -> EnvSpec:
     """The spec of `num_envs` envs with one agent: float32 rows of `obs_names`, and one choice of `choices`."""
     return EnvSpec(
         len(scene.obs_names),
@@ -40,11 +40,11 @@ def one_agent(scene: type[World], num_envs: int = 1) -> EnvSpec:
     )
 
 
-class _Worlds:
+class _Scenes:
     """What both bridges have: a world for each env."""
 
-    scene: type[World]
-    worlds: list[World]
+    scene: type[Scene]
+    worlds: list[Scene]
 
     def reset_envs(self, env_ids: EnvIds, seeds: Sequence[int | None], options: Any) -> None:
         """See VectorBridge."""
@@ -55,7 +55,7 @@ class _Worlds:
     def _see(self, env: int) -> None:
         raise NotImplementedError
 
-    def _step(self, env: int, choices: NDArray[np.float32]) -> World:
+    def _step(self, env: int, choices: NDArray[np.float32]) -> Scene:
         """One tick of an env; `choices`: one for each agent."""
         world = self.worlds[env]
         world.step({agent: world.choose(int(choice), world.observe(agent))
@@ -72,11 +72,11 @@ class _Worlds:
         return picture(self.worlds[env_id])
 
 
-class SceneBridge(_Worlds, VectorBridge):
+class SceneBridge(_Scenes, VectorBridge):
     """N worlds of a scene with one agent each.
 
     Args:
-        scene: Foraging, Crafting, or a World of yours with one agent. num_envs: how many.
+        scene: Foraging, Crafting, or a Scene of yours with one agent. num_envs: how many.
 
     Attributes:
         worlds: one for each env. Each env's `metrics` are the info of the last step of an episode.
@@ -85,7 +85,7 @@ class SceneBridge(_Worlds, VectorBridge):
         ConfigurationError: the scene has several agents.
     """
 
-    def __init__(self, scene: type[World], num_envs: int = 1) -> None:
+    def __init__(self, scene: type[Scene], num_envs: int = 1) -> None:
         if len(scene.agents) != 1:
             raise ConfigurationError("this scene has several agents", field="scene", cure="host it with TeamBridge")
         self.scene, self.worlds = scene, [scene() for _ in range(num_envs)]
@@ -106,14 +106,14 @@ class SceneBridge(_Worlds, VectorBridge):
         (self.outbox.obs[env],) = self._seen(env)
 
 
-class TeamBridge(_Worlds, VectorAgentsBridge):
+class TeamBridge(_Scenes, VectorAgentsBridge):
     """N worlds of a scene whose agents are one team: a group `team`, in the order of the scene's `agents`.
 
     Args:
-        scene: Capture, or a World of yours with several agents. num_envs: how many.
+        scene: Capture, or a Scene of yours with several agents. num_envs: how many.
     """
 
-    def __init__(self, scene: type[World], num_envs: int = 1) -> None:
+    def __init__(self, scene: type[Scene], num_envs: int = 1) -> None:
         self.scene, self.worlds = scene, [scene() for _ in range(num_envs)]
         super().__init__([AgentGroup("team", len(scene.agents), one_agent(scene))], num_envs, {"INFO"})
 
@@ -131,7 +131,7 @@ class TeamBridge(_Worlds, VectorAgentsBridge):
         self.states.obs[env] = self._seen(env)
 
 
-def picture(world: World) -> NDArray[np.uint8]:
+def picture(world: Scene) -> NDArray[np.uint8]:
     """uint8 [160, 160, 3]: the field from above, things as discs, agents on top of them."""
     image = np.full((SIDE, SIDE, 3), _GROUND, np.uint8)
     scale = SIDE / (2 * world.size)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ue_rl.bridges.tools import tool
-from ue_rl.plugins.arena.scenes.scene import COMPASS, Body, World, named, relative
-from ue_rl.plugins.arena.types import IDLE, AgentDecision, Observation
+from ue_rl.plugins.arena.scenes.scene import COMPASS, Body, Scene, named, relative
+from ue_rl.plugins.arena.types import IDLE, AgentDecision, AgentObservation
 
 RED, BLUE = ("red_0", "red_1", "red_2"), ("blue_0", "blue_1", "blue_2")
 RADIUS = 3.0  # who is so near a place counts there
@@ -14,7 +14,7 @@ TAKES = 5  # ticks of being more, until a place changes hands
 BLUE_SPEED = 1.0
 
 
-class Capture(World):
+class Capture(Scene):
     """Agents of one team. Reward of each: 0.1 a tick for each place that is held, 1 for its part in taking one, 5 at
     the end if the team has won. A place belongs to who was more there for five ticks.
     """
@@ -30,7 +30,7 @@ class Capture(World):
     )  # fmt: skip
 
     def begin(self) -> None:
-        """See World."""
+        """See Scene."""
         self.score = {"red": 0, "blue": 0}
         self.owner, self.progress, self.shares = ["", "", ""], [0, 0, 0], dict.fromkeys(RED, 0)
         self.spread = 0
@@ -41,7 +41,7 @@ class Capture(World):
         self.plan = [self.random.randrange(3) for _ in BLUE]
 
     def step(self, decisions: Any) -> None:
-        """See World; the blue team walks to a place that is not its own, the nearest or the one of its plan."""
+        """See Scene; the blue team walks to a place that is not its own, the nearest or the one of its plan."""
         for n, name in enumerate(BLUE):
             body = self.bodies[name]
             free = [thing for at, thing in enumerate(self.things) if self.owner[at] != "blue"]
@@ -95,7 +95,7 @@ class Capture(World):
         return self.move_to(agent, (thing.x, 0.0, thing.z), 2.0)
 
     def told(self, body: Body) -> dict[str, Any]:
-        """See World."""
+        """See Scene."""
         return {**super().told(body), "owners": list(self.owner), "score": dict(self.score)}
 
     def metrics(self) -> dict[str, float]:
@@ -109,13 +109,13 @@ class Capture(World):
         }  # fmt: skip
 
     def state(self) -> list[Any]:
-        """See World."""
+        """See Scene."""
         scores = sorted(self.score.items())
         return [scores, self.owner, self.progress, sorted(self.shares.items()), self.spread, self.plan]
 
     @classmethod
-    def encode(cls, seen: Observation) -> list[float]:
-        """See World."""
+    def encode(cls, seen: AgentObservation) -> list[float]:
+        """See Scene."""
         x, _, z = seen.position
         worth = {"red": 1.0, "blue": -1.0, "": 0.0}
         places = sorted(seen.nearby_resources, key=lambda place: place.name)
@@ -127,6 +127,6 @@ class Capture(World):
         ]  # fmt: skip
 
     @classmethod
-    def call(cls, word: str, seen: Observation) -> AgentDecision:
-        """See World."""
+    def call(cls, word: str, seen: AgentObservation) -> AgentDecision:
+        """See Scene."""
         return AgentDecision("go_to_place", {"place": int(word[-1])})

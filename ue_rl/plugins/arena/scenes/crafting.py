@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ue_rl.bridges.tools import tool
-from ue_rl.plugins.arena.scenes.scene import COMPASS, Body, World, in_reach, named, relative, walk_to
-from ue_rl.plugins.arena.types import IDLE, AgentDecision, Observation, Seen, nearest
+from ue_rl.plugins.arena.scenes.scene import COMPASS, Body, Scene, in_reach, named, relative, walk_to
+from ue_rl.plugins.arena.types import IDLE, AgentDecision, AgentObservation, VisibleObject, nearest
 
 RECIPES: dict[str, dict[str, int]] = {
     "plank": {"wood": 1},
@@ -33,7 +33,7 @@ def needed(have: dict[str, int]) -> dict[str, int]:
     return missing
 
 
-class Crafting(World):
+class Crafting(Scene):
     """One agent. Reward: 0.5 for each useful item gathered or made, 5 for the pickaxe, -0.5 for what is wasted."""
 
     name: ClassVar[str] = "crafting"
@@ -48,14 +48,14 @@ class Crafting(World):
     )  # fmt: skip
 
     def begin(self) -> None:
-        """See World."""
+        """See Scene."""
         self.crafted, self.gathered, self.wasted = 0, 0, 0
         self.place("wood", 6)
         self.place("stone", 6)
         self.place("workbench", 1)
 
     def advance(self) -> None:
-        """See World."""
+        """See Scene."""
         self.bodies["crafter"].reward -= 0.01
         self.success = self.over = self.bodies["crafter"].items.get(GOAL, 0) > 0
 
@@ -104,7 +104,7 @@ class Crafting(World):
         return dict(self.bodies[agent].items)
 
     def told(self, body: Body) -> dict[str, Any]:
-        """See World."""
+        """See Scene."""
         return {**super().told(body), "goal": GOAL, "recipes": RECIPES}
 
     def metrics(self) -> dict[str, float]:
@@ -117,12 +117,12 @@ class Crafting(World):
         }  # fmt: skip
 
     def state(self) -> list[Any]:
-        """See World."""
+        """See Scene."""
         return [self.crafted, self.gathered, self.wasted]
 
     @classmethod
-    def encode(cls, seen: Observation) -> list[float]:
-        """See World."""
+    def encode(cls, seen: AgentObservation) -> list[float]:
+        """See Scene."""
         x, _, z = seen.position
         have = {item.name: item.quantity for item in seen.inventory}
         of_kind = {kind: [t for t in seen.nearby_resources if t.type == kind] for kind in (*RAW, "workbench")}
@@ -134,13 +134,13 @@ class Crafting(World):
         ]  # fmt: skip
 
     @classmethod
-    def call(cls, word: str, seen: Observation) -> AgentDecision:
-        """See World."""
+    def call(cls, word: str, seen: AgentObservation) -> AgentDecision:
+        """See Scene."""
         if word in RECIPES:
             return AgentDecision("craft_item", {"recipe": word})
         return walk_to(nearest_of(word.removeprefix("nearest "), seen))
 
 
-def nearest_of(kind: str, seen: Observation) -> Seen | None:
+def nearest_of(kind: str, seen: AgentObservation) -> VisibleObject | None:
     """The nearest resource of a kind."""
     return nearest([thing for thing in seen.nearby_resources if thing.type == kind])

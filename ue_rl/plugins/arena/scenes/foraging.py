@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ue_rl.bridges.tools import tool
-from ue_rl.plugins.arena.scenes.scene import COMPASS, MAX_SPEED, World, in_reach, named, relative, walk_to
-from ue_rl.plugins.arena.types import IDLE, AgentDecision, Observation, away_from, nearest
+from ue_rl.plugins.arena.scenes.scene import COMPASS, MAX_SPEED, Scene, in_reach, named, relative, walk_to
+from ue_rl.plugins.arena.types import IDLE, AgentDecision, AgentObservation, away_from, nearest
 
 BERRIES, FIRES, BURNS = 10, 6, 2.5  # so near a fire burns
 DAMAGE = 5.0  # a tick
 
 
-class Foraging(World):
+class Foraging(Scene):
     """One agent. Reward: 1 a berry, -0.02 a point of damage, -0.01 a tick. Over when all is taken, or it is dead."""
 
     name: ClassVar[str] = "foraging"
@@ -23,7 +23,7 @@ class Foraging(World):
     )  # fmt: skip
 
     def begin(self) -> None:
-        """See World."""
+        """See Scene."""
         self.collected, self.damage = 0, 0.0
         self.place("berry", BERRIES)
         self.place("fire", FIRES, DAMAGE, apart=BURNS + 1)
@@ -52,17 +52,17 @@ class Foraging(World):
         return f"took {thing.name}"
 
     def metrics(self) -> dict[str, float]:
-        """See World."""
+        """See Scene."""
         moved = self.bodies["forager"].moved
         return {"resources": float(self.collected), "damage": self.damage, "distance": moved, "time": float(self.tick)}
 
     def state(self) -> list[float]:
-        """See World."""
+        """See Scene."""
         return [self.collected, self.damage]
 
     @classmethod
-    def encode(cls, seen: Observation) -> list[float]:
-        """See World."""
+    def encode(cls, seen: AgentObservation) -> list[float]:
+        """See Scene."""
         x, _, z = seen.position
         return [
             x / cls.size, z / cls.size, seen.health / 100, 1 - seen.tick / cls.max_ticks,
@@ -71,8 +71,8 @@ class Foraging(World):
         ]  # fmt: skip
 
     @classmethod
-    def call(cls, word: str, seen: Observation) -> AgentDecision:
-        """See World."""
+    def call(cls, word: str, seen: AgentObservation) -> AgentDecision:
+        """See Scene."""
         if word == "nearest berry":
             return walk_to(nearest(seen.nearby_resources))
         hazard = nearest(seen.nearby_hazards)

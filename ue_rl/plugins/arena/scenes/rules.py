@@ -9,7 +9,7 @@ from ue_rl.bridges.tools import ToolSchema
 from ue_rl.plugins.arena.behaviors import AgentBehavior, RulesBehavior
 from ue_rl.plugins.arena.scenes.crafting import BENCH_REACH, GOAL, RAW, RECIPES, nearest_of, needed
 from ue_rl.plugins.arena.scenes.scene import REACH, walk_to
-from ue_rl.plugins.arena.types import AgentDecision, Observation
+from ue_rl.plugins.arena.types import AgentDecision, AgentObservation
 
 
 class CraftingRules(AgentBehavior):
@@ -17,7 +17,7 @@ class CraftingRules(AgentBehavior):
 
     inline: ClassVar[bool] = True
 
-    def decide(self, observation: Observation, tools: Sequence[ToolSchema]) -> AgentDecision:
+    def decide(self, observation: AgentObservation, tools: Sequence[ToolSchema]) -> AgentDecision:
         """See AgentBehavior."""
         have = {item.name: item.quantity for item in observation.inventory}
         missing = needed(have)
@@ -41,7 +41,7 @@ class CaptureRules(AgentBehavior):
 
     inline: ClassVar[bool] = True
 
-    def decide(self, observation: Observation, tools: Sequence[ToolSchema]) -> AgentDecision:
+    def decide(self, observation: AgentObservation, tools: Sequence[ToolSchema]) -> AgentDecision:
         """See AgentBehavior."""
         owners = observation.custom["owners"]
         own = int(observation.agent_id[-1])

@@ -1,4 +1,4 @@
-"""World: a small deterministic game for agents: a fixed tick, one seeded generator, agents in the order of their names.
+"""Scene: a small deterministic game for agents: a fixed tick, one seeded generator, agents in the order of their names.
 
 Its tools are its methods marked `@tool`; the first parameter is the agent that calls. A call says what the agent does
 in the tick; `step` makes all calls and then moves the world on once. `choices` are the same calls as numbers, and
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from pydantic import FiniteFloat
 
 from ue_rl.bridges.tools import ToolError, ToolRegistry, tool
-from ue_rl.plugins.arena.types import IDLE, AgentDecision, Item, Observation, Seen, ToolResult
+from ue_rl.plugins.arena.types import IDLE, AgentDecision, AgentObservation, Item, ToolResult, VisibleObject
 
 Point = tuple[FiniteFloat, FiniteFloat, FiniteFloat]  # x, height, z, as Godot has them; the height is 0 here
 COMPASS = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
@@ -71,7 +71,7 @@ class Body:
         self.x, self.z, self.goal = x, z, None
 
 
-class World(abc.ABC):
+class Scene(abc.ABC):
     """One scene. Subclasses fill `begin`, `advance`, `metrics`, `choices`, `call` and `encode`.
 
     Attributes:
@@ -122,16 +122,16 @@ class World(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def encode(cls, seen: Observation) -> list[float]:
+    def encode(cls, seen: AgentObservation) -> list[float]:
         """An observation as numbers, one for each of `obs_names`."""
 
     @classmethod
     @abc.abstractmethod
-    def call(cls, word: str, seen: Observation) -> AgentDecision:
+    def call(cls, word: str, seen: AgentObservation) -> AgentDecision:
         """The call that one of `choices` stands for, which is neither a direction nor a tool without parameters."""
 
     @classmethod
-    def choose(cls, choice: int, seen: Observation) -> AgentDecision:
+    def choose(cls, choice: int, seen: AgentObservation) -> AgentDecision:
         """The call that number `choice` of a policy stands for, for the agent that sees this."""
         word = cls.choices[choice]
         if word in COMPASS:  # a full step
@@ -162,11 +162,11 @@ class World(abc.ABC):
         self.advance()
         self.over = self.over or self.tick >= self.max_ticks
 
-    def observe(self, agent: str) -> Observation:
+    def observe(self, agent: str) -> AgentObservation:
         """What one agent sees now."""
         body = self.bodies[agent]
         near = list(self._seen_from(body))
-        return Observation(
+        return AgentObservation(
             agent_id=agent,
             tick=self.tick,
             position=(body.x, 0.0, body.z),
@@ -185,15 +185,15 @@ class World(abc.ABC):
         """What this game says beside the ordinary fields."""
         return {"ticks_left": self.max_ticks - self.tick}
 
-    def _seen_from(self, body: Body) -> Iterator[Seen]:
+    def _seen_from(self, body: Body) -> Iterator[VisibleObject]:
         near = sorted(((body.away(thing), n) for n, thing in enumerate(self.things)))
         for far, n in near:
             if far > self.sight:
                 return
             yield self._seen(body, self.things[n], self.things[n].kind, self.things[n].damage)
 
-    def _seen(self, body: Body, thing: Thing | Body, kind: str, damage: float = 0.0) -> Seen:
-        return Seen(
+    def _seen(self, body: Body, thing: Thing | Body, kind: str, damage: float = 0.0) -> VisibleObject:
+        return VisibleObject(
             name=thing.name, type=kind, position=(thing.x, 0.0, thing.z), distance=body.away(thing), damage=damage
         )
 
@@ -252,7 +252,7 @@ def hash_of(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
-def relative(things: Sequence[Seen], seen: Observation, count: int, sight: float) -> list[float]:
+def relative(things: Sequence[VisibleObject], seen: AgentObservation, count: int, sight: float) -> list[float]:
     """Of the `count` nearest: x and z as seen from the agent, the distance, and 1; zeros where there are fewer."""
     row: list[float] = []
     for thing in sorted(things, key=lambda thing: thing.distance)[:count]:
@@ -261,7 +261,7 @@ def relative(things: Sequence[Seen], seen: Observation, count: int, sight: float
     return row + [0.0] * (4 * count - len(row))
 
 
-def in_reach(things: Sequence[Seen]) -> float:
+def in_reach(things: Sequence[VisibleObject]) -> float:
     """1 where one of them is so near that it can be taken, else 0."""
     return float(any(thing.distance <= REACH for thing in things))
 
@@ -271,7 +271,7 @@ def named(what: str, count: int) -> tuple[str, ...]:
     return tuple(f"{what}{n}.{part}" for n in range(count) for part in ("x", "z", "distance", "there"))
 
 
-def walk_to(thing: Seen | None) -> AgentDecision:
+def walk_to(thing: VisibleObject | None) -> AgentDecision:
     """At full speed towards it; idle where it is None."""
     if thing is None:
         return AgentDecision(IDLE)

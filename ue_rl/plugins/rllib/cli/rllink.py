@@ -10,12 +10,12 @@ import click
 from click.core import ParameterSource
 
 from ue_rl.cli import completion
-from ue_rl.cli.common import Port, WrongCommandLine, command_line, duration_option, json_object, lasting_console
+from ue_rl.cli.common import PortNumber, WrongCommandLine, command_line, duration_option, json_object, lasting_console
 from ue_rl.system.errors import printable
 
 if TYPE_CHECKING:
     from ue_rl.connections.engines.transport import EnginesTransport
-    from ue_rl.plugins.rllib.rllink.player import Sample
+    from ue_rl.plugins.rllib.rllink.player import CollectedSample
 
 _RECENT = 100  # episodes of the mean return
 
@@ -30,7 +30,7 @@ _RECENT = 100  # episodes of the mean return
 )
 @click.option(
     "--port",
-    type=Port(),
+    type=PortNumber(),
     default=5555,
     show_default=True,
     help="env_config's port, plus the env runner's number.",
@@ -158,7 +158,7 @@ class _Told:
         self._screen, self._began = screen, time.monotonic()
         self._steps, self._recent = 0, list[float]()
 
-    def __call__(self, sample: Sample) -> None:
+    def __call__(self, sample: CollectedSample) -> None:
         self._steps += sample.steps
         self._recent = [*self._recent, *sample.returns][-_RECENT:]
         took = time.monotonic() - self._began

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ue_rl.plugins.rllib.rllink.frames import MAX_BODY
-from ue_rl.plugins.rllib.rllink.link import DEFAULT_PORT, Link, open_link
+from ue_rl.plugins.rllib.rllink.link import DEFAULT_PORT, RLlinkConnection, open_link
 from ue_rl.plugins.rllib.rllink.messages import (
     EPISODES_AND_GET_STATE,
     GET_CONFIG,
@@ -21,8 +21,8 @@ from ue_rl.plugins.rllib.rllink.messages import (
     ServerConfig,
     ServerState,
 )
-from ue_rl.plugins.rllib.rllink.player import Player, Sample
-from ue_rl.plugins.rllib.rllink.policy import Policy
+from ue_rl.plugins.rllib.rllink.player import CollectedSample, SampleCollector
+from ue_rl.plugins.rllib.rllink.policy import RLlinkPolicy
 from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import (
     ConfigurationError,
@@ -70,11 +70,11 @@ class RLlinkClient:
         self._timeout, self._wait, self._reconnect = timeout, wait, reconnect
         self._said = said or ServerConfig()
         self._seed = seed
-        self._link: Link | None = None
-        self._player: Player | None = None
+        self._link: RLlinkConnection | None = None
+        self._player: SampleCollector | None = None
         self._wanted = self._first = 0  # env-steps of a message, and of the first one to a server (0: it was sent)
         self.config: ServerConfig | None = None
-        self.policy: Policy | None = None
+        self.policy: RLlinkPolicy | None = None
 
     # -- life
 
@@ -101,7 +101,7 @@ class RLlinkClient:
         self,
         steps: int | None = None,
         samples: int | None = None,
-        on_sample: Callable[[Sample], bool | None] | None = None,
+        on_sample: Callable[[CollectedSample], bool | None] | None = None,
     ) -> None:
         """Plays until RLlib has learnt from so many env-steps, or samples; None: for ever.
 
@@ -121,7 +121,7 @@ class RLlinkClient:
         if self._link is None:
             self.connect()
         if self._player is None:
-            self._player = Player(self._transport, self._seed)
+            self._player = SampleCollector(self._transport, self._seed)
         sent, done, lost_in_a_row = 0, 0, 0
         while (steps is None or sent < steps) and (samples is None or done < samples):
             assert self._link is not None
@@ -212,7 +212,7 @@ class RLlinkClient:
     def _take(self, what: str, answer: Answer) -> None:
         """New weights."""
         assert self.config is not None
-        self.policy = Policy.of(_as(ServerState, what, answer), self.config, self._transport.spec)
+        self.policy = RLlinkPolicy.of(_as(ServerState, what, answer), self.config, self._transport.spec)
 
 
 def _as(kind: type[_Kind], what: str, answer: Answer) -> _Kind:

@@ -1,4 +1,4 @@
-"""Link: the one file of RLlink that does I/O: a connection to RLlib's server, with a deadline for every wait."""
+"""RLlinkConnection: the one file of RLlink that does I/O: a connection to RLlib's server, each wait with a deadline."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PAUSE = 5.2  # seconds: a server that was spoken to in the wrong dialect listen
 _BLOCK = 1 << 20
 
 
-class Link:
+class RLlinkConnection:
     """A connection to an RLlink server, that answers requests one after the other.
 
     Args:
@@ -151,7 +151,9 @@ class Link:
         )
 
 
-def open_link(host: str, port: int, *, timeout: float = 60.0, dialect: str = "auto", wait: float = 0.0) -> Link:
+def open_link(
+    host: str, port: int, *, timeout: float = 60.0, dialect: str = "auto", wait: float = 0.0
+) -> RLlinkConnection:
     """A link whose server has answered a PING.
 
     Args:
@@ -187,12 +189,12 @@ def open_link(host: str, port: int, *, timeout: float = 60.0, dialect: str = "au
         ) from error
 
 
-def _greeted(host: str, port: int, timeout: float, dialect: str, wait: float) -> Link:
+def _greeted(host: str, port: int, timeout: float, dialect: str, wait: float) -> RLlinkConnection:
     give_up = time.monotonic() + wait
     speaks = DIALECTS[dialect]()
     while True:
         try:
-            link = Link(host, port, timeout, speaks)
+            link = RLlinkConnection(host, port, timeout, speaks)
             break
         except LearnerUnreachable:
             if time.monotonic() >= give_up:

@@ -45,7 +45,7 @@ class Object:
 _MARK: Any = object()  # where a group of values begins on the stack
 
 
-class _Reader:
+class _OpcodeReader:
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
@@ -143,7 +143,7 @@ def _called(made_by: Any, *args: Any) -> Object:
     return Object(made_by, args)
 
 
-_Action = Callable[[_Reader, Any], object]
+_Action = Callable[[_OpcodeReader, Any], object]
 _ACTIONS: dict[str, _Action] = {
     "NONE": lambda r, _: r.push(None),
     "NEWTRUE": lambda r, _: r.push(True),
@@ -163,22 +163,22 @@ _ACTIONS: dict[str, _Action] = {
     "TUPLE3": lambda r, _: r.push(r.last(3)),
     "LIST": lambda r, _: r.push(r.to_mark()),
     "FROZENSET": lambda r, _: r.push(r.to_mark()),
-    "DICT": _Reader.dict_,
+    "DICT": _OpcodeReader.dict_,
     "APPEND": lambda r, _: r.extend([r.pop()]),
     "APPENDS": lambda r, _: r.extend(r.to_mark()),
     "ADDITEMS": lambda r, _: r.extend(r.to_mark()),
     "SETITEM": lambda r, _: r.update([r.last(2)]),
     "SETITEMS": lambda r, _: r.update(r.pairs()),
     "GLOBAL": lambda r, arg: r.push(_name(arg)),
-    "STACK_GLOBAL": _Reader.stack_global,
+    "STACK_GLOBAL": _OpcodeReader.stack_global,
     "REDUCE": lambda r, _: r.push(Object(*r.last(2))),
     "NEWOBJ": lambda r, _: r.push(Object(*r.last(2))),
     "NEWOBJ_EX": lambda r, _: r.push(_called(*r.last(3))),
     "OBJ": lambda r, _: r.push(_called(*r.to_mark())),
     "INST": lambda r, arg: r.push(Object(_name(arg), tuple(r.to_mark()))),
-    "BUILD": _Reader.build,
-    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _Reader.remember),
-    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Reader.recall),
+    "BUILD": _OpcodeReader.build,
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _OpcodeReader.remember),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _OpcodeReader.recall),
     **dict.fromkeys(("PROTO", "FRAME", "READONLY_BUFFER"), lambda r, _: None),
     **dict.fromkeys(
         (  # LONG4 is none: to look up a number of megabytes in a dict, or to print it, takes its length again and again
@@ -186,7 +186,7 @@ _ACTIONS: dict[str, _Action] = {
             "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE",
             "BINUNICODE8", "FLOAT", "BINFLOAT",
         ),
-        _Reader.push,
+        _OpcodeReader.push,
     ),
 }  # fmt: skip
 
@@ -202,7 +202,7 @@ def read_pickle(data: bytes) -> Any:
             beside the stream, numbers of more than 255 bytes).
     """
     try:
-        return _Reader().run(data)
+        return _OpcodeReader().run(data)
     except (ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError, Warning) as error:
         what = "a pickle cannot be read"
         raise MalformedMessage(what, fault="server", field="config", got=f"{type(error).__name__}: {error}") from error

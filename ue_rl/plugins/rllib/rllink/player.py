@@ -1,4 +1,4 @@
-"""Player: steps of all envs of an engine under a policy, as the chunks of episodes that a message holds."""
+"""SampleCollector: steps of all envs of an engine under a policy, as the chunks of episodes that a message holds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from ue_rl.plugins.rllib.rllink.episodes import EpisodeCutter
 from ue_rl.plugins.rllib.rllink.messages import Chunk
-from ue_rl.plugins.rllib.rllink.policy import Policy
+from ue_rl.plugins.rllib.rllink.policy import RLlinkPolicy
 from ue_rl.protocol.transport import Transport
 from ue_rl.system.seeds import own_stream
 
 
 @dataclass
-class Sample:
+class CollectedSample:
     """What one message holds, for people and tests.
 
     Args:
@@ -29,7 +29,7 @@ class Sample:
     lengths: list[int] = field(default_factory=list)
 
 
-class Player:
+class SampleCollector:
     """Plays on where it stopped.
 
     Args:
@@ -46,13 +46,13 @@ class Player:
         self._returns, self._lengths = np.zeros(count), np.zeros(count, np.int64)
         self._obs = np.zeros((0, 0), np.float32)
 
-    def play(self, policy: Policy, at_least: int) -> Sample:
+    def play(self, policy: RLlinkPolicy, at_least: int) -> CollectedSample:
         """Takes steps until there are as many; envs whose episode is over are reset in the same request.
 
         Raises:
             What Transport.send_actions and receive raise.
         """
-        cutter, sample = self._cutter, Sample(0, policy.seq, [])
+        cutter, sample = self._cutter, CollectedSample(0, policy.seq, [])
         if not self._obs.size:
             self._begin()
         while cutter.steps < at_least:
@@ -73,7 +73,7 @@ class Player:
         self._obs = self._transport.receive().obs.copy()
         self._cutter.begin(self._obs)
 
-    def _step(self, policy: Policy, sample: Sample) -> None:
+    def _step(self, policy: RLlinkPolicy, sample: CollectedSample) -> None:
         over, transport = self._over, self._transport
         actions, logits, logp = policy.act(self._obs, self._rng)
         resets = over.nonzero()[0].tolist()

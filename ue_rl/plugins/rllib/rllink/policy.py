@@ -1,4 +1,4 @@
-"""Policy: what a server has sent, as something that acts: a network and a distribution, from the config and weights."""
+"""RLlinkPolicy: what a server has sent, as something that acts: a network and a distribution, from its weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Policy:
+class RLlinkPolicy:
     """Acts for N envs at once.
 
     Args:
@@ -33,7 +33,7 @@ class Policy:
     seq: int
 
     @classmethod
-    def of(cls, state: ServerState, config: ServerConfig, spec: EnvSpec) -> Policy:
+    def of(cls, state: ServerState, config: ServerConfig, spec: EnvSpec) -> RLlinkPolicy:
         """The policy in a state.
 
         Args:

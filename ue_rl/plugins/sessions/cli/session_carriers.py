@@ -16,7 +16,7 @@ class SessionCarrier(NamedTuple):
             and `close()` ends its threads, not the pool. With `stdio` also `StandardStreams`, made before the game
             is imported, and `serve_stdio(pool, streams)`, which returns when its client has gone.
         help: of the option. stdio: takes "stdio" in place of a port. options: of the command that `serve` takes;
-            "doorway": a token and TLS, "allow_hosts": names in Host and Origin.
+            "access": a token and TLS, "allow_hosts": names in Host and Origin.
     """
 
     module: str
@@ -38,22 +38,22 @@ CARRIERS = {
     "tcp": SessionCarrier(
         "ue_rl.plugins.sessions.realtime.engine",
         "Port for trainers: sessions as the envs of an engine; shared memory is offered.",
-        options=("num_envs", "ticks", "doorway"),
+        options=("num_envs", "ticks", "access"),
     ),
     "grpc": SessionCarrier(
         "ue_rl.plugins.sessions.grpc",
         "Port for gRPC: trainers (grpc://) and clients in real time.",
-        options=("doorway",),
+        options=("access",),
     ),
     "openenv": SessionCarrier(
         "ue_rl.plugins.sessions.openenv",
         "Port for clients of OpenEnv, over HTTP and WebSockets.",
-        options=("doorway", "allow_hosts"),
+        options=("access", "allow_hosts"),
     ),
     "mcp": SessionCarrier(
         "ue_rl.plugins.sessions.mcp",
         "Port for assistants, by MCP over HTTP; stdio: one that started this.",
         stdio=True,
-        options=("doorway", "allow_hosts"),
+        options=("access", "allow_hosts"),
     ),
 }

@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from ue_rl.cli.common import (
-    Port,
+    PortNumber,
+    access_of,
+    access_options,
     allow_host_option,
     cannot_listen,
     command_line,
-    doorway_of,
-    doorway_options,
     duration_option,
     flags,
     json_object,
@@ -33,7 +33,7 @@ class _Port(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has none
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "stdio":
             return value
-        return Port(0).convert(value, param, ctx)
+        return PortNumber(0).convert(value, param, ctx)
 
 
 class _Sessions(click.Command):
@@ -50,7 +50,7 @@ class _Sessions(click.Command):
 _carrier_flags = flags(
     *(
         click.option(
-            f"--{name}", type=_Port() if carrier.stdio else Port(0), help=carrier.help,
+            f"--{name}", type=_Port() if carrier.stdio else PortNumber(0), help=carrier.help,
             metavar="stdio|PORT" if carrier.stdio else "PORT",
         )
         for name, carrier in CARRIERS.items()
@@ -80,7 +80,7 @@ _carrier_flags = flags(
 @click.option("--record", type=click.Path(path_type=Path, file_okay=False), help="Write each session's replay here.")
 @click.option("--kwargs", default="{}", metavar="JSON", help="Arguments for the game's class, as a JSON object.")
 @click.option("--send-info", is_flag=True, help="Send the info dicts of a Gymnasium id too.")
-@doorway_options
+@access_options
 @allow_host_option
 def sessions(
     game: str, host: str, max_sessions: int, workers: int | None, tick_rate: float | None, planning: float, hold: bool,
@@ -91,13 +91,13 @@ def sessions(
 
     The carriers share the sessions. `ue-rl sessions replay FILE` plays what --record has written.
     """
-    doorway = doorway_of(ports)
+    access = access_of(ports)
     asked = {name: port for name, port in ports.items() if port is not None}
     if not asked:
         raise click.UsageError(f"give one of {', '.join(f'--{name}' for name in CARRIERS)}")
     stdio = [name for name, port in asked.items() if port == "stdio"]
     listening = [CARRIERS[name] for name, port in asked.items() if port != "stdio"]
-    if doorway is not None and not listening:
+    if access is not None and not listening:
         raise click.UsageError("a token and TLS are for ports; nobody connects to standard input")
     if allow_hosts and not any("allow_hosts" in carrier.options for carrier in listening):
         raise click.UsageError("--allow-host is for HTTP: give it with the port of --openenv or --mcp")
@@ -112,7 +112,7 @@ def sessions(
         arguments["send_info"] = True
     show_log("ue_rl.plugins.sessions.realtime", "ue_rl.bridges.tcp.server")
     modules = {name: CARRIERS[name].load() for name in asked}
-    options = {"num_envs": num_envs, "ticks": ticks, "doorway": doorway, "allow_hosts": allow_hosts}
+    options = {"num_envs": num_envs, "ticks": ticks, "access": access, "allow_hosts": allow_hosts}
     with ends_in_order(for_good=True), ExitStack() as stack:
         # Before the game is imported: what it prints then must not reach a client on standard output. They are not
         # closed: a game may print while this process exits.

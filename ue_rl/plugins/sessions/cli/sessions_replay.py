@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import Port, cannot_listen, json_object, show_log
+from ue_rl.cli.common import PortNumber, cannot_listen, json_object, show_log
 
 
 @click.command(short_help="Play a session that was recorded.")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--gif", type=click.Path(path_type=Path), help="Film it, where the game draws. Needs Pillow.")
-@click.option("--tcp", type=Port(0), metavar="PORT", help="Serve it as an engine of one env.")
+@click.option("--tcp", type=PortNumber(0), metavar="PORT", help="Serve it as an engine of one env.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on, with --tcp.")
 @click.option(
     "--kwargs", default="{}", metavar="JSON", help="Arguments for the game's class beside those that were recorded."
@@ -25,13 +25,13 @@ def replay(file: Path, gif: Path | None, tcp: int | None, host: str, kwargs: str
     A file that was cut off is played to its last whole tick.
     """
     arguments: dict[str, Any] = json_object(kwargs, "kwargs")
-    from ue_rl.plugins.sessions.realtime.player import Player, ReplayBridge
+    from ue_rl.plugins.sessions.realtime.player import ReplayBridge, ReplayPlayer
     from ue_rl.plugins.sessions.realtime.replay import Replay
 
     recorded = Replay.load(file)
     if gif is not None and ":" not in recorded.header["game"]:  # a Gymnasium id
         arguments.setdefault("render_mode", "rgb_array")
-    with Player(recorded, arguments) as player, ExitStack() as stack:
+    with ReplayPlayer(recorded, arguments) as player, ExitStack() as stack:
         if tcp is not None:
             from ue_rl.bridges import serve
 

@@ -9,13 +9,13 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from ue_rl.protocol.access.server_access import Doorway
+from ue_rl.protocol.access.server_access import ServerAccess
 from ue_rl.protocol.access.visitors import Visitors
 
 
-def credentials_of(doorway: Doorway) -> grpc.ServerCredentials:
-    """What a secure port needs; `doorway` has found its files usable already."""
-    cert, key, client_ca = doorway.tls_files
+def credentials_of(access: ServerAccess) -> grpc.ServerCredentials:
+    """What a secure port needs; `access` has found its files usable already."""
+    cert, key, client_ca = access.tls_files
     assert cert is not None
     chain = Path(cert).read_bytes()
     own = chain if key is None else Path(key).read_bytes()

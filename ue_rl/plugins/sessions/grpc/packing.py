@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ue_rl.plugins.sessions import sessions_pb2 as messages
 from ue_rl.plugins.sessions.limits import FLOAT
-from ue_rl.plugins.sessions.realtime import Observation, ToolCall
-from ue_rl.plugins.sessions.realtime.observation import Seen
+from ue_rl.plugins.sessions.realtime import SessionObservation, ToolCall
+from ue_rl.plugins.sessions.realtime.observation import ObservationColumns
 from ue_rl.system.errors import ActionError, ToolError
 from ue_rl.system.json_text import json_object, json_text
 
@@ -57,7 +57,7 @@ def read_json(text: str) -> dict[str, Any] | None:
     return json_object(text) if text else {}
 
 
-def observation(seen: Observation) -> messages.Observation:
+def observation(seen: SessionObservation) -> messages.Observation:
     """`seen` as a message."""
     told = seen._asdict()
     del told["info"]
@@ -71,9 +71,9 @@ def info_text(info: Mapping[str, Any]) -> str:
     return json_text(info, "INFO") if info else ""
 
 
-def rows(observations: Sequence[Observation]) -> messages.StepAllResponse:
+def rows(observations: Sequence[SessionObservation]) -> messages.StepAllResponse:
     """K observations as packed rows."""
-    seen = Seen.of(observations).columns
+    seen = ObservationColumns.of(observations).columns
     return messages.StepAllResponse(
         observations=np.asarray(seen.observation, FLOAT).tobytes(),
         rewards=np.asarray(seen.reward, FLOAT).tobytes(),

@@ -16,7 +16,7 @@ from ue_rl.plugins.sessions.grpc.service import SessionService
 from ue_rl.plugins.sessions.limits import MAX_CALLS, SERVICE, server_options
 from ue_rl.plugins.sessions.realtime import SessionPool
 from ue_rl.plugins.sessions.sessions_pb2_grpc import add_SessionsServicer_to_server
-from ue_rl.protocol.access.server_access import Doorway, warn_if_open, warn_if_readable
+from ue_rl.protocol.access.server_access import ServerAccess, warn_if_open, warn_if_readable
 from ue_rl.system.vanished import WATCHES, watch_port
 
 _GRACE = 1.0  # seconds that requests under way have when the server closes
@@ -28,7 +28,7 @@ def serve(
     port: int = 0,
     *,
     stalled_after: float | None = None,
-    doorway: Doorway | None = None,
+    access: ServerAccess | None = None,
 ) -> LoopServer:
     """Serves the sessions of `pool` over gRPC from a thread of its own; returns when it listens.
 
@@ -36,12 +36,12 @@ def serve(
         port: 0 takes a free one; the server's `url` has it.
         stalled_after: seconds after which a client of Play that reads nothing has lost its session; None: as many as a
             session may be idle.
-        doorway: asks each call for a token (metadata `authorization: Bearer TOKEN`), and speaks TLS; None: neither.
+        access: asks each call for a token (metadata `authorization: Bearer TOKEN`), and speaks TLS; None: neither.
 
     Raises:
         ConfigurationError: the token cannot stand in a header. OSError: the address cannot be listened on.
     """
-    door = doorway or Doorway()
+    door = access or ServerAccess()
     guards = [] if door.token is None else [TokenGuard(door.token)]
     shown = f"[{host}]" if ":" in host else host
 

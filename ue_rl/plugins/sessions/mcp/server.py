@@ -19,7 +19,7 @@ from ue_rl.plugins.sessions.mcp.packages import SESSION_ID, make_server
 from ue_rl.plugins.sessions.mcp.playing import Players
 from ue_rl.plugins.sessions.mcp.standard_streams import StandardStreams
 from ue_rl.plugins.sessions.realtime import SessionPool
-from ue_rl.protocol.access.server_access import Doorway
+from ue_rl.protocol.access.server_access import ServerAccess
 
 _IDLE = 1800.0  # seconds after which the package forgets a client that asks for nothing; 1.x remembers them for ever
 
@@ -29,14 +29,14 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     *,
-    doorway: Doorway | None = None,
+    access: ServerAccess | None = None,
     allow_hosts: Collection[str] = (),
 ) -> LoopServer:
     """Serves the sessions of `pool` to clients of MCP over streamable HTTP; returns when it listens.
 
     Args:
         port: 0 takes a free one; the server's `url` has it, with the path /mcp.
-        doorway: asks for a token (Authorization: Bearer), and speaks TLS; None: neither.
+        access: asks for a token (Authorization: Bearer), and speaks TLS; None: neither.
         allow_hosts: names of pages and proxies that may ask, beside those of this machine (docs/security.md).
 
     Raises:
@@ -44,7 +44,7 @@ def serve(
             or the token or a name cannot be used.
     """
     app = application(pool, local=False)  # `serve_app` looks at Host and Origin, for each server alike
-    return serve_app(app, host, port, "mcp", "/mcp", doorway=doorway, allow_hosts=allow_hosts)
+    return serve_app(app, host, port, "mcp", "/mcp", access=access, allow_hosts=allow_hosts)
 
 
 def serve_stdio(pool: SessionPool, streams: StandardStreams | None = None) -> None:

@@ -37,7 +37,7 @@ class StandardStreams(Closing):
         _lead(1, _standard_error())
         # They stay open to the end of the process: a thread may be reading still when all else is over.
         writes = os.fdopen(self._output, "wb", closefd=False)
-        self.input: Any = _Lines(self._input)
+        self.input: Any = _InputLines(self._input)
         self.output: Any = anyio.wrap_file(io.TextIOWrapper(writes, encoding="utf-8"))
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class StandardStreams(Closing):
         os.dup2(self._output, 1)
 
 
-class _Lines:
+class _InputLines:
     """The lines of a descriptor, read one when one is asked for.
 
     A file of anyio would read in a thread that the interpreter waits for at its end: Ctrl-C and SIGTERM would end

@@ -22,12 +22,12 @@ from ue_rl.bridges.serving.thread import LoopServer
 from ue_rl.plugins.sessions.openenv import jsonrpc
 from ue_rl.plugins.sessions.openenv.describing import TASKS, openapi
 from ue_rl.plugins.sessions.openenv.messages import Action, Observation, Reset, State, Step, faults
-from ue_rl.plugins.sessions.openenv.playing import RESERVED, Player
+from ue_rl.plugins.sessions.openenv.playing import RESERVED, SessionDriver
 from ue_rl.plugins.sessions.openenv.socket import Socket
 from ue_rl.plugins.sessions.realtime import SessionPool
 from ue_rl.plugins.sessions.tools import SessionTools
 from ue_rl.plugins.sessions.waiting import destroyed
-from ue_rl.protocol.access.server_access import Doorway
+from ue_rl.protocol.access.server_access import ServerAccess
 from ue_rl.system.errors import ResourceExhausted, SessionError, UeRlError
 
 _log = logging.getLogger("ue_rl.plugins.sessions.openenv")
@@ -40,21 +40,21 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     *,
-    doorway: Doorway | None = None,
+    access: ServerAccess | None = None,
     allow_hosts: Collection[str] = (),
 ) -> LoopServer:
     """Serves the sessions of `pool` to clients of OpenEnv; returns when it listens.
 
     Args:
         port: 0 takes a free one; the server's `url` has it.
-        doorway: asks for a token (Authorization: Bearer), and speaks TLS; None: neither.
+        access: asks for a token (Authorization: Bearer), and speaks TLS; None: neither.
         allow_hosts: names of pages and proxies that may ask, beside those of this machine (docs/security.md).
 
     Raises:
         OSError: the address cannot be listened on. ConfigurationError: the game has a tool of a reserved name, or
             the token or a name cannot be used.
     """
-    return serve_app(application(pool), host, port, "openenv", doorway=doorway, allow_hosts=allow_hosts)
+    return serve_app(application(pool), host, port, "openenv", access=access, allow_hosts=allow_hosts)
 
 
 def application(pool: SessionPool) -> Starlette:
@@ -65,12 +65,12 @@ def application(pool: SessionPool) -> Starlette:
     """
     tools = SessionTools(pool, without=RESERVED)
 
-    async def alone(ask: Callable[[Player], Awaitable[Any]]) -> JsonAnswer:
+    async def alone(ask: Callable[[SessionDriver], Awaitable[Any]]) -> JsonAnswer:
         """Asks a session that lasts for this request."""
         session = None
         try:
             session = pool.create()
-            return JsonAnswer(await ask(Player(session, tools)))
+            return JsonAnswer(await ask(SessionDriver(session, tools)))
         except ValidationError as error:
             return _invalid(error)
         except ResourceExhausted as error:

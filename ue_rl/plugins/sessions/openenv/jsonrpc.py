@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ue_rl.plugins.sessions.openenv.messages import JsonRpc
-from ue_rl.plugins.sessions.openenv.playing import Player
+from ue_rl.plugins.sessions.openenv.playing import SessionDriver
 from ue_rl.plugins.sessions.realtime import SessionPool
 from ue_rl.plugins.sessions.tools import SessionTools
 from ue_rl.plugins.sessions.waiting import destroyed
@@ -24,7 +24,7 @@ def failed(code: int, message: str, id_: Any = None, **data: Any) -> dict[str, A
 
 
 async def answered(
-    text: str | bytes, pool: SessionPool, tools: SessionTools, player: Player | None = None
+    text: str | bytes, pool: SessionPool, tools: SessionTools, player: SessionDriver | None = None
 ) -> dict[str, Any]:
     """The answer to a request.
 
@@ -49,9 +49,9 @@ async def answered(
             return failed(METHOD_NOT_FOUND, f"Method not found: {request.method}", request.id)
         if player is None and request.method == "tools/call" and "session_id" not in asked:
             temporary = pool.create()
-            player = Player(temporary, tools)
+            player = SessionDriver(temporary, tools)
         elif player is None and "session_id" in asked:
-            player = Player(pool.get(str(asked["session_id"])), tools)
+            player = SessionDriver(pool.get(str(asked["session_id"])), tools)
         if request.method == "tools/list":
             listed = [{**each.as_dict(), "input_schema": each.parameters} for each in tools.schemas()]
             return _done(request, {"tools": listed})
@@ -67,7 +67,7 @@ async def answered(
             await destroyed(temporary)
 
 
-async def _call(request: JsonRpc, player: Player) -> dict[str, Any]:
+async def _call(request: JsonRpc, player: SessionDriver) -> dict[str, Any]:
     name, arguments = request.params.get("name"), request.params.get("arguments", {})
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return failed(INVALID_PARAMS, "params need 'name', a string, and 'arguments', an object", request.id)
@@ -82,7 +82,7 @@ async def _call(request: JsonRpc, player: Player) -> dict[str, Any]:
     return _done(request, {"content": content, "structured_content": result, "data": result, "is_error": False})
 
 
-async def _close(request: JsonRpc, pool: SessionPool, player: Player | None) -> dict[str, Any]:
+async def _close(request: JsonRpc, pool: SessionPool, player: SessionDriver | None) -> dict[str, Any]:
     name = request.params.get("session_id")
     if not isinstance(name, str):
         return failed(INVALID_PARAMS, "Invalid params - 'session_id' is required", request.id)

@@ -22,13 +22,13 @@ def faults(error: ValidationError) -> list[dict[str, Any]]:
     return listed
 
 
-class Message(BaseModel):
+class StrictMessage(BaseModel):
     """What a client sends: no other fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Action(Message):
+class Action(StrictMessage):
     """One step: numbers, with the ticks that follow; or one of the tools, without a tick unless `ticks` says so.
 
     A type of OpenEnv's own in front (`list_tools`, `call_tool` with `tool_name`) is the same as `tool`.
@@ -62,34 +62,34 @@ class Step(BaseModel):
     request_id: str | None = Field(None, max_length=255)
 
 
-class ResetMessage(Message):
+class ResetMessage(StrictMessage):
     """Over the WebSocket."""
 
     type: Literal["reset"]
     data: dict[str, Any] = {}
 
 
-class StepMessage(Message):
+class StepMessage(StrictMessage):
     """Over the WebSocket."""
 
     type: Literal["step"]
     data: dict[str, Any]
 
 
-class PlainMessage(Message):
+class PlainMessage(StrictMessage):
     """Over the WebSocket."""
 
     type: Literal["state", "close"]
 
 
-class McpMessage(Message):
+class McpMessage(StrictMessage):
     """Over the WebSocket: JSON-RPC in an envelope."""
 
     type: Literal["mcp"]
     data: dict[str, Any]
 
 
-class JsonRpc(Message):
+class JsonRpc(StrictMessage):
     """A request of JSON-RPC 2.0."""
 
     jsonrpc: Literal["2.0"]
@@ -98,7 +98,7 @@ class JsonRpc(Message):
     id: str | int | None = None
 
 
-class Observation(Message):
+class Observation(StrictMessage):
     """What is seen; the reward and the end stand beside it."""
 
     observation: list[float]
@@ -124,6 +124,6 @@ class State(BaseModel):
     idle_seconds: float
 
 
-MESSAGES: dict[str, type[Message]] = {
+MESSAGES: dict[str, type[StrictMessage]] = {
     "reset": ResetMessage, "step": StepMessage, "state": PlainMessage, "close": PlainMessage, "mcp": McpMessage,
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ue_rl.plugins.sessions.openenv.messages import Action, Reset
-from ue_rl.plugins.sessions.realtime import Observation, Session, ToolCall
+from ue_rl.plugins.sessions.realtime import Session, SessionObservation, ToolCall
 from ue_rl.plugins.sessions.tools import SessionTools, submitted
 from ue_rl.plugins.sessions.waiting import described, state_of
 from ue_rl.system.errors import ConfigurationError, ToolError
@@ -14,7 +14,7 @@ RESERVED = ("reset", "step", "state", "close")  # names that OpenEnv keeps for i
 _ERROR_TYPES = {"TOOL_NOT_FOUND": "tool_not_found", "INVALID_PARAMETERS": "invalid_args"}
 
 
-class Player:
+class SessionDriver:
     """One session, as OpenEnv speaks of it.
 
     Args:
@@ -94,7 +94,7 @@ class Player:
         over = bool(seen.get("terminated") or seen.get("truncated"))
         return {"observation": observation, "reward": seen.get("reward"), "done": over}
 
-    async def _answer(self, seen: Observation, **instead: Any) -> dict[str, Any]:
+    async def _answer(self, seen: SessionObservation, **instead: Any) -> dict[str, Any]:
         every = seen.as_dict()
         shown = {key: every[key] for key in ("observation", "tick", "result", "info")}
         if self.session.tick_rate is not None:  # as in the infos of the text protocol

@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ue_rl.plugins.sessions.openenv import jsonrpc
 from ue_rl.plugins.sessions.openenv.messages import MESSAGES, faults
-from ue_rl.plugins.sessions.openenv.playing import Player
+from ue_rl.plugins.sessions.openenv.playing import SessionDriver
 from ue_rl.plugins.sessions.realtime import SessionPool
 from ue_rl.plugins.sessions.tools import SessionTools, submitted
 from ue_rl.plugins.sessions.waiting import destroyed
@@ -42,7 +42,7 @@ class Socket:
             session.attach()
             await submitted(session, ticks=0)
             built = True
-            await self._talk(Player(session, self._tools, begun=bool(named)))
+            await self._talk(SessionDriver(session, self._tools, begun=bool(named)))
         except WebSocketDisconnect:
             pass
         except ResourceExhausted as error:
@@ -59,7 +59,7 @@ class Socket:
             with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
                 await socket.close()
 
-    async def _talk(self, player: Player) -> None:
+    async def _talk(self, player: SessionDriver) -> None:
         while True:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
@@ -70,7 +70,7 @@ class Socket:
                 return
             await self._socket.send_text(json.dumps(answer, allow_nan=False))
 
-    async def _answered(self, player: Player, text: str | bytes) -> dict[str, Any] | None:
+    async def _answered(self, player: SessionDriver, text: str | bytes) -> dict[str, Any] | None:
         """None: the client has said that it goes."""
         if self._rpc:
             return await jsonrpc.answered(text, self._pool, self._tools, player)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from ue_rl.plugins.sessions.realtime.counters import Counters
 from ue_rl.plugins.sessions.realtime.interrupts import Interrupts
 from ue_rl.plugins.sessions.realtime.lifecycle import Phase
-from ue_rl.plugins.sessions.realtime.observation import Action, Observation, SessionState, ToolCall
+from ue_rl.plugins.sessions.realtime.observation import Action, SessionObservation, SessionState, ToolCall
 from ue_rl.plugins.sessions.realtime.pool import SessionPool
 from ue_rl.plugins.sessions.realtime.session import Session
 from ue_rl.system.game_clock import GameClock
 
 __all__ = [
-    "Action", "Counters", "GameClock", "Interrupts", "Observation", "Phase", "Session", "SessionPool", "SessionState",
-    "ToolCall",
+    "Action", "Counters", "GameClock", "Interrupts", "Phase", "Session", "SessionObservation", "SessionPool",
+    "SessionState", "ToolCall",
 ]  # fmt: skip

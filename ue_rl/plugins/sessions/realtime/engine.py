@@ -20,14 +20,14 @@ from ue_rl.bridges.shm.upgrade import ShmUpgrader
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.bridges.vector import VectorBridge
 from ue_rl.plugins.sessions.realtime.lifecycle import Phase
-from ue_rl.plugins.sessions.realtime.observation import Observation, Seen
+from ue_rl.plugins.sessions.realtime.observation import ObservationColumns, SessionObservation
 from ue_rl.plugins.sessions.realtime.pool import SessionPool
 from ue_rl.plugins.sessions.realtime.session import Session
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import ConfigurationError, GameFailed
 
 if TYPE_CHECKING:
-    from ue_rl.protocol.access.server_access import Doorway
+    from ue_rl.protocol.access.server_access import ServerAccess
 
 _log = logging.getLogger("ue_rl.plugins.sessions.realtime")
 _NEWS_WITHIN = 30.0  # seconds that a step in real time waits for a tick
@@ -86,16 +86,16 @@ class SessionsBridge(VectorBridge):
         found = [self._sessions[env] for env in env_ids.tolist()]
         return [session for session in found if session is not None]
 
-    def _newest(self, session: Session) -> Observation:
+    def _newest(self, session: Session) -> SessionObservation:
         seen = session.observe(_NEWS_WITHIN)
         if seen is None:
             raise GameFailed(f"no tick came within {_NEWS_WITHIN:g} s", field="session_id", got=session.id)
         return seen
 
-    def _write(self, env_ids: EnvIds, observations: Sequence[Observation]) -> None:
+    def _write(self, env_ids: EnvIds, observations: Sequence[SessionObservation]) -> None:
         if not observations:
             return
-        out, every = self.outbox, Seen.of(observations)
+        out, every = self.outbox, ObservationColumns.of(observations)
         seen = every.columns
         out.obs[env_ids], out.rewards[env_ids], out.truncated[env_ids] = seen.observation, seen.reward, seen.truncated
         out.dones[env_ids] = np.logical_or(seen.terminated, seen.truncated)
@@ -124,12 +124,12 @@ class EngineServer(ThreadHandle[BridgeServer]):
 
 
 def serve(
-    pool: SessionPool, host: str, port: int, *, num_envs: int = 1, ticks: int = 1, doorway: Doorway | None = None
+    pool: SessionPool, host: str, port: int, *, num_envs: int = 1, ticks: int = 1, access: ServerAccess | None = None
 ) -> EngineServer:
     """Serves sessions as an engine, in a thread of its own; shared memory is offered where it can be.
 
     Args:
-        num_envs, ticks: see SessionsBridge. doorway: asks for a token, and speaks TLS; None: neither.
+        num_envs, ticks: see SessionsBridge. access: asks for a token, and speaks TLS; None: neither.
 
     Raises:
         ConfigurationError: see SessionsBridge. OSError: the address cannot be listened on.
@@ -140,5 +140,5 @@ def serve(
     except ConfigurationError as error:
         upgrader = None
         _log.info("text only: %s", error)
-    options = {"host": host, "port": port, "upgrader": upgrader, "doorway": doorway}
+    options = {"host": host, "port": port, "upgrader": upgrader, "access": access}
     return EngineServer(over_tcp, SessionsBridge(pool, num_envs, ticks), options)

@@ -27,7 +27,7 @@ class Phase(str, Enum):
     CONNECTION_LOST = "CONNECTION_LOST"  # the agent or the game has gone
 
 
-class Event(Enum):
+class SessionEvent(Enum):
     """What may happen to a session."""
 
     LAUNCH = auto()
@@ -44,13 +44,13 @@ class Event(Enum):
     CLEANED = auto()
 
 
-_P, _E = Phase, Event
+_P, _E = Phase, SessionEvent
 _LIVE = (
     _P.LAUNCHING, _P.LOADING, _P.CONNECTING, _P.STREAMING, _P.PLAYING, _P.GAME_OVER,
     _P.LOADING_REPLAY, _P.REPLAYING, _P.REPLAY_ENDED,
 )  # fmt: skip
 _LOST = (_P.TIMEOUT, _P.CONNECTION_LOST)
-TABLE: dict[tuple[Phase, Event], Phase] = {
+TABLE: dict[tuple[Phase, SessionEvent], Phase] = {
     (_P.IDLE, _E.LAUNCH): _P.LAUNCHING,
     (_P.LAUNCHING, _E.LAUNCHED): _P.LOADING,
     (_P.LOADING, _E.LOADED): _P.CONNECTING,
@@ -84,7 +84,7 @@ class LifeCycle:
         self.phase, self.since = Phase.IDLE, time.monotonic()
         self.live, self.reason = False, ""
 
-    def on(self, event: Event, reason: str = "") -> None:
+    def on(self, event: SessionEvent, reason: str = "") -> None:
         """Takes an event; the first `reason` is kept.
 
         Raises:
@@ -98,7 +98,7 @@ class LifeCycle:
                 got=event.name,
             )
 
-    def may(self, event: Event, reason: str = "") -> bool:
+    def may(self, event: SessionEvent, reason: str = "") -> bool:
         """As `on`, where the event may have come too late: whether it was taken."""
         with self._lock:
             following = TABLE.get((self.phase, event))

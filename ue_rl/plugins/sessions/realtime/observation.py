@@ -1,4 +1,4 @@
-"""What goes in and out of a session: ToolCall, Observation, SessionState."""
+"""What goes in and out of a session: ToolCall, SessionObservation, SessionState."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ToolCall(NamedTuple):
 Action = NDArray[np.float32] | Sequence[float] | ToolCall  # numbers: act_size of them
 
 
-class Observation(NamedTuple):
+class SessionObservation(NamedTuple):
     """What an agent is told.
 
     Attributes:
@@ -73,36 +73,36 @@ class Observation(NamedTuple):
         return plain
 
 
-class Seen(Sequence[Observation]):
-    """What several sessions are told, in columns: `[n]` makes the Observation of one.
+class ObservationColumns(Sequence[SessionObservation]):
+    """What several sessions are told, in columns: `[n]` makes the SessionObservation of one.
 
     Attributes:
-        columns: each field of an Observation as a sequence; of numbers also an array with a row for each.
+        columns: each field of a SessionObservation as a sequence; of numbers also an array with a row for each.
     """
 
     def __init__(self, *columns: Any) -> None:
-        self.columns: Any = Observation(*columns)
+        self.columns: Any = SessionObservation(*columns)
 
     @classmethod
-    def of(cls, observations: Iterable[Observation]) -> Seen:
+    def of(cls, observations: Iterable[SessionObservation]) -> ObservationColumns:
         """Those, one or more, as columns."""
-        return observations if isinstance(observations, Seen) else cls(*zip(*observations, strict=True))
+        return observations if isinstance(observations, ObservationColumns) else cls(*zip(*observations, strict=True))
 
     def __len__(self) -> int:
         return len(self.columns.tick)
 
     def __getitem__(self, number: Any) -> Any:
-        return Observation(*[column[number] for column in self.columns])
+        return SessionObservation(*[column[number] for column in self.columns])
 
-    def __iter__(self) -> Iterator[Observation]:
-        return iter([*map(Observation, *self.columns)])
+    def __iter__(self) -> Iterator[SessionObservation]:
+        return iter([*map(SessionObservation, *self.columns)])
 
 
 class SessionState(NamedTuple):
     """Where a session stands.
 
     Attributes:
-        phase: a name of Phase. tick: of the episode. result: of the episode, as in Observation.
+        phase: a name of Phase. tick: of the episode. result: of the episode, as in SessionObservation.
         text: what the game says of it in words; "" where it says nothing.
         idle_seconds: since an agent last did anything with it.
     """

@@ -1,4 +1,4 @@
-"""Player: plays a replay again and compares what is seen; ReplayBridge: the same as an engine."""
+"""ReplayPlayer: plays a replay again and compares what is seen; ReplayBridge: the same as an engine."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.game import EnvIds
 from ue_rl.bridges.vector import VectorBridge
-from ue_rl.plugins.sessions.realtime.lifecycle import Event, LifeCycle
-from ue_rl.plugins.sessions.realtime.observation import Observation
+from ue_rl.plugins.sessions.realtime.lifecycle import LifeCycle, SessionEvent
+from ue_rl.plugins.sessions.realtime.observation import SessionObservation
 from ue_rl.plugins.sessions.realtime.pool import SessionPool
-from ue_rl.plugins.sessions.realtime.replay import Episode, Replay, checksum
+from ue_rl.plugins.sessions.realtime.replay import Replay, ReplayEpisode, checksum
 from ue_rl.system.closing import Closing
 from ue_rl.system.errors import ReplayInvalid, SessionError, UeRlError
 
 
-class Player(Closing):
+class ReplayPlayer(Closing):
     """A replay in a session of its own, as fast as it can.
 
     Args:
@@ -36,7 +36,7 @@ class Player(Closing):
     def __init__(self, replay: Replay, kwargs: Mapping[str, Any] | None = None) -> None:
         header = replay.header
         self.life = LifeCycle()
-        self.life.on(Event.LOAD_REPLAY)
+        self.life.on(SessionEvent.LOAD_REPLAY)
         self.replay = replay
         self._pool = SessionPool(
             header["game"], max_sessions=1, workers=1, hold=header["hold"], max_ticks=header["max_ticks"],
@@ -51,15 +51,15 @@ class Player(Closing):
         self.spec = self._pool.spec
         self.session = self._pool.create()
 
-    def play(self) -> Iterator[Observation]:
+    def play(self) -> Iterator[SessionObservation]:
         """What is seen after each reset and tick.
 
         Raises:
             ReplayInvalid: it is not what was recorded, to the bit, or the game does not take what the file says.
         """
-        if not self.life.may(Event.LOADED):
-            self.life.on(Event.LOAD_REPLAY)
-            self.life.on(Event.LOADED)
+        if not self.life.may(SessionEvent.LOADED):
+            self.life.on(SessionEvent.LOAD_REPLAY)
+            self.life.on(SessionEvent.LOADED)
         for number, episode in enumerate(self.replay.episodes):
             seen = self._advanced(number, 0, reset=True, seed=episode.seed, options=episode.options)
             yield self._compared(seen, number, episode)
@@ -68,9 +68,9 @@ class Player(Closing):
                 yield self._compared(seen, number, episode)
             if last := episode.actions.get(episode.ticks):
                 self._advanced(number, 0, last)
-        self.life.on(Event.OVER)
+        self.life.on(SessionEvent.OVER)
 
-    def _advanced(self, number: int, *args: Any, **asked: Any) -> Observation:
+    def _advanced(self, number: int, *args: Any, **asked: Any) -> SessionObservation:
         try:
             return self.session.advance(*args, **asked)
         except SessionError:  # the game has failed
@@ -81,7 +81,7 @@ class Player(Closing):
                 **error.facts(fault=None, cure="was the game changed, or the file written by somebody else?"),
             ) from error
 
-    def _compared(self, seen: Observation, number: int, episode: Episode) -> Observation:
+    def _compared(self, seen: SessionObservation, number: int, episode: ReplayEpisode) -> SessionObservation:
         wanted = episode.sums.get(seen.tick)
         if wanted is not None and wanted != checksum(seen):
             raise ReplayInvalid(
@@ -93,18 +93,18 @@ class Player(Closing):
 
     def close(self) -> None:
         """Ends the session; idempotent."""
-        self.life.may(Event.DESTROY)
+        self.life.may(SessionEvent.DESTROY)
         self._pool.close()
-        self.life.may(Event.CLEANED)
+        self.life.may(SessionEvent.CLEANED)
 
 
 class ReplayBridge(VectorBridge):
     """An engine of one env that answers what was recorded, whatever it is told to do; then it begins again."""
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, player: ReplayPlayer) -> None:
         super().__init__(replace(player.spec, num_envs=1))
         self._player = player
-        self._seen: Iterator[Observation] = iter(())
+        self._seen: Iterator[SessionObservation] = iter(())
 
     def reset_envs(
         self, env_ids: EnvIds, seeds: Sequence[int | None], options: Sequence[dict[str, Any] | None]
@@ -124,13 +124,13 @@ class ReplayBridge(VectorBridge):
         self._seen = chain([seen], self._seen)
         self.outbox.truncated[0] = 1
 
-    def _next(self) -> Observation:
+    def _next(self) -> SessionObservation:
         for seen in self._seen:
             return seen
         self._seen = self._player.play()
         return next(self._seen)
 
-    def _write(self, seen: Observation) -> None:
+    def _write(self, seen: SessionObservation) -> None:
         out = self.outbox
         out.obs[0], out.rewards[0], out.truncated[0], out.dones[0] = (
             seen.observation, seen.reward, seen.truncated, seen.done,

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from ue_rl.bridges.tools import ToolRegistry
 from ue_rl.plugins.sessions.realtime.checks import Checks
 from ue_rl.plugins.sessions.realtime.counters import Counters
-from ue_rl.plugins.sessions.realtime.lifecycle import Event, Phase
-from ue_rl.plugins.sessions.realtime.observation import Observation
-from ue_rl.plugins.sessions.realtime.request import Batch, Request
+from ue_rl.plugins.sessions.realtime.lifecycle import Phase, SessionEvent
+from ue_rl.plugins.sessions.realtime.observation import SessionObservation
+from ue_rl.plugins.sessions.realtime.request import Request, TickBatch
 from ue_rl.plugins.sessions.realtime.session import Session
-from ue_rl.plugins.sessions.realtime.shared_game import World
+from ue_rl.plugins.sessions.realtime.shared_game import SharedGame
 from ue_rl.plugins.sessions.realtime.source import Game, GameSource
 from ue_rl.plugins.sessions.realtime.workers import Workers
 from ue_rl.protocol.text.handshake import encode_handshake
@@ -35,7 +35,7 @@ from ue_rl.system.errors import ActionError, ConfigurationError, ResourceExhaust
 from ue_rl.system.json_text import whole_text
 
 if TYPE_CHECKING:
-    from ue_rl.plugins.sessions.realtime.replay import Recorder
+    from ue_rl.plugins.sessions.realtime.replay import ReplayRecorder
 
 _log = logging.getLogger("ue_rl.plugins.sessions.realtime")
 _AS_THE_POOL: Any = object()
@@ -147,15 +147,15 @@ class SessionPool(Closing):
         world.post(partial(world.begin, session))
         return session
 
-    def _recorder(self, folder: Path, name: str, rate: float | None) -> Recorder:
-        from ue_rl.plugins.sessions.realtime.replay import Recorder
+    def _recorder(self, folder: Path, name: str, rate: float | None) -> ReplayRecorder:
+        from ue_rl.plugins.sessions.realtime.replay import ReplayRecorder
 
         header = {"game": self.name, "kwargs": self._kwargs, "handshake": self.handshake, "session_id": name}
         options = {key: self._world_options[key] for key in ("hold", "max_ticks")}
-        return Recorder(folder, name, {**header, **options, "tick_rate": rate})
+        return ReplayRecorder(folder, name, {**header, **options, "tick_rate": rate})
 
-    def _world(self, make: Callable[[], Any], rows: int, own: bool) -> World:
-        return World(make, rows, self._threads, self.counters, own=own, **self._world_options)  # type: ignore[arg-type]
+    def _world(self, make: Callable[[], Any], rows: int, own: bool) -> SharedGame:
+        return SharedGame(make, rows, self._threads, self.counters, own=own, **self._world_options)  # type: ignore[arg-type]
 
     def get(self, session_id: str) -> Session:
         """A session that lives.
@@ -209,7 +209,7 @@ class SessionPool(Closing):
         self, sessions: Sequence[Session], ticks: int = 1, actions: NDArray[np.float32] | None = None,
         interrupts: Sequence[str] = (), resets: Sequence[int] = (), seeds: Sequence[int | None] | None = None,
         options: Sequence[Mapping[str, Any] | None] | None = None, wait: float | None = None,
-    ) -> Future[Sequence[Observation]]:  # fmt: skip
+    ) -> Future[Sequence[SessionObservation]]:  # fmt: skip
         """One request to several sessions; they need one place in the queue.
 
         Args:
@@ -240,7 +240,7 @@ class SessionPool(Closing):
         for seed, option in itertools.zip_longest(seeds or (), options or ()):
             self.checks.seed(seed)
             self.checks.options(option)
-        batch = Batch(sessions, ticks, rows, wanted, self.take_place(wait))
+        batch = TickBatch(sessions, ticks, rows, wanted, self.take_place(wait))
         for place, session in enumerate(sessions):
             request: Request = batch
             if (number := which.get(place)) is not None:
@@ -253,7 +253,7 @@ class SessionPool(Closing):
             world.post(partial(world.next_all, batch, those))
         return batch.future
 
-    def advance_all(self, *args: Any, timeout: float | None = None, **options: Any) -> Sequence[Observation]:
+    def advance_all(self, *args: Any, timeout: float | None = None, **options: Any) -> Sequence[SessionObservation]:
         """As `submit_all`, and waits."""
         return self.submit_all(*args, **options).result(timeout)
 
@@ -290,7 +290,7 @@ class SessionPool(Closing):
             else:
                 continue
             _log.warning("session %s ended: %s", session.id, reason)
-            if session.leave(Event.EXPIRE, reason):
+            if session.leave(SessionEvent.EXPIRE, reason):
                 self.counters.add("sessions_reaped")
         if not self._closed:
             self._threads.at(time.perf_counter() + min(30.0, self.idle_timeout / 4), self._reap)
@@ -304,7 +304,7 @@ class SessionPool(Closing):
         deadline = time.monotonic() + _CLOSED_WITHIN
         sessions = self.sessions()
         for session in sessions:
-            session.leave(Event.DESTROY, "the pool of sessions was closed")
+            session.leave(SessionEvent.DESTROY, "the pool of sessions was closed")
         futures.wait([session.gone for session in sessions], _CLOSED_WITHIN)
         self._threads.close(max(0.1, deadline - time.monotonic()))
         self._source.close()

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import Generic, TypeVar
 
-from ue_rl.plugins.sessions.realtime.observation import Observation, Seen
+from ue_rl.plugins.sessions.realtime.observation import ObservationColumns, SessionObservation
 
 _T = TypeVar("_T")
 ACTIONS = 16
@@ -22,11 +22,11 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._newest: Observation | tuple[Seen, int] | None = None
+        self._newest: SessionObservation | tuple[ObservationColumns, int] | None = None
         self.unread = self._closed = False
         self.dropped = 0
 
-    def put(self, observation: Observation, wanted: bool = True) -> None:
+    def put(self, observation: SessionObservation, wanted: bool = True) -> None:
         """Takes the place of what was there.
 
         Args:
@@ -46,7 +46,7 @@ class Mailbox:
             self._newest, self.unread = observation, True
             self._changed.notify_all()
 
-    def give(self, seen: Seen, number: int) -> None:
+    def give(self, seen: ObservationColumns, number: int) -> None:
         """As `put`, of one of several that its reader gets at once, by another way."""
         self._newest, self.unread = (seen, number), False
 
@@ -55,12 +55,12 @@ class Mailbox:
         self.unread = False
 
     @property
-    def newest(self) -> Observation | None:
+    def newest(self) -> SessionObservation | None:
         """The last one, read or not; None before the first."""
         newest = self._newest
-        return newest if newest is None or isinstance(newest, Observation) else newest[0][newest[1]]
+        return newest if newest is None or isinstance(newest, SessionObservation) else newest[0][newest[1]]
 
-    def take(self, timeout: float | None = 0.0) -> Observation | None:
+    def take(self, timeout: float | None = 0.0) -> SessionObservation | None:
         """The newest, once; waits `timeout` seconds for it (None: for ever). None: there is none, or it was closed."""
         with self._changed:
             self._changed.wait_for(lambda: self.unread or self._closed, timeout)

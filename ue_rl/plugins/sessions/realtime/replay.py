@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ue_rl.plugins.sessions.realtime.checks import MOST_TICKS
-from ue_rl.plugins.sessions.realtime.observation import Action, Observation, ToolCall
+from ue_rl.plugins.sessions.realtime.observation import Action, SessionObservation, ToolCall
 from ue_rl.system.errors import ReplayInvalid, shorten
 from ue_rl.system.messagepack import OutOfData, Unpacker, packb
 
@@ -43,7 +43,7 @@ _HEADER: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def checksum(observation: Observation) -> int:
+def checksum(observation: SessionObservation) -> int:
     """Of what an agent sees."""
     return zlib.crc32(observation.observation.astype("<f4").tobytes())
 
@@ -56,7 +56,7 @@ def _packable(values: Mapping[str, Any]) -> Any:
     return dict(values)
 
 
-class Recorder:
+class ReplayRecorder:
     """Writes one session's file. Called by the session's world alone; what cannot be written is said once.
 
     Args:
@@ -72,7 +72,7 @@ class Recorder:
         self._last = zlib.crc32(packb(facts))
         self._write({**facts, "checksum": self._last})
 
-    def began(self, seed: int | None, options: Mapping[str, Any] | None, seen: Observation) -> None:
+    def began(self, seed: int | None, options: Mapping[str, Any] | None, seen: SessionObservation) -> None:
         """An episode."""
         self._record(_RESET, 0, seed, [None if options is None else _packable(options), checksum(seen)])
 
@@ -83,7 +83,7 @@ class Recorder:
         else:
             self._record(_NUMBERS, tick, np.asarray(action, "<f4").tobytes(), None)
 
-    def reached(self, seen: Observation) -> None:
+    def reached(self, seen: SessionObservation) -> None:
         """Ticks were made."""
         self._record(_REACHED, seen.tick, checksum(seen), None)
         if time.monotonic() - self._flushed > _FLUSHED_EVERY:
@@ -118,7 +118,7 @@ class Recorder:
 
 
 @dataclass
-class Episode:
+class ReplayEpisode:
     """One of a replay.
 
     Attributes:
@@ -146,7 +146,7 @@ class Replay:
     """
 
     header: dict[str, Any]
-    episodes: list[Episode]
+    episodes: list[ReplayEpisode]
     whole: bool
 
     @classmethod
@@ -197,7 +197,7 @@ class _Reading:
     """Episodes, record by record; what has a wrong type or is out of its place is a ValueError."""
 
     def __init__(self) -> None:
-        self.episodes: list[Episode] = []
+        self.episodes: list[ReplayEpisode] = []
         self._tick = 0  # of the last observation
 
     def take(self, kind: Any, tick: Any, a: Any, b: Any) -> None:
@@ -222,7 +222,7 @@ class _Reading:
         if not isinstance(b, list) or len(b) != 2:
             raise ValueError("it has no options and checksum")
         options = None if b[0] is None else _map_of(b[0])
-        self.episodes.append(Episode(seed, options, sums={0: _sum_of(b[1])}))
+        self.episodes.append(ReplayEpisode(seed, options, sums={0: _sum_of(b[1])}))
         self._tick = 0
 
 

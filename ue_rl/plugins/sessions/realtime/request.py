@@ -1,4 +1,4 @@
-"""Request: what was asked of one session; Batch: ticks of several in one go."""
+"""Request: what was asked of one session; TickBatch: ticks of several in one go."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.plugins.sessions.realtime.observation import Action, Observation, Seen
+from ue_rl.plugins.sessions.realtime.observation import Action, ObservationColumns, SessionObservation
 
 if TYPE_CHECKING:
     from ue_rl.plugins.sessions.realtime.session import Session
@@ -26,7 +26,7 @@ class Request:
     """
 
     def __init__(
-        self, answer: Future[Observation], ticks: int = 1, actions: Sequence[Action] = (), wanted: int = 0,
+        self, answer: Future[SessionObservation], ticks: int = 1, actions: Sequence[Action] = (), wanted: int = 0,
         reset: bool = False, seed: int | None = None, options: Mapping[str, Any] | None = None,
         leave: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
@@ -46,7 +46,7 @@ class Request:
             self._begun = not self._over and self.answer.set_running_or_notify_cancel()
             return self._begun
 
-    def answered(self, seen: Seen, numbers: Sequence[int]) -> None:
+    def answered(self, seen: ObservationColumns, numbers: Sequence[int]) -> None:
         """It has been done; `numbers`: of what is seen, that is its own."""
         if self._ends():
             self.answer.set_result(seen[numbers[0]])
@@ -68,7 +68,7 @@ class Request:
             leave()
 
 
-class Batch(Request):
+class TickBatch(Request):
     """Ticks of several sessions, and their answers as one; requests with another answer of it may be among them.
 
     Args:
@@ -83,7 +83,7 @@ class Batch(Request):
         self, sessions: Sequence[Session], ticks: int, rows: NDArray[np.float32] | None, wanted: int,
         leave: Callable[[], None],
     ) -> None:  # fmt: skip
-        self.future: Future[Sequence[Observation]] = Future()
+        self.future: Future[Sequence[SessionObservation]] = Future()
         self.future.set_running_or_notify_cancel()
         super().__init__(Future(), ticks, (), wanted, leave=leave)
         self.places = {session.id: place for place, session in enumerate(sessions)}
@@ -91,9 +91,9 @@ class Batch(Request):
         self._answers: list[Any] = [None] * len(sessions)
         self._open = len(sessions)
 
-    def part(self, place: int) -> Future[Observation]:
+    def part(self, place: int) -> Future[SessionObservation]:
         """Where the answer of a request to one session goes."""
-        part: Future[Observation] = Future()
+        part: Future[SessionObservation] = Future()
         part.add_done_callback(lambda done: self.put(place, done.exception() or done.result()))
         return part
 
@@ -111,7 +111,7 @@ class Batch(Request):
         with self._lock:
             self._leave()
 
-    def answered(self, seen: Seen, numbers: Sequence[int]) -> None:
+    def answered(self, seen: ObservationColumns, numbers: Sequence[int]) -> None:
         """See Request."""
         ids = [*seen.columns.session_id]
         with self._lock:
@@ -127,7 +127,7 @@ class Batch(Request):
         """See Request."""
         self.put(self.places[session.id], error)
 
-    def put(self, place: int, answer: Observation | BaseException | None) -> None:
+    def put(self, place: int, answer: SessionObservation | BaseException | None) -> None:
         """The answer of one of them; the first counts."""
         with self._lock:
             if self.leave is not None:

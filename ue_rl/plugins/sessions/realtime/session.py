@@ -1,4 +1,4 @@
-"""Session: one agent's part of a game that does not wait. Its world (world.py) moves in a worker; this is a handle."""
+"""Session: one agent's part of a game that does not wait: a handle. Its SharedGame moves in a worker."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.hosting import Describes, Renders, TellsMap
-from ue_rl.plugins.sessions.realtime.lifecycle import Event, LifeCycle, Phase
-from ue_rl.plugins.sessions.realtime.observation import Action, Observation, SessionState
+from ue_rl.plugins.sessions.realtime.lifecycle import LifeCycle, Phase, SessionEvent
+from ue_rl.plugins.sessions.realtime.observation import Action, SessionObservation, SessionState
 from ue_rl.plugins.sessions.realtime.queues import ActionQueue, Mailbox
 from ue_rl.plugins.sessions.realtime.request import Request
 from ue_rl.system.errors import (
@@ -32,8 +32,8 @@ from ue_rl.system.json_values import NotJson, json_value
 
 if TYPE_CHECKING:
     from ue_rl.plugins.sessions.realtime.pool import SessionPool
-    from ue_rl.plugins.sessions.realtime.replay import Recorder
-    from ue_rl.plugins.sessions.realtime.shared_game import World
+    from ue_rl.plugins.sessions.realtime.replay import ReplayRecorder
+    from ue_rl.plugins.sessions.realtime.shared_game import SharedGame
 
 DESTROYED_WITHIN = ASKED_WITHIN = 10.0  # seconds
 
@@ -56,8 +56,9 @@ class Session:
     """
 
     def __init__(
-        self, pool: SessionPool, world: World, session_id: str, seed: int | None, options: Mapping[str, Any] | None,
-        tick_rate: float | None, planning: float, recorder: Recorder | None = None,
+        self, pool: SessionPool, world: SharedGame, session_id: str, seed: int | None,
+        options: Mapping[str, Any] | None, tick_rate: float | None, planning: float,
+        recorder: ReplayRecorder | None = None,
     ) -> None:  # fmt: skip
         self.id, self.pool, self.tick_rate, self.planning = session_id, pool, tick_rate, planning
         self.seed, self.options, self.recorder = seed, options, recorder
@@ -77,7 +78,7 @@ class Session:
         self.gone.set_running_or_notify_cancel()  # nobody who waits for it can cancel it
         self._planned: object = None
         self._listeners: list[Callable[[], None]] = []
-        self.life.on(Event.LAUNCH)
+        self.life.on(SessionEvent.LAUNCH)
 
     # -- where it stands
 
@@ -117,7 +118,7 @@ class Session:
     def submit(
         self, ticks: int = 1, actions: Sequence[Action] = (), interrupts: Sequence[str] = (), reset: bool = False,
         seed: int | None = None, options: Mapping[str, Any] | None = None, wait: float | None = None,
-    ) -> Future[Observation]:  # fmt: skip
+    ) -> Future[SessionObservation]:  # fmt: skip
         """First a reset, where asked for, then the actions, then the ticks; what is seen then.
 
         A session's requests are done one after the other. One ends early with its episode, or at an interrupt. Where
@@ -138,7 +139,7 @@ class Session:
         if not self.life.live:
             raise self.ended()
         checks = self.pool.checks
-        answer: Future[Observation] = Future()
+        answer: Future[SessionObservation] = Future()
         request = Request(
             answer, checks.ticks(ticks), checks.actions(actions), checks.interrupts(interrupts), reset,
             checks.seed(seed if reset else None), checks.options(options if reset else None),
@@ -159,7 +160,7 @@ class Session:
     def advance(
         self, ticks: int = 1, actions: Sequence[Action] = (), interrupts: Sequence[str] = (), reset: bool = False,
         seed: int | None = None, options: Mapping[str, Any] | None = None, *, timeout: float | None = None,
-    ) -> Observation:  # fmt: skip
+    ) -> SessionObservation:  # fmt: skip
         """As `submit`, and waits.
 
         Raises:
@@ -167,7 +168,7 @@ class Session:
         """
         return self.submit(ticks, actions, interrupts, reset, seed, options).result(timeout)
 
-    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Observation:
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> SessionObservation:
         """Begins an episode. The first one of a session that nobody has used begins no second time.
 
         Raises:
@@ -188,7 +189,7 @@ class Session:
             self.queue.put(action)
         self.world.orders.waiting.add(self)
 
-    def observe(self, timeout: float | None = None) -> Observation | None:
+    def observe(self, timeout: float | None = None) -> SessionObservation | None:
         """The newest observation that nobody has taken; waits for it. None: there was none within `timeout` seconds.
 
         Raises:
@@ -201,7 +202,7 @@ class Session:
         return observation
 
     @property
-    def latest(self) -> Observation:
+    def latest(self) -> SessionObservation:
         """The newest observation, taken or not; waits for the first one.
 
         Raises:
@@ -238,11 +239,11 @@ class Session:
         """An agent's stream is there."""
         self._use()
         self.attached = True
-        self.life.may(Event.ATTACH)
+        self.life.may(SessionEvent.ATTACH)
 
     def detach(self, reason: str) -> None:
         """It is lost: the session ends because of `reason`."""
-        self.leave(Event.LOSE, reason)
+        self.leave(SessionEvent.LOSE, reason)
 
     def start(self) -> None:
         """The agent has planned enough: the world moves from now on."""
@@ -313,14 +314,14 @@ class Session:
         Args:
             wait: seconds to wait at most until it has left its world, whatever the game does; None: 10.
         """
-        if self.leave(Event.DESTROY, "it was destroyed") and not self.pool.is_worker():
+        if self.leave(SessionEvent.DESTROY, "it was destroyed") and not self.pool.is_worker():
             futures.wait([self.gone], DESTROYED_WITHIN if wait is None else wait)
 
-    def leave(self, event: Event, reason: str, why: SessionError | None = None) -> bool:
+    def leave(self, event: SessionEvent, reason: str, why: SessionError | None = None) -> bool:
         """Begins the end; False: it has begun before. `why`: for the request that is being done."""
         if not self.life.may(event, reason):
             return False
-        self.life.may(Event.DESTROY)
+        self.life.may(SessionEvent.DESTROY)
         self.pool.forget(self)
         self.fail_all(why)
         self.world.post(partial(self.world.end, self))
@@ -352,7 +353,7 @@ class Session:
 
     def cleaned(self) -> None:
         """For its world: it has left."""
-        self.life.may(Event.CLEANED)
+        self.life.may(SessionEvent.CLEANED)
         self.mailbox.close()
         if self.recorder is not None:
             self.recorder.close()

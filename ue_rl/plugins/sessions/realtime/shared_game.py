@@ -1,4 +1,4 @@
-"""World: one bridge, whose rows are sessions. One worker at a time runs it; nobody else touches it.
+"""SharedGame: one bridge, whose rows are sessions. One worker at a time runs it; nobody else touches it.
 
 What others want of it they post: a function that is called between two ticks. All rows that are to move in a tick go
 into one call of the game. No I/O.
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.tools import ToolRegistry
-from ue_rl.plugins.sessions.realtime.lifecycle import Event, Phase
-from ue_rl.plugins.sessions.realtime.observation import Seen
+from ue_rl.plugins.sessions.realtime.lifecycle import Phase, SessionEvent
+from ue_rl.plugins.sessions.realtime.observation import ObservationColumns
 from ue_rl.plugins.sessions.realtime.orders import Orders
 from ue_rl.plugins.sessions.realtime.paces import Paces
 from ue_rl.plugins.sessions.realtime.source import close_bridge
@@ -30,13 +30,13 @@ from ue_rl.system.errors import ConfigurationError, ProtocolError, SessionEnded,
 
 if TYPE_CHECKING:
     from ue_rl.plugins.sessions.realtime.counters import Counters
-    from ue_rl.plugins.sessions.realtime.request import Batch, Request
+    from ue_rl.plugins.sessions.realtime.request import Request, TickBatch
     from ue_rl.plugins.sessions.realtime.session import Session
 
 _log = logging.getLogger("ue_rl.plugins.sessions.realtime")
 
 
-class World:
+class SharedGame:
     """See the module's docstring.
 
     Args:
@@ -147,7 +147,7 @@ class World:
             self._end_failed(session, error)
             return
         self._stage.late[row] = 0
-        session.life.on(Event.LAUNCHED)
+        session.life.on(SessionEvent.LAUNCHED)
         self._resets.append((session, None))
 
     def end(self, session: Session) -> None:
@@ -179,14 +179,14 @@ class World:
                 continue
             session.current = request
             if request.reset and not (session.untouched and request.seed is None and request.options is None):
-                session.life.may(Event.RESET)
+                session.life.may(SessionEvent.RESET)
                 self._stop(session.row)
                 session.resetting = True
                 self._resets.append((session, request))
             else:
                 self._proceed(session, request)
 
-    def next_all(self, batch: Batch, sessions: Sequence[Session]) -> None:
+    def next_all(self, batch: TickBatch, sessions: Sequence[Session]) -> None:
         """As `next` of each; those that have nothing else to do begin in one go."""
         stage, ready, ordered, batch_alone = self._stage, [], self.orders.waiting, deque([batch])
         for session in sessions:
@@ -238,7 +238,7 @@ class World:
     def start(self, session: Session) -> None:
         """The world of this session moves from now on, by its clock where it has one."""
         row, rate = session.row, session.tick_rate
-        if row < 0 or not session.life.may(Event.START) or rate is None:
+        if row < 0 or not session.life.may(SessionEvent.START) or rate is None:
             return
         self.paces.start(row, rate)
 
@@ -279,14 +279,14 @@ class World:
         if asked is None:
             self._end_failed(session, error)
             return
-        session.life.may(Event.OVER)
+        session.life.may(SessionEvent.OVER)
         session.resetting, session.current = False, None
         asked.fail(session, error)
         self.next(session)
 
     def _begun(self, stage: Stage, session: Session, asked: Request | None) -> None:
         session.untouched, session.resetting = asked is None and session.tick_rate is None, False
-        session.life.on(Event.LOADED)
+        session.life.on(SessionEvent.LOADED)
         session.mailbox.forget()
         try:
             first = stage.observe([session.row], self._sessions, False)[0]
@@ -299,7 +299,7 @@ class World:
             session.recorder.began(told.seed, told.options, first)
         session.tell()
         if session.attached:
-            session.life.may(Event.ATTACH)
+            session.life.may(SessionEvent.ATTACH)
         if session.tick_rate is not None:
             if session.planning and not (asked is not None and asked.ticks):
                 self._workers.at(time.perf_counter() + session.planning, session.plan_ends())
@@ -366,14 +366,14 @@ class World:
             else:
                 session.mailbox.put(seen[number], wanted=request is None)
             if over:  # only now: who sees that it is over finds what was seen last
-                session.life.may(Event.OVER)
+                session.life.may(SessionEvent.OVER)
                 self._stop(session.row)
             if request is not None and (over or stop):
                 session.current = None
                 if session.tick_rate is None:
                     answered.setdefault(request, []).append(number)
                 else:
-                    request.answered(Seen.of([session.mailbox.take() or seen[number]]), [0])
+                    request.answered(ObservationColumns.of([session.mailbox.take() or seen[number]]), [0])
         for request, numbers in answered.items():
             request.answered(seen, numbers)
         for session in sessions:
@@ -394,5 +394,5 @@ class World:
     def _end_failed(self, session: Session, error: BaseException) -> None:
         failed = session.game_failed(error)
         self._counters.add("sessions_failed")
-        session.leave(Event.LOSE, failed.message, failed)
+        session.leave(SessionEvent.LOSE, failed.message, failed)
         self.end(session)

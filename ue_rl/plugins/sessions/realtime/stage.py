@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import AppliesActions, KnowsResults
 from ue_rl.plugins.sessions.realtime.interrupts import GAME_OVER, NamesInterrupts
-from ue_rl.plugins.sessions.realtime.observation import Seen
+from ue_rl.plugins.sessions.realtime.observation import ObservationColumns
 from ue_rl.plugins.sessions.realtime.source import no_op_of
 from ue_rl.protocol.buffers import ActionBatch
 from ue_rl.system.errors import NonFiniteValue
@@ -131,7 +131,7 @@ class Stage:
             stops |= (self._interrupts.bits[at] & self.wanted[at]) != 0
         return stops
 
-    def observe(self, rows: Sequence[int], sessions: Sequence[Session | None], moved: bool) -> Seen:
+    def observe(self, rows: Sequence[int], sessions: Sequence[Session | None], moved: bool) -> ObservationColumns:
         """What the sessions in these rows see, and what has come since they were asked last.
 
         Args:
@@ -177,7 +177,7 @@ class Stage:
                     infos[number]["tools"], session.tool_answers = session.tool_answers, []
         masks: Any = out.masks[at].copy() if out.masks.shape[1] else [None] * count
         self._rewards[at] = self._since[at] = 0
-        return Seen(
+        return ObservationColumns(
             [session.id for session in there], ticks, seen, rewards, terminated, truncated, results, infos, since,
             [session.mailbox.dropped for session in there], [session.queue.dropped for session in there], late,
             interrupts, masks,

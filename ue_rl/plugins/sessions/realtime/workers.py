@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ue_rl.plugins.sessions.realtime.shared_game import World
+    from ue_rl.plugins.sessions.realtime.shared_game import SharedGame
 
 _log = logging.getLogger("ue_rl.plugins.sessions.realtime")
 RAISED = (Exception, SystemExit)  # a game that calls sys.exit() has failed: the worker goes on
@@ -44,7 +44,7 @@ class Workers:
         self._lock = threading.Lock()
         self._work: SimpleQueue[None] = SimpleQueue()  # a token for each job that waits, and one to end each thread
         self._time = threading.Condition(self._lock)
-        self._waiting: deque[World] = deque()
+        self._waiting: deque[SharedGame] = deque()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._closed = False
@@ -58,7 +58,7 @@ class Workers:
         for thread in self.threads:
             thread.start()
 
-    def schedule(self, job: World, first: bool = False) -> bool:
+    def schedule(self, job: SharedGame, first: bool = False) -> bool:
         """Runs `job` soon; False: the workers have been closed.
 
         Args:
@@ -92,7 +92,7 @@ class Workers:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _queue(self, job: World, first: bool) -> None:
+    def _queue(self, job: SharedGame, first: bool) -> None:
         job.turn = Turn.WAITING
         if first:
             self._waiting.appendleft(job)
