@@ -197,3 +197,15 @@ def test_only_a_session_sets_its_state() -> None:
                 name = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
                 found += [f"{path_of(file)}:{node.lineno}"] if name.endswith("session") else []
     assert [place for place in found if not place.startswith("ue_rl/protocol/text/connection_state.py")] == []
+
+
+def test_a_class_name_is_used_once() -> None:
+    """In the whole library, private and nested classes too: who reads a name need not ask which one is meant."""
+    places: dict[str, list[str]] = {}
+    for file in files():
+        if file.name.startswith("generated") or "_pb2" in file.name:  # named by their schemas
+            continue
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path_of(file)}:{node.lineno}")
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
