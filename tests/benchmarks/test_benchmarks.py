@@ -71,6 +71,8 @@ SLOW = {
     "bench_engine_sides": Small("--quick --envs 1 --only C", "env-steps per second", needs=("g++", "cc")),
     "bench_engines": Small("--quick", "|", needs=("cc",)),
     "bench_inference": Small("--quick", "Stable-Baselines3"),
+    "bench_learner": Small("--rounds 1 --only cartpole --json out.json", "| NumPy, shared memory |", {"STEPS": 16}),
+    "bench_learner border": Small("--rounds 1 --only border", "| wide | 8 |", {"STEPS": 16, "WIDTHS": [8]}),
     "bench_overlap": Small("--quick", "| SAC |", {"STEPS": 8}),
     "bench_policy_server": Small("--seconds 0.1", "| 64 |"),
     "bench_ppo watched": Small("--rounds 1 --only watched", "| --metrics |", {"STEPS": 16, "ROLLOUTS": 1}),
@@ -96,7 +98,7 @@ WITH_RAY = {
     "bench_rllink": Small("--envs 1 --rounds 1 --steps 100", "RLlink clients", needs=("ray",)),
 }
 # charts, gallery and tables write the pages, which tests/docs compares; the others are parts of benchmarks.
-OTHERS = {"charts", "gallery", "gallery_film", "plain_codec", "rllib_engines", "tables"}
+OTHERS = {"charts", "gallery", "gallery_film", "plain_codec", "plain_ppo", "rllib_engines", "tables"}
 
 
 def test_every_benchmark_is_run() -> None:

@@ -21,12 +21,14 @@ class DenseLayer(NamedTuple):
     """A layer of several networks of one shape; all arrays are views of FlatParameters.
 
     Attributes:
-        weights: [networks, outputs, inputs]. biases: [networks, 1, outputs].
+        weights: [networks, outputs, inputs]. transposed: the same, [networks, inputs, outputs].
+        biases: [networks, 1, outputs].
         weight_gradient, bias_gradient: of the same shapes, where the backward pass writes.
         activation: of the outputs.
     """
 
     weights: Floats
+    transposed: Floats
     biases: Floats
     weight_gradient: Floats
     bias_gradient: Floats
@@ -45,12 +47,10 @@ class StackedNetworks:
         self._layers = [_layer(linears, module, flat) for linears, module in _by_layer(modules)]
 
     def forward(self, features: Floats) -> list[Floats]:
-        """The outputs of each layer for features [n, inputs]: [networks, n, outputs]; the features come first."""
-        outputs: list[Floats] = [np.broadcast_to(features, (self.count, *features.shape))]
+        """The features [n, inputs], and the outputs of each layer for them: [networks, n, outputs]."""
+        outputs = [features]  # once for all networks: the products spread them
         for layer in self._layers:
-            # The first product needs no copies of the features for each network: it spreads them itself.
-            before = features if len(outputs) == 1 else outputs[-1]
-            after = np.matmul(before, layer.weights.swapaxes(1, 2))
+            after = np.matmul(outputs[-1], layer.transposed)
             after += layer.biases
             layer.activation.apply(after)
             outputs.append(after)
@@ -60,7 +60,8 @@ class StackedNetworks:
         """Writes the gradients of the parameters.
 
         Args:
-            outputs: what `forward` gave. gradient: with respect to the last of them, of its shape; it is overwritten.
+            outputs: what `forward` gave. gradient: with respect to the last of them, [networks, n, outputs]; it is
+                overwritten.
         """
         for number in range(len(self._layers) - 1, -1, -1):
             layer = self._layers[number]
@@ -90,15 +91,15 @@ class OutputLayer:
         outputs += self._biases
         return outputs
 
-    def backward(self, hidden: Floats, gradient: Floats) -> Floats:
-        """Writes the gradients of the parameters; gives the one with respect to hidden [n, inputs].
+    def backward(self, hidden: Floats, gradient: Floats, hidden_gradient: Floats) -> None:
+        """Writes the gradients of the parameters, and the one with respect to hidden [n, inputs].
 
         Args:
             gradient: with respect to the outputs, [n, outputs].
         """
         np.dot(gradient.T, hidden, out=self._weight_gradient)
         np.add.reduce(gradient, axis=0, out=self._bias_gradient)
-        return np.dot(gradient, self._weights)  # type: ignore[no-any-return]
+        np.dot(gradient, self._weights, out=hidden_gradient)
 
 
 class ActorCritic:
@@ -120,11 +121,13 @@ class ActorCritic:
     def forward(self, features: Floats) -> tuple[Floats, Floats, list[list[Floats]]]:
         """(action outputs [n, outputs], values [n, 1], what `backward` needs) of features [n, inputs]."""
         layers = [stack.forward(features) for stack in self._stacks]
-        return self._action.forward(layers[0][-1][0]), self._value.forward(layers[-1][-1][-1]), layers
+        outputs = self._action.forward(_hidden(layers[0], 0))
+        values = self._value.forward(_hidden(layers[-1], -1))
+        return outputs, values, layers
 
     def values(self, features: Floats) -> Floats:
         """[n, 1] of features [n, inputs]."""
-        return self._value.forward(self._stacks[-1].forward(features)[-1][-1])
+        return self._value.forward(_hidden(self._stacks[-1].forward(features), -1))
 
     def backward(self, layers: list[list[Floats]], action_gradient: Floats, value_gradient: Floats) -> None:
         """Writes the gradients of all parameters of the networks.
@@ -132,13 +135,21 @@ class ActorCritic:
         Args:
             layers: what `forward` gave. action_gradient: of its action outputs, [n, outputs]. value_gradient: [n, 1].
         """
-        actor_gradient = self._action.backward(layers[0][-1][0], action_gradient)
-        critic_gradient = self._value.backward(layers[-1][-1][-1], value_gradient)
-        if len(self._stacks) == 1:
-            self._stacks[0].backward(layers[0], np.stack([actor_gradient, critic_gradient]))
-            return
-        self._stacks[0].backward(layers[0], actor_gradient[None])
-        self._stacks[1].backward(layers[1], critic_gradient[None])
+        actor_hidden = _hidden(layers[0], 0)
+        critic_hidden = _hidden(layers[-1], -1)
+        gradients = [
+            np.empty((stack.count, *_hidden(each, 0).shape), actor_hidden.dtype)
+            for stack, each in zip(self._stacks, layers, strict=True)
+        ]
+        self._action.backward(actor_hidden, action_gradient, gradients[0][0])
+        self._value.backward(critic_hidden, value_gradient, gradients[-1][-1])
+        for stack, outputs, gradient in zip(self._stacks, layers, gradients, strict=True):
+            stack.backward(outputs, gradient)
+
+
+def _hidden(outputs: list[Floats], network: int) -> Floats:
+    """What the last layer gives one of the networks, [n, outputs]; without layers the features."""
+    return outputs[0] if len(outputs) == 1 else outputs[-1][network]
 
 
 def parameter_order(policy: Any) -> list[torch.nn.Parameter]:
@@ -173,8 +184,10 @@ def _layer(linears: list[Any], activation: torch.nn.Module, flat: FlatParameters
     biases = [linear.bias for linear in linears]
     function = activation_of(activation)
     assert function is not None
+    values = flat.stacked(flat.values, weights)
     return DenseLayer(
-        flat.stacked(flat.values, weights),
+        values,
+        values.swapaxes(1, 2),
         flat.stacked(flat.values, biases)[:, None],
         flat.stacked(flat.gradient, weights),
         flat.stacked(flat.gradient, biases)[:, None],
