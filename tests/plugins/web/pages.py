@@ -116,7 +116,6 @@ class Page:
 
     def __init__(self, port: int, play: Play = well_behaved, name: str = "", again: bool = False) -> None:
         self.port, self.play, self.name, self.again = port, play, name, again
-        self.closed: list[tuple[int, str]] = []  # codes and reasons
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -127,8 +126,6 @@ class Page:
                 with dial(self.port, self.name) as page:
                     with contextlib.suppress(ConnectionClosed):
                         self.play(page)
-                    page.close()
-                    self.closed.append((page.close_code or 0, page.close_reason or ""))
             except (OSError, InvalidHandshake):
                 pass
             if not self.again:

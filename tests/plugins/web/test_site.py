@@ -89,8 +89,10 @@ def test_a_name_that_leads_here_by_somebody_elses_will_gets_nothing(get: Get) ->
 
 
 def test_other_methods_get_nothing(get: Get) -> None:
-    answer = get("/", method="POST")
-    assert answer.status >= 400
+    try:
+        assert get("/", method="POST").status == 405
+    except http.client.RemoteDisconnected:
+        pass  # websockets before version 17 refuses it without a word
 
 
 @pytest.mark.parametrize("missing", ["", "nothing.html"])
@@ -121,7 +123,7 @@ def test_an_address_has_one_canonical_form(text: str, canonical: str) -> None:
         ("page://a:1?origin=localhost", "origin must be an origin such as http://localhost:5173"),
         ("page://a:1?origin=http://a/b", "without a path"),
         ("page://a:1?serve=/no/such/folder", "serve must be a folder or a page that is there"),
-        ("page://a:1?channel=shared", "its options are origin, serve, token-file, timeout"),
+        ("page://a:1?channel=shared", "its options are origin, serve, browser, token-file"),
         ("tcp://a:1?serve=.", "'serve' cannot stand behind the"),
     ],
 )
