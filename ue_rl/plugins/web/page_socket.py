@@ -8,19 +8,32 @@ threads.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
+import struct
+from collections.abc import Callable
 from typing import Any
 
 from websockets.exceptions import PayloadTooBig
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.server import ServerProtocol
 
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # a wheel without its compiled part
+    from websockets.utils import apply_mask
+
 from ue_rl.protocol.text.calls import PICTURE_LIMIT
+from ue_rl.system.compiled import load
 from ue_rl.system.errors import LineTooLong, MalformedMessage
+from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 
 LONGEST = PICTURE_LIMIT  # bytes of a message: no line of a session that a page can take part in is longer
 _AT_ONCE = 65_536  # bytes that are read from the system at once
+# Of a frame's first byte: a whole message of text, and bits that have no meaning; of its second: it is masked.
+_TEXT, _BITS, _MASKED = 0x81, 0x70, 0x80
+_LENGTHS = {126: struct.Struct("!H"), 127: struct.Struct("!Q")}  # where the length does not fit into the second byte
 _GONE: dict[int, str] = {
     CloseCode.NORMAL_CLOSURE: "the page has closed its connection",
     CloseCode.GOING_AWAY: "the page was closed or reloaded",
@@ -36,11 +49,17 @@ class PageSocket:
 
     def __init__(self, sock: socket.socket, protocol: ServerProtocol) -> None:
         self._sock, self._protocol = sock, protocol
+        self._raw = bytearray()  # what has come of a frame that is not whole yet
+        self._space = memoryview(bytearray(_AT_ONCE))
+        self._split = False  # a message has begun, and its last frame has not come
         self._come = bytearray()  # lines that nobody has read yet
         self._unsent = memoryview(b"")
         self._framed = False  # what `send` was given has become frames, and they are not all sent
         self._over: Exception | None = None  # why nothing comes any more
-        self._take_frames()
+        # Spins before it blocks, where a wait is allowed at all.
+        fast = getattr(load("kernels"), "receive", None) if os.name == "posix" else None
+        self._spinning: Callable[..., int] | None = fast
+        self._take_events()
 
     # -- what a layered socket has beside a plain one
 
@@ -63,9 +82,7 @@ class PageSocket:
             assert not rest, "lines end with a line feed"
             if self._over is not None:
                 raise self._gone()
-            for line in lines:
-                self._protocol.send_text(line)
-            self._queue(self._protocol.data_to_send())
+            self._queue([part for line in lines for part in (_head(len(line)), line)])
             self._framed = True
         self._flush()
         self._framed = False
@@ -159,18 +176,51 @@ class PageSocket:
     def _receive(self) -> None:
         if self._over is not None:
             raise self._gone()
-        data = self._sock.recv(_AT_ONCE)
-        if data:
-            self._protocol.receive_data(data)
+        if self._spinning is not None and self._sock.gettimeout() != 0:
+            count = self._spinning(self._sock.fileno(), self._space, TRAINER_SPIN_US, TCP_SLICE_MS)
+        else:
+            count = self._sock.recv_into(self._space)
+        if count < 0:
+            raise BlockingIOError("nothing has come")
+        if count:
+            self._raw += self._space[:count]
+            self._take_frames()
         else:
             self._protocol.receive_eof()
-        self._take_frames()
+            self._take_events()
         if self._over is not None and not self._come:
             raise self._gone()
         if not self._come:
             raise BlockingIOError("frames without a line")
 
     def _take_frames(self) -> None:
+        """Reads the whole frames that have come: messages of one frame here, all else, and what is wrong, the library.
+
+        It takes three times as long for a message, and that is most of what the trainer does in a step.
+        """
+        raw, at = self._raw, 0
+        while self._over is None and len(raw) - at >= 2:
+            length, begin = raw[at + 1] & 0x7F, at + 2
+            further = _LENGTHS.get(length)
+            if further is not None:
+                if len(raw) < begin + further.size:
+                    break
+                (length,) = further.unpack_from(raw, begin)
+                begin += further.size
+            end = begin + 4 + length
+            refused = raw[at] & _BITS or not raw[at + 1] & _MASKED or length > LONGEST
+            if not refused and len(raw) < end:
+                break
+            if raw[at] == _TEXT and not refused and not self._split:
+                self._add(apply_mask(raw[begin + 4 : end], raw[begin : begin + 4]), True)
+            else:
+                end = len(raw) if refused else end
+                self._protocol.receive_data(raw[at:end])
+                self._take_events()
+            at = end
+        del raw[:at]
+
+    def _take_events(self) -> None:
         protocol = self._protocol
         for event in protocol.events_received():
             if isinstance(event, Frame) and self._over is None:
@@ -194,9 +244,13 @@ class PageSocket:
                 got=bytes(frame.data[:80]),
             )  # fmt: skip
         elif frame.opcode in (Opcode.TEXT, Opcode.CONT):
-            self._come += frame.data
-            if frame.fin and not self._come.endswith(b"\n"):
-                self._come += b"\n"
+            self._add(frame.data, frame.fin)
+
+    def _add(self, text: bytes | bytearray | memoryview, whole: bool) -> None:
+        self._come += text
+        self._split = not whole
+        if whole and text[-1:] != b"\n":
+            self._come += b"\n"
 
     def _gone(self) -> Exception:
         assert self._over is not None
@@ -209,6 +263,14 @@ class PageSocket:
     def _flush(self) -> None:
         while self._unsent:
             self._unsent = self._unsent[self._sock.send(self._unsent) :]
+
+
+def _head(length: int) -> bytes:
+    """Of a frame with a whole message of text, which a server does not mask."""
+    if length < 126:
+        return bytes((_TEXT, length))
+    word = 126 if length < 65_536 else 127
+    return bytes((_TEXT, word)) + _LENGTHS[word].pack(length)
 
 
 def _broken(why: Exception) -> Exception:
