@@ -229,7 +229,7 @@ def numbered(folder: Path, asked: bool, env: Any) -> Iterator[list[Any]]:
     with contextlib.ExitStack() as stack:
         stack.callback(episodes.close)
         if asked:
-            scraper = threading.Thread(target=scrape, args=[stack.enter_context(serve_metrics("0", numbers))])
+            scraper = threading.Thread(target=scrape, args=[stack.enter_context(serve_metrics("0", numbers.metrics))])
             scraper.start()
             stack.callback(scraper.join)
             stack.callback(over.set)

@@ -30,8 +30,9 @@ from ue_rl.protocol.spec import EnvSpec
 how, port = sys.argv[1], int(sys.argv[2])
 if how == "metrics":
     from types import SimpleNamespace
+    from ue_rl.devtools.metrics import Metrics
     from ue_rl.devtools.metrics.serving import serve_metrics
-    numbers = serve_metrics(str(port), SimpleNamespace(samples=lambda: iter(())))
+    numbers = serve_metrics(str(port), Metrics((), lambda metrics: None))
     server = SimpleNamespace(url=numbers.__enter__())
 else:
     upgrader = ShmUpgrader() if how == "shm" else None

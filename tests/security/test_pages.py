@@ -27,7 +27,7 @@ def metrics() -> Iterator[int]:
     """The port of a page of metrics."""
 
     class Numbers:
-        def samples(self) -> Iterator[Any]:
+        def collect(self) -> Iterator[Any]:
             return iter(())
 
     with serve_metrics("0", Numbers()) as url:

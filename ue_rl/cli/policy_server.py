@@ -27,7 +27,7 @@ from ue_rl.cli.common import (
     show_log,
     two_columns,
 )
-from ue_rl.devtools.metrics.names import MetricSample
+from ue_rl.devtools.metrics.names import POLICY, Metrics
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,7 +103,7 @@ def policy_server(model: Path, host: str, port: int, every: float, metrics: str 
                     if metrics is not None:
                         from ue_rl.devtools.metrics.serving import serve_metrics
 
-                        click.echo(f"metrics: {stack.enter_context(serve_metrics(metrics, PolicyNumbers(server)))}")
+                        click.echo(f"metrics: {stack.enter_context(serve_metrics(metrics, metrics_of(server)))}")
                     try:
                         while not stop.is_set():
                             renew()
@@ -147,20 +147,18 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
         restore()
 
 
-class PolicyNumbers:
-    """A Source of metrics (ue_rl/devtools/metrics/names.py)."""
+def metrics_of(server: PolicyServer) -> Metrics:
+    """What `serve_metrics` serves."""
 
-    def __init__(self, server: PolicyServer) -> None:
-        self._server = server
+    def refresh(metrics: Metrics) -> None:
+        median, slowest = server.percentiles() or (math.nan, math.nan)
+        metrics.total("ue_rl_env_steps_total", server.requests)
+        metrics.gauge("ue_rl_queue", server.waiting_rows)
+        metrics.gauge("ue_rl_engines", len(server.engines))
+        metrics.gauge("ue_rl_latency_seconds", median, "0.5")
+        metrics.gauge("ue_rl_latency_seconds", slowest, "0.99")
 
-    def samples(self) -> Iterator[MetricSample]:
-        """See Source."""
-        server, seen = self._server, self._server.percentiles()
-        yield MetricSample("ue_rl_env_steps_total", server.requests)
-        yield MetricSample("ue_rl_queue", server.waiting_rows)
-        yield MetricSample("ue_rl_engines", len(server.engines))
-        for quantile, seconds in zip(("0.5", "0.99"), seen or (math.nan, math.nan), strict=True):
-            yield MetricSample("ue_rl_latency_seconds", seconds, (quantile,))
+    return Metrics(POLICY, refresh)
 
 
 def figures(server: PolicyServer) -> str:

@@ -155,7 +155,7 @@ def serve(
             from ue_rl.devtools.metrics.engine import EngineMetrics
             from ue_rl.devtools.metrics.serving import serve_metrics
 
-            click.echo(f"metrics: {stack.enter_context(serve_metrics(metrics, EngineMetrics(hosted)))}")
+            click.echo(f"metrics: {stack.enter_context(serve_metrics(metrics, EngineMetrics(hosted).metrics))}")
         host_at(address, hosted, say, shm, tick_rate, access)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
 from ue_rl.connections.engines.lifecycle import LifeState
-from ue_rl.devtools.metrics.names import Histogram, MetricSample, exchanged, flat
+from ue_rl.devtools.metrics.names import TRAINING, Metrics
 from ue_rl.envs.infos import is_number
 from ue_rl.system.errors import printable
 from ue_rl.training.fleet import Fleet
@@ -98,24 +98,27 @@ class EpisodeLog(BaseCallback):
 
 
 class RunNumbers(BaseCallback):
-    """A Source of metrics (ue_rl/devtools/metrics/names.py); a line of the log has them each minute, and at the end.
+    """The metrics of a run; a line of the log has them each minute, and at the end.
 
     Args:
         episodes: of the run. fleet: its engines.
 
     Attributes:
+        metrics: what `serve_metrics` serves.
         first: env-steps of the run before the first one that an engine was asked for here.
     """
 
     def __init__(self, episodes: Episodes, fleet: Fleet) -> None:
         super().__init__()
         self._episodes, self._fleet = episodes, fleet
-        self._times = Histogram()
+        self.metrics = Metrics(TRAINING, self._refresh)
+        self._times = self.metrics.histogram("ue_rl_step_seconds")
+        self._engine: Any = None  # the env, from the start of training on
         self.first = 0
         self._logged = perf_counter()
 
     def _on_training_start(self) -> None:
-        self._engine: Any = self.training_env.unwrapped
+        self._engine = self.training_env.unwrapped
         self.first = self.num_timesteps
 
     def _on_rollout_start(self) -> None:
@@ -128,7 +131,7 @@ class RunNumbers(BaseCallback):
         if from_record(self._engine):
             self.first = self.num_timesteps
         else:
-            self._times.add(now - self._at)
+            self._times.observe(now - self._at)
         self._at = now
         return True
 
@@ -137,23 +140,22 @@ class RunNumbers(BaseCallback):
 
     def _log(self) -> None:
         self._logged = perf_counter()
-        _log.info("%d env-steps", self.num_timesteps, extra={"metrics": dict(flat(self.samples()))})
+        _log.info("%d env-steps", self.num_timesteps, extra={"metrics": self.metrics.flat()})
 
-    def samples(self) -> Iterator[MetricSample]:
-        """See Source."""
-        mean, engine = self._episodes.mean_return, getattr(self, "_engine", None)
-        yield MetricSample("ue_rl_env_steps_total", self.num_timesteps)
-        yield MetricSample("ue_rl_episodes_total", self._episodes.count)
-        yield MetricSample("ue_rl_return", math.nan if mean is None else mean)
-        yield MetricSample("ue_rl_step_seconds", self._times)
+    def _refresh(self, metrics: Metrics) -> None:
+        mean = self._episodes.mean_return
+        metrics.total("ue_rl_env_steps_total", self.num_timesteps)
+        metrics.total("ue_rl_episodes_total", self._episodes.count)
+        metrics.gauge("ue_rl_return", math.nan if mean is None else mean)
         for status in self._fleet.statuses():
             for state in LifeState:
-                labels = str(status.number), state.value.replace(" ", "_")
-                yield MetricSample("ue_rl_engine_state", int(state is status.state), labels)
-        yield MetricSample("ue_rl_restarts_total", self._fleet.restarts)
-        if engine is not None:
-            yield from exchanged(engine.engine_spec, self.num_timesteps - self.first)
-            yield MetricSample("ue_rl_queue", int(np.count_nonzero(engine.transport.buffers.pending)))
+                is_so = int(state is status.state)
+                metrics.gauge("ue_rl_engine_state", is_so, str(status.number), state.value.replace(" ", "_"))
+        metrics.total("ue_rl_restarts_total", self._fleet.restarts)
+        if self._engine is not None:
+            here = max(0, self.num_timesteps - self.first)  # the trainer may be between the two
+            metrics.exchanged(self._engine.engine_spec, here)
+            metrics.gauge("ue_rl_queue", int(np.count_nonzero(self._engine.transport.buffers.pending)))
 
 
 class EngineNumbers(BaseCallback):

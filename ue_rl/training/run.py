@@ -173,7 +173,7 @@ def _prepared(
     if o.metrics is not None:
         from ue_rl.devtools.metrics.serving import serve_metrics
 
-        report.said(f"metrics: {stack.enter_context(serve_metrics(o.metrics, learner.numbers))}")
+        report.said(f"metrics: {stack.enter_context(serve_metrics(o.metrics, learner.numbers.metrics))}")
     return learner
 
 

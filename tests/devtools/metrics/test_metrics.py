@@ -11,16 +11,15 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.request import urlopen
 
-import numpy as np
 import pytest
 
 from tests.devtools.recording.test_traces import Counter, steps
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
-from ue_rl.cli.policy_server import PolicyNumbers
+from ue_rl.cli.policy_server import metrics_of
 from ue_rl.cli.train import JsonFormatter
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.metrics.engine import EngineMetrics
-from ue_rl.devtools.metrics.names import METRICS, POLICY, SERVING, TRAINING, Histogram
+from ue_rl.devtools.metrics.names import METRICS, POLICY, SERVING, TRAINING, Metrics
 from ue_rl.devtools.metrics.serving import serve_metrics
 from ue_rl.devtools.recording import Trace, record_engine
 from ue_rl.system.errors import ConfigurationError
@@ -89,8 +88,8 @@ def test_a_run_while_it_learns(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 def test_a_served_engine(host: Any, tmp_path: Path) -> None:
     game = Counter()
     writer = record_engine(game, tmp_path / "a.trace")
-    numbers = EngineMetrics(game)
-    with serve_metrics("127.0.0.1:0", numbers) as url:
+    metrics = EngineMetrics(game).metrics
+    with serve_metrics("127.0.0.1:0", metrics) as url:
         with host(game) as engine:
             for seed in (0, 1):
                 steps(open_transport(engine.url), seed=seed)
@@ -105,33 +104,46 @@ def test_a_served_engine(host: Any, tmp_path: Path) -> None:
 
 def test_a_policy_server() -> None:
     server: Any = SimpleNamespace(requests=7, waiting_rows=2, engines={1}, percentiles=lambda: (0.001, 0.002))
-    with serve_metrics("0", PolicyNumbers(server)) as url:
+    with serve_metrics("0", metrics_of(server)) as url:
         found = scrape(url)
     assert families(found) == set(POLICY)
     assert (found["ue_rl_env_steps_total"], found["ue_rl_queue"], found["ue_rl_engines"]) == (7, 2, 1)
     assert found['ue_rl_latency_seconds{quantile="0.99"}'] == 0.002
 
 
-def test_a_histogram_counts_every_value_once() -> None:
-    values = np.random.default_rng(0).exponential(0.01, 20_000)
-    seen = Histogram()
-    for number, value in enumerate(values.tolist()):
-        seen.add(value)
-        if number % 3000 == 0:
-            seen.read()
-    counts, total = seen.read()
-    assert total == pytest.approx(values.sum())
-    assert counts[-1] == ("+Inf", len(values))
-    assert dict(counts)["0.01"] == (values <= 0.01).sum()
+def test_a_counter_is_what_it_counts_whoever_reads_it_how_often() -> None:
+    counted = iter([5, 5, 8, 2])  # a second run of the same source begins anew
+
+    def refresh(metrics: Metrics) -> None:
+        metrics.total("ue_rl_env_steps_total", next(counted))
+        metrics.gauge("ue_rl_engine_state", 1, "0", "playing")
+        metrics.gauge("ue_rl_engine_state", 0, "0", "idle")
+        metrics.gauge("ue_rl_return", 0.1234567)
+
+    metrics = Metrics(("ue_rl_env_steps_total", "ue_rl_step_seconds", "ue_rl_engine_state", "ue_rl_return"), refresh)
+    metrics.histogram("ue_rl_step_seconds").observe(0.25)
+    for expected in (5, 5, 8):
+        assert metrics.flat() == {
+            "ue_rl_env_steps_total": expected,
+            "ue_rl_step_seconds_count": 1,
+            "ue_rl_step_seconds_sum": 0.25,
+            "ue_rl_engine_state.0.playing": 1,
+            "ue_rl_return": 0.1234567,
+        }
+    with serve_metrics("0", metrics) as url:
+        found = scrape(url)
+    assert found["ue_rl_env_steps_total"] == 2
+    assert found['ue_rl_step_seconds_bucket{le="0.5"}'] == 1
+    assert not [name for name in found if name.endswith("_created")]
 
 
 def test_an_address_that_cannot_be_is_named() -> None:
     for wrong in ("", "abc", "127.0.0.1:99999"):
-        with pytest.raises(ConfigurationError, match="not an address"), serve_metrics(wrong, PolicyNumbers(None)):  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError, match="not an address"), serve_metrics(wrong, metrics_of(None)):  # type: ignore[arg-type]
             pass
-    with serve_metrics("0", PolicyNumbers(None)) as url:  # type: ignore[arg-type]
+    with serve_metrics("0", metrics_of(None)) as url:  # type: ignore[arg-type]
         taken = url.split(":")[2].split("/")[0]
-        with pytest.raises(ConfigurationError, match="cannot listen"), serve_metrics(taken, PolicyNumbers(None)):  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError, match="cannot listen"), serve_metrics(taken, metrics_of(None)):  # type: ignore[arg-type]
             pass
 
 
@@ -145,7 +157,7 @@ def test_the_page_and_the_dashboard_have_every_name() -> None:
 
 def test_what_anybody_may_reach_is_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without listening there: a stand-in says which address it has."""
-    source = SimpleNamespace(samples=lambda: iter(()))
+    source = Metrics((), lambda metrics: None)
     with serve_metrics("127.0.0.1:0", source), serve_metrics("localhost:0", source):
         assert "may connect" not in caplog.text
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.devtools.metrics.names import Histogram, MetricSample, exchanged
+from ue_rl.devtools.metrics.names import SERVING, Metrics
 from ue_rl.protocol.buffers import ActionBatch, Next, StepBuffers
 
 
@@ -18,11 +18,17 @@ class EngineMetrics:
 
     Args:
         bridge: configured; its ticks are counted from now on.
+
+    Attributes:
+        metrics: what `serve_metrics` serves.
     """
 
     def __init__(self, bridge: BaseBridge) -> None:
         self._bridge, self._next = bridge, bridge.lockstep.recorder
-        self._times, self._steps, self._sessions = Histogram(), 0, 0
+        self.metrics = Metrics(SERVING, self._refresh)
+        self._times = self.metrics.histogram("ue_rl_step_seconds")
+        self._steps = 0
+        self._sessions = 0
         self._begun = False
         self._before = b""
         self._at = 0.0
@@ -54,7 +60,7 @@ class EngineMetrics:
             done = (np.frombuffer(self._before, np.uint8) == ActionBatch.STEP) & (after == 0)
             self._steps += int(np.count_nonzero(done.reshape(-1, agents).any(axis=1)))
         if 1 in self._before or not self._before:
-            self._times.add(perf_counter() - self._at)
+            self._times.observe(perf_counter() - self._at)
         if self._next is not None:
             self._next.answered(outbox, command)
 
@@ -74,11 +80,8 @@ class EngineMetrics:
         if self._next is not None:
             self._next.session_ends()
 
-    def samples(self) -> Iterator[MetricSample]:
-        """See Source."""
-        lockstep = self._bridge.lockstep
-        yield MetricSample("ue_rl_env_steps_total", self._steps)
-        yield MetricSample("ue_rl_step_seconds", self._times)
-        yield from exchanged(self._bridge.spec, self._steps)
-        yield MetricSample("ue_rl_queue", int(np.count_nonzero(lockstep.inbox.command)))
-        yield MetricSample("ue_rl_sessions_total", self._sessions)
+    def _refresh(self, metrics: Metrics) -> None:
+        metrics.total("ue_rl_env_steps_total", self._steps)
+        metrics.exchanged(self._bridge.spec, self._steps)
+        metrics.gauge("ue_rl_queue", int(np.count_nonzero(self._bridge.lockstep.inbox.command)))
+        metrics.total("ue_rl_sessions_total", self._sessions)

@@ -1,4 +1,4 @@
-"""serve_metrics: a source's numbers over HTTP, as Prometheus scrapes them. Nothing is computed before somebody asks."""
+"""serve_metrics: the metrics of a source over HTTP, for Prometheus; most of them are computed when somebody asks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ue_rl.devtools.metrics.names import METRICS, Histogram, Source
 from ue_rl.protocol.access.server_access import Refusals, is_local, warn_if_open
 from ue_rl.protocol.access.visitors import Visitors
 from ue_rl.system.errors import ConfigurationError
@@ -16,31 +15,10 @@ from ue_rl.system.lazy import named_if_missing
 
 with named_if_missing("--metrics"):
     from prometheus_client import CollectorRegistry, start_http_server
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
     from prometheus_client.registry import Collector
 
 _CURE = "ask for 127.0.0.1 or localhost, or let it listen on another address: --metrics HOST:PORT"
 _log = logging.getLogger(__name__)
-Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
-
-
-class _Collector(Collector):
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def collect(self) -> Iterator[Family]:
-        """What prometheus_client calls for each scrape."""
-        families: dict[str, Family] = {}
-        for name, value, labels in self._source.samples():
-            metric = METRICS[name]
-            if isinstance(value, Histogram):
-                buckets, total = value.read()
-                families[name] = HistogramMetricFamily(name, metric.help, buckets=buckets, sum_value=total)
-                continue
-            kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            family = families.setdefault(name, kind(name, metric.help, labels=metric.labels))
-            family.add_metric(labels, value)  # type: ignore[call-arg, arg-type]
-        yield from families.values()
 
 
 class _WsgiGate:
@@ -77,11 +55,12 @@ def _leave_to_parent(server: Any) -> None:
 
 
 @contextmanager
-def serve_metrics(address: str, source: Source) -> Iterator[str]:
+def serve_metrics(address: str, metrics: Collector) -> Iterator[str]:
     """Serves within the block; gives the URL.
 
     Args:
         address: PORT on loopback, or HOST:PORT; port 0 takes a free one. On loopback no page of elsewhere is answered.
+        metrics: a Metrics, or whatever else prometheus_client collects from.
 
     Raises:
         ConfigurationError: not an address, or it cannot be listened on.
@@ -92,7 +71,7 @@ def serve_metrics(address: str, source: Source) -> Iterator[str]:
             "not an address for metrics", field="metrics", expected="PORT or HOST:PORT", got=address
         )
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(source))
+    registry.register(metrics)
     bare = host.strip("[]") or "127.0.0.1"
     try:
         server, thread = start_http_server(int(port), bare, registry)
