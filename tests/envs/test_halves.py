@@ -18,6 +18,7 @@ from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.agents import GroupVecEnv
+from ue_rl.envs.overlap_vec_env import OverlapVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system.errors import ActionError, ConfigurationError, UnexpectedMessage
 
@@ -26,10 +27,10 @@ class Seeing:
     """An Acting that keeps what it is told."""
 
     def __init__(self, env: UnrealVecEnv) -> None:
-        self.first = env.halves()
         self.seen: Any = None
         self.forgot = 0
-        env.acting = self
+        self.env = OverlapVecEnv(env, self)
+        self.first = self.env.first
 
     def see_first(self, obs: Any, dones: Any) -> None:
         self.seen = rows(obs, self.first), dones[self.first].copy()
@@ -43,10 +44,10 @@ def rows(obs: Any, half: Any) -> Any:
     return {name: rows(part, half) for name, part in obs.items()} if isinstance(obs, dict) else obs[half].copy()
 
 
-def step(env: UnrealVecEnv, actions: Any) -> Any:
+def step(env: OverlapVecEnv, actions: Any) -> Any:
     """A step in two halves, as a policy takes it that knows nothing of the second half's actions at first."""
     ahead = np.zeros_like(actions)
-    ahead[env.acting.first] = actions[env.acting.first]  # type: ignore[union-attr]
+    ahead[env.first] = actions[env.first]
     env.ask_first(ahead)
     return env.step(actions)
 
@@ -63,7 +64,7 @@ def test_a_step_in_two_halves_is_a_whole_step(opened: Any, space: str) -> None:
     for _ in range(60):
         actions = np.array([halved.action_space.sample() for _ in range(5)])
         actions = random.permutation(actions)
-        got, want = step(halved, actions), whole.step(actions)
+        got, want = step(acting.env, actions), whole.step(actions)
         for info in (*got[3], *want[3]):
             info.get("episode", {}).pop("t", None)
         assert_same(got, want)
@@ -74,12 +75,13 @@ def test_a_step_in_two_halves_is_a_whole_step(opened: Any, space: str) -> None:
 
 
 def test_with_masks_and_several_engines() -> None:
-    def play(take: Callable[[UnrealVecEnv, Any], Any], halved: bool) -> list[Any]:
-        env = UnrealVecEnv(several(MaskedWalk, (3, 2, 4)), monitor=False)
+    def play(take: Callable[[Any, Any], Any], halved: bool) -> list[Any]:
+        env: Any = UnrealVecEnv(several(MaskedWalk, (3, 2, 4)), monitor=False)
+        if halved:
+            env = Seeing(env).env
+            assert env.first.tolist() == [True, True, False, True, False, True, True, False, False]
         env.seed(7)
         seen = [env.reset()]
-        if halved:
-            assert Seeing(env).first.tolist() == [True, True, False, True, False, True, True, False, False]
         random = np.random.default_rng(1)
         for _ in range(40):
             masks = env.env_method("action_masks")
@@ -102,13 +104,13 @@ def test_an_engine_that_is_lost_in_a_half_ends_the_episodes_of_all_its_envs(wher
     for number in range(30):
         actions = np.full(4, number % 3)
         if number % 6 == 4 and strikes:
-            env.ask_first(actions)
+            acting.env.ask_first(actions)
             acting.see_first = lambda obs, dones: source.breaks.append(where)  # type: ignore[method-assign]
-            obs, rewards, dones, infos = env.step(actions)
+            obs, rewards, dones, infos = acting.env.step(actions)
             del acting.see_first  # type: ignore[misc]
         else:
             source.breaks += [where] if number % 6 == 4 else []
-            obs, rewards, dones, infos = step(env, actions)
+            obs, rewards, dones, infos = step(acting.env, actions)
         gone = [at for at, info in enumerate(infos) if "engine_lost" in info]
         if gone:
             lost += 1
@@ -122,14 +124,13 @@ def test_an_engine_that_is_lost_in_a_half_ends_the_episodes_of_all_its_envs(wher
     assert lost, "no strike hit"
     source.breaks.clear()
     for number in range(8):
-        assert step(env, np.full(4, number % 3))[0][:, 0].tolist() == [0, 1, 2, 3]
+        assert step(acting.env, np.full(4, number % 3))[0][:, 0].tolist() == [0, 1, 2, 3]
 
 
 def test_an_interrupted_half_is_dropped_by_a_reset() -> None:
-    env = UnrealVecEnv(MemoryTransport(GymnasiumBridge("CartPole-v1", 4)))
+    env = Seeing(UnrealVecEnv(MemoryTransport(GymnasiumBridge("CartPole-v1", 4)))).env
     env.seed(1)
     first = env.reset()
-    Seeing(env)
     env.ask_first(np.zeros(4, np.int64))
     env.seed(1)
     assert_same(env.reset(), first)
@@ -141,26 +142,37 @@ def test_an_interrupted_half_is_dropped_by_a_reset() -> None:
 
 @pytest.mark.parametrize("acts_on", [True, False])
 def test_half_a_step_is_completed_with_the_same_actions_or_not_at_all(acts_on: bool) -> None:
-    env = UnrealVecEnv(MemoryTransport(GymnasiumBridge("CartPole-v1", 4)))
+    whole = UnrealVecEnv(MemoryTransport(GymnasiumBridge("CartPole-v1", 4)))
+    env = Seeing(whole).env
     env.seed(1)
     env.reset()
-    seeing = Seeing(env)
     env.ask_first(np.ones(4, np.int64))
-    assert env.under_way
+    assert whole.under_way
+    goes_on: Any = env if acts_on else whole
     if acts_on:
         with pytest.raises(ActionError):
             env.step(np.full(4, 7))  # refused: what was asked stays asked
-    else:
-        env.acting = None
     for _ in range(2):
         with pytest.raises(UnexpectedMessage, match="broken off") as caught:
-            env.step(np.zeros(4, np.int64))
+            goes_on.step(np.zeros(4, np.int64))
         assert caught.value.cure == "call reset() first"
     env.reset()
-    assert not env.under_way
-    env.acting = seeing
+    assert not whole.under_way
     step(env, np.zeros(4, np.int64))
-    assert not env.under_way
+    assert not whole.under_way
+
+
+def test_an_env_that_was_left_behind_in_a_step_may_be_stepped_as_a_whole_after_a_reset() -> None:
+    """Between the halves nothing is under way over the connection, and yet the envs are not at the same step."""
+    whole = UnrealVecEnv(MemoryTransport(GymnasiumBridge("CartPole-v1", 4)))
+    seeing = Seeing(whole)
+    whole.reset()
+    seeing.env.ask_first(np.ones(4, np.int64))
+    whole.take_answers(seeing.first.copy())
+    with pytest.raises(UnexpectedMessage, match="broken off"):
+        whole.step(np.zeros(4, np.int64))
+    whole.reset()
+    whole.step(np.zeros(4, np.int64))
 
 
 def test_an_engine_of_one_env_has_no_halves() -> None:

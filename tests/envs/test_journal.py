@@ -13,8 +13,11 @@ from ue_rl.bridges import MultiEnvBridge
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs import journal as journal_module
 from ue_rl.envs.journal import episode_seed
+from ue_rl.envs.journal_transport import JournalTransport, journal_of
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.protocol.spaces.tree import box
 from ue_rl.protocol.spec import ActionSpec, EnvSpec
+from ue_rl.system.errors import ConnectionUnusable, MalformedMessage
 
 
 class Noted(MemoryTransport):
@@ -36,6 +39,18 @@ class Noted(MemoryTransport):
 
 def env_of(kind: str = "box", **options: Any) -> UnrealVecEnv:
     return UnrealVecEnv(Noted(bridge(kind)), **options)
+
+
+def journaled(env: UnrealVecEnv, seed: int) -> JournalTransport:
+    journal = env.keep_journal(seed)
+    assert journal is not None
+    return journal
+
+
+def resumed(env: UnrealVecEnv, state: Any) -> JournalTransport:
+    journal = journaled(env, 0)
+    journal.resume(state, env.read)
+    return journal
 
 
 def play(env: UnrealVecEnv, steps: int, seed: int = 0) -> list[Any]:
@@ -94,18 +109,20 @@ def test_without_a_journal_no_seeds_are_sent() -> None:
 def test_a_replay_and_what_was_given_out(tmp_path: Any, kind: str, marked: int) -> None:
     whole, before, after = env_of(kind), env_of(kind), env_of(kind)
     for env in (whole, before):
-        env.keep_journal(9)
+        journal = journaled(env, 9)
         env.set_options({"start": 0.25})
         env.reset()
         play(env, marked)
-        env.journal.mark()  # type: ignore[union-attr]
+        journal.mark()
+    episodes = before.episode_state()
     expected = play(whole, 50 - marked, seed=1) + play(whole, 30, seed=2)
     play(before, 50 - marked, seed=1)
-    after.resume_journal(pickle.loads(pickle.dumps(before.journal_state())))
+    resumed(after, pickle.loads(pickle.dumps(journal.state())))
     transport: Any = after.transport
     assert transport.steps < 50, "only the present episodes are played again"
     asked = transport.steps
     np.testing.assert_equal(after.reset(), after.reset())
+    after.restore_episodes(episodes)
     seen = play(after, 50 - marked, seed=1)
     assert transport.steps == asked, "these steps are recorded"
     seen += play(after, 30, seed=2)
@@ -116,15 +133,15 @@ def test_a_replay_and_what_was_given_out(tmp_path: Any, kind: str, marked: int) 
 
 def test_what_is_given_out_may_be_changed() -> None:
     env = env_of()
-    env.keep_journal(3)
+    journal = journaled(env, 3)
     env.reset()
-    env.journal.mark()  # type: ignore[union-attr]
+    journal.mark()
     for _, rewards, _, infos in (given := play(env, 40)):
         rewards[:] = 100
         for info in infos:
             info.clear()
     again = env_of()
-    again.resume_journal(env.journal_state())
+    resumed(again, journal.state())
     again.reset()
     seen = play(again, 40)
     assert all((rewards < 50).all() for _, rewards, _, _ in seen)
@@ -138,35 +155,30 @@ def test_episodes_that_are_too_long_are_not_kept(
 ) -> None:
     monkeypatch.setattr(journal_module, "MOST_STEPS", 5)
     env = env_of()
-    env.keep_journal(3)
+    journal = journaled(env, 3)
     env.reset()
     play(env, 200)
-    journal = env.journal
-    assert journal is not None
-    assert len(journal.rows) <= 6
-    state = env.journal_state()
-    known = sum(journal.known)
-    again = env_of()
-    again.resume_journal(state)
-    assert len(again.journal.lost) == N - known  # type: ignore[union-attr]
+    assert len(journal.episodes.rows) <= 6
+    state = journal.state()
+    known = sum(journal.episodes.known)
+    assert len(resumed(env_of(), state).lost) == N - known
     assert "too long" in caplog.text
 
 
 def test_memory_stays_small() -> None:
     """Actions are kept since the oldest present episode began, steps only since mark()."""
     env = env_of()
-    env.keep_journal(3)
+    journal = journaled(env, 3)
     env.reset()
     play(env, 5000)
-    journal = env.journal
-    assert journal is not None
-    assert len(journal.rows) <= 1000
+    assert len(journal.episodes.rows) <= 1000
+    assert len(journal.episodes.rewards) <= 1000
     journal.mark()
     play(env, 10)
-    assert len(journal.state()["infos"]) == 10
+    assert len([fields for fields in journal.state()["exchanges"] if fields[0] != ()]) == 10
     journal.unmark()
     play(env, 10)
-    assert journal.state()["infos"] == []
+    assert journal.state()["exchanges"] == []
 
 
 class Doors(MultiEnvBridge):
@@ -204,13 +216,102 @@ class Doors(MultiEnvBridge):
 
 def test_an_env_whose_episode_ended_sooner_in_a_replay_gets_legal_actions_from_then_on() -> None:
     before = UnrealVecEnv(MemoryTransport(Doors((30, 30))))
-    before.keep_journal(1)
+    journal = journaled(before, 1)
     before.reset()
     for _ in range(9):
         masks = np.array(before.env_method("action_masks"))
         before.step(masks.argmax(axis=1))
     again = UnrealVecEnv(MemoryTransport(Doors((30, 2))))
-    again.resume_journal(before.journal_state())
-    assert again.journal is not None
-    assert again.journal.lost.keys() == {1}
-    assert "ended sooner than before" in again.journal.lost[1]
+    lost = resumed(again, journal.state()).lost
+    assert lost.keys() == {1}
+    assert "ended sooner than before" in lost[1]
+
+
+class Interrupted(Exception):
+    """A step is broken off."""
+
+
+def test_a_step_whose_resets_were_not_asked_for_is_given_out_after_a_resume() -> None:
+    """The engine has taken it, and the run was ended before its finished envs were reset."""
+    whole, before, after = env_of(), env_of(), env_of()
+    journal = journaled(before, 9)
+    for env in (whole, before):
+        journaled(env, 9)
+        env.reset()
+    journal.mark()
+    episodes = before.episode_state()
+    expected = play(whole, 80)
+    transport: Any = before.transport
+    ask = transport._ask_resets
+    left = iter(range(2))
+
+    def refuse(resets: Any) -> None:
+        if next(left, None) is None:
+            raise Interrupted
+        ask(resets)
+
+    transport._ask_resets = refuse
+    with pytest.raises(Interrupted):
+        play(before, 80)
+    journal = resumed(after, pickle.loads(pickle.dumps(journal.state())))
+    assert not journal.lost
+    after.reset()
+    after.restore_episodes(episodes)
+    for one, other in zip(play(after, 80), expected, strict=True):
+        assert same(one, other)
+
+
+class Counts(MultiEnvBridge):
+    """A number that grows beyond what float32 holds."""
+
+    def __init__(self, step: int) -> None:
+        counted = box((1,), 0, 2**30, "int64")
+        super().__init__(EnvSpec(1, 1, num_envs=2, features=frozenset({"SEED"}), obs_space=counted))
+        self.step = step
+        self.count = [0, 0]
+
+    def handle_reset_for_env(self, env_id: int, seed: int | None = None) -> None:
+        self.count[env_id] = 0
+
+    def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
+        self.count[env_id] += self.step
+
+    def create_state_string_for_env(self, env_id: int) -> list[float]:
+        return [float(self.count[env_id])]
+
+    def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool]:
+        return 0.0, False
+
+
+def test_a_run_that_an_answer_has_ended_goes_on_when_the_game_is_mended() -> None:
+    before = UnrealVecEnv(MemoryTransport(Counts(2**23)))
+    journal = journaled(before, 9)
+    first = before.reset()
+    journal.mark()
+    actions = np.zeros((2, 1), np.float32)
+    seen = [before.step(actions)[0] for _ in range(2)]
+    with pytest.raises(MalformedMessage):
+        before.step(actions)
+    after = UnrealVecEnv(MemoryTransport(Counts(1)))
+    assert resumed(after, journal.state()).lost.keys() == {0, 1}
+    assert same(after.reset(), first)
+    assert same([after.step(actions)[0] for _ in range(2)], seen)
+    obs, _, dones, infos = after.step(actions)
+    np.testing.assert_array_equal(obs, [[0], [0]])
+    assert dones.all()
+    assert [info["engine_lost"] for info in infos] == ["the last answer could not be read"] * 2
+    np.testing.assert_array_equal(after.step(actions)[0], [[1], [1]])
+
+
+def test_what_else_a_transport_has_is_passed_on() -> None:
+    env = env_of()
+    journal = journaled(env, 1)
+    assert journal.spec is env.engine_spec
+    assert journal.connect() is env.engine_spec
+    assert journal.describe() == env.transport.describe()
+    assert env.keep_journal(2) is journal
+    assert journal_of(env) is journal
+    assert journal.seed == 1
+    env.close()
+    with pytest.raises(ConnectionUnusable):
+        env.step(np.zeros((N, 2), np.float32))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.transport import Options, Seeds, Transport
 from ue_rl.system.errors import UnexpectedMessage
-
-Reset = Callable[["Sequence[int] | None", Seeds, Options], None]
 
 
 def begin_episodes(
@@ -19,14 +17,12 @@ def begin_episodes(
     seeds: Seeds = None,
     options: Options = None,
     also_cut: bool = False,
-    reset: Reset | None = None,
 ) -> Iterator[tuple[StepBuffers, Sequence[int], list[int]]]:
     """Resets `env_ids` (None: all) until each of them has begun; one pair of reset and receive for each turn.
 
     Envs whose engine is lost meanwhile are asked again, with the same seeds and options.
 
     Args:
-        reset: does what transport.reset does; None: that.
         also_cut: envs that were not asked, and whose episode ended because their engine was lost, begin one, too.
 
     Yields:
@@ -34,7 +30,7 @@ def begin_episodes(
         and whose episode is over. They may be named again in a later turn.
     """
     while True:
-        (reset or transport.reset)(env_ids, seeds, options)
+        transport.reset(env_ids, seeds, options)
         buffers = transport.receive()
         asked = range(transport.spec.num_envs) if env_ids is None else env_ids
         if not buffers.lost:
@@ -60,15 +56,11 @@ def start_episodes(
     env_ids: Sequence[int] | None = None,
     seeds: Seeds = None,
     options: Options = None,
-    reset: Reset | None = None,
 ) -> StepBuffers:
     """Resets `env_ids` (None: all) and waits for their first observations.
 
     Seeds and options go to an engine that takes them; another one is left alone. A Ctrl-C between a step's request and
     its answers leaves the answers owed: they are taken in and dropped first.
-
-    Args:
-        reset: see begin_episodes.
 
     Returns:
         the transport's buffers; `lost` names envs that were not asked and whose engine was lost.
@@ -80,7 +72,7 @@ def start_episodes(
     infos: dict[int, dict[str, Any]] = {}
     given = seeds if "SEED" in features else None, options if "OPTIONS" in features else None
     buffers: StepBuffers | None = None
-    for buffers, begun, lost in begin_episodes(transport, env_ids, *given, reset=reset):
+    for buffers, begun, lost in begin_episodes(transport, env_ids, *given):
         cut = cut.difference(begun).union(lost)
         if buffers.lost or infos:  # the next turn clears them
             again = buffers.lost.difference(lost)

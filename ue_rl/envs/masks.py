@@ -82,5 +82,5 @@ class Masks:
         warnings.warn(
             f"the policy ignores the engine's action masks: env {env} was sent {rows[env].tolist()}, which is not "
             "legal now. Use one that reads them, such as sb3-contrib's MaskablePPO. This is said once.",
-            stacklevel=4,
+            stacklevel=5,  # whoever called the env's step
         )

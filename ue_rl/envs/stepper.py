@@ -48,7 +48,7 @@ class Stepper:
         self.masks = None if self.spec.groups else Masks.of(self.spec)
         self.steps = 0
         self._cut = CutOff()
-        self._halfway = False  # a part of the envs has been asked for a step, the others have not
+        self._behind: set[int] = set()  # envs that have not taken the step that the others have taken
         self._asks_ahead: bool = ahead and getattr(transport, "asks_ahead", False)
         self._just_begun: list[int] = []  # envs whose next reset has not been asked ahead
 
@@ -66,7 +66,7 @@ class Stepper:
         Returns:
             the transport's buffers; envs that were not asked and whose engine was lost end with the next step.
         """
-        self._halfway = False
+        self._behind.clear()
         buffers = start_episodes(self.transport, env_ids, seeds, options)
         begun = range(self.spec.num_envs) if env_ids is None else env_ids
         self._cut.forget(begun)
@@ -93,6 +93,7 @@ class Stepper:
             asked and whose episode is over.
         """
         for buffers, begun, cut in begin_episodes(self.transport, finished, also_cut=also_cut):
+            self._behind.difference_update(begun)
             if self.masks is not None:
                 self.masks.put(buffers, begun)
             if self._asks_ahead:
@@ -113,7 +114,7 @@ class Stepper:
         """
         if self.masks is not None:
             self.masks.check(rows)
-        if self._halfway:
+        if self._behind:
             raise broken_off()
         if self._just_begun:
             self._ask_ahead()
@@ -124,25 +125,28 @@ class Stepper:
         """As `ask`, but envs in `begin`, bool [num_envs], begin an episode instead, in the same round trip."""
         if self.masks is not None:
             self.masks.check(rows, begin)
-        if self._halfway:
+        if self._behind:
             raise broken_off()
         resets = np.flatnonzero(begin).tolist()
         self.transport.send_actions(rows, [*resets, *self._cut.envs])
         self.steps += 1
 
-    def ask_some(self, rows: NDArray[np.float32], stepping: Bools, last: bool) -> None:
+    def ask_some(self, rows: NDArray[np.float32], stepping: Bools) -> None:
         """Asks the envs in `stepping`, bool [num_envs], for a step; the others stay where they are.
 
-        Args:
-            last: with them all envs have taken this step. Until then `ask` is refused, and `start` drops it.
+        Until they have taken it, too, or have begun another episode, `ask` is refused. `start` drops what was left.
         """
         resting = np.flatnonzero(~stepping).tolist()
-        if self._just_begun and not self._halfway:
+        if self.masks is not None:
+            self.masks.check(rows, ~stepping)
+        if self._just_begun and not self._behind:
             self._ask_ahead()
         self.transport.send_actions(rows, resting=resting)
-        if not self._halfway:
+        if self._behind:
+            self._behind.intersection_update(resting)
+        else:
+            self._behind = set(resting)
             self.steps += 1
-        self._halfway = not last
 
     def receive(self) -> StepBuffers:
         """The answers to what was asked last, in the transport's buffers; raises what Transport.receive raises."""

@@ -8,36 +8,46 @@ transport writes into its own buffers again at the next step. No I/O of its own:
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn, tile_images
 
 from ue_rl.envs.actions import ActionWriter
-from ue_rl.envs.attributes import Attributes, check_limit
-from ue_rl.envs.controls import GoalReward, goal_reward, refuse_agents, render_mode_of
-from ue_rl.envs.episodes import Reset, begin_episodes, start_episodes
-from ue_rl.envs.halves import Halves
+from ue_rl.envs.controls import (
+    EngineControls,
+    GoalReward,
+    check_render_mode,
+    goal_reward,
+    refuse_agents,
+    render_mode_of,
+)
 from ue_rl.envs.infos import is_number, put_arrays
-from ue_rl.envs.journal import Journal
-from ue_rl.envs.masks import Masks
+from ue_rl.envs.journal_transport import JournalTransport
 from ue_rl.envs.observations import Observation, Observations
-from ue_rl.envs.resumable import Resumable
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.envs.stepper import connected
+from ue_rl.envs.stepper import Stepper
 from ue_rl.protocol.buffers import StepBuffers
-from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.transport import Transport, owns_transport
 from ue_rl.system.compiled import load
+from ue_rl.system.errors import ConfigurationError, UnsupportedByEngine
 
+# What Stable-Baselines3 reads in an info, so that an engine's own must not stand there.
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated", "engine_lost"))
+_KNOWN = (
+    "render_mode", "spec", "metadata", "observation_space", "action_space", "engine_spec", "max_episode_steps",
+)  # fmt: skip
+_METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_params", "list_params")
 
 
-class UnrealVecEnv(Resumable, Halves, Attributes):
+class UnrealVecEnv(EngineControls, VecEnv):
     """N envs of a game engine as one VecEnv.
 
     Args:
@@ -56,10 +66,8 @@ class UnrealVecEnv(Resumable, Halves, Attributes):
         observation_space: as the handshake says, see ue_rl.envs.spaces; choices count from 0.
         action_space: likewise; a Dict or Tuple of actions is a HybridBox.
         transport: the transport.
-        journal: what an exact resume needs, see `keep_journal`; None as a rule.
-        on_failure: called with what is about to escape from a step or a reset; None as a rule.
-        meanwhile: called once a step, when the engine was asked for it; None as a rule. It must not use the env.
-        acting: see ue_rl.envs.halves; None as a rule.
+        stepper: who takes it through steps and episodes.
+        under_way: a step was asked for, and its result was not given out: only `reset` can follow if it is broken off.
 
     With FEATURES=MASK `infos[i]["action_mask"]`, int8 [mask_size], says what is legal in the observation that stands
     beside it, and `env_method("action_masks")` says it to sb3-contrib's MaskablePPO.
@@ -82,41 +90,34 @@ class UnrealVecEnv(Resumable, Halves, Attributes):
         compute_reward: GoalReward | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self.max_episode_steps = check_limit(max_episode_steps)
+        self.max_episode_steps = _check_limit(max_episode_steps)
         self.transport = transport
-        self.engine_spec: EnvSpec = connected(transport)
+        self.stepper = Stepper(transport, ahead=max_episode_steps is None)
+        self.engine_spec = spec = self.stepper.spec
         self.spec = None
-        self.render_mode = render_mode_of(self.engine_spec, render_mode)
+        self.render_mode = render_mode_of(spec, render_mode)
         self._compute_reward = goal_reward(transport, compute_reward, zero_based=True)
-        refuse_agents(self.engine_spec, "use ue_rl.UnrealParallelEnv, or GroupVecEnv for the agents of one group")
-        n = self.engine_spec.num_envs
-        self._writer = ActionWriter(self.engine_spec, zero_based=True)
-        self._observations = Observations(self.engine_spec, copy, zero_based=True)
-        self._masks = Masks.of(self.engine_spec)
+        refuse_agents(spec, "use ue_rl.UnrealParallelEnv, or GroupVecEnv for the agents of one group")
+        n = spec.num_envs
+        self._writer = ActionWriter(spec, zero_based=True)
+        self._observations = Observations(spec, copy, zero_based=True)
         self._monitor = monitor
         self._begun = time.time()
         kernels = load("kernels")
-        self._own_dicts, self._take_step = kernels.own_dicts, kernels.take_step
+        self._own_dicts = kernels.own_dicts
+        self._take_step = kernels.take_step
         # Stable-Baselines3 wants a dict of its own for each env in every step, with this key, as DummyVecEnv gives it:
-        # VecNormalize, VecTransposeImage, callbacks and people's wrappers write into it; HerReplayBuffer and the
-        # journal keep it. So one is given out again only where nobody has kept or changed it. Those of the next step
-        # and of the one after it: by then a loop has dropped what it was given two steps before.
-        self._next_infos: tuple[list[dict[str, Any]], list[dict[str, Any]]] = [{}] * n, [{}] * n
+        # VecNormalize, VecTransposeImage, callbacks and people's wrappers write into it; HerReplayBuffer keeps it. So
+        # one is given out again only where nobody has kept or changed it. Those of the next step and of the one after
+        # it: by then a loop has dropped what it was given two steps before.
+        self._next_infos: list[dict[str, Any]] = [{}] * n
+        self._later_infos: list[dict[str, Any]] = [{}] * n
         self._returns = np.zeros(n, np.float64)
-        self._steps = 0
         self._started = np.zeros(n, np.int64)  # the step at which each env's episode began
+        self.under_way = False
         self._told: set[str] = set()
-        # Not where episodes are cut off here: the engine would begin those that end in one step in two goes.
-        self._asks_ahead = max_episode_steps is None and getattr(transport, "asks_ahead", False)
-        self._just_begun: list[int] = []  # envs whose next reset has not been asked ahead
-        self.journal: Journal | None = None
-        self._reset_by: Reset | None = None
-        self.on_failure: Callable[[BaseException], object] | None = None
-        self.meanwhile: Callable[[], None] | None = None
-        super().__init__(
-            n, observation_space(self.engine_spec, zero_based=True), action_space(self.engine_spec, zero_based=True)
-        )
-        self.metadata["render_fps"] = self.engine_spec.render_fps
+        super().__init__(n, observation_space(spec, zero_based=True), action_space(spec, zero_based=True))
+        self.metadata["render_fps"] = spec.render_fps
 
     # -- the step
 
@@ -126,53 +127,22 @@ class UnrealVecEnv(Resumable, Halves, Attributes):
         Seeds given by `seed()` and options given by `set_options()` go with it and are used up. A step that was sent
         and not waited for, because of a Ctrl-C, is dropped.
         """
-        self._first_asked = self.under_way = False
-        if self.journal is not None and self.journal.first is not None:
-            return self._first_recorded(*self.journal.first)
-        seeds, options = self._used("SEED", self._seeds), self._used("OPTIONS", self._options)
-        buffers = start_episodes(self.transport, None, seeds, options, self._reset_by)
+        self.under_way = False
+        seeds = self._used("SEED", self._seeds)
+        options = self._used("OPTIONS", self._options)
+        buffers = self.stepper.start(None, seeds, options)
         self._returns[:] = 0
-        self._started[:] = self._steps
-        self.reset_infos = [dict(buffers.infos.get(env, {})) for env in range(self.num_envs)]
-        for info in self.reset_infos:
-            put_arrays(info)
+        self._started[:] = self.stepper.steps
+        self.reset_infos = [self._begun_with(env, buffers) for env in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
-        if self._masks is not None:
-            self._masks.take(buffers)
-            self._show_masks(self.reset_infos)
-        if self._asks_ahead:
-            self._just_begun = list(range(self.num_envs))
-        obs = self._observations.read(buffers)
-        if self.journal is not None:
-            self.journal.began(obs, None if self._masks is None else self._masks.current)
-        return obs
+        return self._observations.read(buffers)
 
     def step_async(self, actions: Any) -> None:
         """Sends one action per env; see ue_rl.envs.actions.ActionWriter for shapes and errors."""
         rows = self._writer(actions)
-        if self._masks is not None:
-            self._masks.check(rows)
-        if self._first_asked:
-            self._require_first(rows)
-        journal = self.journal
-        try:
-            recorded = journal is not None and journal.ask(rows)
-            self.under_way = True
-            if self._first_asked:
-                self._rows = rows  # of the second half: asked when the first has answered
-            elif journal is None:
-                if self._just_begun:
-                    self._ask_ahead()
-                self.transport.send_actions(rows)
-            elif not recorded:
-                if self._just_begun:
-                    self._ask_ahead()
-                self.transport.send_actions(rows, sorted(journal.lost) if journal.lost else None)
-        except BaseException as error:
-            if self.on_failure is not None:
-                self.on_failure(error)
-            raise
+        self.under_way = True
+        self.stepper.ask(rows)
 
     def step_wait(self) -> VecEnvStepReturn:
         """Waits for all envs and resets the finished ones.
@@ -182,122 +152,103 @@ class UnrealVecEnv(Resumable, Halves, Attributes):
             [num_envs], dones bool [num_envs], infos. What the engine sends under a key that SB3 reads (`episode`,
             `terminal_observation`, `TimeLimit.truncated`; `is_success` where it is no number) is in info["engine"].
         """
-        try:
-            if self.meanwhile is not None:
-                self.meanwhile()
-            if self.acting is not None:
-                result = self._step_acting(self.acting)
-            else:
-                result = self._step() if self.journal is None else self._step_of(self.journal, self._step)
-            self.under_way = False
-            return result
-        except BaseException as error:
-            if self.on_failure is not None:
-                self.on_failure(error)
-            raise
+        result = self.take_answers()
+        self.under_way = False
+        return result
 
-    def _step(self, of: NDArray[np.bool_] | None = None, begins: bool = True) -> VecEnvStepReturn:
-        """Takes in the answers to a step of all envs, or to one of the envs `of`; resets those that have finished.
+    def take_answers(self, of: NDArray[np.bool_] | None = None) -> VecEnvStepReturn:
+        """Takes in the answers to what was asked last, and resets those envs that have finished.
 
         Args:
-            of: bool [num_envs]; what is given out of the others is 0, False and an info of their own. None: all.
-            begins: it is the first of the requests that make one step of all envs.
+            of: bool [num_envs], who was asked; what is given out of the others is 0, False and an info of their own.
+                Of an engine that was lost meanwhile all envs are put into it. None: all envs.
         """
-        buffers = self.transport.receive()
-        plain = self._observations.plain and not buffers.may_give
-        limit = -1 if self.max_episode_steps is None else self.max_episode_steps
+        buffers = self.stepper.receive()
         if of is not None and buffers.lost:
             of[list(buffers.lost)] = True
-        obs, rewards, dones, returns, ended = self._take_step(
+        # A plain observation is copied together with the rest; any other is put together by `read`.
+        plain = self._observations.plain and not buffers.may_give
+        limit = -1 if self.max_episode_steps is None else self.max_episode_steps
+        obs, rewards, dones, returns, finished = self._take_step(
             buffers.obs if plain else None, buffers.rewards, buffers.dones,
-            self._returns, self._started, of, self._steps + begins, limit,
+            self._returns, self._started, of, self.stepper.steps, limit,
         )  # fmt: skip
         if not plain:
             obs = self._observations.read(buffers)
-        kept, later = self._next_infos
-        infos: list[dict[str, Any]] = self._own_dicts(kept, "TimeLimit.truncated", False)
-        self._next_infos = later, kept
-        if buffers.infos:
-            for env, sent in buffers.infos.items():
-                info = infos[env]
-                info.update(sent)
-                odd = "is_success" in sent and not is_number(sent["is_success"])  # SB3 takes the mean of it
-                if (odd or not _RESERVED.isdisjoint(sent)) and env not in buffers.lost:
-                    own = [key for key in sent if key in _RESERVED or (odd and key == "is_success")]
-                    info["engine"] = {key: info.pop(key) for key in own}
-                    info["TimeLimit.truncated"] = False
-                for value in sent.values():  # here, as a call for each env would cost more than this look
-                    if value.__class__ is list or value.__class__ is dict:
-                        put_arrays(info)
-                        break
-        if self._masks is not None:
-            self._masks.take(buffers)
-        if self.journal is not None and self.journal.lost:
-            self._end_lost(self.journal, obs, rewards, dones, infos)
-            if of is not None:
-                rewards[~of], dones[~of] = 0, False
-            returns, ended = self._returns + rewards, np.flatnonzero(dones).tolist()
-        self._steps += begins
+        infos = self._infos(buffers)
         if self._monitor:
             self._returns = returns
-        if ended:
-            self._finish(ended, buffers, obs, dones, infos)
-        if self._masks is not None:
-            self._show_masks(infos)
+        if finished:
+            self._note_ends(finished, buffers, obs, infos)
+            self._begin_again(finished, obs, dones, infos)
+        if self.stepper.masks is not None:
+            for info, mask in zip(infos, self.stepper.masks.current, strict=True):
+                info["action_mask"] = mask
         return obs, rewards, dones, infos
 
-    def _finish(
-        self,
-        finished: list[int],
-        buffers: StepBuffers,
-        obs: Observation,
-        dones: NDArray[np.bool_],
-        infos: list[dict[str, Any]],
+    def _infos(self, buffers: StepBuffers) -> list[dict[str, Any]]:
+        """A dict for each env, with what its engine has sent beside the observation."""
+        infos: list[dict[str, Any]] = self._own_dicts(self._next_infos, "TimeLimit.truncated", False)
+        given = self._next_infos
+        self._next_infos = self._later_infos
+        self._later_infos = given
+        if not buffers.infos:
+            return infos
+        for env, sent in buffers.infos.items():
+            info = infos[env]
+            info.update(sent)
+            odd = "is_success" in sent and not is_number(sent["is_success"])  # SB3 takes the mean of it
+            if (odd or not _RESERVED.isdisjoint(sent)) and env not in buffers.lost:
+                own = [key for key in sent if key in _RESERVED or (odd and key == "is_success")]
+                info["engine"] = {key: info.pop(key) for key in own}
+                info["TimeLimit.truncated"] = False
+            for value in sent.values():  # here, as a call for each env would cost more than this look
+                if value.__class__ is list or value.__class__ is dict:
+                    put_arrays(info)
+                    break
+        return infos
+
+    def _note_ends(
+        self, finished: list[int], buffers: StepBuffers, obs: Observation, infos: list[dict[str, Any]]
     ) -> None:
-        """Notes what ended, then resets those envs in one round trip; writes their first observations into `obs`."""
-        self._started = self._started.copy()  # as it was, if a reset fails
+        """Says of these envs, in `infos`, with what their episode ended."""
         for env in finished:
             info = infos[env]
             info["terminal_observation"] = self._observations.row(obs, env)
-            ended_by_engine = bool(buffers.dones[env])
-            info["TimeLimit.truncated"] = bool(buffers.truncated[env]) if ended_by_engine else True
+            if buffers.dones[env]:
+                info["TimeLimit.truncated"] = bool(buffers.truncated[env])
+            else:  # cut off by `max_episode_steps`
+                info["TimeLimit.truncated"] = True
             if self._monitor and "engine_lost" not in info:  # what was cut off has no return
                 info["episode"] = {
                     "r": round(float(self._returns[env]), 6),
-                    "l": int(self._steps - self._started[env]),
+                    "l": int(self.stepper.steps - self._started[env]),
                     "t": round(time.time() - self._begun, 6),
                 }
-        for new, begun, cut in begin_episodes(self.transport, finished, also_cut=True, reset=self._reset_by):
-            for env in cut:
-                infos[env].update(self._cut_off(env, new, obs))
-            self._begin(list(begun), new, obs)
-            if cut:
-                dones[cut] = True
 
-    def _cut_off(self, env: int, buffers: StepBuffers, obs: Observation) -> dict[str, Any]:
-        """The infos of an episode that ends with this step, because its engine was lost while others were reset."""
-        return {
-            **buffers.infos[env], "terminal_observation": self._observations.row(obs, env), "TimeLimit.truncated": True
-        }  # fmt: skip
+    def _begin_again(
+        self, finished: list[int], obs: Observation, dones: NDArray[np.bool_], infos: list[dict[str, Any]]
+    ) -> None:
+        """Resets these envs, as a rule in one round trip, and writes their first observations into `obs`."""
+        for buffers, begun, cut in self.stepper.begin_again(finished, also_cut=True):
+            for env in cut:  # lost with their engine while others were reset: they end with this step, too
+                infos[env].update(buffers.infos[env])
+                infos[env]["terminal_observation"] = self._observations.row(obs, env)
+                infos[env]["TimeLimit.truncated"] = True
+                dones[env] = True
+            self._observations.put(obs, buffers, begun)
+            for env in begun:  # as a rule few: an index array costs more, and much more with cold caches
+                self._returns[env] = 0
+                self._started[env] = self.stepper.steps
+                self.reset_infos[env] = self._begun_with(env, buffers)
 
-    def _begin(self, envs: list[int], buffers: StepBuffers, obs: Observation) -> None:
-        """Takes over the first observations of new episodes."""
-        self._observations.put(obs, buffers, envs)
-        if self._asks_ahead:
-            self._just_begun += envs
-        if self._masks is not None:
-            self._masks.put(buffers, envs)
-        for env in envs:  # as a rule few: an index array costs more, and much more with cold caches
-            self._returns[env], self._started[env] = 0, self._steps
-            self.reset_infos[env] = dict(buffers.infos.get(env, {}))
-            put_arrays(self.reset_infos[env])
-            if self._masks is not None:
-                self.reset_infos[env]["action_mask"] = self._masks.current[env]
-
-    def _show_masks(self, infos: list[dict[str, Any]]) -> None:
-        assert self._masks is not None
-        for info, mask in zip(infos, self._masks.current, strict=True):
-            info["action_mask"] = mask
+    def _begun_with(self, env: int, buffers: StepBuffers) -> dict[str, Any]:
+        """The info of an episode's first observation."""
+        info = dict(buffers.infos.get(env, {}))
+        put_arrays(info)
+        if self.stepper.masks is not None:
+            info["action_mask"] = self.stepper.masks.current[env]
+        return info
 
     def _used(self, feature: str, values: Sequence[Any]) -> Sequence[Any] | None:
         """The seeds or options to send; None where there are none or the engine takes none (said once)."""
@@ -315,3 +266,184 @@ class UnrealVecEnv(Resumable, Halves, Attributes):
     def close(self) -> None:
         """Closes the connection; idempotent."""
         self.transport.close()
+
+    # -- a step in parts, see ue_rl.envs.overlap_vec_env
+
+    def halves(self) -> NDArray[np.bool_]:
+        """Which envs step first where a step is taken in two halves, bool [num_envs]: of each engine the first half.
+
+        Raises:
+            ConfigurationError: an engine has one env, which cannot be halved.
+        """
+        first = np.zeros(self.num_envs, np.bool_)
+        for envs in getattr(self.transport, "engine_envs", None) or [range(self.num_envs)]:
+            if len(envs) < 2:
+                raise ConfigurationError(
+                    "an engine of one env has no two halves to overlap",
+                    field="overlap",
+                    expected="two envs or more in each engine",
+                    got=len(envs),
+                    cure="give the engine more envs, or leave overlap out",
+                )
+            first[envs.start : envs.start + (len(envs) + 1) // 2] = True
+        return first
+
+    def wire_rows(self, actions: Any) -> NDArray[np.float32]:
+        """What goes over the wire for these actions, float32 [num_envs, act_size]; raises as `step_async`."""
+        return self._writer(actions)
+
+    def ask_some(self, rows: NDArray[np.float32], stepping: NDArray[np.bool_]) -> None:
+        """Asks the envs in `stepping`, bool [num_envs], for a step; `take_answers(stepping)` follows.
+
+        A step is over when each env has taken its part. Until then only `reset` can break it off.
+
+        Args:
+            rows: see `wire_rows`; those of the other envs may be any valid ones.
+        """
+        self.stepper.ask_some(rows, stepping)
+        self.under_way = True
+
+    # -- runs that are stopped and go on, see ue_rl.envs.journal_transport
+
+    def keep_journal(self, seed: int) -> JournalTransport | None:
+        """From the next reset on steps over a JournalTransport, which has what an exact resume needs.
+
+        Args:
+            seed: where the engine takes seeds, every episode gets one, derived from this, the env's id and the number
+                of its episode; those given by `seed()` win.
+
+        Returns:
+            that transport, the one from before where there is one already; None: this env keeps no journal.
+        """
+        if not isinstance(self.stepper.transport, JournalTransport):
+            self.stepper.transport = JournalTransport(self.transport, seed)
+        return self.stepper.transport
+
+    def read(self, buffers: StepBuffers) -> Observation:
+        """The observations in these buffers, as `step_wait` gives them.
+
+        Raises:
+            MalformedMessage: a number is not what the observation space says.
+        """
+        return self._observations.read(buffers)
+
+    def episode_state(self) -> dict[str, Any]:
+        """Returns, float64 [num_envs], and lengths, int64 [num_envs], of the episodes so far; copies."""
+        return {"returns": self._returns.copy(), "lengths": self.stepper.steps - self._started}
+
+    def restore_episodes(self, state: Mapping[str, Any]) -> None:
+        """Goes on counting from what `episode_state` gave; after a reset."""
+        self._returns = np.array(state["returns"], np.float64)
+        self._started = self.stepper.steps - np.asarray(state["lengths"], np.int64)
+
+    # -- what is asked beside the steps
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """What is known about each env: render_mode, spec, spaces, max_episode_steps, the methods of `env_method` that
+        this engine has, and, by its name, the value of a parameter of the game.
+
+        Raises:
+            UnsupportedByEngine: (an AttributeError) anything else lives inside the engine.
+        """
+        envs = self._get_indices(indices)
+        if attr_name in _KNOWN:
+            return [getattr(self, attr_name) for _ in envs]
+        if attr_name in _METHODS:
+            return [self._method(attr_name, env) for env in envs]
+        if attr_name in self._parameters:
+            return [self.get_params([attr_name], env)[attr_name] for env in envs]
+        raise self._inside("get_attr", attr_name)
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Sets render_mode or max_episode_steps, for all envs at once, or a parameter of the game by its name.
+
+        Raises:
+            ConfigurationError: no such render_mode, or no step is allowed.
+            UnsupportedByEngine: anything else lives inside the engine; or it sends no pictures.
+        """
+        envs = self._get_indices(indices)
+        everywhere = len(envs) == self.num_envs
+        if attr_name == "render_mode" and everywhere:
+            self.render_mode = check_render_mode(self.engine_spec, value)
+        elif attr_name == "max_episode_steps" and everywhere:
+            self.max_episode_steps = _check_limit(value)
+        elif attr_name in self._parameters:
+            for env in [None] if everywhere else envs:
+                self.set_params({attr_name: value}, env)
+        else:
+            raise self._inside("set_attr", attr_name)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """What the engine answers: action_masks (FEATURES=MASK), compute_reward (an argument of this class, or
+        FEATURES=GOAL_REWARD), render (FEATURES=RENDER), list_params, get_params and set_params.
+
+        Raises:
+            UnsupportedByEngine: it does not, or any other method, with what to use instead.
+        """
+        methods = [self._method(method_name, env) for env in self._get_indices(indices)]
+        return [method(*method_args, **method_kwargs) for method in methods]
+
+    def _method(self, name: str, env: int) -> Callable[..., Any]:
+        if name == "action_masks" and self.stepper.masks is not None:
+            return functools.partial(self.stepper.masks.action_masks, env)
+        if name == "compute_reward" and self._compute_reward is not None:
+            return self._compute_reward
+        if name == "render" and "RENDER" in self.engine_spec.features:
+            return functools.partial(self._picture, env)
+        if name in ("get_params", "set_params") and self._parameters:
+            return functools.partial(getattr(self, name), env_id=env)
+        if name == "list_params" and self._parameters:
+            return self.list_params
+        raise self._inside("env_method", name)
+
+    def env_is_wrapped(
+        self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
+    ) -> list[bool]:
+        """Monitor: True where the episode statistics are in the infos. No other wrapper runs inside the engine."""
+        return [self._monitor and wrapper_class is Monitor for _ in self._get_indices(indices)]
+
+    def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
+        """A picture of each env, uint8 [height, width, channels], with render_mode="rgb_array"; otherwise None each.
+
+        An env that has no picture now is black beside those that have one; None each where none has.
+        """
+        if self.render_mode is None:
+            return [None] * self.num_envs
+        pictures = [self._picture(env) for env in range(self.num_envs)]
+        black = next((np.zeros_like(picture) for picture in pictures if picture is not None), None)
+        return [black if picture is None else picture for picture in pictures]
+
+    def render(self, mode: str | None = None) -> NDArray[np.uint8] | None:
+        """The pictures of all envs, tiled; None where no env has one."""
+        if self.render_mode is None or mode not in (None, self.render_mode):
+            return super().render(mode)  # says why there is none
+        pictures = [picture for picture in self.get_images() if picture is not None]
+        return tile_images(pictures) if pictures else None
+
+    def _get_indices(self, indices: VecEnvIndices) -> list[int]:
+        n, chosen = self.num_envs, list(super()._get_indices(indices))
+        for env in chosen:
+            if not -n <= env < n:
+                raise IndexError(f"env index {env} is outside 0..{n - 1}")
+        return chosen
+
+    def _inside(self, call: str, name: str) -> UnsupportedByEngine:
+        return UnsupportedByEngine(
+            f"{call}({name!r}) asks for something that lives inside the engine",
+            expected=", ".join((*_KNOWN, *self._parameters)),
+            cure="pass values at the start of an episode with set_options(), let the game list it as a parameter, or "
+            "wrap the VecEnv",
+        )
+
+
+def _check_limit(steps: int | None) -> int | None:
+    """The most steps of an episode; None: as many as the engine allows.
+
+    Raises:
+        ConfigurationError: it is no whole number from 1 on.
+    """
+    if steps is not None and (int(steps) != steps or steps < 1):
+        raise ConfigurationError("an episode has at least one step", field="max_episode_steps", got=steps)
+    return None if steps is None else int(steps)

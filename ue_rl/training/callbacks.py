@@ -14,6 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from ue_rl.connections.engines.lifecycle import LifeState
 from ue_rl.devtools.metrics.names import TRAINING, Metrics
 from ue_rl.envs.infos import is_number
+from ue_rl.envs.journal_transport import journal_of
 from ue_rl.system.errors import printable
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.watching import from_record
@@ -83,7 +84,7 @@ class EpisodeLog(BaseCallback):
 
     def _on_training_start(self) -> None:
         self._engine = self.training_env.unwrapped
-        journal = getattr(self._engine, "journal", None)
+        journal = journal_of(self._engine)
         if journal is None or not journal.replaying:
             self._episodes.at(self.num_timesteps)
 

@@ -128,7 +128,7 @@ class Curriculum(BaseCallback):
                 show(values)
 
     def generators(self) -> list[Any]:
-        """The states of what draws, as JSON values, see ue_rl.envs.resumable.draws_of."""
+        """The states of what draws, as JSON values, see ue_rl.envs.replay.draws_of."""
         below = getattr(owner_of(self.below), "generators", None)
         own = None if self._randomizer is None else self._randomizer.generators()
         return [own, None if below is None else below()]

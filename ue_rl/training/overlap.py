@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -23,7 +24,9 @@ from stable_baselines3.common.vec_env import (
     VecNormalize,
     VecTransposeImage,
 )
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
+from ue_rl.envs.overlap_vec_env import OverlapVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system.errors import ConfigurationError
 
@@ -101,15 +104,16 @@ class _OnPolicy(OnPolicyAlgorithm):
         self, env: VecEnv, callback: Any, rollout_buffer: Any, n_rollout_steps: int, *args: Any, **kwargs: Any
     ) -> bool:
         acting = _HalfActing(self, env, n_rollout_steps)
-        acting.env.acting = acting
+        around = _Around(callback, acting.stand_in, acting.step_aside)
         try:
-            around = _Around(callback, acting.stand_in, acting.step_aside)
-            return super().collect_rollouts(env, cast(Any, around), rollout_buffer, n_rollout_steps, *args, **kwargs)
+            with acting.halving(env) as halved:
+                return super().collect_rollouts(
+                    halved, cast(Any, around), rollout_buffer, n_rollout_steps, *args, **kwargs
+                )
         except BaseException:
-            _begin_anew(self, acting.env)
+            _begin_anew(self, acting.engine)
             raise
         finally:
-            acting.env.acting = None
             acting.step_aside()
 
 
@@ -142,11 +146,17 @@ class _Around:
 
 
 class _HalfActing:
-    """Stands in for the policy's `forward` in the loop of collect_rollouts: see ue_rl.envs.halves.HalfActor."""
+    """Stands in for the policy's `forward` in the loop of collect_rollouts: see ue_rl.envs.overlap_vec_env.HalfActor.
+
+    Attributes:
+        engine: the env that is stepped in halves. env: around it, what does so.
+    """
 
     def __init__(self, model: OnPolicyAlgorithm, env: VecEnv, steps: int) -> None:
-        self._model, self._policy, self._top, self._left = model, model.policy, env, steps
-        self.env, self._around = _engine(env)
+        self._model = model
+        self._policy = model.policy
+        self._left = steps
+        self.engine, self._around = _engine(env)
         for wrapper in self._around:
             if type(wrapper) not in _SEEN_THROUGH:
                 raise ConfigurationError(
@@ -160,7 +170,8 @@ class _HalfActing:
             raise ConfigurationError(
                 "use_sde draws its noise for all envs at once, so it does not go with overlap", field="use_sde"
             )
-        self.first = self.env.halves()
+        self.env = OverlapVecEnv(self.engine, self)
+        self.first = self.env.first
         halves = np.flatnonzero(self.first), np.flatnonzero(~self.first)
         self._first, self._second = (torch.as_tensor(half, device=model.device) for half in halves)
         order = np.argsort(np.concatenate(halves))
@@ -169,6 +180,19 @@ class _HalfActing:
         self._masked = False  # the last actions were masked
         self._states: Any = None  # of a recurrent policy, of all envs
         self._early: tuple[Any, Any] | None = None  # what the first half saw, and what the policy gave for it
+
+    @contextmanager
+    def halving(self, env: VecEnv) -> Iterator[VecEnv]:
+        """While the block runs, `env` steps in halves, beneath all wrappers: they see whole steps."""
+        if not self._around:
+            yield self.env
+            return
+        innermost = self._around[0]
+        innermost.venv = self.env
+        try:
+            yield env
+        finally:
+            innermost.venv = self.engine
 
     def stand_in(self) -> None:
         """The next call of the policy is the loop's."""
@@ -236,7 +260,7 @@ class _HalfActing:
             starts = torch.as_tensor(dones[self.first], dtype=torch.float32, device=self._model.device)
             args = _part(self._states, self._first), starts
         if self._masked:
-            masks = self.env.env_method("action_masks", indices=np.flatnonzero(self.first).tolist())
+            masks = self.engine.env_method("action_masks", indices=np.flatnonzero(self.first).tolist())
             kwargs["action_masks"] = np.stack(masks)
         with torch.no_grad():
             self._early = seen, self._forward(obs_as_tensor(seen, self._model.device), *args, **kwargs)
@@ -288,14 +312,13 @@ class _OffPolicy(OffPolicyAlgorithm):
                 self.gradient_steps_owed -= share
                 super(_OffPolicy, self).train(gradient_steps=share, batch_size=self._owed_batch_size)
 
-        engine.meanwhile = learn_meanwhile
         try:
-            return super().collect_rollouts(env, callback, train_freq, *args, **kwargs)
+            return super().collect_rollouts(
+                _MeanwhileVecEnv(env, learn_meanwhile), callback, train_freq, *args, **kwargs
+            )
         except BaseException:
             _begin_anew(self, engine)
             raise
-        finally:
-            engine.meanwhile = None
 
     def train(self, gradient_steps: int, batch_size: int = 64) -> None:
         self.gradient_steps_owed += gradient_steps
@@ -303,3 +326,18 @@ class _OffPolicy(OffPolicyAlgorithm):
         if self.num_timesteps >= self._total_timesteps:  # no further rollout
             owed, self.gradient_steps_owed = self.gradient_steps_owed, 0
             super().train(gradient_steps=owed, batch_size=batch_size)
+
+
+class _MeanwhileVecEnv(VecEnvWrapper):
+    """Calls `meanwhile` in each step, when the engine was asked for it; that must not use the env."""
+
+    def __init__(self, env: VecEnv, meanwhile: Callable[[], None]) -> None:
+        super().__init__(env)
+        self._meanwhile = meanwhile
+
+    def reset(self) -> Any:
+        return self.venv.reset()
+
+    def step_wait(self) -> VecEnvStepReturn:
+        self._meanwhile()
+        return self.venv.step_wait()

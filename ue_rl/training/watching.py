@@ -10,7 +10,7 @@ from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from ue_rl.envs.journal import Journal
+from ue_rl.envs.journal_transport import journal_of
 from ue_rl.training.symptoms import Symptoms
 
 _log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Watching(BaseCallback):
 
 def from_record(engine: Any) -> bool:
     """Was the last step of this env one of a resumed run's rollout, for which no engine was asked?"""
-    journal: Journal | None = getattr(engine, "journal", None)
+    journal = journal_of(engine)
     return journal is not None and journal.from_record
 
 

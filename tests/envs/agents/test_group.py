@@ -12,6 +12,7 @@ from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, s
 from tests.support.steps import begin
 from ue_rl.envs.agents import GroupTransport, GroupVecEnv, NormalizedPolicy
 from ue_rl.envs.agents.agent_rows import AgentRows
+from ue_rl.envs.journal_transport import journal_of
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.protocol.transport import Transport
@@ -235,7 +236,7 @@ def test_an_agent_has_no_reset_of_its_own() -> None:
 
 def test_agents_keep_no_journal() -> None:
     env = GroupVecEnv(World(spec_of(3, {"striker": 2}), lives(4, 4)))
-    assert not env.keep_journal(1)
-    assert env.journal is None
+    assert env.keep_journal(1) is None
+    assert journal_of(env) is None
     env.reset()
     env.step(actions(env))

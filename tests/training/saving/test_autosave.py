@@ -156,7 +156,7 @@ def test_a_callback_that_fails_leaves_nothing_behind(tmp_path: Path, when: str, 
     with pytest.raises(Broken):
         model.learn(96, callback=CallbackList([CallbackList([autosave, failing]), Seen()]))
     assert signal.getsignal(signal.SIGTERM) == before
-    assert env.on_failure is None
+    assert not vars(env).keys() & {"step_async", "step_wait", "ask_some", "take_answers"}
     assert not any(name.startswith("on_") for name in vars(failing))
     assert len(list((tmp_path / "checkpoints").glob("0*"))) == checkpoints
     with RunLock(tmp_path) as lock:

@@ -62,9 +62,8 @@ class GroupVecEnv(UnrealVecEnv):
         """See GroupTransport.set_player."""
         self.transport.set_player(group, policy, deterministic)
 
-    def keep_journal(self, seed: int) -> bool:
-        """False: episodes of agents, which come and go, are not replayed."""
-        return False
+    def keep_journal(self, seed: int) -> None:
+        """None: episodes of agents, which come and go, are not replayed."""
 
     def halves(self) -> NDArray[np.bool_]:
         """Raises ConfigurationError: agents of one env act together."""
@@ -81,15 +80,16 @@ class GroupVecEnv(UnrealVecEnv):
             waiting = np.flatnonzero(self.inactive).tolist()
             self._observations.put(obs, self.transport.buffers, waiting)  # of those that came
             self._returns[waiting] = 0
-            self._started[waiting] = self._steps
+            self._started[waiting] = self.stepper.steps
             dones[waiting] = True
-            if self._masks is not None:
-                self._masks.put(self.transport.buffers, waiting)
+            masks = self.stepper.masks
+            if masks is not None:
+                masks.put(self.transport.buffers, waiting)
             begun = self.transport.buffers.infos
             for row in waiting:
                 infos[row] = {"inactive": True}
-                if self._masks is not None:
-                    infos[row]["action_mask"] = self._masks.current[row]
+                if masks is not None:
+                    infos[row]["action_mask"] = masks.current[row]
                 if row in begun:  # it has come: that is said of its new episode
                     self.reset_infos[row] = {**infos[row], **begun[row]}
                     del self.reset_infos[row]["inactive"]

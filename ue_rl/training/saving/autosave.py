@@ -28,10 +28,11 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
+from ue_rl.envs.journal_transport import JournalTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system.durable import write_whole
 from ue_rl.training.saving import snapshot
-from ue_rl.training.saving.callbacks import LEARNING, WAITING, guarded, leaves
+from ue_rl.training.saving.callbacks import CALLS, LEARNING, STEPS, WAITING, guarded, leaves
 from ue_rl.training.saving.checkpoints import OVER, Checkpoint, CheckpointStore
 from ue_rl.training.saving.lock import RunLock
 from ue_rl.training.saving.periodic import Periodic
@@ -110,6 +111,7 @@ class AutoSave(BaseCallback):
         self._parts, self._extra, self._after = dict(parts or {}), extra, after
         self._signals, self._lock, self._say = signals, RunLock(self.folder) if lock else None, tell
         self._env: UnrealVecEnv | None = None
+        self._journal: JournalTransport | None = None  # of that env; those of agents keep none
         self._stops = Stopping(error=as_python_does)
         # While learning: the signals; within that, but for what is saved at the end: being stopped by them.
         self._running, self._stoppable = ExitStack(), ExitStack()
@@ -160,11 +162,13 @@ class AutoSave(BaseCallback):
         return model
 
     def _watch(self, env: VecEnv | None, seed: int | None) -> None:
-        """Has the engine's env under `env` keep its journal, and say when it fails."""
+        """Has the engine's env under `env` keep its journal."""
         inner = None if env is None else env.unwrapped
-        self._env = inner if isinstance(inner, UnrealVecEnv) else None
-        if self._env is not None:
-            self._env.keep_journal(secrets.randbits(62) if seed is None else seed)
+        self._env = None
+        self._journal = None
+        if isinstance(inner, UnrealVecEnv):
+            self._env = inner
+            self._journal = inner.keep_journal(secrets.randbits(62) if seed is None else seed)
 
     def _take_lock(self) -> None:
         if self._lock is None or self._lock.held:
@@ -198,9 +202,8 @@ class AutoSave(BaseCallback):
         else:
             self._to_restore = None
             self._watch(self.training_env, seed=model.seed)
-            journal = None if self._env is None else self._env.journal
-            if journal is not None and model.seed is not None and self.last is None:
-                journal.seed = model.seed
+            if self._journal is not None and model.seed is not None and self.last is None:
+                self._journal.seed = model.seed
         self._periodic.begin(model.num_timesteps)
         self._collecting = self._unsaved = False
         if self._signals:
@@ -214,9 +217,9 @@ class AutoSave(BaseCallback):
             savers = [each for each in callbacks if isinstance(each, AutoSave) and each._signals]
             self._savers = savers if self in savers else [self]
             if self._savers[0] is self:
-                self._guards.enter_context(guarded(callbacks, functools.partial(_rescue, self._savers)))
-            if self._env is not None:
-                self._env.on_failure = self.rescue
+                rescue = functools.partial(_rescue, self._savers)
+                self._guards.enter_context(guarded(callbacks, CALLS, rescue))
+                self._guards.enter_context(guarded([] if self._env is None else [self._env], STEPS, rescue))
             atexit.register(self.rescue)
 
     def _on_rollout_start(self) -> None:
@@ -232,8 +235,9 @@ class AutoSave(BaseCallback):
             self.save("the run begins" if first else "")
 
     def _on_step(self) -> bool:
-        journal = None if self._env is None else self._env.journal
-        if journal is None or not journal.replaying:  # a step that is answered from the journal is in a checkpoint
+        if (
+            self._journal is None or not self._journal.replaying
+        ):  # a step that is answered from the journal is in a checkpoint
             self._unsaved = True
         if self._stops.requested is not None and self._signals:
             self._stop()
@@ -257,8 +261,8 @@ class AutoSave(BaseCallback):
         """Takes the state that a checkpoint of this rollout holds."""
         self._snapshot = snapshot.take(self.model)
         self._part_states = {name: part.state() for name, part in self._parts.items()}
-        if self._env is not None and self._env.journal is not None:
-            self._env.journal.mark()
+        if self._journal is not None:
+            self._journal.mark()
         self._collecting = True
 
     def _stop(self) -> None:
@@ -274,10 +278,8 @@ class AutoSave(BaseCallback):
         self._learning_in = None
         self._collecting = self._unsaved = False
         self._snapshot = {}
-        if self._env is not None:
-            self._env.on_failure = None
-            if self._env.journal is not None:
-                self._env.journal.unmark()
+        if self._journal is not None:
+            self._journal.unmark()
         atexit.unregister(self.rescue)
         if self._lock is not None:
             self._lock.__exit__(None, None, None)
@@ -325,7 +327,7 @@ class AutoSave(BaseCallback):
 
     def _write(self, reason: str, folder: Path) -> dict[str, object]:
         """The model and its envs as they were at the rollout's start, and as they are now again afterwards."""
-        model, env = self.model, self._env
+        model = self.model
         exact = self._collecting or reason == OVER
         live = snapshot.take(model)
         if not self._collecting:  # an update is under way or done: as it is
@@ -335,7 +337,7 @@ class AutoSave(BaseCallback):
             snapshot.put(model, self._snapshot)
             write_model(model, folder, self._with_replay_buffer)
             kept, ahead = snapshot.without_model(self._snapshot), snapshot.rows_ahead(live, self._snapshot)
-            journal = None if env is None or env.journal is None else env.journal_state()
+            journal = None if self._journal is None else self._journal.state()
             state = {"format": FORMAT, "snapshot": kept, "ahead": ahead, "env": journal}
             (folder / STATE).write_bytes(pickle.dumps(state, pickle.HIGHEST_PROTOCOL))
             for name, part in self._part_states.items():

@@ -13,7 +13,8 @@ from ue_rl.training.saving.stopping import Stopping
 
 WAITING = 0.25  # seconds that a step under way is given: a game's frame ends within them, a hung engine does not
 LEARNING = 5.0  # seconds that the gradient steps of an update are given: docker stop kills after 10
-_CALLS = ("on_training_start", "on_rollout_start", "on_step", "on_rollout_end", "on_training_end")
+CALLS = ("on_training_start", "on_rollout_start", "on_step", "on_rollout_end", "on_training_end")  # of a callback
+STEPS = ("step_async", "step_wait", "ask_some", "take_answers")  # of an UnrealVecEnv
 
 
 class StopCallback(BaseCallback):
@@ -49,11 +50,13 @@ def leaves(callback: BaseCallback) -> Iterator[BaseCallback]:
 
 
 @contextmanager
-def guarded(callbacks: Sequence[BaseCallback], failed: Callable[[BaseException], object]) -> Iterator[None]:
-    """While the block runs, what one of `callbacks` raises is told to `failed` before it goes on its way."""
-    before = [(vars(each), name, vars(each).get(name)) for each in callbacks for name in _CALLS]
-    for each in callbacks:
-        for name in _CALLS:
+def guarded(
+    objects: Sequence[object], methods: Sequence[str], failed: Callable[[BaseException], object]
+) -> Iterator[None]:
+    """While the block runs, what a method of one of these objects raises is told to `failed` before it goes its way."""
+    before = [(vars(each), name, vars(each).get(name)) for each in objects for name in methods]
+    for each in objects:
+        for name in methods:
             setattr(each, name, _telling(getattr(each, name), failed))
     try:
         yield

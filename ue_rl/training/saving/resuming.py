@@ -18,7 +18,8 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
-from ue_rl.envs.resumable import restore_draws
+from ue_rl.envs.journal_transport import journal_of
+from ue_rl.envs.replay import restore_draws
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.trust.files import load_model, load_pickle
@@ -26,7 +27,7 @@ from ue_rl.training.saving import snapshot
 from ue_rl.training.saving.checkpoints import Checkpoint, CheckpointStore
 
 MODEL, NORMALIZE, REPLAY, STATE = "model.zip", "vecnormalize.pkl", "replay_buffer.pkl", "state.pkl"
-FORMAT = 1  # of state.pkl
+FORMAT = 2  # of state.pkl
 
 _log = logging.getLogger(__name__)
 # Attributes of SB3's replay buffers with a row for each step, in the order of the steps; zeros, or {}, before.
@@ -134,6 +135,7 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
     file = checkpoint.file(STATE)
     state = None if file is None else load_pickle(file)
     if state is not None and state["format"] != FORMAT:
+        _log.warning("not exact: checkpoint %s was saved by another version of this library", checkpoint)
         state = None
     replay = checkpoint.file(REPLAY)
     if replay is None and isinstance(model, OffPolicyAlgorithm):
@@ -192,12 +194,7 @@ def _forget_ends(buffer: HerReplayBuffer, ahead: int) -> None:
 
 def _same_envs(state: Any, env: VecEnv) -> bool:
     kept = state["env"]
-    return (
-        kept is not None
-        and isinstance(env.unwrapped, UnrealVecEnv)
-        and env.unwrapped.journal is not None
-        and len(kept["returns"]) == env.num_envs
-    )
+    return kept is not None and journal_of(env.unwrapped) is not None and kept["num_envs"] == env.num_envs
 
 
 def _resumed(checkpoint: Checkpoint, model: Any, state: Any, env: VecEnv) -> Resumed:
@@ -206,8 +203,9 @@ def _resumed(checkpoint: Checkpoint, model: Any, state: Any, env: VecEnv) -> Res
         return Resumed(checkpoint, model, model.num_timesteps, snapshot.take(model), False, None, None)
     envs = _same_envs(state, env)
     inner = env.unwrapped
-    if envs and isinstance(inner, UnrealVecEnv):
-        inner.resume_journal(state["env"])
+    journal = journal_of(inner)
+    if envs and journal is not None and isinstance(inner, UnrealVecEnv):
+        journal.resume(state["env"], inner.read)
     else:
         _log.warning("not exact: all envs begin fresh episodes, because they were not kept, or are other ones")
     buffer = getattr(model, "replay_buffer", None)

@@ -18,6 +18,8 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecFrameStack, VecMonitor, VecNormalize
 
+from ue_rl.envs.vec_env import UnrealVecEnv
+
 # Attributes of algorithms that are replaced, never written into, while a rollout is collected.
 _PLAIN = (
     "num_timesteps", "_episode_num", "_n_updates", "_n_calls", "exploration_rate", "_current_progress_remaining",
@@ -65,6 +67,9 @@ def take(model: BaseAlgorithm) -> State:
         started = getattr(buffer, "_current_ep_start", _NO_STARTS)  # HER's
         state["buffer"] = (buffer.pos, buffer.full, started.copy(), buffer.buffer_size)
     state["wrappers"] = [_wrapper(wrapper) for wrapper in _wrappers(model.env)]
+    engine = _engine(model.env)
+    if engine is not None:
+        state["episodes"] = engine.episode_state()
     logger = own.get("_logger")
     if logger is not None:
         state["logged"] = [dict(getattr(logger, name)) for name in _LOGGED]
@@ -104,6 +109,9 @@ def put(model: BaseAlgorithm, state: State, envs: bool = True) -> None:
             buffer._current_ep_start = started.copy()
     for wrapper, values in zip(_wrappers(model.env), state["wrappers"], strict=False):
         _put_wrapper(wrapper, values, envs)
+    engine = _engine(model.env)
+    if envs and engine is not None and "episodes" in state:
+        engine.restore_episodes(state["episodes"])
     logger = own.get("_logger")
     if logger is not None and "logged" in state:
         for name, logged in zip(_LOGGED, state["logged"], strict=True):
@@ -119,7 +127,7 @@ def is_finite(model: BaseAlgorithm) -> bool:
 
 def without_model(state: State) -> State:
     """A snapshot without what model.zip holds of it, and with numbers for tensors, whatever device they are on."""
-    given: State = {name: state[name] for name in ("plain", "seen", "buffer", "wrappers") if name in state}
+    given: State = {name: state[name] for name in ("plain", "seen", "buffer", "wrappers", "episodes") if name in state}
     for name in ("lstm", "targets"):
         if name in state:
             given[name] = [value.detach().cpu().numpy() for value in state[name]]
@@ -198,6 +206,12 @@ def _wrappers(env: VecEnv | None) -> Iterator[VecEnvWrapper]:
     while isinstance(env, VecEnvWrapper):
         yield env
         env = env.venv
+
+
+def _engine(env: VecEnv | None) -> UnrealVecEnv | None:
+    """What stands in all of them, where that is an engine's env."""
+    inner = None if env is None else env.unwrapped
+    return inner if isinstance(inner, UnrealVecEnv) else None
 
 
 def _wrapper(wrapper: VecEnvWrapper) -> State:
