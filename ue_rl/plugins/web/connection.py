@@ -75,9 +75,9 @@ class PageConnection(TcpConnection):
                 raise
 
     def _greet(self, page: PageSocket, until: float) -> tuple[Link, EnvSpec]:
-        sock: Any = page  # what Link and Guard use of a socket it has
-        if self._guard is not None:
-            sock = self._guard(sock, self.host, self.port, time.monotonic() + self.connect_timeout)
+        sock: Any = page  # what Link and ClientAccess use of a socket it has
+        if self._access is not None:
+            sock = self._access(sock, self.host, self.port, time.monotonic() + self.connect_timeout)
         link = Link(sock, MAX_HANDSHAKE)
         try:
             return link, hear_handshake(link, self.connect_timeout, until)
