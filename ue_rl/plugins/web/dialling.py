@@ -52,7 +52,7 @@ def dial(
         origins=frozenset(filter(None, origin.split(","))),
         site=None if serve is None else Site(Path(serve)),
         browser=browser,
-        guard=ClientAccess.of(token_file),
+        access=ClientAccess.of(token_file),
         **options,
     )
     connection.connect()
