@@ -99,9 +99,11 @@ def warm_cli() -> Iterator[WarmCli]:
     """`ue-rl` as processes forked from one that has imported torch: that import is 2 to 5 s of each test without it."""
     if not hasattr(os, "fork"):
         pytest.skip("WarmCli forks")
-    from tests.harness.warm_cli import WarmCli
+    from tests.harness.warm_cli import TRAINING, WarmCli
 
-    with WarmCli() as warm:
+    # Where a plug-in is tested with its own extra alone, nothing trains.
+    modules = TRAINING if importlib.util.find_spec("torch") else ()
+    with WarmCli(modules=modules) as warm:
         yield warm
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("gymnasium", reason="the extra train is not installed: a trainer plays here")
+
 from ue_rl.bridges import GymnasiumBridge, SingleEnvBridge
 from ue_rl.bridges.tools import tool
 from ue_rl.plugins.arena import AgentArena, AgentBehavior, AgentDecision, RandomBehavior, replay

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("gymnasium", reason="the extra train is not installed: a trainer plays here")
+
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.plugins.arena import AgentArena, AgentDecision, LLMAgentBehavior, RandomBehavior, RulesBehavior

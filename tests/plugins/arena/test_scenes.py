@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("gymnasium", reason="the extra train is not installed: a trainer plays here")
+
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.testing import MemoryTransport

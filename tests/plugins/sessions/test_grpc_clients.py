@@ -10,9 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import grpc
-import gymnasium
 import numpy as np
 import pytest
+
+pytest.importorskip("stable_baselines3", reason="the extra train is not installed: a trainer plays here")
+
+import gymnasium
 
 import ue_rl
 from tests.plugins.sessions.game import Endless

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("gymnasium", reason="the extra train is not installed: a trainer plays here")
+
 from tests.plugins.sessions.realtime.games import OneByOne, Sums
 from tests.support.steps import advance, begin
 from ue_rl.bridges import GymnasiumBridge, run_in_thread

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
+
+pytest.importorskip("stable_baselines3", reason="the extra train is not installed: a trainer plays here")
+
+import gymnasium as gym
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_checker import check_env
 
