@@ -34,3 +34,11 @@ def test_a_command_names_the_extra_that_it_lacks(command: str) -> None:
 def test_each_command_is_tried_without_what_it_needs() -> None:
     tried = {command.split()[0] for command in LACKING} - {"serve"}
     assert tried == set(plugins("ue_rl.commands"))
+
+
+def test_any_address_is_read_without_the_packages_of_plug_ins() -> None:
+    """What is expected instead of a wrong one names the schemes of all plug-ins."""
+    done = without(("grpc", "pydantic", "starlette", "websockets"), ["check", "udp://127.0.0.1:7777"])
+    assert done.returncode == 2, done.stderr
+    assert "not an address of an engine" in done.stderr
+    assert "grpc://HOST:PORT" in done.stderr

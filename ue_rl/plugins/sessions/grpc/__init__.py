@@ -1,7 +1,8 @@
-"""Sessions over gRPC (docs/grpc.md): `serve(pool, host, port)`. Needs the extra `sessions`."""
+"""Sessions over gRPC (docs/grpc.md): `serve(pool, host, port)`. Needs the extra `sessions`.
 
-from __future__ import annotations
+Whoever reads any address imports this package, for the names of its schemes (client/carriers.py): grpc may be missing.
+"""
 
-from ue_rl.plugins.sessions.grpc.server import serve
+from ue_rl.system.lazy import lazy
 
-__all__ = ["serve"]
+__getattr__, __dir__ = lazy(__name__, optional=("serve",))

@@ -1,0 +1,1 @@
+from ue_rl.plugins.sessions.grpc.server import serve as serve
