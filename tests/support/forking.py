@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import eventually
+
 # The end of a script that has a `server`, sys, os and time: when a line comes it forks a child, which outlives it.
 FORKS = """
 print(server.url, flush=True)
@@ -86,5 +88,13 @@ def notices_over_http(game: Forking, page: str, slack: float) -> None:
         game.kill()
         while client.recv(1000):  # the rest, then the end
             pass
-    with socket.create_server(("127.0.0.1", port)):
-        pass
+    # The child closes one after the other, and on a busy machine what listens may be the last.
+    eventually(lambda: is_free(port), 3 * slack, f"port {port} is held by the child")
+
+
+def is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True

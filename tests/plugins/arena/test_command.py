@@ -16,7 +16,7 @@ pytest.importorskip("pydantic", reason="the extra arena is not installed")
 from tests.harness.warm_cli import WarmCli
 from tests.support.command_line import run
 from tests.support.stopping import HALF, stops_in_the_middle
-from ue_rl.plugins.arena import evals
+from ue_rl.plugins.arena import AgentArena, evals
 
 
 def said(*words: object) -> Result:
@@ -118,3 +118,16 @@ def test_a_file_that_is_no_log(tmp_path: Path) -> None:
 
 def test_ctrl_c_in_the_middle_of_a_request(tmp_path: Path, warm_cli: WarmCli) -> None:
     stops_in_the_middle(warm_cli, "arena serve --port 0", r"127.0.0.1:(\d+)", HALF["http"], tmp_path, code=130)
+
+
+def test_what_guards_it_is_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = tmp_path / "token"
+    token.write_text("a secret of these tests, no other\n")
+    token.chmod(0o600)
+    made: list[AgentArena] = []
+    monkeypatch.setattr(AgentArena, "run", lambda arena, ready: made.append(arena))
+    said("serve", "--port", "0", "--token-file", token, "--allow-host", "a.example")
+    (arena,) = made
+    assert arena.access is not None
+    assert arena.access.token == token.read_bytes().strip()
+    assert arena.allow_hosts == ("a.example",)

@@ -1,4 +1,4 @@
-"""Who may use sessions: tokens and TLS over gRPC, OpenEnv, MCP and the arena, right, wrong and missing; proxies."""
+"""Who may use sessions: tokens and TLS over gRPC, OpenEnv and MCP, right, wrong and missing; proxies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from websockets.sync.client import connect as dial_websocket
 from tests.support.command_line import run
 from tests.support.steps import advance, begin
 from ue_rl.connections.dialling import address_of, open_transport
-from ue_rl.plugins.arena import AgentArena
 from ue_rl.plugins.sessions.cli.session_carriers import CARRIERS
 from ue_rl.plugins.sessions.grpc.client import SessionClient
 from ue_rl.plugins.sessions.grpc.client.errors import named
@@ -138,24 +137,18 @@ def test_over_grpc_a_certificate_of_the_client_is_asked_for(served: Any) -> None
             open_transport(f"{server.url}?{words}", timeout=20)
 
 
-@pytest.mark.parametrize("carrier", ["openenv", "mcp", "arena"])
+@pytest.mark.parametrize("carrier", ["openenv", "mcp"])
 def test_over_http_who_knows_the_token_is_served(served: Any, carrier: str, token: Path, wrong: Path) -> None:
     with contextlib.ExitStack() as stack:
         options = door(token_file=token, tls_cert=CERTS / "engine.pem")
-        if carrier == "arena":
-            arena = AgentArena.connect(port=0, **options)
-            stack.callback(arena.stop)
-            url = arena.start().url
-        else:
-            url = served(carrier, carrier_options=options)[1].url
+        url = served(carrier, carrier_options=options)[1].url
         assert url.startswith("https://127.0.0.1:")
         context = ssl.create_default_context(cafile=CERTS / "ca.pem")
         client = stack.enter_context(httpx.Client(verify=context, timeout=20, trust_env=False))
-        path = {"openenv": "/schema", "mcp": "", "arena": "/health"}[carrier]
 
         def asked(**headers: str) -> httpx.Response:
-            if carrier != "mcp":
-                return client.get(f"{url}{path}", headers=headers)
+            if carrier == "openenv":
+                return client.get(f"{url}/schema", headers=headers)
             hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
             body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
             return client.post(url, json=body, headers={"Accept": "application/json, text/event-stream", **headers})
@@ -269,13 +262,3 @@ def test_the_command_hands_each_carrier_what_guards_it(name: str, token: Path, m
     assert given["access"].token == token.read_bytes().strip()
     assert given["access"].tls is not None
     assert given.get("allow_hosts", ()) == tuple(words[1::2])
-
-
-def test_the_command_of_an_arena_hands_on_what_guards_it(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[AgentArena] = []
-    monkeypatch.setattr(AgentArena, "run", lambda arena, ready: made.append(arena))
-    run("arena serve", "--port", "0", "--token-file", token, "--allow-host", "a.example")
-    (arena,) = made
-    assert arena.access is not None
-    assert arena.access.token == token.read_bytes().strip()
-    assert arena.allow_hosts == ("a.example",)

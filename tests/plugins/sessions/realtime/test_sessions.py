@@ -117,6 +117,10 @@ def test_wrong_arguments_are_named() -> None:
             pool.create(tick_rate=-1)
         with pytest.raises(SessionNotFound):
             pool.get("nobody")
+
+
+def test_a_game_without_a_map_or_options_says_so() -> None:
+    pytest.importorskip("gymnasium")
     with SessionPool("CartPole-v1", workers=1) as pool, pytest.raises(UnsupportedByEngine):
         pool.checks.options({"x": 1}) if "OPTIONS" not in pool.spec.features else pool.create().map_info()
 
