@@ -18,7 +18,7 @@ from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.plugins import missing_packages
 from ue_rl.system.room import SHM_DIR
 
-_FOR_DEVELOPERS = {"all", "dev", "docs", "recipes", "samples", "test"}  # extras that no command needs
+_FOR_DEVELOPERS = {"all", "dev", "docs", "recipes", "samples", "test", "test-core"}  # extras that no command needs
 _LITTLE = 32 << 20  # bytes of shared memory; one engine that sends pictures may need as much
 
 
