@@ -55,7 +55,11 @@ class StepBuffers:
     )
 
     def __init__(self, num_rows: int, obs_size: int, image: tuple[int, ...] | None = None, mask_size: int = 0) -> None:
-        self.image: NDArray[np.uint8] | None = None if image is None else np.zeros((num_rows, *image), np.uint8)
+        self.image: NDArray[np.uint8] | None
+        if image is None:
+            self.image = None
+        else:
+            self.image = np.zeros((num_rows, *image), np.uint8)
         self.obs: NDArray[np.float32] = np.zeros((num_rows, obs_size), np.float32)
         self.rewards: NDArray[np.float32] = np.zeros(num_rows, np.float32)
         self.dones: NDArray[np.uint8] = np.zeros(num_rows, np.uint8)
@@ -70,7 +74,10 @@ class StepBuffers:
     @classmethod
     def of(cls, spec: EnvSpec) -> StepBuffers:
         """Those of a session."""
-        return cls(spec.num_rows, spec.obs_size, None if spec.image is None else spec.image.shape, spec.mask_size)
+        image_shape = None
+        if spec.image is not None:
+            image_shape = spec.image.shape
+        return cls(spec.num_rows, spec.obs_size, image_shape, spec.mask_size)
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,10 @@ class Resets:
     @property
     def not_stepping(self) -> list[int]:
         """The envs that take no step; `env_ids` are named."""
-        return [*(self.env_ids or ()), *self.resting]
+        envs = self.env_ids
+        if not envs:
+            envs = ()
+        return [*envs, *self.resting]
 
 
 Next = tuple["int | None", "Mapping[str, float] | None"]  # seed and parameters of an episode that is asked ahead

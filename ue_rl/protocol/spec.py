@@ -109,7 +109,9 @@ class ImageSpec:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Of one env's array."""
-        return (self.channels, self.height, self.width) if self.channels_first else self.size
+        if self.channels_first:
+            return (self.channels, self.height, self.width)
+        return self.size
 
     @property
     def nbytes(self) -> int:
@@ -122,7 +124,9 @@ class ImageSpec:
 
     def text(self) -> str:
         """The value of IMAGE= in the handshake."""
-        order = "CHW" if self.channels_first else "HWC"
+        order = "HWC"
+        if self.channels_first:
+            order = "CHW"
         return f"{order}({','.join(map(str, self.shape))}){',ONLY' if self.only else ''}"
 
     @classmethod
@@ -132,7 +136,9 @@ class ImageSpec:
         if match is None:
             form = "HWC(height,width,channels) or CHW(channels,height,width), and ,ONLY behind it or not"
             raise invalid("IMAGE", "malformed IMAGE", form, text)
-        order, sizes, only = match[1].upper(), [int(match[i]) for i in (2, 3, 4)], match[5] is not None
+        order = match[1].upper()
+        sizes = [int(match[i]) for i in (2, 3, 4)]
+        only = match[5] is not None
         if order == "CHW":
             return cls(sizes[1], sizes[2], sizes[0], channels_first=True, only=only)
         return cls(sizes[0], sizes[1], sizes[2], only=only)
@@ -143,9 +149,12 @@ class ImageSpec:
         if not header.image_offset:
             return None
         return cls(
-            header.image_height, header.image_width, header.image_channels, header.image_order == 1,
+            header.image_height,
+            header.image_width,
+            header.image_channels,
+            header.image_order == 1,
             header.image_role == 1,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -183,7 +192,9 @@ class AgentGroup:
     @property
     def agent_names(self) -> tuple[str, ...]:
         """`name_0`, `name_1`, ..; of a group of one, its own name."""
-        return (self.name,) if self.count == 1 else tuple(f"{self.name}_{k}" for k in range(self.count))
+        if self.count == 1:
+            return (self.name,)
+        return tuple(f"{self.name}_{k}" for k in range(self.count))
 
 
 @dataclass(frozen=True)
@@ -280,7 +291,10 @@ class EnvSpec:
         if images != (self.image is not None):
             got = f"{images} IMAGE in OBS_SPACE, {'no' if self.image is None else 'one'} IMAGE key"
             raise invalid("OBS_SPACE", "OBS_SPACE and IMAGE disagree", "IMAGE once in each, or in neither", got)
-        if self.obs_size != (space.size or 1):  # a row has one number at least; of an image alone it means nothing
+        size = space.size
+        if not size:
+            size = 1
+        if self.obs_size != size:  # a row has one number at least; of an image alone it means nothing
             raise invalid("OBS_SPACE", "OBS_SPACE and OBS disagree", self.obs_size, space.size)
         if self.obs_low:
             raise invalid("OBS_SPACE", "the bounds are those of the space: obs_low and obs_high are for plain rows")
@@ -313,7 +327,11 @@ class EnvSpec:
         same = all(group.spec == first for group in self.groups)  # one spec for one meaning
         for key in ("action", "obs_space", "obs_low", "obs_high", "obs_names", "act_names"):
             empty = ActionSpec.box(self.act_size) if key == "action" else type(self).__dataclass_fields__[key].default
-            object.__setattr__(self, key, getattr(first, key) if same else empty)
+            if same:
+                value = getattr(first, key)
+            else:
+                value = empty
+            object.__setattr__(self, key, value)
 
     @property
     def agents_per_env(self) -> int:
@@ -346,13 +364,22 @@ class EnvSpec:
         for group in self.groups:
             if group.name == name:
                 return replace(
-                    group.spec, num_envs=self.num_envs * group.count, features=self.features, version=self.version,
-                    parameters=self.parameters, channel=self.channel,
-                )  # fmt: skip
+                    group.spec,
+                    num_envs=self.num_envs * group.count,
+                    features=self.features,
+                    version=self.version,
+                    parameters=self.parameters,
+                    channel=self.channel,
+                )
+        expected = ", ".join(group.name for group in self.groups)
+        if not expected:
+            expected = "none: each env is one agent"
         raise ConfigurationError(
-            "the engine has no such group of agents", field="group",
-            expected=", ".join(group.name for group in self.groups) or "none: each env is one agent", got=name,
-        )  # fmt: skip
+            "the engine has no such group of agents",
+            field="group",
+            expected=expected,
+            got=name,
+        )
 
     @property
     def action_spec(self) -> ActionSpec:
@@ -365,7 +392,11 @@ class EnvSpec:
         """Numbers of one observation as a policy sees it: those of the image too, or of the image alone."""
         if self.image is None:
             return self.obs_size
-        return self.image.nbytes + (0 if self.image.only else self.obs_size)
+        if self.image.only:
+            numbers = 0
+        else:
+            numbers = self.obs_size
+        return self.image.nbytes + numbers
 
     @property
     def obs_bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

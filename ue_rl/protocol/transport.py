@@ -145,7 +145,11 @@ def owns_transport(init: _Init) -> _Init:
 
     @functools.wraps(init)
     def closing(self: Any, *args: Any, **kwargs: Any) -> None:
-        with closed_if_it_fails(args[0] if args else kwargs["transport"]):
+        if args:
+            transport = args[0]
+        else:
+            transport = kwargs["transport"]
+        with closed_if_it_fails(transport):
             init(self, *args, **kwargs)
 
     return cast(_Init, closing)

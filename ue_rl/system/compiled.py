@@ -46,11 +46,18 @@ def load(name: str, compiled: bool | None = None) -> ModuleType:
         except ImportError as error:
             problem = str(error)
     if twin is None or compiled:
+        if disabled:
+            cure = "unset UE_RL_PURE"
+        else:
+            other_way = ", or connect with transport='tcp'"
+            if twin:
+                other_way = ""
+            cure = _CURE + other_way
         raise ConfigurationError(
             "this installation has no compiled kernels" if twin else "shared memory needs ue_rl's compiled module",
             expected=_MODULES[name],
             got=problem,
-            cure="unset UE_RL_PURE" if disabled else _CURE + ("" if twin else ", or connect with transport='tcp'"),
+            cure=cure,
         )
     if not disabled and compiled is not False and name not in _warned:
         _warned.add(name)
@@ -60,4 +67,6 @@ def load(name: str, compiled: bool | None = None) -> ModuleType:
 
 def name_of(module: ModuleType) -> str:
     """ "compiled" or "pure"."""
-    return "pure" if module.__name__ in _TWINS.values() else "compiled"
+    if module.__name__ in _TWINS.values():
+        return "pure"
+    return "compiled"

@@ -73,8 +73,11 @@ def free_space(path: Path) -> int | None:
 
 def amount(size: int) -> str:
     """12345678 as "12.3 MB"."""
-    number, units = float(size), ["bytes", "kB", "MB", "GB", "TB"]
+    number = float(size)
+    units = ["bytes", "kB", "MB", "GB", "TB"]
     while number >= 1000 and len(units) > 1:
         number /= 1000
         del units[0]
-    return f"{number:.0f} bytes" if units[0] == "bytes" else f"{number:.1f} {units[0]}"
+    if units[0] == "bytes":
+        return f"{number:.0f} bytes"
+    return f"{number:.1f} {units[0]}"

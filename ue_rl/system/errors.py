@@ -63,7 +63,10 @@ def shorten(value: object, limit: int = 120) -> str:
         total = len(value)
     else:
         try:
-            text = value if isinstance(value, str) else repr(value)
+            if isinstance(value, str):
+                text = value
+            else:
+                text = repr(value)
         except (RecursionError, ValueError):  # nested too deep, or a number of more digits than Python writes
             text = f"a {type(value).__name__}"
         total = len(text)
@@ -80,7 +83,9 @@ def printable(text: str, lines: bool = False) -> str:
     """
     if text.isprintable():
         return text
-    kept = "\n" if lines else ""
+    kept = ""
+    if lines:
+        kept = "\n"
     return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -91,13 +96,17 @@ def nearest(word: str, words: Iterable[str], before: str = "") -> str | None:
         before: what is to be written in front of it.
     """
     close = difflib.get_close_matches(word[:80], list(words), n=1)
-    return f"did you mean {before + close[0]!r}?" if close else None
+    if close:
+        return f"did you mean {before + close[0]!r}?"
+    return None
 
 
 def as_sentence(cure: str) -> str:
     """With a capital letter, unless it begins with code or a command."""
     word = cure.partition(" ")[0].rstrip(",:;")
-    return cure[:1].upper() + cure[1:] if word.isalpha() and word not in ("pip", "python") else cure
+    if word.isalpha() and word not in ("pip", "python"):
+        return cure[:1].upper() + cure[1:]
+    return cure
 
 
 class UeRlError(Exception):
@@ -127,15 +136,22 @@ class UeRlError(Exception):
         got: Any = None,
         cure: str | None = None,
     ) -> None:
-        self.message, self.fault = message, fault or self._fault
-        self.env_id, self.field = env_id, field
-        self.expected, self.got, self.cure = expected, got, cure
+        self.message = message
+        self.fault = fault or self._fault
+        self.env_id = env_id
+        self.field = field
+        self.expected = expected
+        self.got = got
+        self.cure = cure
         super().__init__(message)
 
     def __str__(self) -> str:
         named = (("env", self.env_id), ("field", self.field))
         where = [f"{what} {value}" for what, value in named if value is not None]
-        text = self.message + (f" ({', '.join(where)})" if where else "")
+        places = ""
+        if where:
+            places = f" ({', '.join(where)})"
+        text = self.message + places
         for what, value in (("expected", self.expected), ("got", self.got)):
             if value is not None:
                 text += f"; {what} {shorten(value)}"
@@ -325,7 +341,8 @@ class ToolError(UeRlError, ValueError):
 
     # With defaults, so that it can be unpickled.
     def __init__(self, message: str, *, tool: str = "", code: str = "TOOL_EXECUTION_FAILED", **about: Any) -> None:
-        self.tool, self.code = tool, code
+        self.tool = tool
+        self.code = code
         super().__init__(message, **about)
 
 

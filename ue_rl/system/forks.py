@@ -54,7 +54,8 @@ def _close_sockets() -> None:
         with contextlib.suppress(OSError):
             facts = os.fstat(number)
             if inode and stat.S_ISSOCK(facts.st_mode) and facts.st_ino == inode:
-                null = os.open(os.devnull, os.O_RDWR) if null < 0 else null
+                if null < 0:
+                    null = os.open(os.devnull, os.O_RDWR)
                 os.dup2(null, number, inheritable=False)
     if null >= 0:
         os.close(null)

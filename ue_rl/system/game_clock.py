@@ -33,8 +33,13 @@ class GameClock:
     def __init__(self, rate: float, *, catch_up: bool = False, tolerance: float = 0.1) -> None:
         if not 0 <= rate < float("inf"):
             raise ConfigurationError("no such tick rate", field="tick_rate", expected="0 or more a second", got=rate)
-        self.rate, self.period = rate, 1 / rate if rate else 0.0
-        self._catch_up, self._tolerance = catch_up, tolerance * self.period
+        self.rate = rate
+        if rate:
+            self.period = 1 / rate
+        else:
+            self.period = 0.0
+        self._catch_up = catch_up
+        self._tolerance = tolerance * self.period
         self._lateness: deque[float] = deque(maxlen=_KEPT)
         self.late_ticks = 0
         self.due = time.perf_counter() + self.period
@@ -45,7 +50,8 @@ class GameClock:
 
     def tick(self, now: float | None = None) -> float:
         """A tick begins, at `now` (None: now): moves `due` to the next one; by how many seconds this one is late."""
-        now = time.perf_counter() if now is None else now
+        if now is None:
+            now = time.perf_counter()
         late = max(now - self.due, 0.0)
         if not self.rate:
             self.due = now

@@ -31,12 +31,18 @@ def json_text(value: Mapping[str, Any], field: str, env_id: int | None = None) -
     except (ValueError, TypeError, RecursionError):
         pass
     try:
-        got = _first_fault(value, field.lower()) if isinstance(value, Mapping) else f"a {type(value).__name__}"
+        if isinstance(value, Mapping):
+            got = _first_fault(value, field.lower())
+        else:
+            got = f"a {type(value).__name__}"
     except RecursionError:
         got = "it is nested too deeply, or contains itself"
+    fault = "caller"
+    if field == "INFO":
+        fault = "engine"
     raise ConfigurationError(
         "this cannot be written as a JSON object",
-        fault="engine" if field == "INFO" else "caller",
+        fault=fault,
         env_id=env_id,
         field=field,
         expected="a dict of finite numbers, strings, booleans, None, lists, dicts and NumPy arrays",
@@ -50,7 +56,9 @@ def json_object(text: str | bytes | bytearray) -> dict[str, Any] | None:
         found = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    if isinstance(found, dict):
+        return found
+    return None
 
 
 def json_items(values: Mapping[Any, Any]) -> dict[str, Any]:
@@ -91,12 +99,16 @@ def _first_fault(value: Any, place: str) -> str:
                 return f"a key of type {type(key).__name__} at {place}"
             if fault := _first_fault(item, f"{place}[{key!r}]"):
                 return fault
-        return "" if isinstance(value, dict) or "[" not in place else f"{type(value).__name__} at {place}"
+        if isinstance(value, dict) or "[" not in place:
+            return ""
+        return f"{type(value).__name__} at {place}"
     if isinstance(value, (list, tuple)):
         return next((fault for i, item in enumerate(value) if (fault := _first_fault(item, f"{place}[{i}]"))), "")
     if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return ""
-    return f"{value} at {place}" if isinstance(value, float) else f"{type(value).__name__} at {place}"
+    if isinstance(value, float):
+        return f"{value} at {place}"
+    return f"{type(value).__name__} at {place}"
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -28,12 +28,19 @@ from ue_rl.system.errors import shorten
 MAX_VALUES = 1_000_000  # in one result: a picture of 640 x 480 has 921 600; a generator may have no end
 MAX_LEVELS = 100  # of lists in lists: readers in other languages stop there, or earlier
 _AS_TEXT = (
-    uuid.UUID, pathlib.PurePath, fractions.Fraction, ipaddress.IPv4Address, ipaddress.IPv6Address,
-)  # fmt: skip
+    uuid.UUID,
+    pathlib.PurePath,
+    fractions.Fraction,
+    ipaddress.IPv4Address,
+    ipaddress.IPv6Address,
+)
 _ONE_BY_ONE = (
-    collections.abc.Sequence, collections.abc.Iterator, collections.abc.KeysView, collections.abc.ValuesView,
+    collections.abc.Sequence,
+    collections.abc.Iterator,
+    collections.abc.KeysView,
+    collections.abc.ValuesView,
     collections.abc.ItemsView,
-)  # fmt: skip
+)
 
 
 class NotJson(ValueError):
@@ -103,7 +110,9 @@ class _Conversion:
         if isinstance(value, datetime.timedelta):
             return value.total_seconds()
         text = _text_of(value, place)
-        return self._of_container(value, place) if text is None else text
+        if text is None:
+            return self._of_container(value, place)
+        return text
 
     def _count(self, values: int, place: str) -> None:
         self._left -= values
@@ -220,7 +229,9 @@ def _text_of(value: Any, place: str) -> str | None:
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
-        return str(value) if value.is_finite() else _refuse(value, place)
+        if value.is_finite():
+            return str(value)
+        return _refuse(value, place)
     if isinstance(value, _AS_TEXT):
         return str(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -239,7 +250,9 @@ def _integer(value: int, place: str) -> int:
 
 
 def _finite(value: float, place: str) -> float:
-    return value if math.isfinite(value) else _refuse(value, place)
+    if math.isfinite(value):
+        return value
+    return _refuse(value, place)
 
 
 def _refuse(value: Any, place: str) -> NoReturn:

@@ -11,7 +11,10 @@ import socket
 import struct
 import sys
 
-IDLE, EVERY, COUNT = 10, 5, 2  # seconds of silence until the system asks, between two questions; how many
+# seconds of silence until the system asks, between two questions; how many
+IDLE = 10
+EVERY = 5
+COUNT = 2
 UNHEARD = 20  # seconds that what was sent may stay without any sign that it has arrived
 
 _OPTIONS = (
@@ -54,6 +57,7 @@ def _set(sock: socket.socket, name: str, value: int) -> None:
 def reset_at_close(sock: socket.socket) -> None:
     """close() of this socket resets the connection, as the end of a killed process may; what is unsent is lost."""
     with contextlib.suppress(OSError):
-        sock.setsockopt(
-            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
-        )
+        two_numbers = "ii"
+        if sys.platform == "win32":
+            two_numbers = "hh"
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(two_numbers, 1, 0))

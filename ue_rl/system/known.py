@@ -17,7 +17,14 @@ def require_known(
     """
     for name in given:
         if name not in known:
-            field, cure = f"{under}.{name}" if under else str(name), (cures or {}).get(str(name))
+            if under:
+                field = f"{under}.{name}"
+            else:
+                field = str(name)
+            cure_of_it = cures
+            if not cure_of_it:
+                cure_of_it = {}
+            cure = cure_of_it.get(str(name))
             raise ConfigurationError(
                 what, field=field, expected=", ".join(known), cure=cure or nearest(str(name), known)
             )

@@ -54,7 +54,10 @@ def install(error: ImportError, what: str = "") -> str:
     Args:
         what: the name that was asked for; some need more than one package, and one extra has them all.
     """
-    package = (error.name or "").partition(".")[0]
+    name_of_it = error.name
+    if not name_of_it:
+        name_of_it = ""
+    package = name_of_it.partition(".")[0]
     if package in _OWN:
         return f"pip install {_OWN[package]}"
     extra = _ALL_OF_IT.get(what.rpartition(".")[2]) or _EXTRAS.get(package, "train")
@@ -73,7 +76,10 @@ def named_if_missing(what: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         from ue_rl.system.errors import MissingPackage, UeRlError  # `import ue_rl` alone loads nothing
 
-        package = (error.name or "").partition(".")[0]
+        name_of_it = error.name
+        if not name_of_it:
+            name_of_it = ""
+        package = name_of_it.partition(".")[0]
         if package in ("", "ue_rl") or isinstance(error, UeRlError):
             raise
         raise MissingPackage(
@@ -111,7 +117,9 @@ def lazy(package: str, optional: tuple[str, ...] = ()) -> tuple[Callable[[str], 
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with named_if_missing(f"{package}.{name}"):
             home = homes()[name]
-            return import_module(f"{package}.{name}") if home == package else getattr(import_module(home), name)
+            if home == package:
+                return import_module(f"{package}.{name}")
+            return getattr(import_module(home), name)
 
     def __dir__() -> list[str]:
         return sorted({*vars(import_module(package)), *homes()})

@@ -49,7 +49,10 @@ def listeners(host: str, port: int, backlog: int) -> list[socket.socket]:
     Raises:
         OSError: the address cannot be listened on.
     """
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    wanted_host = None
+    if host:
+        wanted_host = host
+    found = socket.getaddrinfo(wanted_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     addresses: list[tuple[int, Any]] = list(dict.fromkeys((each[0], each[4]) for each in found))
     if port or len(addresses) == 1:
         return _on_all(addresses, port, backlog)

@@ -14,7 +14,9 @@ with named_if_missing("MessagePack"):
     _own: Any = import_module("msgpack._cmsgpack" if find_spec("msgpack._cmsgpack") else "msgpack.fallback")
 
 __all__ = ["OutOfData", "Packer", "UnpackException", "Unpacker", "packb", "unpackb"]
-Packer, Unpacker, unpackb = _own.Packer, _own.Unpacker, _own.unpackb
+Packer = _own.Packer
+Unpacker = _own.Unpacker
+unpackb = _own.unpackb
 
 
 def packb(what: Any, **options: Any) -> bytes:

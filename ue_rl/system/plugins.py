@@ -35,10 +35,13 @@ def load_plugin(group: str, name: str) -> Any:
     """
     entry = plugins(group).get(name)
     if entry is None:
+        expected = " or ".join(plugins(group))
+        if not expected:
+            expected = "the entry points that setup.cfg lists"
         raise ConfigurationError(
             "this installation has no such plug-in",
             field=group,
-            expected=" or ".join(plugins(group)) or "the entry points that setup.cfg lists",
+            expected=expected,
             got=name,
             cure="run `pip install` again: an editable installation keeps the entry points of the day it was made",
         )
@@ -48,7 +51,9 @@ def load_plugin(group: str, name: str) -> Any:
 
 def extra_to_install(entry: EntryPoint) -> str | None:
     """The first extra in an entry point's brackets of which a package is missing here; None: all is installed."""
-    owner = None if entry.dist is None else entry.dist.name
+    owner = None
+    if entry.dist is not None:
+        owner = entry.dist.name
     for extra in entry.extras:
         if owner is not None and missing_packages(owner, extra):
             return extra

@@ -58,8 +58,14 @@ def out_of_ctrl_c() -> Iterator[None]:
 
 def start_time(pid: int | None = None) -> int:
     """When `pid` (None: this process) was started, in the system's own ticks; 0 where it does not say."""
-    facts = _stat(os.getpid() if pid is None else pid)
-    return 0 if facts is None else facts[1]
+    if pid is None:
+        process = os.getpid()
+    else:
+        process = pid
+    facts = _stat(process)
+    if facts is None:
+        return 0
+    return facts[1]
 
 
 def pid_namespace() -> int:
@@ -76,7 +82,12 @@ def engine_alive(header: Any) -> bool | None:
     Args:
         header: a ue_rl.protocol.memory.header.Header.
     """
-    start, namespace = (header.server_start, header.server_namespace) if header.extended else (0, 0)
+    if header.extended:
+        start = header.server_start
+        namespace = header.server_namespace
+    else:
+        start = 0
+        namespace = 0
     if not header.server_pid or namespace not in (0, pid_namespace()):
         return None
     return alive(header.server_pid, start)
@@ -89,7 +100,9 @@ def _stat(pid: int) -> tuple[str, int] | None:
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()  # the name before it may hold anything
-    return (fields[0], int(fields[19])) if len(fields) > 19 else None
+    if len(fields) > 19:
+        return (fields[0], int(fields[19]))
+    return None
 
 
 def _alive_windows(pid: int) -> bool:

@@ -17,10 +17,16 @@ _MANY_CORES = (os.cpu_count() or 1) > 1
 # The trainer waits for a step, over TCP and over shared memory. A step of 16 small envs takes 120 us. PPO over shared
 # memory ran at 0.78 of DummyVecEnv's speed with 50 us on both sides, at 0.88 with 50 here and 300 on the engine's side,
 # and at 0.95 with 300 here and 800 there.
-TRAINER_SPIN_US = 300 if _MANY_CORES else 0
+if _MANY_CORES:
+    TRAINER_SPIN_US = 300
+else:
+    TRAINER_SPIN_US = 0
 
 # The engine waits for the next request: a policy's forward pass, about 400 us for PPO with 16 envs. Same measurement.
-ENGINE_SPIN_US = 800 if _MANY_CORES else 0
+if _MANY_CORES:
+    ENGINE_SPIN_US = 800
+else:
+    ENGINE_SPIN_US = 0
 
 # The TCP server spins inside a callback of its event loop, because a turn of the loop costs more than a small step; the
 # figure is ENGINE_SPIN_US in seconds. It then blocks for one slice before it goes back to the loop. Other connections

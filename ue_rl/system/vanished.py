@@ -27,13 +27,19 @@ UNHEARD = 15.0  # seconds; with the pause between two looks: within 20
 
 _log = logging.getLogger(__name__)
 _SOCKETS = "/proc/self/fd"
-_TCP_INFO: int | None = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
+_TCP_INFO: int | None
+if sys.platform == "linux":
+    _TCP_INFO = getattr(socket, "TCP_INFO", None)
+else:
+    _TCP_INFO = None
 WATCHES = _TCP_INFO is not None and os.path.isdir(_SOCKETS)  # has this system what is looked at here?
 # Of struct tcp_info in linux/tcp.h: tcpi_probes, the questions that a peer without room has not answered; tcpi_unacked,
 # the segments that are under way; tcpi_last_data_sent and tcpi_last_ack_recv, milliseconds since something was sent,
 # also once more, and since the peer's last sign of life.
 _INFO = struct.Struct("=3xB20xI16xI8xI")
-_ESTABLISHED, _CLOSE_WAIT = 1, 8  # states in which something may be sent
+# states in which something may be sent
+_ESTABLISHED = 1
+_CLOSE_WAIT = 8
 
 
 def watch_port(port: int) -> None:

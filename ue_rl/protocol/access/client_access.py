@@ -37,9 +37,15 @@ class ClientAccess(NamedTuple):
         key: str | PathLike[str] | None = None,
     ) -> ClientAccess | None:
         """One from files; None: there is nothing to do. Raises ConfigurationError where a file cannot be used."""
-        token = None if token_file is None else read_token(token_file)
-        context = trainer_context(ca, cert, key) if tls else None
-        return None if token is None and context is None else cls(token, context)
+        token = None
+        if token_file is not None:
+            token = read_token(token_file)
+        context = None
+        if tls:
+            context = trainer_context(ca, cert, key)
+        if token is None and context is None:
+            return None
+        return cls(token, context)
 
     def __call__(self, sock: socket.socket, host: str, port: int, deadline: float) -> socket.socket:
         """The socket to use from here on; it is closed where this fails.
@@ -48,7 +54,10 @@ class ClientAccess(NamedTuple):
             AccessRefused: either side is not let in by the other. EngineTimeout: by `deadline` (time.monotonic()).
             EngineDisconnected: the engine says why it ends the connection.
         """
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if ":" in host:
+            where = f"[{host}]:{port}"
+        else:
+            where = f"{host}:{port}"
         step = "TLS"
         try:
             sock.settimeout(max(deadline - time.monotonic(), 0.05))
@@ -79,7 +88,10 @@ def asks_for_token(sock: socket.socket) -> AccessRefused:
     where = ""
     with contextlib.suppress(OSError):  # it has gone meanwhile
         host, port, *_ = sock.getpeername()
-        where = f" on [{host}]:{port}" if ":" in host else f" on {host}:{port}"
+        if ":" in host:
+            where = f" on [{host}]:{port}"
+        else:
+            where = f" on {host}:{port}"
     return AccessRefused(
         f"the engine{where} asks for a token",
         field="token_file",
@@ -109,10 +121,12 @@ def blamed(ended: EngineDisconnected) -> EngineDisconnected:
 
 def _unheard(where: str, got: str) -> EngineDisconnected:
     return EngineDisconnected(
-        f"{where} closed the connection before anything was said", field=EngineDisconnected.UNHEARD, fault="engine",
+        f"{where} closed the connection before anything was said",
+        field=EngineDisconnected.UNHEARD,
+        fault="engine",
         got=got,
         cure="does the engine listen there already, and with the TLS and the token that were given? Its log may say",
-    )  # fmt: skip
+    )
 
 
 def _prove(sock: socket.socket, token: bytes, where: str, deadline: float) -> None:
@@ -122,20 +136,31 @@ def _prove(sock: socket.socket, token: bytes, where: str, deadline: float) -> No
         if (ended := ended_by(line.encode())) is not None:
             raise blamed(ended)
         open_door = line[:7].upper() == "CONFIG:" or notice_of(line.encode()) is not None
+        if open_door:
+            problem = f"the engine on {where} asks for no token"
+        else:
+            problem = f"{where} asks for no token as an engine does"
         raise AccessRefused(
-            f"the engine on {where} asks for no token" if open_door else f"{where} asks for no token as an engine does",
-            field="token_file", expected="AUTH=..", got=line,
+            problem,
+            field="token_file",
+            expected="AUTH=..",
+            got=line,
             cure="start the engine with the token, or leave token_file out where anybody may be the engine",
-        )  # fmt: skip
+        )
     sock.sendall(told[0])
     line = _line(sock, where, deadline)
     if not same(told[1], line):
         notice = notice_of(line.encode())
         if notice is not None:
+            got = notice[1]
+            if not got:
+                got = notice[0]
             raise AccessRefused(
-                f"the engine on {where} refused the token", field="token_file", got=notice[1] or notice[0],
+                f"the engine on {where} refused the token",
+                field="token_file",
+                got=got,
                 cure="is it the engine's?",
-            )  # fmt: skip
+            )
         what = f"the engine on {where} does not know the token: it may be another one than yours"
         raise AccessRefused(what, field="token_file", got=line)
 

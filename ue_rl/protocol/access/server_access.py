@@ -31,8 +31,10 @@ class Refusals:
     """Logs who was refused, a line a second: a crowd must not fill the disk, nor keep the loop busy with its names."""
 
     def __init__(self, log: logging.Logger, who: str) -> None:
-        self._log, self._who = log, who
-        self._quiet_until, self._untold = 0.0, 0
+        self._log = log
+        self._who = who
+        self._quiet_until = 0.0
+        self._untold = 0
 
     def log(self, peer: str, why: str) -> None:
         """One more."""
@@ -40,9 +42,12 @@ class Refusals:
         if now < self._quiet_until:
             self._untold += 1
             return
-        more = f" (and {self._untold} more since the last such line)" if self._untold else ""
+        more = ""
+        if self._untold:
+            more = f" (and {self._untold} more since the last such line)"
         self._log.warning("%s from %s was refused: %s%s", self._who, peer, why, more)
-        self._quiet_until, self._untold = now + 1.0, 0
+        self._quiet_until = now + 1.0
+        self._untold = 0
 
 
 class ServerAccess:
@@ -66,8 +71,14 @@ class ServerAccess:
         if tls_cert is None and (tls_key is not None or tls_client_ca is not None):
             raise ConfigurationError("TLS needs a certificate of this side", field="tls_cert", expected="a PEM file")
         self._files = token_file, tls_cert, tls_key, tls_client_ca
-        self.token = None if token_file is None else read_token(token_file)
-        self.tls = None if tls_cert is None else engine_context(tls_cert, tls_key, tls_client_ca)
+        if token_file is None:
+            self.token = None
+        else:
+            self.token = read_token(token_file)
+        if tls_cert is None:
+            self.tls = None
+        else:
+            self.tls = engine_context(tls_cert, tls_key, tls_client_ca)
         self.outside = 0
         self.refusals = Refusals(_log, "a connection")
 
@@ -96,7 +107,8 @@ class ServerAccess:
 
 class _Door(asyncio.Protocol):
     def __init__(self, access: ServerAccess, make: Make) -> None:
-        self.access, self.make = access, make
+        self.access = access
+        self.make = make
         self.transport: asyncio.Transport | None = None
         self.early = b""
         self.peer = "?"
@@ -107,7 +119,10 @@ class _Door(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        if peer:
+            self.peer = f"{peer[0]}:{peer[1]}"
+        else:
+            self.peer = "?"
         self.access.outside += 1
         self.is_outside = True
         if self.access.outside > MOST_OUTSIDE:
@@ -181,10 +196,15 @@ class _TokenDoor(_Door):
         if not feed and len(line) <= LONGEST:
             return
         text = line.decode("ascii", "backslashreplace").strip()
-        proof = accept(self.token, self.nonce, text) if feed else None
+        proof = None
+        if feed:
+            proof = accept(self.token, self.nonce, text)
         if proof is None:
             answered = text.startswith("AUTH=")
-            self.close("its token is wrong" if answered else "this engine asks for a token, and it has given none")
+            reason = "this engine asks for a token, and it has given none"
+            if answered:
+                reason = "its token is wrong"
+            self.close(reason)
             return
         self.early = rest
         self.transport.write(proof)
@@ -211,7 +231,10 @@ class _TlsDoor(_Door):
             )
         except OSError as error:
             silent = isinstance(error, ConnectionAbortedError)
-            reason = "it has said nothing: this port speaks TLS" if silent else f"no TLS: {why(error)}"
+            if silent:
+                reason = "it has said nothing: this port speaks TLS"
+            else:
+                reason = f"no TLS: {why(error)}"
             self.settle()
             self.access.refusals.log(self.peer, reason)
             if silent or reason.endswith("speaks no TLS"):  # so it can read this
@@ -230,13 +253,20 @@ async def listen(
     """As ue_rl.system.listening.listen, with `access` before it."""
     if access is None or not access.asks:
         warn_if_open(host)
-    return await listening.listen(make if access is None else access.before(make), host, port, backlog)
+    if access is None:
+        factory = make
+    else:
+        factory = access.before(make)
+    return await listening.listen(factory, host, port, backlog)
 
 
 def warn_if_open(host: str) -> None:
     """Warns where others than this machine may connect, and nobody asks who they are."""
     if not is_local(host):
-        _log.warning("anybody who reaches %s may connect: bind 127.0.0.1, or see docs/security.md", host or "this port")
+        where = host
+        if not where:
+            where = "this port"
+        _log.warning("anybody who reaches %s may connect: bind 127.0.0.1, or see docs/security.md", where)
 
 
 def warn_if_readable(host: str, access: ServerAccess) -> None:

@@ -25,8 +25,12 @@ _CURES = {
     "is of another host": "dial the name that stands in it",
 }
 _PLAIN = (
-    "WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNEXPECTED_MESSAGE",
-)  # fmt: skip
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "RECORD_LAYER_FAILURE",
+    "PACKET_LENGTH_TOO_LONG",
+    "UNEXPECTED_MESSAGE",
+)
 
 
 def trainer_context(ca: Name | None = None, cert: Name | None = None, key: Name | None = None) -> ssl.SSLContext:
@@ -64,7 +68,11 @@ def _with_own(context: ssl.SSLContext, cert: Name | None, key: Name | None, give
     """`context` with this side's own certificate; `give_key`: the cure where its key is missing."""
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if cert is not None:
-        with _usable("cert", cert if key is None else f"{cert}, {key}"):
+        if key is None:
+            which = cert
+        else:
+            which = f"{cert}, {key}"
+        with _usable("cert", which):
             try:
                 context.load_cert_chain(cert, key, password=lambda: b"")  # never asks at the terminal
             except ssl.SSLError as error:
@@ -75,9 +83,17 @@ def _with_own(context: ssl.SSLContext, cert: Name | None, key: Name | None, give
 def _unfit(cert: Name, key: Name | None, give_key: str) -> ConfigurationError | None:
     """What OpenSSL says as "PEM lib" or "key values mismatch", in words; None: it is something else."""
     held = _begun(cert)
-    keys = held if key is None else _begun(key)
+    if key is None:
+        keys = held
+    else:
+        keys = _begun(key)
     if b"CERTIFICATE-----" in held and b"PRIVATE KEY-----" not in keys:
-        field, path = ("cert", cert) if key is None else ("key", key)
+        if key is None:
+            field = "cert"
+            path = cert
+        else:
+            field = "key"
+            path = key
         return ConfigurationError(f"{path} has no private key in it", field=field, expected="PEM", cure=give_key)
     return None
 
@@ -93,7 +109,8 @@ def _usable(field: str, path: Name | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what, got = f"{path} cannot be used for TLS", error.strerror or str(error)
+        what = f"{path} cannot be used for TLS"
+        got = error.strerror or str(error)
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             got = "the key is not that of the certificate"
         raise ConfigurationError(what, field=field, expected="PEM", got=got) from error
@@ -104,14 +121,20 @@ def why(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = _OF_CERTIFICATES.get(error.verify_code, f"is refused: {error.verify_message}")
         return f"the certificate {reason}"
-    reason = str(getattr(error, "reason", "") or "")
+    reason_given = getattr(error, "reason", "")
+    if not reason_given:
+        reason_given = ""
+    reason = str(reason_given)
     if reason in _PLAIN:
         return "the other side speaks no TLS"
     if reason.endswith(("CERTIFICATE_REQUIRED", "PEER_DID_NOT_RETURN_A_CERTIFICATE")):
         return "a certificate of the trainer is asked for, and it has none"
     if "UNKNOWN_CA" in reason or "CERTIFICATE_UNKNOWN" in reason or "BAD_CERTIFICATE" in reason:
         return "the other side does not know who has signed the certificate"
-    return (reason or error.strerror or str(error)).lower().replace("_", " ")
+    words = reason or error.strerror
+    if not words:
+        words = str(error)
+    return words.lower().replace("_", " ")
 
 
 def refused(error: OSError, where: str) -> AccessRefused:

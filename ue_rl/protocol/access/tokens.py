@@ -21,9 +21,12 @@ from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.files import require_file
 
 LONGEST = 160  # bytes of any of these lines
-_SHORTEST, _MOST = 16, 4096  # bytes of a token
+# bytes of a token
+_SHORTEST = 16
+_MOST = 4096
 _HEX = "[0-9a-f]{64}"
-_ASKED, _ANSWERED = re.compile(f"AUTH=({_HEX})"), re.compile(f"AUTH=({_HEX}),({_HEX})")
+_ASKED = re.compile(f"AUTH=({_HEX})")
+_ANSWERED = re.compile(f"AUTH=({_HEX}),({_HEX})")
 _log = logging.getLogger(__name__)
 
 
@@ -39,14 +42,18 @@ def read_token(path: str | PathLike[str]) -> bytes:
             token = file.read(_MOST + 1).strip()
             mode = os.fstat(file.fileno()).st_mode
     except OSError as error:
-        raise ConfigurationError(
-            f"the token in {path} cannot be read", field="token_file", got=error.strerror or str(error)
-        ) from error
+        got = error.strerror
+        if not got:
+            got = str(error)
+        raise ConfigurationError(f"the token in {path} cannot be read", field="token_file", got=got) from error
     if not _SHORTEST <= len(token) <= _MOST:
         raise ConfigurationError(
-            f"the token in {path} is no secret", field="token_file", expected=f"{_SHORTEST} to {_MOST} bytes",
-            got=len(token), cure=f"make one: openssl rand -hex 32 > {path}",
-        )  # fmt: skip
+            f"the token in {path} is no secret",
+            field="token_file",
+            expected=f"{_SHORTEST} to {_MOST} bytes",
+            got=len(token),
+            cure=f"make one: openssl rand -hex 32 > {path}",
+        )
     if os.name != "nt" and mode & 0o077:
         _log.warning("others on this machine can read the token in %s: chmod 600 it", path)
     return token

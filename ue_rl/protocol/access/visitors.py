@@ -54,12 +54,19 @@ class Visitors:
         for name in names:
             if re.fullmatch(_NAME, name) is None:
                 raise ConfigurationError(
-                    "not the name of a host", field="allow_hosts", expected="such as game.example", got=name,
+                    "not the name of a host",
+                    field="allow_hosts",
+                    expected="such as game.example",
+                    got=name,
                     cure="leave out the scheme and the port",
-                )  # fmt: skip
-        self._local, self._cure = local, cure
+                )
+        self._local = local
+        self._cure = cure
         self._names = {_plain(name) for name in names}
-        self._proof = None if token is None else bearer(token)
+        if token is None:
+            self._proof = None
+        else:
+            self._proof = bearer(token)
 
     def refusal(self, method: str, headers: Iterable[tuple[str, str]]) -> Refusal | None:
         """Why a request is not answered; None: it is.
@@ -76,7 +83,9 @@ class Visitors:
         if method.upper() == "OPTIONS" and "access-control-request-method" in said:
             return None  # a browser asks whether its page may ask, and shows no token with that
         reason = self.unproved(said.get("authorization", []))
-        return None if reason is None else Refusal(401, reason)
+        if reason is None:
+            return None
+        return Refusal(401, reason)
 
     def unproved(self, shown: Collection[str]) -> str | None:
         """What is wrong with the values of the header Authorization; None: nothing, or no token is asked for."""
@@ -93,18 +102,23 @@ class Visitors:
         hosts = said.get("host", [])
         names = [_name_in(_HOST, host) for host in hosts]
         if self._local and not (len(names) == 1 and self._knows(names[0])):
-            got = shorten(", ".join(hosts)) or "none"
+            got = shorten(", ".join(hosts))
+            if not got:
+                got = "none"
             return Refusal(421, f"it asks for the host {got}, and this server is for this machine alone; {self._cure}")
         origins = said.get("origin", [])
         for origin in origins:
-            page = "null" if origin == "null" else _name_in(_ORIGIN, origin)
+            page = "null"
+            if origin != "null":
+                page = _name_in(_ORIGIN, origin)
             # behind a name of its own a server's pages are those of this name
             own = not self._local and page != "" and names == [page]
             if not own and not self._knows(page):
                 return Refusal(403, f"a page of {shorten(origin) or 'nobody'} has sent it; {self._cure}")
         # a browser says no Origin where a page loads a picture or a script; of an address typed or clicked it says
         # "navigate": that one is the user's own doing
-        site, mode = said.get("sec-fetch-site", []), said.get("sec-fetch-mode", [])
+        site = said.get("sec-fetch-site", [])
+        mode = said.get("sec-fetch-mode", [])
         if not origins and "cross-site" in site and "navigate" not in mode:
             return Refusal(403, f"a page of elsewhere has sent it; {self._cure}")
         return None
@@ -119,7 +133,9 @@ class Visitors:
         right = [_JSON.fullmatch(kind.partition(";")[0].strip().lower()) is not None for kind in kinds]
         if silent or (right and all(right)):
             return None
-        got = shorten(", ".join(kinds)) or "none"
+        got = shorten(", ".join(kinds))
+        if not got:
+            got = "none"
         return Refusal(415, f"its content type is {got}; expected Content-Type: application/json")
 
     def _knows(self, name: str) -> bool:
@@ -134,22 +150,28 @@ def bearer(token: bytes) -> str:
     """
     if not re.fullmatch(rb"[ -~]+", token):
         raise ConfigurationError(
-            "this token cannot stand in a header", field="token_file", expected="printable ASCII",
+            "this token cannot stand in a header",
+            field="token_file",
+            expected="printable ASCII",
             cure="make one: openssl rand -hex 32",
-        )  # fmt: skip
+        )
     return f"{_SCHEME} {token.decode('ascii')}"
 
 
 def _normal(value: str) -> str:
     """With the name of the scheme as `bearer` writes it: any case will do."""
     scheme, _, rest = value.strip().partition(" ")
-    return f"{_SCHEME} {rest.strip()}" if scheme.lower() == _SCHEME.lower() else value
+    if scheme.lower() == _SCHEME.lower():
+        return f"{_SCHEME} {rest.strip()}"
+    return value
 
 
 def _name_in(form: re.Pattern[str], text: str) -> str:
     """The host name in a header; "": there is none."""
     found = form.fullmatch(text)
-    return "" if found is None else _plain(found[1])
+    if found is None:
+        return ""
+    return _plain(found[1])
 
 
 def _plain(name: str) -> str:

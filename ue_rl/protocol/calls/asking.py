@@ -60,9 +60,13 @@ class EngineCalls:
             UnsupportedByEngine: the engine has no parameters, or none of such a name. ConfigurationError: no such env.
             CommandFailed: the engine refused. Also what Transport.receive raises.
         """
-        names = [names] if isinstance(names, str) else names
+        if isinstance(names, str):
+            names = [names]
         known = self._require_parameters()
-        wanted = list(known) if names is None else [find_parameter(known, name).name for name in names]
+        if names is None:
+            wanted = list(known)
+        else:
+            wanted = [find_parameter(known, name).name for name in names]
         env = self._check_env(env_id)
         line = calls.write_get(() if names is None else wanted, env)
         return self._ask(line, lambda answer: calls.read_values(answer, wanted))
@@ -144,7 +148,8 @@ class EngineCalls:
         most = max(1, (calls.CALL_LIMIT - 64) // (2 * size * _NUMBER_TEXT + 4))
         for start in range(0, count, most):
             part = slice(start, min(start + most, count))
-            line, asked = calls.write_goals(pairs[0][part], pairs[1][part]), part.stop - start
+            line = calls.write_goals(pairs[0][part], pairs[1][part])
+            asked = part.stop - start
             rewards[part] = self._ask(line, functools.partial(calls.read_rewards, count=asked))
         return rewards
 

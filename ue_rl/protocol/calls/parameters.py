@@ -55,11 +55,13 @@ class Randomizer:
     def peek(self, env_id: int, certain: bool = False) -> dict[str, float]:
         """What the next call is going to draw for this env; nothing is used up."""
         bits = self._draws[env_id].bit_generator
-        state, values = bits.state, self.values[env_id]
+        state = bits.state
+        values = self.values[env_id]
         try:
             return self(env_id)
         finally:
-            bits.state, self.values[env_id] = state, values
+            bits.state = state
+            self.values[env_id] = values
 
     def show_drawn(self, values: Mapping[int, Mapping[str, float]]) -> None:
         """The present episodes of these envs have these values: they were begun by another process."""
@@ -87,10 +89,16 @@ def randomize(transport: Transport, ranges: Ranges | None, seed: int | None = No
     Raises:
         see Randomizer.
     """
-    drawing: Any = Randomizer(transport.spec, ranges, seed) if ranges else None
-    lessons, above = drawer_of(transport), None
+    drawing: Any
+    if ranges:
+        drawing = Randomizer(transport.spec, ranges, seed)
+    else:
+        drawing = None
+    lessons = drawer_of(transport)
+    above = None
     while hasattr(lessons, "below"):
-        above, lessons = lessons, owner_of(lessons.below)
+        above = lessons
+        lessons = owner_of(lessons.below)
     if above is None:
         transport.draw_parameters = drawing
     else:
@@ -122,7 +130,10 @@ def as_ranges(params: Any, field: str = "params") -> dict[str, Range]:
 
 
 def _as_range(value: Any, field: str) -> Range:
-    given = value if isinstance(value, (list, tuple)) else [value, value]
+    if isinstance(value, (list, tuple)):
+        given = value
+    else:
+        given = [value, value]
     numbers = [float(v) for v in given if isinstance(v, (int, float, np.number)) and not isinstance(v, bool)]
     numbers = [number for number in numbers if math.isfinite(number)]
     if len(numbers) != 2 or len(given) != 2 or numbers[0] > numbers[1]:
@@ -146,4 +157,6 @@ def check_ranges(spec: EnvSpec, ranges: Mapping[str, Range], field: str = "param
 
 def shown(low: float, high: float) -> str:
     """A value or range as `--param` takes it."""
-    return f"{low:g}" if low == high else f"{low:g}..{high:g}"
+    if low == high:
+        return f"{low:g}"
+    return f"{low:g}..{high:g}"

@@ -46,7 +46,8 @@ class Dispatcher:
             MalformedMessage: the entry is no envelope.
         """
         command = decode(data, "trainer")
-        number, method = command.correlation_id, command.method
+        number = command.correlation_id
+        method = command.method
         payload, problem = self._handle(command)
         if not number:
             if problem is not None:

@@ -25,8 +25,12 @@ _JSON = b"JSON"
 _TEXT_HEAD = struct.Struct("<4sII")
 _TEXT = b"TEXT"
 # Which field of the text protocol it is, and who writes it.
-ENV_INFO, RESET_OPTIONS, RESET_PARAMETERS = int(Method.ENV_INFO), int(Method.RESET_OPTIONS), 36
-FIRST_INFO, NEXT_PARAMETERS = 37, 38  # of an episode that was asked ahead
+ENV_INFO = int(Method.ENV_INFO)
+RESET_OPTIONS = int(Method.RESET_OPTIONS)
+RESET_PARAMETERS = 36
+# of an episode that was asked ahead
+FIRST_INFO = 37
+NEXT_PARAMETERS = 38
 _FIELDS = {
     ENV_INFO: ("INFO", "engine"), RESET_OPTIONS: ("OPTIONS", "trainer"), RESET_PARAMETERS: ("SET", "trainer"),
     FIRST_INFO: ("INFO", "engine"), NEXT_PARAMETERS: ("SET", "trainer"),
@@ -45,9 +49,12 @@ def json_entry(method: int, row: int, value: Mapping[str, Any], longest: int) ->
     field = _FIELDS[method][0]
     entry = _JSON_HEAD.pack(_JSON, method, row) + json_text(value, field, row).encode()
     if len(entry) > longest:
+        fault = "caller"
+        if field == "INFO":
+            fault = "engine"
         raise ConfigurationError(
             "longer than the command ring takes",
-            fault="engine" if field == "INFO" else "caller",
+            fault=fault,
             env_id=row,
             field=field,
             expected=f"at most {longest} bytes",
@@ -71,9 +78,13 @@ def read_json_entry(data: bytes, methods: Container[int], rows: int) -> tuple[in
     Raises:
         MalformedMessage: another method, or no JSON object. UnknownEnv.
     """
-    method = _JSON_HEAD.unpack_from(data)[1] if len(data) >= _JSON_HEAD.size else 0
+    method = 0
+    if len(data) >= _JSON_HEAD.size:
+        method = _JSON_HEAD.unpack_from(data)[1]
     if method not in methods:
-        fault = "trainer" if RESET_OPTIONS in methods else "engine"
+        fault = "engine"
+        if RESET_OPTIONS in methods:
+            fault = "trainer"
         raise MalformedMessage(
             "a JSON message of another kind", fault=fault, field="method", expected=methods, got=data
         )
@@ -122,7 +133,8 @@ class TextReader:
     """
 
     def __init__(self, fault: str, limit: int) -> None:
-        self._fault, self._limit = fault, limit
+        self._fault = fault
+        self._limit = limit
         self._number = self._rest = 0
         self._pieces: list[bytes] = []
 
@@ -145,7 +157,8 @@ class TextReader:
                 raise self._refused("a piece of a text is not the next one", f"number and rest {expected}", rest)
         if len(piece) + rest > self._limit:
             raise self._refused("a text is too long", f"at most {self._limit} bytes", len(piece) + rest)
-        self._number, self._rest = number, rest
+        self._number = number
+        self._rest = rest
         self._pieces.append(piece)
         if rest:
             return None

@@ -108,7 +108,8 @@ def messages() -> ModuleType:
     try:
         return importlib.import_module("ue_rl.protocol.commands.payloads")
     except ImportError as error:
-        what, cure = "commands over shared memory need the package flatbuffers", "pip install flatbuffers"
+        what = "commands over shared memory need the package flatbuffers"
+        cure = "pip install flatbuffers"
         raise ConfigurationError(what, got=str(error), cure=cure) from error
 
 
@@ -129,10 +130,18 @@ def encode(method: int, payload: Any = None, correlation_id: int = 0, error: str
     Raises:
         ConfigurationError: no payload class of the schema, or a field of a wrong type.
     """
-    m, flatbuffers = messages(), importlib.import_module("flatbuffers")
+    m = messages()
+    flatbuffers = importlib.import_module("flatbuffers")
     physics = type(payload).__module__ == "ue_rl.protocol.commands.generated_physics"
-    envelope, union = (m.PhysicsEnvelopeT(), m.PhysicsPayload) if physics else (m.EnvelopeT(), m.Payload)
-    envelope.correlationId, envelope.method, envelope.errorMessage = correlation_id, int(method), error
+    if physics:
+        envelope = m.PhysicsEnvelopeT()
+        union = m.PhysicsPayload
+    else:
+        envelope = m.EnvelopeT()
+        union = m.Payload
+    envelope.correlationId = correlation_id
+    envelope.method = int(method)
+    envelope.errorMessage = error
     try:
         if payload is not None:
             name = type(payload).__name__.removesuffix("T")
@@ -162,7 +171,10 @@ def _flat_arrays(payload: Any) -> Any:
             if array.dtype.kind != "f" and (array != value.reshape(-1)).any():
                 raise ValueError(f"a number of {name} does not fit {array.dtype}")
         elif name == "pixels" and isinstance(value, (bytes, bytearray, memoryview)):
-            array = np.frombuffer(value, np.uint8) if len(value) else np.zeros(0, np.uint8)
+            if len(value):
+                array = np.frombuffer(value, np.uint8)
+            else:
+                array = np.zeros(0, np.uint8)
         else:
             continue
         if flat is payload:
@@ -224,13 +236,20 @@ def mismatch(method: int, payload: Any, answer: bool = False) -> str | None:
     wanted = getattr(messages(), f"{names[answer]}T")
     if isinstance(payload, wanted) or (payload is None and not vars(wanted())):
         return None
-    got = "no payload" if payload is None else type(payload).__name__.removesuffix("T")
+    got = "no payload"
+    if payload is not None:
+        got = type(payload).__name__.removesuffix("T")
     return f"{method_name(method)}{' is answered with' if answer else ' carries'} {names[answer]}, got {got}"
 
 
 def text(value: Any) -> str:
     """A string field, as the generated classes give it."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    given = value
+    if not given:
+        given = ""
+    return str(given)
 
 
 def write_within(
@@ -255,9 +274,12 @@ def write_within(
         if meanwhile is not None:
             meanwhile()
         if time.monotonic() >= deadline:
+            fault = "trainer"
+            if name == "cmd_c2s":
+                fault = "engine"
             raise RingFull(
                 "the other side does not read its commands",
-                fault="engine" if name == "cmd_c2s" else "trainer",
+                fault=fault,
                 field=name,
                 expected=f"room for {len(data)} bytes within {seconds:g} s",
                 cure="is it paused, or does it not poll its command ring?",

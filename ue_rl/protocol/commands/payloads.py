@@ -14,6 +14,9 @@ _base = importlib.import_module("ue_rl.protocol.commands.generated")
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    home = _base if hasattr(_base, name) else importlib.import_module("ue_rl.protocol.commands.generated_physics")
+    if hasattr(_base, name):
+        home = _base
+    else:
+        home = importlib.import_module("ue_rl.protocol.commands.generated_physics")
     found = globals()[name] = getattr(home, name)
     return found

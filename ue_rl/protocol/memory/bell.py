@@ -13,7 +13,10 @@ import socket
 import struct
 from typing import Any, Protocol
 
-ASKED, UNASKED, NOT_OURS = -1, -2, -3  # results of Bell.ask
+# results of Bell.ask
+ASKED = -1
+UNASKED = -2
+NOT_OURS = -3
 
 
 class Bell(Protocol):

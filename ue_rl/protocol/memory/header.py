@@ -16,8 +16,11 @@ from typing import Any
 from ue_rl.protocol.spec import MAX_BYTES, MAX_ENVS, MAX_NUMBERS
 from ue_rl.system.errors import ConfigurationError, SegmentInvalid
 
-MAGIC, VERSION = 0x4C524243, 1
-EXT_MAGIC, EXT_VERSION = 0x58524555, 1  # "UERX"
+MAGIC = 0x4C524243
+VERSION = 1
+# "UERX"
+EXT_MAGIC = 0x58524555
+EXT_VERSION = 1
 HEADER_SIZE = 4096
 ALIGN = 64
 RING_SIZE = 524_288
@@ -25,13 +28,25 @@ MAX_CONFIG = 65_536
 MAX_REASON = 1024  # bytes, the zero behind the text included
 
 # offsets of the words that change while a session runs
-SERVER_PID, CLIENT_PID = 8, 12
-FRAME_SEQ, ACTION_SEQ = 32, 40
-ENGINE_FLAG, CLIENT_FLAG, HEARTBEAT = 264, 268, 272
-SERVER_STATE, CLIENT_STATE, ANSWERED_SEQ = 280, 284, 288
-REASON_PID, CLIENT_SINCE, REASON = 372, 376, 384
-SERVING, CLOSED = 1, 2  # server_state
-ATTACHED, LEAVING = 1, 2  # client_state
+SERVER_PID = 8
+CLIENT_PID = 12
+FRAME_SEQ = 32
+ACTION_SEQ = 40
+ENGINE_FLAG = 264
+CLIENT_FLAG = 268
+HEARTBEAT = 272
+SERVER_STATE = 280
+CLIENT_STATE = 284
+ANSWERED_SEQ = 288
+REASON_PID = 372
+CLIENT_SINCE = 376
+REASON = 384
+# server_state
+SERVING = 1
+CLOSED = 2
+# client_state
+ATTACHED = 1
+LEAVING = 2
 
 _BASE = struct.Struct("<4I B3x 3I 2Q 7Q I4x Q 3I 2B 64s 2x I 4x")
 _EXT = struct.Struct(f"<2I Q 16s 16s Q 2I Q 2I Q 4Q 4I Q 2Q 2I Q {MAX_REASON}s 2Q")
@@ -120,7 +135,11 @@ class Header:
         if not self.image_offset:
             return ()
         one = (self.image_height, self.image_width, self.image_channels)
-        return (self.num_envs, *(one if self.image_order == 0 else (one[2], *one[:2])))
+        if self.image_order == 0:
+            shape = one
+        else:
+            shape = (one[2], *one[:2])
+        return (self.num_envs, *shape)
 
     def pack(self) -> bytes:
         """The 4096 bytes."""
@@ -145,7 +164,10 @@ class Header:
             SegmentInvalid: naming the first invalid field.
         """
         view = memoryview(data).cast("B")
-        total = len(view) if size is None else size
+        if size is None:
+            total = len(view)
+        else:
+            total = size
         if min(len(view), total) < HEADER_SIZE:
             raise _bad("size", "the segment is smaller than its header", f"at least {HEADER_SIZE} bytes", total)
         header = cls.unpack(view)
@@ -309,10 +331,16 @@ def plan(
     if ahead:
         header.first_offset = HEADER_SIZE
     if config is not None:
-        header.ext_magic, header.ext_version, header.config_size = EXT_MAGIC, EXT_VERSION, len(config)
+        header.ext_magic = EXT_MAGIC
+        header.ext_version = EXT_VERSION
+        header.config_size = len(config)
     at = HEADER_SIZE
     for name, size, _ in header._layout():
-        setattr(header, name, at - header.dones_offset if name == "truncateds_at" else at)
+        if name == "truncateds_at":
+            place = at - header.dones_offset
+        else:
+            place = at
+        setattr(header, name, place)
         at = aligned(at + size)
     total = aligned(at, 4096)
     if config is None:  # those of a plain segment are found without their field

@@ -77,9 +77,11 @@ class StepMemory:
         self.dones: NDArray[np.uint8] = self._array("dones", np.uint8)
         self.resets: NDArray[np.uint8] = self._array("resets", np.uint8)
         has_truncated = "truncateds" in header.regions
-        self.truncated: NDArray[np.uint8] = (
-            self._array("truncateds", np.uint8) if has_truncated else np.zeros(header.num_envs, np.uint8)
-        )
+        self.truncated: NDArray[np.uint8]
+        if has_truncated:
+            self.truncated = self._array("truncateds", np.uint8)
+        else:
+            self.truncated = np.zeros(header.num_envs, np.uint8)
         self.image: NDArray[np.uint8] | None = None
         if header.image_offset:
             self.image = self._array("image", np.uint8, *header.image_shape[1:])
@@ -123,7 +125,11 @@ class StepMemory:
     @property
     def config(self) -> bytes:
         """The CONFIG line; b"" with a plain producer."""
-        start, size = self.header.regions["config"] if self.header.extended else (0, 0)
+        if self.header.extended:
+            start, size = self.header.regions["config"]
+        else:
+            start = 0
+            size = 0
         return bytes(memoryview(self.buffer).cast("B")[start : start + size])
 
     def bell(self, engine: bool, sock: Any = None, spin_us: float | None = None) -> Bell:
@@ -134,13 +140,33 @@ class StepMemory:
             sock: a connected socket that carries doorbells and shows the other side's death; None: futex or naps.
             spin_us: microseconds to spin before blocking; None: see ue_rl/system/spin.py.
         """
-        own, peer = (FRAME_SEQ, ACTION_SEQ) if engine else (ACTION_SEQ, FRAME_SEQ)
-        own_flag, peer_flag = (ENGINE_FLAG, CLIENT_FLAG) if engine else (CLIENT_FLAG, ENGINE_FLAG)
-        ring = "cmd_c2s" if engine else "cmd_s2c"
-        flags = (own_flag, peer_flag) if self.header.extended else (0, 0)
-        at = self.header.regions[ring][0] if ring in self.header.regions and self.header.extended else 0
+        if engine:
+            own = FRAME_SEQ
+            peer = ACTION_SEQ
+        else:
+            own = ACTION_SEQ
+            peer = FRAME_SEQ
+        if engine:
+            own_flag = ENGINE_FLAG
+            peer_flag = CLIENT_FLAG
+        else:
+            own_flag = CLIENT_FLAG
+            peer_flag = ENGINE_FLAG
+        ring = "cmd_s2c"
+        if engine:
+            ring = "cmd_c2s"
+        if self.header.extended:
+            flags = (own_flag, peer_flag)
+        else:
+            flags = (0, 0)
+        at = 0
+        if ring in self.header.regions and self.header.extended:
+            at = self.header.regions[ring][0]
         if spin_us is None:
-            spin_us = ENGINE_SPIN_US if engine else TRAINER_SPIN_US
+            if engine:
+                spin_us = ENGINE_SPIN_US
+            else:
+                spin_us = TRAINER_SPIN_US
         bell: Bell = self.words.Bell(self.buffer, own, peer, *flags, at, sock, spin_us)
         return bell
 

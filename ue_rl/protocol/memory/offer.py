@@ -60,6 +60,8 @@ def refusal(line: bytes) -> str | None:
 
 def _hex(digits: str) -> bytes | None:
     try:
-        return bytes.fromhex(digits) if len(digits) == 32 else None
+        if len(digits) == 32:
+            return bytes.fromhex(digits)
+        return None
     except ValueError:
         return None

@@ -14,7 +14,9 @@ from typing import Any
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import ConfigurationError, SegmentInvalid
 
-WRITE_POS, READ_POS, DATA = 0, 4, 8
+WRITE_POS = 0
+READ_POS = 4
+DATA = 8
 _WRAP = 0xFFFFFFFF
 _LENGTH = struct.Struct("<I")
 
@@ -68,9 +70,13 @@ class Ring:
                 cure="make cmd_ring_size larger",
             )
         need = (4 + size + 7) // 8 * 8
-        read, at = self._position(READ_POS), self._write
+        read = self._position(READ_POS)
+        at = self._write
         if at >= read:
-            if need > self.capacity - at - (8 if read == 0 else 0):
+            reserve = 0
+            if read == 0:
+                reserve = 8
+            if need > self.capacity - at - reserve:
                 if need > read - 8:
                     return False
                 _LENGTH.pack_into(self._data, at, _WRAP)
@@ -80,7 +86,10 @@ class Ring:
         _LENGTH.pack_into(self._data, at, size)
         self._data[at + 4 : at + 4 + size] = payload
         at += need
-        self._write = 0 if at == self.capacity else at
+        if at == self.capacity:
+            self._write = 0
+        else:
+            self._write = at
         self._words.store_u32(self._view, WRITE_POS, self._write)
         return True
 
@@ -103,13 +112,20 @@ class Ring:
             if write == 0:  # a writer publishes the marker together with the message behind it
                 raise self._invalid("a wrap marker without a message", "a message at 0", write)
             (size,) = _LENGTH.unpack_from(self._data, 0)
-        room = (write if write > at else self.capacity) - at
+        if write > at:
+            end = write
+        else:
+            end = self.capacity
+        room = end - at
         need = (4 + size + 7) // 8 * 8
         if need > room:
             raise self._invalid("an entry is longer than what was written", f"at most {room} bytes", need)
         payload = bytes(self._data[at + 4 : at + 4 + size])
         at += need
-        self._read = 0 if at == self.capacity else at
+        if at == self.capacity:
+            self._read = 0
+        else:
+            self._read = at
         self._words.store_u32(self._view, READ_POS, self._read)
         return payload
 
@@ -141,7 +157,9 @@ class Ring:
     def _position(self, offset: int) -> int:
         value: int = self._words.load_u32(self._view, offset)
         if value >= self.capacity or value % 8:
-            name = "write_pos" if offset == WRITE_POS else "read_pos"
+            name = "read_pos"
+            if offset == WRITE_POS:
+                name = "write_pos"
             raise self._invalid(f"invalid {name} of {self.name}", f"a multiple of 8 below {self.capacity}", value, name)
         return value
 

@@ -57,10 +57,16 @@ class Segment:
     """
 
     def __init__(self, name: str, memory: mmap.mmap, size: int, owner: bool) -> None:
-        self.name, self.memory, self.size, self.owner = name, memory, size, owner
+        self.name = name
+        self.memory = memory
+        self.size = size
+        self.owner = owner
         self._closed = False
         self.identity: tuple[int, int] | str = _identity(name) or name
-        self._maker = (os.getpid(), _identity(name)) if owner else None
+        if not owner:
+            self._maker = None
+        else:
+            self._maker = (os.getpid(), _identity(name))
 
     @classmethod
     def create(cls, size: int, name: str | None = None) -> Segment:
@@ -72,7 +78,11 @@ class Segment:
         Raises:
             ConfigurationError: the name is invalid or taken by a running engine, or there is not enough memory.
         """
-        name = _checked(unique_name() if name is None else name)
+        if name is None:
+            wanted = unique_name()
+        else:
+            wanted = name
+        name = _checked(wanted)
         if is_path(name):
             name = os.path.abspath(name)  # the working directory may be another one when it is deleted
         try:
@@ -120,7 +130,8 @@ class Segment:
                 cure="is the engine running, on this machine, and was it told to offer shared memory?",
             ) from error
         except OSError as error:
-            what, cure = f"the shared memory {name!r} cannot be mapped", "does the engine run as another user?"
+            what = f"the shared memory {name!r} cannot be mapped"
+            cure = "does the engine run as another user?"
             raise EngineUnreachable(what, got=str(error), cure=cure) from error
         return cls(name, memory, size, owner=False)
 
@@ -215,7 +226,9 @@ def _identity(name: str) -> tuple[int, int] | None:
 def _named_pid(name: str) -> int | None:
     parts = name.split("_")
     is_ours = name.startswith(PREFIX) and len(parts) == 4 and parts[2].isascii() and parts[2].isdigit()
-    return int(parts[2]) if is_ours and not is_path(name) else None
+    if is_ours and not is_path(name):
+        return int(parts[2])
+    return None
 
 
 # -- the platforms
@@ -238,7 +251,9 @@ def _checked(name: str) -> str:
 
 
 def _path(name: str) -> Path:
-    return Path(name) if is_path(name) else SHM_DIR / name
+    if is_path(name):
+        return Path(name)
+    return SHM_DIR / name
 
 
 def _posix() -> Any:
@@ -281,7 +296,8 @@ def _open(name: str) -> tuple[mmap.mmap, int]:
                 f"the segment {name!r} belongs to another user", field="owner", expected=os.getuid(), got=facts.st_uid
             )
         if is_path(name) and not stat.S_ISREG(facts.st_mode):
-            what, cure = f"{name!r} is not a regular file", "give the path of a segment's file"
+            what = f"{name!r} is not a regular file"
+            cure = "give the path of a segment's file"
             raise SegmentInvalid(what, fault="caller", field="name", cure=cure)
         if facts.st_size < HEADER_SIZE:
             what = f"the segment {name!r} is smaller than its header"

@@ -59,7 +59,10 @@ class ActionSpec:
             object.__setattr__(self, "size", len(self.counts))
             return
         if self.kind is ActionKind.BOX:
-            size = len(self.low) if self.size < 0 else self.size
+            if self.size < 0:
+                size = len(self.low)
+            else:
+                size = self.size
             if not self.low or not size:
                 raise invalid("ACT_SPACE", "a BOX action space needs at least one number")
             set_bounds(self, "ACT", size)
@@ -114,10 +117,15 @@ class ActionSpec:
             if space.size > MAX_SWITCHES:
                 raise invalid("ACT_SPACE", "too many numbers in a DICT or TUPLE", f"at most {MAX_SWITCHES}")
             return cls(ActionKind.HYBRID, counts=tuple(choices(space).tolist()), space=space)
-        kind, plain = ActionKind(space.kind.value), len(space.shape) == 1
+        kind = ActionKind(space.kind.value)
+        plain = len(space.shape) == 1
         if kind is ActionKind.BOX:
             plain = plain and space.dtype == "float32"
-            return cls(kind, space.low, space.high, size=space.size, space=None if plain else space)
+            if plain:
+                own_space = None
+            else:
+                own_space = space
+            return cls(kind, space.low, space.high, size=space.size, space=own_space)
         if kind is ActionKind.MULTI_BINARY:
             return cls(kind, counts=cls.multi_binary(space.size).counts, space=None if plain else space)
         plain = plain or kind is ActionKind.DISCRETE
@@ -152,11 +160,16 @@ def set_bounds(spec: Any, name: str, size: int) -> None:
     Args:
         spec: an ActionSpec or an EnvSpec. name: ACT or OBS. Given are bounds for each number, or one for all.
     """
-    field, names = f"{name}_SPACE", ("low", "high") if isinstance(spec, ActionSpec) else ("obs_low", "obs_high")
+    field = f"{name}_SPACE"
+    if isinstance(spec, ActionSpec):
+        names = ("low", "high")
+    else:
+        names = ("obs_low", "obs_high")
     low, high = (getattr(spec, key) for key in names)
     if len(low) != len(high):
         raise invalid(field, "low and high differ in length", len(low), len(high))
-    lows, highs = np.array(low, np.float64), np.array(high, np.float64)
+    lows = np.array(low, np.float64)
+    highs = np.array(high, np.float64)
     wrong = ~(lows <= highs) | (lows == np.inf) | (highs == -np.inf)
     if wrong.any():
         got = low[wrong.argmax()], high[wrong.argmax()]

@@ -28,7 +28,11 @@ Target = tuple[Callable[[Any], Any], NDArray[Any]]
 _IMAGE = "Box uint8 0..255 [height, width], [height, width, channels] or [channels, height, width]"
 _CARRIED = "Dict, Tuple, Box, Discrete, MultiDiscrete, MultiBinary"
 # Older versions keep the order of a list of parts without being told.
-_ORDER: dict[str, Any] = {"sort_keys": False} if "sort_keys" in inspect.signature(spaces.Dict).parameters else {}
+_ORDER: dict[str, Any]
+if "sort_keys" in inspect.signature(spaces.Dict).parameters:
+    _ORDER = {"sort_keys": False}
+else:
+    _ORDER = {}
 
 
 # -- tree -> space
@@ -42,7 +46,9 @@ def gymnasium_space(tree: Space, image_shape: tuple[int, ...] = (), zero_based: 
     """
     if isinstance(tree, Branch):
         parts = [(name, gymnasium_space(part, image_shape, zero_based)) for name, part in tree.parts]
-        return spaces.Dict(parts, **_ORDER) if tree.named else spaces.Tuple([part for _, part in parts])
+        if tree.named:
+            return spaces.Dict(parts, **_ORDER)
+        return spaces.Tuple([part for _, part in parts])
     if tree.kind is LeafKind.IMAGE:
         return spaces.Box(0, 255, image_shape, np.uint8)
     if tree.kind is LeafKind.BOX:
@@ -60,7 +66,10 @@ def _discrete(leaf: Leaf, zero_based: bool) -> spaces.Discrete | spaces.MultiDis
     `engine_starts` is that note, int64 [size]: a model keeps its spaces, and its exported file counts as the engine.
     """
     starts = np.array(leaf.starts or (0,) * leaf.size, np.int64)
-    first = np.zeros_like(starts) if zero_based else starts
+    if zero_based:
+        first = np.zeros_like(starts)
+    else:
+        first = starts
     made: spaces.Discrete | spaces.MultiDiscrete
     if not leaf.shape:
         made = spaces.Discrete(leaf.counts[0], start=int(first[0]))
@@ -126,21 +135,34 @@ def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) ->
     try:
         return make()
     except ConfigurationError as error:
-        raise _refused(error.message, field, at, space if error.got is None else error.got, None) from error
+        if error.got is None:
+            got = space
+        else:
+            got = error.got
+        raise _refused(error.message, field, at, got, None) from error
 
 
 def _box(space: spaces.Box) -> Leaf:
-    low, high, kind = np.asarray(space.low), np.asarray(space.high), np.dtype(space.dtype)
+    low = np.asarray(space.low)
+    high = np.asarray(space.high)
+    kind = np.dtype(space.dtype)
     if not math.prod(space.shape):
         raise ConfigurationError("a Box without numbers", expected="sizes of 1 or more", got=space.shape)
     if (low == low.flat[0]).all() and (high == high.flat[0]).all():  # said once, however many numbers there are
-        low, high = low.ravel()[:1], high.ravel()[:1]
+        low = low.ravel()[:1]
+        high = high.ravel()[:1]
     if kind == np.float64:
         return box(space.shape, low, high, "float64")
     if kind.kind == "f":
         with np.errstate(over="ignore"):
             return box(space.shape, np.asarray(low, np.float32), np.asarray(high, np.float32))
-    dtype = "uint8" if kind.kind == "b" else kind.name if kind.name in DTYPES else "int64"  # uint32, uint64
+    # uint32, uint64
+    if kind.kind == "b":
+        dtype = "uint8"
+    elif kind.name in DTYPES:
+        dtype = kind.name
+    else:
+        dtype = "int64"
     return box(space.shape, low, high, dtype)
 
 
@@ -166,15 +188,21 @@ def _images(space: Any, at: Path) -> list[Path]:
         return [path for name, part in _parts(space) for path in _images(part, (*at, name))]
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
         return []
-    return [at] if (space.low == 0).all() and (space.high == 255).all() else []
+    if (space.low == 0).all() and (space.high == 255).all():
+        return [at]
+    return []
 
 
 def _parts(space: Any) -> list[tuple[Any, Any]]:
-    return list(space.spaces.items()) if isinstance(space, spaces.Dict) else list(enumerate(space.spaces))
+    if isinstance(space, spaces.Dict):
+        return list(space.spaces.items())
+    return list(enumerate(space.spaces))
 
 
 def _refused(what: str, field: str, at: Path, got: Any, cure: str | None) -> ConfigurationError:
-    place = " / ".join(map(str, at)) or "the whole of it"
+    place = " / ".join(map(str, at))
+    if not place:
+        place = "the whole of it"
     return ConfigurationError(f"{what} (at: {place})", field=field, expected=_CARRIED, got=got, cure=cure)
 
 
@@ -240,7 +268,9 @@ def getter(path: Path) -> Callable[[Any], Any]:
     """From a value to what stands at `path` in it."""
     if len(path) == 1:
         return operator.itemgetter(path[0])
-    return functools.partial(_follow, path) if path else _itself
+    if path:
+        return functools.partial(_follow, path)
+    return _itself
 
 
 def action_reader(space: Any) -> Callable[[NDArray[np.float32]], Any]:
@@ -259,7 +289,8 @@ def action_reader(space: Any) -> Callable[[NDArray[np.float32]], Any]:
         kind = np.dtype(space.dtype).type
         return lambda row: kind(row.item(0))
     assert isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary))
-    shape, dtype = space.shape, space.dtype
+    shape = space.shape
+    dtype = space.dtype
     return lambda row: row.reshape(shape).astype(dtype)
 
 

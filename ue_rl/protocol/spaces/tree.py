@@ -102,7 +102,9 @@ class Leaf:
     @property
     def size(self) -> int:
         """Numbers in the row; an IMAGE has none."""
-        return 0 if self.kind is LeafKind.IMAGE else math.prod(self.shape)
+        if self.kind is LeafKind.IMAGE:
+            return 0
+        return math.prod(self.shape)
 
     @property
     def wide(self) -> bool:
@@ -178,13 +180,17 @@ def number_path(space: Space, index: int) -> str:
 
 def bounds(space: Space) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """(low, high) of every number of the row, each float32 [size]; of a choice its lowest and highest one."""
-    lows, highs = [], []
+    lows = []
+    highs = []
     for _, leaf, _ in leaves(space):
         if leaf.kind is LeafKind.BOX:
             lows.append(np.full(leaf.size, leaf.low, np.float32))
             highs.append(np.full(leaf.size, leaf.high, np.float32))
         elif leaf.kind is not LeafKind.IMAGE:
-            first = np.full(leaf.size, leaf.starts or (0,), np.float32)
+            starts = leaf.starts
+            if not starts:
+                starts = (0,)
+            first = np.full(leaf.size, starts, np.float32)
             lows.append(first)
             highs.append(first + (choices(leaf) - 1).astype(np.float32))
     return np.concatenate([*lows, np.zeros(0, np.float32)]), np.concatenate([*highs, np.zeros(0, np.float32)])
@@ -195,7 +201,10 @@ def choices(space: Space) -> NDArray[np.int64]:
     counts: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     for _, leaf, _ in leaves(space):
         given = {LeafKind.MULTI_BINARY: (2,), LeafKind.BOX: (0,)}.get(leaf.kind, leaf.counts)
-        counts.append(np.full(leaf.size, given or (0,), np.int64))
+        own = given
+        if not own:
+            own = (0,)
+        counts.append(np.full(leaf.size, own, np.int64))
     return np.concatenate(counts)
 
 

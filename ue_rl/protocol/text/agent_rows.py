@@ -15,16 +15,24 @@ def layouts(spec: EnvSpec) -> tuple[NDArray[np.int32] | None, NDArray[np.int32] 
     masked = spec.mask_size > 0
     if not spec.groups and not masked:
         return None, None
-    ones = [group.spec for group in spec.groups for _ in range(group.count)] or [spec]
-    counts = {id(one): np.array(one.action_spec.counts, np.int64) for one in ones} if masked else {}
+    ones = [group.spec for group in spec.groups for _ in range(group.count)]
+    if not ones:
+        ones = [spec]
+    counts = {}
+    if masked:
+        counts = {id(one): np.array(one.action_spec.counts, np.int64) for one in ones}
     width = max((len(found) for found in counts.values()), default=0)
-    states, requests = np.zeros((len(ones), 2 + width), np.int32), np.zeros((len(ones), 2), np.int32)
+    states = np.zeros((len(ones), 2 + width), np.int32)
+    requests = np.zeros((len(ones), 2), np.int32)
     for row, one in enumerate(ones):
         states[row, 0], requests[row, 0] = one.obs_size, one.act_size
         if masked:
             found = counts[id(one)]
             states[row, 1], states[row, 2 : 2 + len(found)] = found.sum(), found
-    return states, requests if spec.groups else None
+    asked = None
+    if spec.groups:
+        asked = requests
+    return states, asked
 
 
 def live_rows(

@@ -178,8 +178,14 @@ def read_values(text: str, names: Sequence[str] | None = None) -> dict[str, floa
 def read_picture(text: str) -> NDArray[np.uint8]:
     """The answer to RENDER: uint8 [height, width, channels], an array of its own."""
     sizes, fields = _answer("PICTURE", text)
-    found, data = _SIZES.fullmatch(sizes), fields.get("DATA")
-    height, width, channels = map(int, found.groups()) if found else (0, 0, 0)
+    found = _SIZES.fullmatch(sizes)
+    data = fields.get("DATA")
+    if found:
+        height, width, channels = map(int, found.groups())
+    else:
+        height = 0
+        width = 0
+        channels = 0
     count = height * width * channels
     if not 1 <= channels <= 4 or not 1 <= count <= MAX_PIXELS:
         raise MalformedMessage(
@@ -232,9 +238,15 @@ def read_call(line: bytes | bytearray | memoryview) -> Call:
         raise MalformedMessage("not a call", fault="trainer", expected=", ".join(CALLS), got=raw)
     name = found.group(1).decode().upper()
     first, *more = raw.decode().strip().split(";")
-    value = first.partition("=")[2].strip() if "=" in first else None
+    if "=" not in first:
+        value = None
+    else:
+        value = first.partition("=")[2].strip()
     fields = _fields(more, "trainer")
-    env = _env(fields["ENV"]) if "ENV" in fields and name in ("GET", "SET", "RENDER") else None
+    if not ("ENV" in fields and name in ("GET", "SET", "RENDER")):
+        env = None
+    else:
+        env = _env(fields["ENV"])
     if name == "RENDER" or (name == "GET" and not value):
         return Call(name, env=env)
     if not value:
@@ -247,8 +259,14 @@ def read_call(line: bytes | bytearray | memoryview) -> Call:
         achieved, desired = _read_goals(value)
         return Call(name, achieved=achieved, desired=desired)
     number = read_number(value, name, "trainer")
-    if number <= 0 if name == "TIME_SCALE" else number not in (0, 1):
-        wanted = "a number above 0" if name == "TIME_SCALE" else "0 or 1"
+    if name == "TIME_SCALE":
+        wrong = number <= 0
+    else:
+        wrong = number not in (0, 1)
+    if wrong:
+        wanted = "0 or 1"
+        if name == "TIME_SCALE":
+            wanted = "a number above 0"
         raise MalformedMessage("a value out of range", fault="trainer", field=name, expected=wanted, got=value)
     return Call(name, value=number)
 
@@ -297,7 +315,13 @@ def write_refused(reason: str) -> str:
 
 
 def _sent(name: str, value: str | None, env: int | None = None) -> str:
-    line = name + ("" if value is None else f"={value}") + ("" if env is None else f";ENV={int(env)}")
+    assigned = ""
+    if value is not None:
+        assigned = f"={value}"
+    place = ""
+    if env is not None:
+        place = f";ENV={int(env)}"
+    line = name + assigned + place
     check_call(line)
     return line
 

@@ -56,10 +56,20 @@ class Codec:
         self.max_env_line = line_limit(spec, rows=spec.agents_per_env)  # of a line on one env's own socket
         self.form = _FORMS[spec.env_type]
         self.numbered = "SEQ" in spec.features and spec.env_type is not EnvType.RLBASE
-        self._state_form = self.form + (k.AGENTS if spec.groups else 0) + (k.NUMBERED if self.numbered else 0)
-        self._request_form = self._state_form + (k.SETTINGS if spec.parameters else 0)
+        agents = 0
+        if spec.groups:
+            agents = k.AGENTS
+        numbered = 0
+        if self.numbered:
+            numbered = k.NUMBERED
+        self._state_form = self.form + agents + numbered
+        settings = 0
+        if spec.parameters:
+            settings = k.SETTINGS
+        self._request_form = self._state_form + settings
         self._layout, self._act_layout = layouts(spec)  # None where the handshake's sizes say all
-        self._masked, self._agents = spec.mask_size > 0, bool(spec.groups)
+        self._masked = spec.mask_size > 0
+        self._agents = bool(spec.groups)
         self._decode_states = module.decode_states
         self._decode_state_lines: Any = getattr(module, "decode_state_lines", None)
         self._decode_requests = module.decode_requests
@@ -118,7 +128,10 @@ class Codec:
             if self._reset_all is None:
                 self._reset_all = b"||".join(reset_row(self.spec, env) for env in range(self.spec.num_envs)) + b"\n"
             return self._reset_all
-        ids = range(self.spec.num_envs) if env_ids is None else env_ids
+        if env_ids is not None:
+            ids = env_ids
+        else:
+            ids = range(self.spec.num_envs)
         given = [seeds, options, parameters]
         rows = [
             reset_row(self.spec, env, *(None if values is None else values[n] for values in given))  # type: ignore[arg-type]
@@ -127,9 +140,13 @@ class Codec:
         return b"||".join(rows) + b"\n"
 
     def encode_reset_line(
-        self, seed: int | None = None, options: Mapping[str, Any] | None = None, env_id: int | None = None,
-        parameters: Mapping[str, float] | None = None, number: int = 0,
-    ) -> bytes:  # fmt: skip
+        self,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        env_id: int | None = None,
+        parameters: Mapping[str, float] | None = None,
+        number: int = 0,
+    ) -> bytes:
         """One env's reset for its own socket: no ENV. `env_id`: for errors only."""
         return end_line(reset_row(self.spec, env_id, seed, options, parameters, named=False), number)
 
@@ -148,19 +165,29 @@ class Codec:
         """
         if resets is None:
             assert actions is not None
-            return self.encode_actions(actions, live_rows(buffers, self.spec) if self.spec.groups else None, number)
+            live = None
+            if self.spec.groups:
+                live = live_rows(buffers, self.spec)
+            return self.encode_actions(actions, live, number)
         line = self.encode_resets(resets.env_ids, resets.seeds, resets.options, resets.parameters)
         if actions is None:
-            return end_line(line[:-1], number) if number else line
+            if number:
+                return end_line(line[:-1], number)
+            return line
         stepping = np.ones(self.spec.num_envs, np.bool_)
         stepping[np.asarray(resets.not_stepping, np.intp)] = False
         groups = self.spec.groups
-        asked = live_rows(buffers, self.spec, stepping) if groups else np.flatnonzero(stepping).astype(np.int32)
+        if groups:
+            asked = live_rows(buffers, self.spec, stepping)
+        else:
+            asked = np.flatnonzero(stepping).astype(np.int32)
         if len(line) == 1:  # a line feed alone: nobody is reset, some rest
             return self.encode_actions(actions, asked, number)
         if number:
             line = end_line(line[:-1], number)
-        return self.encode_actions(actions, asked)[:-1] + b"||" + line if asked is None or len(asked) else line
+        if asked is None or len(asked):
+            return self.encode_actions(actions, asked)[:-1] + b"||" + line
+        return line
 
     def decode_states(
         self,
@@ -188,12 +215,32 @@ class Codec:
             EngineDisconnected: the engine ends the session instead, and says why.
         """
         start, end = _line(data, start, end)
-        pending = buffers.pending.copy() if self._agents else None
+        pending = None
+        if self._agents:
+            pending = buffers.pending.copy()
+        masks = None
+        if self._masked:
+            masks = buffers.masks
+        if only_env is None:
+            env = -1
+        else:
+            env = only_env
         rows: int | k.Failure = self._decode_states(
-            data, buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, self._spans,
-            buffers.masks if self._masked else None, self._layout,
-            start, end, self._state_form, -1 if only_env is None else only_env, number,
-        )  # fmt: skip
+            data,
+            buffers.obs,
+            buffers.rewards,
+            buffers.dones,
+            buffers.truncated,
+            buffers.pending,
+            self._spans,
+            masks,
+            self._layout,
+            start,
+            end,
+            self._state_form,
+            env,
+            number,
+        )
         if rows == 0:
             return 0
         if not isinstance(rows, int) or rows <= 0:
@@ -209,13 +256,29 @@ class Codec:
             data: env i's line stands at `data[i * stride]` and has `fill[i]` bytes, newline included.
             fill: int32 [num_envs]; 0 where nothing came.
         """
+        masks = None
+        if self._masked:
+            masks = buffers.masks
         rows: int | k.Failure = self._decode_state_lines(
-            data, buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, self._spans,
-            buffers.masks if self._masked else None, self._layout, stride, fill, self._state_form,
-        )  # fmt: skip
+            data,
+            buffers.obs,
+            buffers.rewards,
+            buffers.dones,
+            buffers.truncated,
+            buffers.pending,
+            self._spans,
+            masks,
+            self._layout,
+            stride,
+            fill,
+            self._state_form,
+        )
         if isinstance(rows, int) and rows > 0:
             return rows
-        env = 0 if isinstance(rows, int) else rows[3] // stride
+        if isinstance(rows, int):
+            env = 0
+        else:
+            env = rows[3] // stride
         line = env * stride
         return self._look_closer(rows, data, line, line + int(fill[env]), buffers)
 
@@ -248,17 +311,25 @@ class Codec:
         ids = self._ids(env_ids)
         if infos and self.form != k.FORM_RLBASE:
             return self._encode_with_infos(obs, rewards, dones, truncated, ids, infos, masks, number)
+        own_masks = None
+        if self._masked:
+            own_masks = masks
         line = self._encode_states(
-            ids, obs, rewards, dones, truncated, masks if self._masked else None, self._layout, self._state_form, number
+            ids, obs, rewards, dones, truncated, own_masks, self._layout, self._state_form, number
         )
         if isinstance(line, bytes):
             return line
         raise nonfinite_state(obs, rewards, line, self.spec)
 
     def decode_observations(
-        self, data: Any, obs: NDArray[np.float32], resets: NDArray[np.uint8], start: int = 0, end: int | None = None,
+        self,
+        data: Any,
+        obs: NDArray[np.float32],
+        resets: NDArray[np.uint8],
+        start: int = 0,
+        end: int | None = None,
         masks: NDArray[np.uint8] | None = None,
-    ) -> NDArray[np.intp]:  # fmt: skip
+    ) -> NDArray[np.intp]:
         """Reads one line of observations alone, `OBS=..[;ENV=i][;RESET=1]` joined by `||`, in all spellings of states.
 
         Args:
@@ -273,12 +344,17 @@ class Codec:
             ProtocolError: the subclass says what is wrong.
         """
         start, end = _line(data, start, end)
-        n, spans = self.spec.num_envs, self._spans
+        n = self.spec.num_envs
+        spans = self._spans
         if self._unused is None:
             self._unused = np.zeros(n, np.float32), np.zeros(n, np.uint8), np.zeros(n, np.uint8)
         rewards, truncated, pending = self._unused
         pending.fill(1)
-        form = (k.FORM_SINGLE if n == 1 else k.FORM_MULTI) + k.OBSERVATIONS
+        if n == 1:
+            form_of_it = k.FORM_SINGLE
+        else:
+            form_of_it = k.FORM_MULTI
+        form = form_of_it + k.OBSERVATIONS
         rows = self._decode_states(
             data, obs, rewards, resets, truncated, pending, spans, masks, self._layout, start, end, form, -1
         )
@@ -309,10 +385,23 @@ class Codec:
                 parameters of the handshake; whether a value is in its range is the trainer's care.
         """
         start, end = _line(data, start, end)
+        if only_env is None:
+            env = -1
+        else:
+            env = only_env
         rows: int | k.Failure = self._decode_requests(
-            data, batch.actions, batch.command, batch.seeds, self._ask_spans, self._act_layout,
-            start, end, self._request_form, -1 if only_env is None else only_env, number,
-        )  # fmt: skip
+            data,
+            batch.actions,
+            batch.command,
+            batch.seeds,
+            self._ask_spans,
+            self._act_layout,
+            start,
+            end,
+            self._request_form,
+            env,
+            number,
+        )
         if isinstance(rows, int) and rows >= 0:
             return rows
         return self._look_closer(rows, data, start, end, batch)
@@ -320,7 +409,9 @@ class Codec:
     # -- helpers
 
     def _ids(self, env_ids: Sequence[int] | NDArray[np.int32] | None) -> NDArray[np.int32]:
-        return self._all if env_ids is None else np.ascontiguousarray(env_ids, np.int32)
+        if env_ids is None:
+            return self._all
+        return np.ascontiguousarray(env_ids, np.int32)
 
     def _encode_with_infos(
         self,
@@ -343,25 +434,38 @@ class Codec:
 
     def _look_closer(
         self, rows: int | k.Failure, data: Any, start: int, end: int, into: StepBuffers | ActionBatch
-    ) -> int:  # fmt: skip
+    ) -> int:
         """For a decoder's result that is not the usual one: a failure, or rows with INFO, OPTIONS or SET."""
         asked = isinstance(into, ActionBatch)
-        fault = "trainer" if asked else "engine"
-        spans = self._ask_spans if asked else self._spans
+        fault = "engine"
+        if asked:
+            fault = "trainer"
+        if asked:
+            spans = self._ask_spans
+        else:
+            spans = self._spans
         if isinstance(rows, tuple):
             spans[:] = 0
             raise refusal(self.spec, rows, data, start, end, fault)
         places = spans.copy()
         spans[:] = 0  # or the next line's would be read from these places
-        field, values = ("OPTIONS", into.options) if isinstance(into, ActionBatch) else ("INFO", into.infos)
+        if isinstance(into, ActionBatch):
+            field = "OPTIONS"
+            values = into.options
+        else:
+            field = "INFO"
+            values = into.infos
         for row in np.flatnonzero(places[:, 1]).tolist():
             raw = bytes(data[places[row, 0] : places[row, 1]]).strip()
             value = json_object(unquote_to_bytes(raw))
             if value is None:
                 raise MalformedMessage(
-                    "the value is not a percent-encoded JSON object", fault=fault, field=field, got=raw,
+                    "the value is not a percent-encoded JSON object",
+                    fault=fault,
+                    field=field,
+                    got=raw,
                     env_id=row // self.spec.agents_per_env,
-                )  # fmt: skip
+                )
             values[row] = value
         if isinstance(into, ActionBatch):
             for row in np.flatnonzero(places[:, 3]).tolist():
@@ -372,7 +476,8 @@ class Codec:
 
 
 def _line(data: Any, start: int, end: int | None) -> tuple[int, int]:
-    end = len(data) if end is None else end
+    if end is None:
+        end = len(data)
     if end > start and data[end - 1] == 0x0A:
         end -= 1
     return start, end

@@ -69,7 +69,10 @@ def _rows(table: dict[tuple[ConnectionPhase, ConnectionEvent], ConnectionPhase])
     ]
     for state in ConnectionPhase:
         rows[state][ConnectionEvent.CLOSE] = ConnectionPhase.CLOSED
-        rows[state][ConnectionEvent.FAIL] = state if state in _ENDED else ConnectionPhase.FAILED
+        if state in _ENDED:
+            rows[state][ConnectionEvent.FAIL] = state
+        else:
+            rows[state][ConnectionEvent.FAIL] = ConnectionPhase.FAILED
     return rows
 
 
@@ -123,11 +126,17 @@ class ConnectionState:
             raise self._refusal(event)
 
     def _refusal(self, event: ConnectionEvent) -> ConnectionUnusable | UnexpectedMessage:
-        state, fault = self.state, "caller" if self._role is Role.TRAINER else "trainer"
+        state = self.state
+        fault = "trainer"
+        if self._role is Role.TRAINER:
+            fault = "caller"
         if state is ConnectionPhase.FAILED:
             cause: dict[str, Any] = {"message": self.reason, **self._cause}
             cause["fault"] = cause.get("fault") or fault
-            cause["cure"] = f"{cause['cure']}. Connect again" if cause.get("cure") else "connect again"
+            if cause.get("cure"):
+                cause["cure"] = f"{cause['cure']}. Connect again"
+            else:
+                cause["cure"] = "connect again"
             return ConnectionUnusable(f"this connection failed before: {cause.pop('message')}", **cause)
         if state is ConnectionPhase.CLOSED:
             return ConnectionUnusable("this connection was closed", fault=fault, cure="connect again")

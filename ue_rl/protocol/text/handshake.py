@@ -124,9 +124,16 @@ def unknown_words(spec: EnvSpec) -> list[str]:
     sentences = []
     for kind, word, known in given[:_MOST_ADVICE]:
         name, dot, group = word.partition(".")
-        near = [] if name in known else difflib.get_close_matches(name[:40], sorted(known), 1)
-        meant = f": did you mean {near[0]}{dot}{group}?" if near else ""
-        what = f"a {kind} of a group that AGENTS does not name" if name in known else f"an unknown {kind}"
+        near = []
+        if name not in known:
+            near = difflib.get_close_matches(name[:40], sorted(known), 1)
+        meant = ""
+        if near:
+            meant = f": did you mean {near[0]}{dot}{group}?"
+        if name in known:
+            what = f"a {kind} of a group that AGENTS does not name"
+        else:
+            what = f"an unknown {kind}"
         sentences.append(printable(f"the engine's handshake has {what}, which is ignored: {shorten(word)}{meant}"))
     return sentences
 
@@ -148,16 +155,23 @@ def _keys(raw: bytes) -> dict[str, str]:
         key, equals, value = part.partition("=")
         key = key.strip().upper()
         if not equals or (key in keys and key.partition(".")[0] in _KNOWN):
-            what = "a handshake key comes twice" if equals else "a handshake field has no value"
+            what = "a handshake field has no value"
+            if equals:
+                what = "a handshake key comes twice"
             raise HandshakeError(what, field=key, got=raw, cure=_CURE)
         keys[key] = value.strip()
     return keys
 
 
 def _spec_of(keys: dict[str, str], text: str) -> EnvSpec:
-    obs_size, act_size = _integer(keys, "OBS"), _integer(keys, "ACT")
+    obs_size = _integer(keys, "OBS")
+    act_size = _integer(keys, "ACT")
     env_type = _choice(keys, "ENV_TYPE", EnvType, EnvType.RLBASE)
-    num_envs = _integer(keys, "ENV_COUNT", None if env_type is EnvType.MULTI else 1)
+    if env_type is EnvType.MULTI:
+        default = None
+    else:
+        default = 1
+    num_envs = _integer(keys, "ENV_COUNT", default)
     version = _integer(keys, "VERSION", 0)
     if version > PROTOCOL_VERSION:
         raise HandshakeError(
@@ -170,16 +184,27 @@ def _spec_of(keys: dict[str, str], text: str) -> EnvSpec:
         )
     features = frozenset(name.strip().upper() for name in keys.get("FEATURES", "").split(",") if name.strip())
     groups = _groups(keys) if "AGENTS" in keys else ()
+    if "CHANNEL" not in keys:
+        channel = None
+    else:
+        channel = _choice(keys, "CHANNEL", Channel, Channel.ANY)
+    if "IMAGE" not in keys:
+        image = None
+    else:
+        image = ImageSpec.parse(keys["IMAGE"])
+    shm = keys.get("SHM")
+    if not shm:
+        shm = None
     return EnvSpec(
         obs_size=obs_size,
         act_size=act_size,
         env_type=env_type,
         num_envs=num_envs,
         version=version,
-        channel=_choice(keys, "CHANNEL", Channel, Channel.ANY) if "CHANNEL" in keys else None,
+        channel=channel,
         features=features,
-        image=ImageSpec.parse(keys["IMAGE"]) if "IMAGE" in keys else None,
-        shm=keys.get("SHM") or None,
+        image=image,
+        shm=shm,
         parameters=_parameters(keys["PARAMS"]) if "PARAMS" in keys else (),
         render_fps=_integer(keys, "RENDER_FPS", DEFAULT_FPS),
         groups=groups,
@@ -191,9 +216,14 @@ def _spec_of(keys: dict[str, str], text: str) -> EnvSpec:
 
 def _spaces(keys: dict[str, str], obs_size: int, act_size: int) -> dict[str, Any]:
     """Of one env, or of one agent: action, observation space and names, as arguments of EnvSpec."""
-    spaces: dict[str, Any] = {"action": _action(keys["ACT_SPACE"], act_size) if "ACT_SPACE" in keys else None}
+    if "ACT_SPACE" not in keys:
+        action = None
+    else:
+        action = _action(keys["ACT_SPACE"], act_size)
+    spaces: dict[str, Any] = {"action": action}
     if "OBS_SPACE" in keys:
-        tree, text = _tree("OBS_SPACE", keys["OBS_SPACE"]), keys["OBS_SPACE"]
+        tree = _tree("OBS_SPACE", keys["OBS_SPACE"])
+        text = keys["OBS_SPACE"]
         if isinstance(tree, Leaf) and _BOX.fullmatch(text):
             spaces["obs_low"], spaces["obs_high"] = _ranges(tree)
         else:
@@ -259,14 +289,21 @@ def _tree(key: str, text: str) -> Space:
     try:
         return read_space(text)
     except ConfigurationError as error:
-        raise HandshakeError(
-            error.message, field=key, expected=error.expected or _FORMS, got=error.got or text, cure=_CURE
-        ) from error
+        expected = error.expected
+        if not expected:
+            expected = _FORMS
+        got = error.got
+        if not got:
+            got = text
+        raise HandshakeError(error.message, field=key, expected=expected, got=got, cure=_CURE) from error
 
 
 def _bad(key: str, expected: str, got: str | None) -> HandshakeError:
+    problem = "a required handshake key is missing"
+    if got is not None:
+        problem = "a handshake value cannot be read"
     return HandshakeError(
-        "a handshake value cannot be read" if got is not None else "a required handshake key is missing",
+        problem,
         field=key,
         expected=expected,
         got=got,
@@ -357,7 +394,9 @@ def _parameter_text(parameter: Parameter) -> str:
 
 
 def _parameter_number(value: float) -> str:
-    return number_text(value) if np.isfinite(value) else bound_text(value)
+    if np.isfinite(value):
+        return number_text(value)
+    return bound_text(value)
 
 
 def _box_text(low: tuple[float, ...], high: tuple[float, ...]) -> str:

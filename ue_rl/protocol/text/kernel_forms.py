@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-FORM_MULTI, FORM_SINGLE, FORM_RLBASE = 0, 1, 2
+FORM_MULTI = 0
+FORM_SINGLE = 1
+FORM_RLBASE = 2
 OBSERVATIONS = 4  # added to the form of decode_states: see there
 SETTINGS = 8  # added to the form of decode_requests: SET is read
 AGENTS = 16  # rows are an agent's, and say so with AGENT
@@ -73,21 +75,32 @@ class Layout:
     ) -> None:
         self.agents = form & AGENTS != 0
         self.layout = layout
-        self.mask_size = 0 if masks is None else masks.size // max(rows, 1)
-        self.per_env = len(layout) if self.agents and layout is not None else 1
+        if masks is None:
+            self.mask_size = 0
+        else:
+            self.mask_size = masks.size // max(rows, 1)
+        if self.agents and layout is not None:
+            self.per_env = len(layout)
+        else:
+            self.per_env = 1
         if (self.agents or self.mask_size) and (layout is None or layout.shape[1] < 2 or len(layout) != self.per_env):
             raise ValueError("masks, layout and the number of rows disagree")
         if self.per_env < 1 or rows % self.per_env:
             raise ValueError("masks, layout and the number of rows disagree")
-        self.envs, self.size = rows // self.per_env, size
+        self.envs = rows // self.per_env
+        self.size = size
 
     def numbers(self, agent: int) -> int:
         """How many a row of this agent has."""
-        return int(self.layout[agent, 0]) if self.agents and self.layout is not None else self.size
+        if self.agents and self.layout is not None:
+            return int(self.layout[agent, 0])
+        return self.size
 
     def flags(self, agent: int) -> int:
         """How many mask flags a row of this agent has."""
-        return int(self.layout[agent, 1]) if self.mask_size and self.layout is not None else 0
+        if self.mask_size and self.layout is not None:
+            return int(self.layout[agent, 1])
+        return 0
 
     def without_choice(self, agent: int, mask: bytes) -> int:
         """The first number that `mask` leaves without a choice, or -1."""

@@ -11,9 +11,12 @@ _PLUGIN_READ = 1024  # bytes that it reads at once
 
 def line_limit(spec: EnvSpec, rows: int | None = None) -> int:
     """The longest line, in bytes, that a reader must take (docs/protocol.md, section 9); `rows`: in it, None: all."""
-    rows = spec.num_rows if rows is None else rows
+    if rows is None:
+        rows = spec.num_rows
     numbers = rows * max(spec.obs_size + 1, spec.act_size)
-    room = 65_536 if spec.features & {"INFO", "OPTIONS"} or spec.parameters else 64
+    room = 64
+    if spec.features & {"INFO", "OPTIONS"} or spec.parameters:
+        room = 65_536
     return min(1024 + 48 * numbers + (room + spec.mask_size) * rows, MAX_LINE)
 
 
@@ -38,7 +41,10 @@ def needs_nuls(spec: EnvSpec, asked: bool | None) -> bool:
         asked: True: to an engine of version 0 that is SINGLE or RLBASE. None: to such an engine, where it names no
             CHANNEL and so may be the deployed plugin.
     """
-    wanted = spec.channel is None if asked is None else asked
+    if asked is None:
+        wanted = spec.channel is None
+    else:
+        wanted = asked
     return wanted and spec.version == 0 and spec.env_type is not EnvType.MULTI
 
 

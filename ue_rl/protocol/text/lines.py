@@ -48,10 +48,15 @@ class LineBuffer:
         elif self._tail == len(self.data) and self._head:
             kept = self._tail - self._head
             self._view[:kept] = bytes(self._view[self._head : self._tail])
-            self._head, self._scanned, self._tail = 0, self._scanned - self._head, kept
+            self._head, self._scanned = 0, self._scanned - self._head
+            self._tail = kept
         if self._tail == len(self.data):
             size = min(2 * len(self.data), self.max_line + _AT_ONCE)
-            self._grow(size if size > len(self.data) else len(self.data) + _AT_ONCE)
+            if size > len(self.data):
+                capacity = size
+            else:
+                capacity = len(self.data) + _AT_ONCE
+            self._grow(capacity)
         return self._view[self._tail :]
 
     def received(self, count: int) -> None:
@@ -83,7 +88,8 @@ class LineBuffer:
                 return None
             if at - self._head >= self.max_line:
                 raise self._too_long()
-            start, end = self._head, at
+            start = self._head
+            end = at
             self._head = self._scanned = at + 1
             if end > start and self.data[end - 1] == 0x0D:
                 end -= 1
@@ -93,7 +99,9 @@ class LineBuffer:
     def next_line(self) -> bytes | None:
         """The next non-empty line as bytes of its own; otherwise as `next_span`."""
         span = self.next_span()
-        return None if span is None else bytes(self._view[span[0] : span[1]])
+        if span is None:
+            return None
+        return bytes(self._view[span[0] : span[1]])
 
     def has_line(self) -> bool:
         """Is a whole non-empty line there?"""
@@ -115,7 +123,8 @@ class LineBuffer:
         self._view = memoryview(self.data)
         self._view[: len(old)] = old
         self._scanned -= self._head
-        self._head, self._tail = 0, len(old)
+        self._head = 0
+        self._tail = len(old)
 
     def _too_long(self) -> LineTooLong:
         return LineTooLong(

@@ -64,14 +64,19 @@ def ended_by(line: bytes | bytearray | memoryview, env_id: int | None = None) ->
     if bytes(line[:64]).lstrip()[:5].upper() != b"ERROR":  # this is asked of lines of any length
         return None
     notice = notice_of(line)
-    return None if notice is None else ended(notice[1], env_id)
+    if notice is None:
+        return None
+    return ended(notice[1], env_id)
 
 
 def ended(sentence: str, env_id: int | None = None) -> EngineDisconnected:
     """The error for an engine that says why it has ended the session; one that quotes this error adds nothing to it."""
     told = "the engine ended the session: "
+    why = sentence.removeprefix(told)
+    if not why:
+        why = "it does not say why"
     return EngineDisconnected(
-        told + (sentence.removeprefix(told) or "it does not say why"),
+        told + why,
         env_id=env_id,
         field="ERROR",
         got="an ERROR line",

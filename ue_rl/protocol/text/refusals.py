@@ -61,42 +61,55 @@ def refusal(spec: EnvSpec, failure: k.Failure, data: Any, start: int, end: int, 
         return ended
     if env < 0 and spec.env_type is EnvType.MULTI:
         env = _named(_ENV, line, at - start, spec.num_envs)
-    agent = _named(_AGENT, line, at - start, spec.agents_per_env) if spec.groups else -1
+    if spec.groups:
+        agent = _named(_AGENT, line, at - start, spec.agents_per_env)
+    else:
+        agent = -1
     expected: str | None = None
     cure: str | None = None
     if code == k.WRONG_COUNT:
         expected, cure = _wanted(_one(spec, max(agent, 0)), field)
-        message += f": {got} came" if got >= 0 else ""
+        if got >= 0:
+            message += f": {got} came"
         if got == 2 * _size(_one(spec, max(agent, 0)), field) and b"." not in _row(line, at - start):
             cure = _DECIMAL_COMMA
     elif code in (k.BAD_NUMBER, k.NOT_A_FIELD) and field == "REW" and _COMMA.search(_row(line, at - start)):
         cure = _DECIMAL_COMMA
     elif code == k.NON_FINITE:
-        cure = _NAN_CURE.format(who="game's state or reward" if fault == "engine" else "policy")
+        who = "policy"
+        if fault == "engine":
+            who = "game's state or reward"
+        cure = _NAN_CURE.format(who=who)
     elif code == k.UNKNOWN_ENV:
         expected = f"0 to {spec.num_envs - 1}"
         env, message = -1, f"{message}: {env}"
     elif code == k.OTHER_ENV:
-        expected, message = f"ENV={env} or no ENV", f"{message}: it names env {got}"
+        expected = f"ENV={env} or no ENV"
+        message = f"{message}: it names env {got}"
         cure = "an env socket's id is the order in which it was accepted"
     elif code == k.RUN_TOGETHER:
         cure = "end the game's state string with ';'"
     elif code == k.UNKNOWN_AGENT:
-        expected, message = f"0 to {spec.agents_per_env - 1}", f"{message}: {got}"
+        expected = f"0 to {spec.agents_per_env - 1}"
+        message = f"{message}: {got}"
     elif code == k.RESET_OF_AGENT:
         expected = "ACT=RESET without AGENT: it is for the whole env"
     elif code == k.NO_CHOICE:
-        expected, message = "a choice at least for each number, unless DONE=1", f"{message}: number {got}"
+        expected = "a choice at least for each number, unless DONE=1"
+        message = f"{message}: number {got}"
     if code == k.REPEATED_ENV and fault == "trainer":
         message = "an env was asked again before it had answered"
     elif code == k.REPEATED_ENV and spec.groups:
         message = "an agent answered whose answer was not awaited, or answered twice"
     if agent >= 0:
         message += f" (agent {spec.agent_names[agent]})"
+    env_id = None
+    if env >= 0:
+        env_id = env
     return kind(
         message,
         fault=fault,
-        env_id=env if env >= 0 else None,
+        env_id=env_id,
         field=field,
         expected=expected,
         got=_around(line, at - start),
@@ -120,8 +133,13 @@ def _row(line: bytes, at: int) -> bytes:
 def _named(key: re.Pattern[bytes], line: bytes, at: int, count: int) -> int:
     """The env or agent that the row around `at` names, -1 for none: in a row, it stands behind what was refused."""
     found = key.search(_row(line, at))
-    number = int(found.group(1)) if found else -1
-    return number if number < count else -1
+    if found:
+        number = int(found.group(1))
+    else:
+        number = -1
+    if number < count:
+        return number
+    return -1
 
 
 def _one(spec: EnvSpec, agent: int) -> EnvSpec:
@@ -134,7 +152,9 @@ def _one(spec: EnvSpec, agent: int) -> EnvSpec:
 
 
 def _size(one: EnvSpec, field: str) -> int:
-    return one.obs_size if field == "OBS" else one.act_size
+    if field == "OBS":
+        return one.obs_size
+    return one.act_size
 
 
 def _wanted(one: EnvSpec, field: str) -> tuple[str, str]:
@@ -154,15 +174,23 @@ def _around(line: bytes, at: int, before: int = 40) -> str:
 
 def agent_text(spec: EnvSpec, row: int) -> str:
     """Which agent a row is, for an error; "" without agents."""
-    return f" (agent {spec.agent_names[row % spec.agents_per_env]})" if spec.groups else ""
+    if spec.groups:
+        return f" (agent {spec.agent_names[row % spec.agents_per_env]})"
+    return ""
 
 
 def nonfinite_action(actions: NDArray[np.float32], row: int, index: int, spec: EnvSpec | None = None) -> ActionError:
     """The error for number `index` of a row of actions float32 [num_rows, act_size]. `spec`: None without agents."""
-    of = "" if spec is None else agent_text(spec, row)
+    of = ""
+    if spec is not None:
+        of = agent_text(spec, row)
+    if spec is None:
+        env_id = row
+    else:
+        env_id = row // spec.agents_per_env
     return ActionError(
         f"the policy gave an action that is not a finite number{of}",
-        env_id=row if spec is None else row // spec.agents_per_env,
+        env_id=env_id,
         field="ACT",
         expected="finite float32",
         got=f"{actions[row, index]} at index {index}",
@@ -204,6 +232,10 @@ def nonfinite_line(
     numbers = ",".join(map(str, obs[row, : _one(spec, agent).obs_size].tolist()))
     if spec.env_type is EnvType.RLBASE:
         return f"{numbers};{rewards[row]};{dones[row]}\n".encode()
-    before = f"AGENT={agent};" if spec.groups else ""
-    behind = f";ENV={env}" if spec.env_type is EnvType.MULTI else ""
+    before = ""
+    if spec.groups:
+        before = f"AGENT={agent};"
+    behind = ""
+    if spec.env_type is EnvType.MULTI:
+        behind = f";ENV={env}"
     return end_line(f"{before}OBS={numbers};REW={rewards[row]};DONE={dones[row]}{behind}".encode(), number)

@@ -12,9 +12,13 @@ from ue_rl.system.json_text import json_text
 
 
 def reset_row(
-    spec: EnvSpec, env: int | None, seed: int | None = None, options: Mapping[str, Any] | None = None,
-    parameters: Mapping[str, float] | None = None, named: bool = True,
-) -> bytes:  # fmt: skip
+    spec: EnvSpec,
+    env: int | None,
+    seed: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, float] | None = None,
+    named: bool = True,
+) -> bytes:
     """One env's reset, without a line ending; raises as Codec.encode_resets.
 
     Args:

@@ -33,7 +33,9 @@ class UnknownFields:
 
     def __init__(self, spec: EnvSpec) -> None:
         self.watching = spec.env_type is not EnvType.RLBASE  # whose rows have no fields
-        self._first, self._ends, self._left = _LINES, _ENDS, _PATIENCE
+        self._first = _LINES
+        self._ends = _ENDS
+        self._left = _PATIENCE
         self._said: set[str] = set()
 
     def look(self, data: bytes | bytearray, start: int, end: int, ended: bool) -> list[str]:
@@ -52,8 +54,13 @@ class UnknownFields:
         sentences = []
         for word in {found.decode("ascii").upper() for found in _FIELD.findall(line)} - KNOWN - self._said:
             self._said.add(word)
-            near = [_MEANT[word]] if word in _MEANT else difflib.get_close_matches(word[:40], sorted(KNOWN), 1)
-            meant = f": did you mean {near[0]}?" if near else ""
+            if word in _MEANT:
+                near = [_MEANT[word]]
+            else:
+                near = difflib.get_close_matches(word[:40], sorted(KNOWN), 1)
+            meant = ""
+            if near:
+                meant = f": did you mean {near[0]}?"
             sentences.append(
                 printable(f"the engine's rows have an unknown field, which is ignored: {shorten(word)}{meant}")
             )

@@ -30,13 +30,18 @@ def number_text(value: float) -> str:
         ConfigurationError: not a finite number.
     """
     try:
-        number = float(value) if isinstance(value, (int, float, np.integer, np.floating)) else math.nan
+        if isinstance(value, (int, float, np.integer, np.floating)):
+            number = float(value)
+        else:
+            number = math.nan
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
         raise ConfigurationError("a finite number was expected", got=value)
     text = repr(number)
-    return text[:-2] if text.endswith(".0") else text
+    if text.endswith(".0"):
+        return text[:-2]
+    return text
 
 
 def settings_text(settings: Mapping[str, float], field: str = "SET") -> str:
@@ -71,14 +76,19 @@ def find_parameter(
     """
     if name in known:
         return known[name]
-    what, expected, cure = "has no such parameter", ", ".join(known), nearest(name, known)
+    what = "has no such parameter"
+    expected = ", ".join(known)
+    cure = nearest(name, known)
     got: str | None = name
     if not known:
-        what, expected, got = "has no parameters that a trainer may set", "PARAMS in its handshake", None
+        what = "has no parameters that a trainer may set"
+        expected = "PARAMS in its handshake"
+        got = None
         cure = "leave them out, or let the game list them (docs/protocol.md, section 8)"
-    raise UnsupportedByEngine(
-        f"this engine {what}", env_id=env_id, field=field or name, expected=expected, got=got, cure=cure
-    )
+    place = field
+    if not place:
+        place = name
+    raise UnsupportedByEngine(f"this engine {what}", env_id=env_id, field=place, expected=expected, got=got, cure=cure)
 
 
 def check_parameters(
@@ -100,13 +110,20 @@ def check_parameter(
         UnsupportedByEngine: see find_parameter. ConfigurationError: not a number, or out of the parameter's range.
     """
     parameter = find_parameter(known, name, field, env_id)
-    for bound in value if isinstance(value, tuple) else (value,):
+    if isinstance(value, tuple):
+        bounds = value
+    else:
+        bounds = (value,)
+    for bound in bounds:
         number = isinstance(bound, (int, float, np.integer, np.floating))
         if not number or not -math.inf < bound < math.inf or not parameter.low <= bound <= parameter.high:
+            place = field
+            if not place:
+                place = name
             raise ConfigurationError(
                 f"a parameter is {'out of range' if number else 'a number'}: {name}",
                 env_id=env_id,
-                field=field or name,
+                field=place,
                 expected=f"{parameter.low:g} to {parameter.high:g}",
                 got=" to ".join(f"{end:g}" for end in dict.fromkeys(value)) if isinstance(value, tuple) else value,
             )
@@ -157,7 +174,9 @@ def read_number(text: str, field: str, fault: str, env_id: int | None = None) ->
         MalformedMessage: not a number. NonFiniteValue: NaN, infinity or beyond all doubles.
     """
     text = text.strip(" \t\r")
-    value = float(text) if _NUMBER.fullmatch(text) else None
+    value = None
+    if _NUMBER.fullmatch(text):
+        value = float(text)
     if (value is not None and not math.isfinite(value)) or (value is None and _NON_FINITE.match(text)):
         raise NonFiniteValue("a value is not a finite number", fault=fault, env_id=env_id, field=field, got=text)
     if value is None:

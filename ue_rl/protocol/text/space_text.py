@@ -86,10 +86,14 @@ def read_name(text: str) -> str:
 def bound_text(value: float, dtype: str = "float32") -> str:
     """A bound: `inf`, `-inf`, an integer as it is, or the shortest text of a float32 or float64."""
     if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
+        if value > 0:
+            return "inf"
+        return "-inf"
     if dtype == "float64":
         return repr(float(value)).removesuffix(".0")
-    return str(value) if isinstance(value, int) else float32_text(np.float32(value))
+    if isinstance(value, int):
+        return str(value)
+    return float32_text(np.float32(value))
 
 
 def read_bound(text: str, dtype: str = "float32") -> float:
@@ -103,15 +107,22 @@ def read_bound(text: str, dtype: str = "float32") -> float:
     value = float(text)
     if dtype == "float64":
         return value
-    return math.copysign(math.inf, value) if abs(value) >= _BEYOND_FLOAT32 else float(np.float32(value))
+    if abs(value) >= _BEYOND_FLOAT32:
+        return math.copysign(math.inf, value)
+    return float(np.float32(value))
 
 
 class _SpaceParser:
     def __init__(self, text: str) -> None:
-        self.text, self.at, self.leaves = text, 0, 0
+        self.text = text
+        self.at = 0
+        self.leaves = 0
 
     def wrong(self, expected: str) -> ConfigurationError:
-        return invalid("a space cannot be read", expected, self.text[self.at : self.at + 40] or "the end of the text")
+        got = self.text[self.at : self.at + 40]
+        if not got:
+            got = "the end of the text"
+        return invalid("a space cannot be read", expected, got)
 
     def match(self, pattern: re.Pattern[str], expected: str) -> re.Match[str]:
         found = pattern.match(self.text, self.at)
@@ -135,8 +146,11 @@ class _SpaceParser:
             raise self.wrong("DICT, TUPLE, BOX, DISCRETE, MULTI_DISCRETE, MULTI_BINARY or IMAGE")
         body = self.match(_BODY, "( .. )").group(1).split(",")
         shape = _SHAPE.match(self.text, self.at)
-        self.at = shape.end() if shape else self.at
-        sizes = None if shape is None else self._sizes(shape.group(1))
+        if shape:
+            self.at = shape.end()
+        sizes = None
+        if shape is not None:
+            sizes = self._sizes(shape.group(1))
         if word == LeafKind.BOX.value:
             return self.box(body, sizes)
         return self.choices(LeafKind(word), body, sizes)
@@ -147,7 +161,10 @@ class _SpaceParser:
         self.match(_OPEN, "(")
         parts: list[tuple[str, Space]] = []
         while True:
-            name = read_name(self.match(_NAME, "name:space").group(1)) if named else str(len(parts))
+            if named:
+                name = read_name(self.match(_NAME, "name:space").group(1))
+            else:
+                name = str(len(parts))
             parts.append((name, self.space(depth + 1)))
             mark = self.match(re.compile(r"\s*([,)])\s*"), ", or )").group(1)
             if mark == ")":
@@ -157,7 +174,8 @@ class _SpaceParser:
         dtype = "float32"
         word = _WORD.match(self.text, self.at)
         if word is not None:
-            dtype, self.at = word.group(1).lower(), word.end()
+            dtype = word.group(1).lower()
+            self.at = word.end()
             if dtype not in DTYPES:
                 raise invalid("a BOX of an unknown type", ", ".join(name.upper() for name in DTYPES), dtype)
         ends = [part.partition(":") for part in body]
@@ -176,7 +194,13 @@ class _SpaceParser:
             return leaf
         if kind is LeafKind.DISCRETE and (len(ranges) != 1 or sizes is not None):
             raise invalid("DISCRETE has one count and no shape", got=",".join(body))
-        shape = () if kind is LeafKind.DISCRETE else (len(ranges),) if sizes is None else sizes
+        shape: tuple[int, ...]
+        if kind is LeafKind.DISCRETE:
+            shape = ()
+        elif sizes is None:
+            shape = (len(ranges),)
+        else:
+            shape = sizes
         return Leaf(kind, shape, counts=tuple(n for _, n in ranges), starts=tuple(start for start, _ in ranges))
 
     def _sizes(self, text: str) -> tuple[int, ...]:

@@ -39,7 +39,10 @@ _log = logging.getLogger(__name__)
 @contextmanager
 def trusting(trust: bool = True) -> Iterator[None]:
     """Within it files may run what they hold, as `--trust` says; with False nothing changes."""
-    before = _trusted.set(trust or _trusted.get())
+    trusted = trust
+    if not trusted:
+        trusted = _trusted.get()
+    before = _trusted.set(trusted)
     try:
         yield
     finally:
@@ -109,7 +112,8 @@ def refuse_links(*folders: Path) -> None:
     """
     for each in (path for folder in folders if folder.is_dir() for path in folder.iterdir()):
         if each.is_symlink() and not _trusted.get():
-            what, cure = f"what would be written to {each} would go elsewhere", f"delete the link, or {TRUST}"
+            what = f"what would be written to {each} would go elsewhere"
+            cure = f"delete the link, or {TRUST}"
             raise UntrustedFile(what, expected="no links", got=str(each.readlink()), cure=cure)
 
 
@@ -226,7 +230,9 @@ def _held(kind: Any, name: str, data: bytes) -> Any:
     default = inspect.signature(kind.__init__).parameters.get(name)  # load() makes the others anew
     if default is not None:
         _log.warning("the model's %s is a function, which is not run: it is %s, the default", name, default.default)
-    return None if default is None else default.default
+    if default is None:
+        return None
+    return default.default
 
 
 def load_policy(kind: Any, path: Path) -> Any:
@@ -274,6 +280,9 @@ def _named(path: Path, attribute: str | None = None) -> Iterator[None]:
     try:
         yield
     except UntrustedFile as error:
-        place = str(path) if attribute is None else f"{attribute} in {path}"
+        if attribute is None:
+            place = str(path)
+        else:
+            place = f"{attribute} in {path}"
         error.field = error.field or place
         raise

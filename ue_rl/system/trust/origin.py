@@ -31,8 +31,15 @@ _log = logging.getLogger(__name__)
 
 def key_file() -> Path:
     """Where this user's key is, or will be."""
-    told = os.environ.get("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME")
-    return (Path(told) if told else Path.home() / ".config") / "ue_rl" / "origin.key"
+    variable = "XDG_CONFIG_HOME"
+    if os.name == "nt":
+        variable = "APPDATA"
+    told = os.environ.get(variable)
+    if told:
+        settings = Path(told)
+    else:
+        settings = Path.home() / ".config"
+    return settings / "ue_rl" / "origin.key"
 
 
 def sign(said: bytes) -> str:
@@ -42,7 +49,9 @@ def sign(said: bytes) -> str:
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home
         _log.info("nothing is signed as made here: %s", error)
         return ""
-    return "" if key is None else hmac.digest(key, said, "sha256").hex()
+    if key is None:
+        return ""
+    return hmac.digest(key, said, "sha256").hex()
 
 
 def is_signed(said: bytes, signature: object) -> bool:
@@ -77,7 +86,9 @@ def _trusted() -> Path:
 def signed(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """A manifest with its signature."""
     signature = sign(_said(manifest))
-    return {**manifest, SIGNATURE: signature} if signature else dict(manifest)
+    if signature:
+        return {**manifest, SIGNATURE: signature}
+    return dict(manifest)
 
 
 def is_ours(manifest: Mapping[str, Any]) -> bool:
@@ -103,7 +114,10 @@ def made_here(path: Path, content: bytes | None = None) -> bool:
             told: object = said["files"][path.name]["sha256"]
             return not path.is_symlink() and told == hashlib.sha256(content).hexdigest()
         inside = path.rglob("*")
-        found = [path] if path.is_file() else [each for each in inside if not each.is_dir() or each.is_symlink()]
+        if path.is_file():
+            found = [path]
+        else:
+            found = [each for each in inside if not each.is_dir() or each.is_symlink()]
         names = {each: each.relative_to(path.parent).as_posix() for each in found}
         return all(not each.is_symlink() and said["files"][names[each]]["sha256"] == sha256(each) for each in found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -134,4 +148,6 @@ def _key(path: Path, make: bool) -> bytes | None:
         _log.warning("%s can be used by others, so it is not: delete it, and a new one is made", path)
         return None
     key = path.read_bytes()
-    return key if len(key) == _SIZE else None
+    if len(key) == _SIZE:
+        return key
+    return None

@@ -92,7 +92,10 @@ class DataUnpickler(pickle._Unpickler):
         for pattern, bases in _CLASSES:
             if "." not in name and re.fullmatch(pattern, module):
                 found = super().find_class(module, name)
-                kinds = found.__mro__ if isinstance(found, type) else (type(found),)
+                if isinstance(found, type):
+                    kinds = found.__mro__
+                else:
+                    kinds = (type(found),)
                 if bases & {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}:
                     return found
                 if module == "torch" and kinds[0].__qualname__ == "dtype":
@@ -138,7 +141,9 @@ class _Unwanted(DataUnpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """What the pickle may name."""
-        return Unmade if (module, name) == ("functools", "partial") else super().find_class(module, name)
+        if (module, name) == ("functools", "partial"):
+            return Unmade
+        return super().find_class(module, name)
 
 
 Unpickler = DataUnpickler  # torch.load(pickle_module=..) looks for this name

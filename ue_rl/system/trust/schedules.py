@@ -43,7 +43,9 @@ _AS_FLOAT = {
     bytes.fromhex("9501970074010000000000000000020089017c00ab01000000000000ab010000000000005300"),  # 3.12
     bytes.fromhex("3e0195005b010000000000000000540122005500350100000000000035010000000000002400"),  # 3.13
 }
-_CODE, _NAMES = 6, 8  # arguments of CodeType, the same in all of them
+# arguments of CodeType, the same in all of them
+_CODE = 6
+_NAMES = 8
 _CLOUDPICKLE = "cloudpickle.cloudpickle"
 _ANNOTATIONS = {"float", "int"}
 
@@ -113,11 +115,15 @@ def known_schedule(pickled: bytes) -> LinearSchedule | float | None:
     values = [value for value in reader.cells if type(value) in (float, int)]
     inner = products + constants
     if not inner and len(casts) == len(reader.codes) == len(reader.cells) == 1:
-        return reader.cells[0] if isinstance(reader.cells[0], LinearSchedule) else None
+        if isinstance(reader.cells[0], LinearSchedule):
+            return reader.cells[0]
+        return None
     # Each function has one cell: that of the inner one holds the number, that of a cast the other function.
     if len(inner) != 1 or len(casts) > 1 or len(values) != 1:
         return None
     if len(inner) + len(casts) != len(reader.codes) or len(reader.codes) != len(reader.cells):
         return None
     number = float(values[0])
-    return LinearSchedule(number) if products else number
+    if products:
+        return LinearSchedule(number)
+    return number
