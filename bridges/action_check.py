@@ -29,7 +29,10 @@ class ActionCheck:
     def __init__(self, spec: EnvSpec) -> None:
         self._size = spec.act_size
         agents = [group.spec.action_spec for group in spec.groups for _ in range(group.count)]
-        self._actions = agents or [spec.action_spec]
+        if agents:
+            self._actions = agents
+        else:
+            self._actions = [spec.action_spec]
         counts = np.zeros((len(self._actions), spec.act_size), np.int64)
         starts = np.zeros_like(counts)
         for row, action in enumerate(self._actions):
@@ -42,11 +45,21 @@ class ActionCheck:
         low = np.where(self._is_choice, starts, -np.inf).astype(np.float32)
         high = np.where(self._is_choice, starts + counts - 1, np.inf).astype(np.float32)
         self._per_row = bool(agents) and bool((low != low[0]).any() or (high != high[0]).any())
-        copies = (spec.num_envs, 1) if self._per_row else (1, 1)
-        rows = slice(None) if self._per_row else slice(1)
-        self._low, self._high = np.tile(low[rows], copies), np.tile(high[rows], copies)
+        if self._per_row:
+            copies = (spec.num_envs, 1)
+        else:
+            copies = (1, 1)
+        if self._per_row:
+            rows = slice(None)
+        else:
+            rows = slice(1)
+        self._low = np.tile(low[rows], copies)
+        self._high = np.tile(high[rows], copies)
         free = ~self._is_choice[rows]
-        self._free = np.tile(free, copies) if free.any() else None
+        if not free.any():
+            self._free = None
+        else:
+            self._free = np.tile(free, copies)
         self.masked = self.has_choices and spec.mask_size > 0
         self.illegal = 0
         self._mask_at: NDArray[np.int64] | None = None  # as _flags, in the masks of all rows as one array
@@ -74,10 +87,17 @@ class ActionCheck:
         told = actions
         with np.errstate(over="ignore"):  # beyond float32 it is infinite, and refused below
             actions = np.ascontiguousarray(actions, np.float32)
-        problem, expected_row, fits = "the model gave an action that is not a finite number", None, np.isfinite(actions)
+        problem = "the model gave an action that is not a finite number"
+        expected_row = None
+        fits = np.isfinite(actions)
         if self.has_choices and fits.all():
-            problem, expected_row = "the model's action is not a choice of its space", ""
-            fits = self._are_choices(actions, np.asarray(env_ids, np.intp) if self._per_row else None)
+            problem = "the model's action is not a choice of its space"
+            expected_row = ""
+            if not self._per_row:
+                rows = None
+            else:
+                rows = np.asarray(env_ids, np.intp)
+            fits = self._are_choices(actions, rows)
         if not fits.all():
             row = int(fits.all(axis=1).argmin())
             raise ModelOutputError(
@@ -126,13 +146,21 @@ class ActionCheck:
 
     def _are_choices(self, actions: NDArray[np.float32], rows: NDArray[np.intp] | None = None) -> NDArray[np.bool_]:
         """For each number: does it equal its nearest choice?"""
-        low, high = (self._low, self._high) if rows is None else (self._low[rows], self._high[rows])
+        if rows is None:
+            low = self._low
+            high = self._high
+        else:
+            low = self._low[rows]
+            high = self._high[rows]
         nearest = np.minimum(actions, high)
         np.maximum(nearest, low, out=nearest)
         np.rint(nearest, out=nearest)
         fits: NDArray[np.bool_] = nearest == actions
         if self._free is not None:
-            fits |= self._free if rows is None else self._free[rows]
+            if rows is None:
+                fits |= self._free
+            else:
+                fits |= self._free[rows]
         return fits
 
     def _count_illegal(self, inbox: ActionBatch, states: StepBuffers) -> None:

@@ -36,8 +36,11 @@ __all__ = ["BaseBridge", "Mode", "PolicyInterface"]
 _log = logging.getLogger("ue_rl.bridges")
 _TICKED_WITHIN = 2.0  # seconds after which inference mode that stands still is reported
 _ABILITIES: dict[str, type] = {
-    "TIME_SCALE": ScalesTime, "PAUSE": Pauses, "RENDER": Renders, "GOAL_REWARD": ComputesRewards,
-}  # fmt: skip
+    "TIME_SCALE": ScalesTime,
+    "PAUSE": Pauses,
+    "RENDER": Renders,
+    "GOAL_REWARD": ComputesRewards,
+}
 
 
 class BaseBridge(Game):
@@ -100,10 +103,13 @@ class BaseBridge(Game):
                 features -= {"AUTORESET"}
             spec = replace(spec, channel=channel, features=features)
         with self.lock:
-            self._spec, self._announced = spec, False
+            self._spec = spec
+            self._announced = False
             session = self.lockstep
             session.configure(spec)
-            self.inbox, self.outbox, self.answered = session.inbox, session.outbox, session.answered
+            self.inbox = session.inbox
+            self.outbox = session.outbox
+            self.answered = session.answered
 
     def offered(self) -> frozenset[str]:
         """FEATURES that follow from what the game defines beside its callbacks (bridges/hosting.py).
@@ -182,7 +188,8 @@ class BaseBridge(Game):
 
     def disconnect(self) -> None:
         """Stops listening and goes idle; idempotent."""
-        running, self._running_host = self._running_host, None
+        running = self._running_host
+        self._running_host = None
         if running is not None:
             running.close()
         with self.lock:
@@ -222,7 +229,11 @@ class BaseBridge(Game):
         if spec.groups:
             raise ConfigurationError("a game with agents cannot be recorded", field="AGENTS", got=spec.agent_names)
         rest = spec.features - {"DEMO"}
-        self.configure(replace(spec, features=rest if act is None else rest | {"DEMO", "INFO"}))
+        if act is None:
+            features = rest
+        else:
+            features = rest | {"DEMO", "INFO"}
+        self.configure(replace(spec, features=features))
         self.lockstep.demo = act
 
     def start_inference(self, seeds: Sequence[int | None] | None = None) -> None:
@@ -279,9 +290,12 @@ class BaseBridge(Game):
         if "INFO" in self.spec.features:
             if not 0 <= env_id < len(self.answered):
                 raise ConfigurationError(
-                    "an info of an env that does not exist", fault="engine", field="env_id",
-                    expected=f"0 to {len(self.answered) - 1}", got=env_id,
-                )  # fmt: skip
+                    "an info of an env that does not exist",
+                    fault="engine",
+                    field="env_id",
+                    expected=f"0 to {len(self.answered) - 1}",
+                    got=env_id,
+                )
             self.outbox.infos[env_id] = dict(info)
 
     def register_commands(self, dispatcher: Any) -> None:

@@ -47,7 +47,8 @@ def answer_call(bridge: BaseBridge, line: bytes) -> bytes:
     The caller makes sure that no request is open. The game's methods run here, with the bridge's lock held.
     """
     with bridge.lock:
-        before, bridge.lockstep.caller = bridge.lockstep.caller, threading.get_ident()
+        before = bridge.lockstep.caller
+        bridge.lockstep.caller = threading.get_ident()
         try:
             if isinstance(bridge, AnswersCalls):
                 answer = bridge.answer_line(line.decode("ascii"))
@@ -90,7 +91,10 @@ def _answer(bridge: BaseBridge, call: Call) -> str:
     if call.name == "RENDER":
         if not isinstance(game, Renders):
             raise lacks("render")
-        picture = game.render(check_env(bridge.num_envs, call.env or 0))
+        env = call.env
+        if not env:
+            env = 0
+        picture = game.render(check_env(bridge.num_envs, env))
         if picture is None:
             raise ConfigurationError("there is no picture of this env now", fault="engine", env_id=call.env or 0)
         return calls.write_picture(picture)
@@ -129,7 +133,9 @@ def read_parameters(game: Any, names: Iterable[str] = (), env_id: int | None = N
     Raises:
         UnsupportedByEngine: no such parameter. UnknownEnv.
     """
-    env = 0 if env_id is None else check_env(game.num_envs, env_id)
+    env = 0
+    if env_id is not None:
+        env = check_env(game.num_envs, env_id)
     known = known_parameters(game)
     wanted = [find_parameter(known, name).name for name in names] or list(known)
     if isinstance(game, GetsParameters):
@@ -148,7 +154,11 @@ def set_parameters(game: Any, values: Mapping[str, float], env_id: int | None = 
     """
     check_values(game, values, env_id)
     for name, value in values.items():
-        game.set_parameter(name, float(value), ALL_ENVS if env_id is None else env_id)
+        if env_id is None:
+            where = ALL_ENVS
+        else:
+            where = env_id
+        game.set_parameter(name, float(value), where)
 
 
 def check_values(game: Any, values: Mapping[str, float], env_id: int | None = None) -> None:
@@ -183,13 +193,19 @@ def apply_with_resets(game: Any, given: dict[int, Mapping[str, float]], agents: 
         try:
             check_values(game, values, env_id)
         except UeRlError as error:
+            field = error.field
+            if not field:
+                field = "SET"
+            got = error.got
+            if not got:
+                got = dict(values)
             raise MalformedMessage(
                 f"SET beside a reset cannot be followed: {error.message}",
                 fault="trainer",
                 env_id=env_id,
-                field=error.field or "SET",
+                field=field,
                 expected=error.expected,
-                got=error.got or dict(values),
+                got=got,
             ) from error
     for env_id, values in wanted.items():
         for name, value in values.items():

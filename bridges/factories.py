@@ -30,12 +30,16 @@ def packed(factory: Callable[[], BaseBridge], options: dict[str, Any], instead: 
             return send((factory, options))
         except Exception as error:  # noqa: BLE001 - whatever the __reduce__ of somebody's class raises
             wrong.append(f"{type(error).__name__}: {error}")
-    cloud = "" if len(wrong) > 1 else ", or install the package cloudpickle"
+    cloud = ", or install the package cloudpickle"
+    if len(wrong) > 1:
+        cloud = ""
     raise ConfigurationError(
-        "the factory cannot be sent to a process of its own", field="factory", got=shorten(wrong[0], 400),
+        "the factory cannot be sent to a process of its own",
+        field="factory",
+        got=shorten(wrong[0], 400),
         expected="a class, a function or a functools.partial of what can be pickled",
         cure=f"host the bridge in this process: {instead}{cloud}",
-    )  # fmt: skip
+    )
 
 
 def _senders() -> list[Callable[[Any], bytes]]:

@@ -35,7 +35,10 @@ class Host(abc.ABC):
     def __init__(self, bridge: BaseBridge, tick_rate: float | None, log: logging.Logger, guest: bool = False) -> None:
         if tick_rate is not None and not tick_rate > 0:
             raise ConfigurationError("a tick rate must be positive", field="tick_rate", got=tick_rate)
-        self.bridge, self.tick_rate, self._log, self._guest = bridge, tick_rate, log, guest
+        self.bridge = bridge
+        self.tick_rate = tick_rate
+        self._log = log
+        self._guest = guest
         self._require_free()
         self._lockstep = bridge.lockstep
         self._switches = bridge.lockstep.switches
@@ -88,10 +91,12 @@ class Host(abc.ABC):
         Returns:
             whether `answer` was called.
         """
-        session, before = self._lockstep, self._switches
+        session = self._lockstep
+        before = self._switches
         if delta is None:
             now = time.perf_counter()
-            delta, self._last_tick = now - self._last_tick, now
+            delta = now - self._last_tick
+            self._last_tick = now
         with session.lock:  # `_require_training` is written out here: a step over shared memory takes 10 us
             if session.switches != before:  # the game ticks the bridge itself from now on
                 raise _Switched
@@ -105,7 +110,8 @@ class Host(abc.ABC):
     def _infer(self) -> None:
         """A tick in inference mode."""
         now = time.perf_counter()
-        delta, self._last_tick = now - self._last_tick, now
+        delta = now - self._last_tick
+        self._last_tick = now
         try:
             self.bridge.update_rl(delta)
         except Exception as error:  # noqa: BLE001 - logged: no session is there that it could end
@@ -116,7 +122,10 @@ class Host(abc.ABC):
         if isinstance(error, _Switched):
             self._end_session("the game left training mode, or was given other sizes", logging.WARNING)
         else:
-            bug = None if isinstance(error, UeRlError) else error
+            if isinstance(error, UeRlError):
+                bug = None
+            else:
+                bug = error
             self._end_session(_who_failed(error), logging.ERROR, bug, _who_failed(error, plain=True))
 
 
@@ -129,5 +138,8 @@ def _who_failed(error: Exception, plain: bool = False) -> str:
     if not isinstance(error, UeRlError):
         return f"the game's code failed: {error!r}"
     trainers = isinstance(error, ProtocolError) and error.fault == "trainer"
-    said = error.plain() if plain else str(error)
+    if plain:
+        said = error.plain()
+    else:
+        said = str(error)
     return f"{'the trainer broke the protocol' if trainers else 'the game cannot go on'}: {said}"

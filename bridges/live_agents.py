@@ -25,7 +25,10 @@ class LiveAgents:
     """
 
     def __init__(self, spec: EnvSpec, outbox: StepBuffers, all_envs: EnvIds, together: bool) -> None:
-        self._names, self._out, self._all, self._together = spec.agent_names, outbox, all_envs, together
+        self._names = spec.agent_names
+        self._out = outbox
+        self._all = all_envs
+        self._together = together
         self.live: NDArray[np.bool_] = np.zeros((spec.num_envs, spec.agents_per_env), np.bool_)
         self.everybody = False
         self._states: AgentArrays | None = None

@@ -29,7 +29,10 @@ from ue_rl.system.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.bridges")
 # Attributes of classes are slow to look up, and these are needed in every step.
-_NOTHING, _STEP, _RESET, _INFERENCE = ActionBatch.NOTHING, ActionBatch.STEP, ActionBatch.RESET, Mode.INFERENCE
+_NOTHING = ActionBatch.NOTHING
+_STEP = ActionBatch.STEP
+_RESET = ActionBatch.RESET
+_INFERENCE = Mode.INFERENCE
 
 
 class LockStep:
@@ -64,7 +67,8 @@ class LockStep:
     roster: LiveAgents
 
     def __init__(self, game: Game) -> None:
-        self._game, self._together = game, game.together
+        self._game = game
+        self._together = game.together
         self._spec: EnvSpec | None = None
         self.mode = Mode.IDLE
         self.ticks = self.switches = 0
@@ -118,7 +122,10 @@ class LockStep:
             raise ConfigurationError("inference needs a policy", cure="call set_inference_interface() first")
         with self.lock:
             self.switch(Mode.INFERENCE)
-            given = () if seeds is None else seeds
+            if seeds is not None:
+                given = seeds
+            else:
+                given = ()
             self._first_seeds = {env: None if seed is None else int(seed) for env, seed in enumerate(given)}
             self.policy.forget(None)
             self._over[:] = True
@@ -203,10 +210,18 @@ class LockStep:
         self.ticks += 1
         self.caller = threading.get_ident()
         try:
-            inbox, check = self.inbox, self.check
-            asked = self._all if envs is None else envs
+            inbox = self.inbox
+            check = self.check
+            if envs is None:
+                asked = self._all
+            else:
+                asked = envs
             if check.has_choices and (check.masked or not check.all_choices(inbox.actions)):
-                rows = slice(None) if envs is None else envs  # with agents an env has several, and all are asked
+                # with agents an env has several, and all are asked
+                if envs is None:
+                    rows = slice(None)
+                else:
+                    rows = envs
                 inbox.command[rows] = _STEP
                 check.of_trainer(inbox, self.outbox)
                 inbox.command[rows] = _NOTHING
@@ -228,8 +243,12 @@ class LockStep:
 
         Where a game is `together`, it takes all steps, then all resets; otherwise one env after the other.
         """
-        command, together = self._command, self._together
-        asked = command.max(axis=1) if self._agents else command
+        command = self._command
+        together = self._together
+        if self._agents:
+            asked = command.max(axis=1)
+        else:
+            asked = command
         kinds = asked.tobytes()  # which is looked through much faster than an array, where caches are cold
         requests: list[tuple[int, Envs]]
         if together and kinds.count(_STEP) == len(kinds):
@@ -246,14 +265,24 @@ class LockStep:
                 if together or not self._running[envs]:
                     if self._agents:
                         self.roster.require_all_asked(envs, command)
-                    self._act(envs, self.inbox.actions if self.demo is None else self._decided(envs))
+                    if self.demo is None:
+                        actions = self.inbox.actions
+                    else:
+                        actions = self._decided(envs)
+                    self._act(envs, actions)
                 if not self._has_ended(envs):
                     continue
                 if self.demo is not None:
                     self._tell_taken(envs)
-            rows = slice(None) if envs is self._all else envs
+            if envs is self._all:
+                rows = slice(None)
+            else:
+                rows = envs
             command[rows] = _NOTHING
-            self._marks[rows] = self.roster.states.present[rows] if self._agents else 1
+            if self._agents:
+                self._marks[rows] = self.roster.states.present[rows]
+            else:
+                self._marks[rows] = 1
 
     def begin_ahead(self, envs: Sequence[int], following: Sequence[Next]) -> None:
         """Begins the next episodes of envs whose episode has ended and whose reset was asked ahead; the lock is held.
@@ -287,7 +316,9 @@ class LockStep:
 
     def tick_inference(self) -> None:
         """State -> policy -> action for every env whose action has ended."""
-        out, agents, together = self.outbox, self._shape[1], self._together
+        out = self.outbox
+        agents = self._shape[1]
+        together = self._together
         ready = self._all
         if not together:
             for values in (out.rewards, out.dones, out.truncated):
@@ -312,7 +343,11 @@ class LockStep:
         else:
             actions = np.zeros_like(self.inbox.actions)
             actions[rows] = self._decide(out.obs[rows], rows.tolist())
-        for envs in [ready] if together else ready.tolist():
+        if together:
+            groups = [ready]
+        else:
+            groups = ready.tolist()
+        for envs in groups:
             self._act(envs, actions)
         if together:
             self._has_ended(ready)
@@ -321,7 +356,8 @@ class LockStep:
 
     def _told(self, envs: EnvIds) -> tuple[PerEnv, PerEnv]:
         """(seeds, options) that came with their resets."""
-        inbox, rows = self.inbox, envs * self._shape[1]
+        inbox = self.inbox
+        rows = envs * self._shape[1]
         seeds = [None if seed < 0 else seed for seed in inbox.seeds[rows].tolist()]
         inbox.seeds[rows] = -1
         if inbox.ahead:
@@ -330,7 +366,8 @@ class LockStep:
         return seeds, [inbox.options.pop(row, None) for row in rows.tolist()]
 
     def _begin(self, envs: Envs, seeds: PerEnv, options: PerEnv) -> None:
-        together, states = self._together, self.roster.states if self._agents else self.outbox
+        together = self._together
+        states = self.roster.states if self._agents else self.outbox
         self._running[envs] = False
         if together or self.mode is Mode.TRAINING:  # in inference mode they say what has ended in this tick
             for values in (states.rewards, states.dones, states.truncated):
@@ -363,7 +400,10 @@ class LockStep:
         if self._agents:
             self.roster.stepped(envs)
         if self.mode is _INFERENCE:
-            self._over[envs] = ~self.roster.live[envs].any(axis=-1) if self._agents else self.outbox.dones[envs] != 0
+            if self._agents:
+                self._over[envs] = ~self.roster.live[envs].any(axis=-1)
+            else:
+                self._over[envs] = self.outbox.dones[envs] != 0
         return True
 
     def _decided(self, envs: Envs) -> NDArray[np.float32]:
@@ -375,7 +415,8 @@ class LockStep:
         return self.inbox.actions
 
     def _tell_taken(self, envs: Envs) -> None:
-        infos, actions = self.outbox.infos, self.inbox.actions
+        infos = self.outbox.infos
+        actions = self.inbox.actions
         for env in np.atleast_1d(envs).tolist():
             infos[env] = {**infos.get(env, {}), "demo_action": actions[env].tolist()}
 

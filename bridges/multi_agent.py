@@ -135,7 +135,8 @@ class MultiAgentBridge(BaseBridge):
 
     def act_in(self, envs: int, actions: NDArray[np.float32]) -> None:
         """See Game."""
-        first, acting = envs * len(self.agent_names), np.flatnonzero(self.lockstep.roster.live[envs]).tolist()
+        first = envs * len(self.agent_names)
+        acting = np.flatnonzero(self.lockstep.roster.live[envs]).tolist()
         self.step_env(envs, {self.agent_names[i]: actions[first + i, : self._act_sizes[i]].copy() for i in acting})
 
     def running_in(self, envs: int) -> bool:
@@ -147,13 +148,15 @@ class MultiAgentBridge(BaseBridge):
         self._see(envs)
         if begun:
             return
-        results, states = self.results(envs), self.lockstep.roster.states
+        results = self.results(envs)
+        states = self.lockstep.roster.states
         for values in (states.rewards, states.dones, states.truncated):
             values[envs] = 0
         for agent in np.flatnonzero(self.lockstep.roster.live[envs]).tolist():
             name = self.agent_names[agent]
             if name not in results or not states.present[envs, agent]:
-                missing, given = "result", sorted(results)
+                missing = "result"
+                given = sorted(results)
                 if name in results:
                     missing = "observation"
                     given = [self.agent_names[i] for i in np.flatnonzero(states.present[envs]).tolist()]
@@ -172,7 +175,8 @@ class MultiAgentBridge(BaseBridge):
 
     def _see(self, env: int) -> None:
         """Writes who is there and what they see."""
-        out, first = self.outbox, env * len(self.agent_names)
+        out = self.outbox
+        first = env * len(self.agent_names)
         rows = slice(first, first + len(self.agent_names))
         out.present[rows] = 0
         out.masks[rows] = 1

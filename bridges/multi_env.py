@@ -47,7 +47,8 @@ class MultiEnvBridge(BaseBridge):
             spec = replace(spec, features=spec.features | {"MASK"})
         with self.lock:
             one = EnvSpec(spec.obs_size, 1, EnvType.SINGLE)
-            self._state_codec, self._state_row = Codec(one), StepBuffers(1, spec.obs_size)
+            self._state_codec = Codec(one)
+            self._state_row = StepBuffers(1, spec.obs_size)
             super().configure(spec)
 
     # -- callbacks
@@ -160,7 +161,11 @@ class MultiEnvBridge(BaseBridge):
             self.outbox.obs[env] = self._state_row.obs[0]
             return
         try:
-            values = np.asarray({} if state is None else state, np.float32).reshape(-1)
+            if state is None:
+                given = {}
+            else:
+                given = state
+            values = np.asarray(given, np.float32).reshape(-1)
         except (TypeError, ValueError) as error:
             raise MalformedMessage(
                 "the game's state is not a row of numbers",
@@ -172,7 +177,8 @@ class MultiEnvBridge(BaseBridge):
                 cure="look at what create_state_string returns; is a `return` missing?",
             ) from error
         if values.size != self.spec.obs_size:
-            what, cure = "the game's state has the wrong number of numbers", "it must be the OBS of the handshake"
+            what = "the game's state has the wrong number of numbers"
+            cure = "it must be the OBS of the handshake"
             raise WrongCount(what, env_id=env, field="OBS", expected=self.spec.obs_size, got=values.size, cure=cure)
         self.outbox.obs[env] = values
 

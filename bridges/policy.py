@@ -51,9 +51,11 @@ class Policy:
             interface.require_spaces(spec)
         elif isinstance(interface, ChecksSizes):
             interface.require(spec.obs_size, spec.act_size)
-        self.forget: Callable[[list[int] | None], None] = (
-            interface.reset if isinstance(interface, ForgetsEpisodes) else lambda rows: None
-        )
+        self.forget: Callable[[list[int] | None], None]
+        if isinstance(interface, ForgetsEpisodes):
+            self.forget = interface.reset
+        else:
+            self.forget = lambda rows: None
         self.decide: Decide = lambda rows, observations, masks: interface.run_inference(observations)
         if spec.mask_size and isinstance(interface, TakesMasks):
             self.decide = partial(_with_masks, interface)
@@ -62,5 +64,7 @@ class Policy:
 
 
 def _with_masks(policy: TakesMasks, rows: Sequence[int], observations: NDArray[np.float32], masks: Any) -> Any:
-    given = masks[np.asarray(rows, np.intp)] if policy.takes_masks else None
+    given = None
+    if policy.takes_masks:
+        given = masks[np.asarray(rows, np.intp)]
     return policy.run_inference_for(rows, observations, action_masks=given)

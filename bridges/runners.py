@@ -140,7 +140,8 @@ class ThreadHandle(_Handle, Generic[_Host]):
     server: _Host  # the same
 
     def __init__(self, serve: Serve, bridge: BaseBridge, options: dict[str, Any]) -> None:
-        self.bridge, self._stop = bridge, threading.Event()
+        self.bridge = bridge
+        self._stop = threading.Event()
 
         def run(ready: Callable[[], None]) -> None:
             def serves(host: _Host) -> None:
@@ -189,7 +190,9 @@ class ProcessHandle(_Handle):
             error = ConfigurationError("an engine's process was started by an import", cure=_GUARD)
             sys.stderr.write(f"{error}\n")
             raise SystemExit(_STARTED_BY_IMPORT)  # tells our parent, and passes every `except Exception` on the way
-        instead = "run_shm_in_thread(factory())" if serve is over_shm else "run_in_thread(factory())"
+        instead = "run_in_thread(factory())"
+        if serve is over_shm:
+            instead = "run_shm_in_thread(factory())"
         sent = packed(factory, options, instead)
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
@@ -208,10 +211,8 @@ class ProcessHandle(_Handle):
                 failure = f"the process ended with exit code {self.process.exitcode}"
                 cure = "see what it printed"
                 if self.process.exitcode == _STARTED_BY_IMPORT:
-                    what, failure = (
-                        f"an engine's process was started outside of {_MAIN}",
-                        "a second start, by an import",
-                    )
+                    what = f"an engine's process was started outside of {_MAIN}"
+                    failure = "a second start, by an import"
                     cure = _GUARD
             if failure is not None:
                 raise ConfigurationError(what, got=failure, cure=cure)
@@ -315,7 +316,10 @@ def serve(
         try:
             over_tcp(bridge, {"host": host, "port": port, **options}, None, begin)
         except OSError as error:
-            cure = _CURES.get(error.errno or 0)
+            number = error.errno
+            if not number:
+                number = 0
+            cure = _CURES.get(number)
             if listens or cure is None:
                 raise
             what = f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}. {cure}"
@@ -380,4 +384,6 @@ def ends_in_order(for_good: bool = False) -> Iterator[None]:
 def signal_of(code: object) -> str | None:
     """The name of the signal that `ends_in_order` gave this exit code; None: it gave none such."""
     known = {128 + int(getattr(signal, name)): name for name in _NAMES if hasattr(signal, name)}
-    return known.get(code) if isinstance(code, int) else None
+    if isinstance(code, int):
+        return known.get(code)
+    return None

@@ -100,13 +100,18 @@ def carriers() -> dict[str, SchemeHandler]:
 def handler_of(scheme: str) -> SchemeHandler:
     """The handler of a scheme that `address_of` has read."""
     own = CARRIERS.get(scheme)
-    return carriers()[scheme] if own is None else own
+    if own is None:
+        return carriers()[scheme]
+    return own
 
 
 def address_of(url: str) -> Address:
     """What an engine's URL says; nothing is dialled; raises ConfigurationError: names the part of it that is wrong."""
     scheme, colon, _ = url.strip().partition("://")
-    known = CARRIERS if scheme in CARRIERS or not colon else carriers()
+    if scheme in CARRIERS or not colon:
+        known = CARRIERS
+    else:
+        known = carriers()
     return read_address(url, {name: handler.scheme for name, handler in known.items()})
 
 
@@ -135,7 +140,9 @@ def open_transport(
     from ue_rl.connections.engines.transport import EnginesTransport
 
     engines = url_engines([url] if isinstance(url, str) else url, transport, reconnect=reconnect, **options)
-    quota = Restarts.of(restarts) if reconnect else None
+    quota = None
+    if reconnect:
+        quota = Restarts.of(restarts)
     connection = EnginesTransport(engines, restarts=quota, on_change=on_change)
     connection.connect()
     return connection
@@ -150,9 +157,12 @@ def url_engines(
     twice = next((url for n, url in enumerate(named) if url in named[:n]), None)
     if twice is not None:
         raise ConfigurationError(
-            "an engine serves one trainer, over one connection", field="url", expected="each address once", got=twice,
+            "an engine serves one trainer, over one connection",
+            field="url",
+            expected="each address once",
+            got=twice,
             cure="start a second engine on another port",
-        )  # fmt: skip
+        )
 
     def engine_at(address: Address) -> UrlEngine:
         def dial_it(wait: float | None, connect_timeout: float | None) -> BaseTransport:

@@ -145,12 +145,15 @@ class InferenceInterface(ABC):
             ModelMismatch: such a pair.
         """
         if self.needs_masks and not spec.mask_size:
+            got = ", ".join(sorted(spec.features))
+            if not got:
+                got = "none"
             raise ModelMismatch(
                 "the policy must be told which choices are legal, and the engine does not say it",
                 fault="caller",
                 field="FEATURES",
                 expected="MASK, and a MASK in each state",
-                got=", ".join(sorted(spec.features)) or "none",
+                got=got,
                 cure="send the masks of the training (bridges: MASK, docs/protocol.md), or export the model with "
                 "`ue-rl export --masks optional`",
             )
@@ -259,7 +262,8 @@ def between_spaces(
         return Difference(field, _text(expected, bounds), _text(got, bounds))
     names, others = ([name for name, _ in tree.parts] for tree in (expected, got))
     if by_name:
-        names, others = sorted(names), sorted(others)
+        names = sorted(names)
+        others = sorted(others)
     if expected.named != got.named or names != others:
         return Difference(field, _text(expected, bounds), _text(got, bounds))
     parts = dict(got.parts)
@@ -279,7 +283,9 @@ def _same(one: Leaf, other: Leaf, bounds: bool) -> bool:
 
 def _text(space: Space, bounds: bool) -> str:
     if isinstance(space, Branch):
-        kind = "DICT" if space.named else "TUPLE"
+        kind = "TUPLE"
+        if space.named:
+            kind = "DICT"
         return f"{kind} of {', '.join(name for name, _ in space.parts)}"
     if space.kind is LeafKind.BOX and not bounds:
         return f"BOX [{', '.join(map(str, space.shape))}]"
@@ -327,7 +333,12 @@ class StatefulInference(InferenceInterface):
                 cure="call reset() before a batch of another size",
             )
         actions, state = self._step(observations, self._state, self._starts)
-        self._state, self._starts = (state, np.zeros(n, np.bool_)) if state else (None, None)
+        if state:
+            self._state = state
+            self._starts = np.zeros(n, np.bool_)
+        else:
+            self._state = None
+            self._starts = None
         return actions
 
     def run_inference_for(
@@ -335,7 +346,10 @@ class StatefulInference(InferenceInterface):
     ) -> Floats:
         """As run_inference, with a state per agent number; see InferenceInterface.run_inference_for."""
         if not self.is_recurrent:
-            return self.run_inference(observations, action_masks=action_masks if self.takes_masks else None)
+            masks = None
+            if self.takes_masks:
+                masks = action_masks
+            return self.run_inference(observations, action_masks=masks)
         known = [self._agents.get(agent) for agent in agents]
         like = next((state for state in known if state is not None), None)
         joined: State | None = None

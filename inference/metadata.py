@@ -165,7 +165,8 @@ class PolicyMetadata:
 
     def _check(self) -> None:
         """Raise ValueError for what no exporter writes."""
-        observed, acted = self.ports(OBSERVATION), self.ports(ACTIONS, "outputs")
+        observed = self.ports(OBSERVATION)
+        acted = self.ports(ACTIONS, "outputs")
         sides = (self.inputs, self.outputs)
         for wrong, what in (
             (self.obs_size < 1 or self.act_size < 1, "empty space"),
@@ -227,8 +228,12 @@ def _unreadable(error: Exception) -> ModelLoadError:
 
 
 def _port_from_json(raw: Mapping[str, Any]) -> TensorInfo:
-    shape, key = tuple(int(n) for n in raw["shape"]), raw.get("key")
-    port = TensorInfo(str(raw["name"]), shape, raw["role"], None if key is None else str(key), raw.get("distribution"))
+    shape = tuple(int(n) for n in raw["shape"])
+    key = raw.get("key")
+    name = None
+    if key is not None:
+        name = str(key)
+    port = TensorInfo(str(raw["name"]), shape, raw["role"], name, raw.get("distribution"))
     if port.role not in ROLES or any(n < 0 for n in port.shape):
         raise ValueError(f"port {port.name}")
     return port
@@ -246,7 +251,9 @@ def seal(content: bytes) -> tuple[bytes, str]:
 def unsealed(content: bytes) -> bytes | None:
     """A file with UNSEALED in the place of its sha256, ready for `seal`; None where it has none."""
     at = _digest_in(content)
-    return None if at is None else content[:at] + UNSEALED.encode() + content[at + 64 :]
+    if at is None:
+        return None
+    return content[:at] + UNSEALED.encode() + content[at + 64 :]
 
 
 def is_intact(content: bytes) -> bool:
@@ -262,7 +269,10 @@ def is_intact(content: bytes) -> bool:
 
 def _digest_in(content: bytes) -> int | None:
     found = list(_DIGEST.finditer(content))
-    return found[-1].start(1) if found else None  # the last: the description stands behind the graph
+    # the last: the description stands behind the graph
+    if found:
+        return found[-1].start(1)
+    return None
 
 
 def space_to_json(space: Any) -> dict[str, Any]:
@@ -283,7 +293,11 @@ def space_to_json(space: Any) -> dict[str, Any]:
         return _box_to_json(space.shape, str(np.dtype(space.dtype)), space.low, space.high)
     if kind in ("Discrete", "MultiDiscrete"):
         starts = np.ravel(getattr(space, "engine_starts", space.start)).tolist()
-        counts = np.ravel(space.n if kind == "Discrete" else space.nvec).tolist()
+        if kind == "Discrete":
+            sizes = space.n
+        else:
+            sizes = space.nvec
+        counts = np.ravel(sizes).tolist()
         return _choices_to_json(kind, counts, starts)
     if kind == "MultiBinary":
         return {"type": kind, "shape": [int(n) for n in space.shape]}
@@ -300,7 +314,9 @@ def tree_to_json(tree: Space, image: ImageSpec | None = None) -> dict[str, Any]:
         image: what its IMAGE leaf stands for.
     """
     if isinstance(tree, Branch):
-        kind = "Dict" if tree.named else "Tuple"
+        kind = "Tuple"
+        if tree.named:
+            kind = "Dict"
         return {"type": kind, "spaces": {name: tree_to_json(part, image) for name, part in tree.parts}}
     if tree.kind is LeafKind.IMAGE:
         assert image is not None  # EnvSpec has checked that
@@ -308,7 +324,9 @@ def tree_to_json(tree: Space, image: ImageSpec | None = None) -> dict[str, Any]:
     if tree.kind is LeafKind.BOX:
         return _box_to_json(tree.shape, tree.dtype, tree.low, tree.high)
     if tree.kind in (LeafKind.DISCRETE, LeafKind.MULTI_DISCRETE):
-        kind = "Discrete" if tree.kind is LeafKind.DISCRETE else "MultiDiscrete"
+        kind = "MultiDiscrete"
+        if tree.kind is LeafKind.DISCRETE:
+            kind = "Discrete"
         return _choices_to_json(kind, list(tree.counts), list(tree.starts))
     return {"type": "MultiBinary", "shape": list(tree.shape)}
 
@@ -348,7 +366,9 @@ def space_size(space: Mapping[str, Any]) -> int:
         return len(space["nvec"])
     if kind not in ("Box", "MultiBinary", "Discrete"):
         raise ValueError(f"space of type {kind!r}")
-    return 1 if kind == "Discrete" else math.prod(space["shape"])
+    if kind == "Discrete":
+        return 1
+    return math.prod(space["shape"])
 
 
 def _box_to_json(shape: tuple[int, ...], dtype: str, low: Any, high: Any) -> dict[str, Any]:
@@ -358,7 +378,10 @@ def _box_to_json(shape: tuple[int, ...], dtype: str, low: Any, high: Any) -> dic
 
 def _choices_to_json(kind: str, counts: list[int], starts: list[int]) -> dict[str, Any]:
     if kind == "Discrete":
-        return {"type": kind, "n": counts[0], "start": starts[0] if starts else 0}
+        start = 0
+        if starts:
+            start = starts[0]
+        return {"type": kind, "n": counts[0], "start": start}
     return {"type": kind, "nvec": counts, **({"start": starts} if any(starts) else {})}
 
 
@@ -366,4 +389,6 @@ def _bounds_to_json(bounds: Any) -> Any:
     flat = [
         str(value) if math.isinf(value) else value for value in np.asarray(bounds).ravel().tolist()
     ]  # "inf", "-inf"
-    return flat[0] if flat and all(value == flat[0] for value in flat) else flat
+    if flat and all(value == flat[0] for value in flat):
+        return flat[0]
+    return flat

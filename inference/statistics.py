@@ -67,7 +67,9 @@ def why_needed(attributes: Mapping[str, Any], on_policy: bool) -> str | None:
     if original is None:
         return None
     seen = attributes.get("_last_obs")
-    pairs = [] if seen is None else list(_parts(seen, original, attributes.get("observation_space")))
+    pairs = []
+    if seen is not None:
+        pairs = list(_parts(seen, original, attributes.get("observation_space")))
     if any(policy.dtype != env.dtype for policy, env, _ in pairs):
         return "its last observation has another type of numbers than the env's"
     if any(_is_outside(policy, space) and not _is_outside(env, space) for policy, env, space in pairs):

@@ -127,7 +127,11 @@ class GymnasiumBridge(HoldsEnvs, VectorBridge):
         takes_seed = "seed" in self._reset_takes
         with np.errstate(over="ignore"):
             for env, seed, option in zip(env_ids.tolist(), seeds, options, strict=True):
-                given: dict[str, Any] = {"seed": seed} if takes_seed else {}
+                given: dict[str, Any]
+                if takes_seed:
+                    given = {"seed": seed}
+                else:
+                    given = {}
                 if option is not None:  # some wrappers take no None
                     given["options"] = option
                 with blames_options(option, env):
@@ -139,9 +143,19 @@ class GymnasiumBridge(HoldsEnvs, VectorBridge):
 
     def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
         """See VectorBridge."""
-        out, to_env, envs, plain, masks = self.outbox, self._to_env, self.envs, self._plain, self._masks
-        rows, rewards, dones, cut = out.obs, out.rewards, out.dones, out.truncated
-        targets = [] if plain else self._write.targets(rows, out.image)
+        out = self.outbox
+        to_env = self._to_env
+        envs = self.envs
+        plain = self._plain
+        masks = self._masks
+        rows = out.obs
+        rewards = out.rewards
+        dones = out.dones
+        cut = out.truncated
+        if plain:
+            targets = []
+        else:
+            targets = self._write.targets(rows, out.image)
         with np.errstate(over="ignore"):
             for env in env_ids.tolist():
                 obs, reward, terminated, truncated, info = envs[env].step(to_env(actions[env]))
@@ -171,18 +185,35 @@ class GymnasiumBridge(HoldsEnvs, VectorBridge):
 
     def _observation_side(self, space: Any, images: bool) -> dict[str, Any]:
         """The observation's arguments of EnvSpec, without a tree where they say it all; makes what writes the rows."""
-        path = find_image(space) if images else None
+        path = None
+        if images:
+            path = find_image(space)
         tree = tree_of(space, "OBS_SPACE", path)
-        own_image = None if path is None else getter(path)(space)
-        image = None if own_image is None else _image_spec(own_image, only=not tree.size)
-        self._write = ObservationWriter(tree, () if own_image is None else own_image.shape)
+        own_image = None
+        if path is not None:
+            own_image = getter(path)(space)
+        image = None
+        if own_image is not None:
+            image = _image_spec(own_image, only=not tree.size)
+        image_shape = ()
+        if own_image is not None:
+            image_shape = own_image.shape
+        self._write = ObservationWriter(tree, image_shape)
         self._plain = isinstance(tree, Leaf) and len(tree.shape) <= 1 and image is None and not tree.wide
         row = _plain_row(tree)
         if row is None:
-            return {"obs_size": tree.size or 1, "image": image, "obs_space": tree}
+            obs_size = tree.size
+            if not obs_size:
+                obs_size = 1
+            return {"obs_size": obs_size, "image": image, "obs_space": tree}
         bounded = np.isfinite([*row.low, *row.high]).any()
-        bounds = {"obs_low": row.low, "obs_high": row.high} if bounded else {}
-        return {"obs_size": row.size or 1, "image": image, **bounds}
+        bounds = {}
+        if bounded:
+            bounds = {"obs_low": row.low, "obs_high": row.high}
+        size = row.size
+        if not size:
+            size = 1
+        return {"obs_size": size, "image": image, **bounds}
 
     def _write_observation(self, env: int, obs: Any) -> None:
         if self._plain:
@@ -198,7 +229,10 @@ class GymnasiumBridge(HoldsEnvs, VectorBridge):
             masks[env] = 1
             return
         ask = self._mask_askers[env]
-        mask = info.get("action_mask") if ask is None else ask()
+        if ask is None:
+            mask = info.get("action_mask")
+        else:
+            mask = ask()
         if mask is None:
             raise ConfigurationError(
                 "the env gave no action mask",
@@ -233,7 +267,9 @@ def _plain_row(tree: Space) -> Leaf | None:
     elif tree == Leaf(LeafKind.IMAGE):
         return Leaf(LeafKind.IMAGE)
     plain = isinstance(tree, Leaf) and tree.kind is LeafKind.BOX and len(tree.shape) == 1 and tree.dtype == "float32"
-    return tree if plain and isinstance(tree, Leaf) else None
+    if plain and isinstance(tree, Leaf):
+        return tree
+    return None
 
 
 def _image_spec(space: gym.spaces.Box, only: bool) -> ImageSpec:

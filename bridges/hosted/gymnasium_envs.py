@@ -23,7 +23,9 @@ EnvFactory = Callable[[], AnyEnv]
 def render_fps(env: Any) -> int:
     """Pictures a second, as the env's metadata says it; for Gymnasium's and PettingZoo's envs."""
     said = env.metadata.get("render_fps")
-    return min(max(round(said), 1), MAX_FPS) if isinstance(said, (int, float)) and said < np.inf else DEFAULT_FPS
+    if isinstance(said, (int, float)) and said < np.inf:
+        return min(max(round(said), 1), MAX_FPS)
+    return DEFAULT_FPS
 
 
 class EnvMaker:
@@ -40,10 +42,16 @@ class EnvMaker:
     def __init__(
         self, env: Any, make: Callable[[Any], Any], spaces_of: Callable[[Any], dict[Any, Any]], same: str = "spaces"
     ) -> None:
-        self.sources: list[Any] = list(env) if isinstance(env, Sequence) and not isinstance(env, str) else [env]
+        self.sources: list[Any]
+        if isinstance(env, Sequence) and not isinstance(env, str):
+            self.sources = list(env)
+        else:
+            self.sources = [env]
         if not self.sources:
             raise ConfigurationError("no env is given", field="env", expected="an id, or callables")
-        self._make, self._spaces_of, self._same = make, spaces_of, same
+        self._make = make
+        self._spaces_of = spaces_of
+        self._same = same
 
     def make(self, made: Sequence[Any]) -> Any:
         """One more env beside those that are `made` already.
@@ -97,7 +105,10 @@ class HoldsEnvs(BaseBridge):
         Raises:
             ConfigurationError: none, or see EnvMaker and GameParameters.
         """
-        count = len(maker.sources) if num_envs is None else num_envs
+        if num_envs is None:
+            count = len(maker.sources)
+        else:
+            count = num_envs
         if count < 1:
             raise ConfigurationError("size out of range", field="ENV_COUNT", expected="1 or more", got=count)
         self._maker = maker
@@ -119,7 +130,9 @@ class HoldsEnvs(BaseBridge):
     def configure(self, spec: EnvSpec) -> None:
         """See BaseBridge.configure; makes or closes envs until there are `spec.num_envs`."""
         with self.lock:
-            prepared = 0 if self._spec is None else len(self.envs)
+            prepared = 0
+            if self._spec is not None:
+                prepared = len(self.envs)
             while len(self.envs) < spec.num_envs:
                 self.envs.append(self._maker.make(self.envs))
             while len(self.envs) > spec.num_envs:
@@ -141,7 +154,9 @@ class HoldsEnvs(BaseBridge):
             raise ConfigurationError(
                 "this env cannot render here", got=str(error), cure="install what it names"
             ) from error
-        return None if picture is None else np.asarray(picture, np.uint8)
+        if picture is None:
+            return None
+        return np.asarray(picture, np.uint8)
 
 
 def reset_keywords(env: AnyEnv) -> frozenset[str]:
@@ -152,7 +167,10 @@ def reset_keywords(env: AnyEnv) -> frozenset[str]:
         named = inspect.signature(layer.reset).parameters
         if not any(given.kind is given.VAR_KEYWORD for given in named.values()):
             taken &= named.keys()
-        layer = layer.env if isinstance(layer, gym.Wrapper) else None
+        if isinstance(layer, gym.Wrapper):
+            layer = layer.env
+        else:
+            layer = None
     return taken
 
 
@@ -199,7 +217,10 @@ def rewards_of_goals(env: AnyEnv) -> Callable[[NDArray[np.float32], NDArray[np.f
     if not (callable(found) and isinstance(space, spaces.Dict) and "achieved_goal" in space.spaces):
         return None
     goal = space["achieved_goal"]
-    shape, dtype = goal.shape or (1,), goal.dtype
+    shape = goal.shape
+    if not shape:
+        shape = (1,)
+    dtype = goal.dtype
 
     def rewards(achieved: NDArray[np.float32], desired: NDArray[np.float32]) -> NDArray[np.float32]:
         n = len(achieved)
@@ -225,15 +246,26 @@ class GameParameters:
     """
 
     def __init__(self, envs: Sequence[AnyEnv], paths: Mapping[str, tuple[float, float, float]] | None) -> None:
-        self._envs, self._paths = envs, paths
-        own = attribute(envs[0], "list_parameters") if paths is None else None
-        given: Mapping[str, tuple[float, float, float]] = (paths or {}) if own is None else own()
+        self._envs = envs
+        self._paths = paths
+        own = None
+        if paths is None:
+            own = attribute(envs[0], "list_parameters")
+        given: Mapping[str, tuple[float, float, float]]
+        if own is None:
+            given = paths or {}
+        else:
+            given = own()
         self.parameters = tuple(Parameter(name, *map(float, values)) for name, values in given.items())
         self._values: list[dict[str, float]] = []
 
     def prepare(self, env_id: int) -> None:
         """Gives a new env the values at the start."""
-        for parameter in self.parameters if self._paths is not None else ():
+        if self._paths is not None:
+            parameters = self.parameters
+        else:
+            parameters = ()
+        for parameter in parameters:
             _place(self._envs[env_id], parameter.name)  # raises before anything is set
         if self._paths is not None:
             for parameter in self.parameters:
@@ -255,13 +287,21 @@ class GameParameters:
 
     def set(self, name: str, value: float, env_id: int) -> None:
         """In one env; -1: in all."""
-        for env in self._envs if env_id < 0 else [self._envs[env_id]]:
+        if env_id < 0:
+            envs = self._envs
+        else:
+            envs = [self._envs[env_id]]
+        for env in envs:
             if self._paths is None:
                 attribute(env, "set_parameter")(name, value)
             else:
                 owner, last = _place(env, name)
                 kind = type(getattr(owner, last))
-                setattr(owner, last, kind(value) if kind in (int, float) else value)
+                if kind in (int, float):
+                    typed = kind(value)
+                else:
+                    typed = value
+                setattr(owner, last, typed)
 
 
 def _place(env: AnyEnv, path: str) -> tuple[Any, str]:

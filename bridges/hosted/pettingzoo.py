@@ -54,13 +54,17 @@ class PettingZooBridge(HoldsEnvs, MultiAgentBridge):
         parameters: Mapping[str, tuple[float, float, float]] | None = None,
         **make_kwargs: Any,
     ) -> None:
-        sources = _maker(env) if isinstance(env, str) else env
+        if not isinstance(env, str):
+            sources = env
+        else:
+            sources = _maker(env)
         maker = EnvMaker(
             sources, lambda source: _parallel(source(**make_kwargs)), _spaces_of, "agents with the same spaces"
         )
         first, num_envs = self.hold(maker, num_envs, parameters)
         self._spaces = _spaces_of(first)
-        groups = _found_groups(self._spaces) if groups is None else groups
+        if groups is None:
+            groups = _found_groups(self._spaces)
         self._ids = _check_groups(groups, self._spaces)
         self._in_turns = type(first).__name__ == "turn_based_aec_to_parallel_wrapper"
         hides_masks = any(_hides_mask(observed) for observed, _ in self._spaces.values())
@@ -94,7 +98,11 @@ class PettingZooBridge(HoldsEnvs, MultiAgentBridge):
 
     def reset_env(self, env_id: int, seed: int | None, options: dict[str, Any] | None) -> None:
         """See MultiAgentBridge."""
-        given: dict[str, Any] = {"seed": seed} if "seed" in self._reset_takes else {}
+        given: dict[str, Any]
+        if "seed" in self._reset_takes:
+            given = {"seed": seed}
+        else:
+            given = {}
         if options is not None:
             given["options"] = options
         self._observations[env_id], self._infos[env_id] = self.envs[env_id].reset(**given)
@@ -114,7 +122,10 @@ class PettingZooBridge(HoldsEnvs, MultiAgentBridge):
         with np.errstate(over="ignore"):
             for agent, obs in self._observations[env_id].items():
                 name = self._name_of[agent]
-                seen = obs["observation"] if _hides_mask(self._spaces[agent][0]) else obs
+                if _hides_mask(self._spaces[agent][0]):
+                    seen = obs["observation"]
+                else:
+                    seen = obs
                 found[name] = np.asarray(self._flat[name](seen), np.float32)
         return found
 
@@ -133,7 +144,10 @@ class PettingZooBridge(HoldsEnvs, MultiAgentBridge):
         for agent, obs in self._observations[env_id].items():
             name = self._name_of[agent]
             in_obs = _hides_mask(self._spaces[agent][0])
-            mask = obs["action_mask"] if in_obs else self._infos[env_id].get(agent, {}).get("action_mask")
+            if in_obs:
+                mask = obs["action_mask"]
+            else:
+                mask = self._infos[env_id].get(agent, {}).get("action_mask")
             if mask is not None and self._choices[name]:
                 flags = flat_mask(mask, self._choices[name], env_id)
                 if flags.any() or not self._in_turns:
@@ -160,14 +174,20 @@ def _maker(env: str) -> Callable[..., Any]:
     try:
         module = pkgutil.resolve_name(env)
     except (ImportError, AttributeError, ValueError) as error:
-        needed = (getattr(error, "name", None) or "").partition(".")[0]
+        package = getattr(error, "name", None)
+        if not package:
+            package = ""
+        needed = package.partition(".")[0]
         cure = "install it: pip install 'ue_rl[agents]', and what else the env needs"
         if needed not in ("", "pettingzoo"):
             cure = f"is {needed} right? pip install 'pettingzoo[all]' has the packages that PettingZoo's envs need"
         raise ConfigurationError(
-            f"{env!r} cannot be loaded", field="env", got=str(error),
-            expected="a module such as pettingzoo.butterfly.pistonball_v6", cure=cure,
-        ) from error  # fmt: skip
+            f"{env!r} cannot be loaded",
+            field="env",
+            got=str(error),
+            expected="a module such as pettingzoo.butterfly.pistonball_v6",
+            cure=cure,
+        ) from error
     for name in ("parallel_env", "env"):
         if callable(getattr(module, name, None)):
             make: Callable[..., Any] = getattr(module, name)
@@ -193,9 +213,11 @@ def _spaces_of(env: Any) -> dict[Any, tuple[spaces.Space[Any], spaces.Space[Any]
     agents = getattr(env, "possible_agents", None)
     if not agents:
         raise ConfigurationError(
-            "the env does not say which agents it may hold", field="AGENTS",
-            expected="possible_agents, one or more", got=type(env.unwrapped).__name__,
-        )  # fmt: skip
+            "the env does not say which agents it may hold",
+            field="AGENTS",
+            expected="possible_agents, one or more",
+            got=type(env.unwrapped).__name__,
+        )
     return {agent: (env.observation_space(agent), env.action_space(agent)) for agent in agents}
 
 
@@ -218,7 +240,9 @@ def _found_groups(all_spaces: Mapping[Any, Any]) -> dict[str, list[Any]]:
 
 def _family(agent: Any) -> str:
     match = _NUMBERED.fullmatch(str(agent))
-    return match[1] if match else str(agent)
+    if match:
+        return match[1]
+    return str(agent)
 
 
 def _check_groups(groups: Mapping[str, Sequence[Any]], all_spaces: Mapping[Any, Any]) -> list[Any]:
@@ -229,9 +253,10 @@ def _check_groups(groups: Mapping[str, Sequence[Any]], all_spaces: Mapping[Any, 
     for name, members in groups.items():
         if any(all_spaces[member] != all_spaces[members[0]] for member in members):
             raise ConfigurationError(
-                f"agents of a group have the same spaces, those of {name} have not", field="groups",
+                f"agents of a group have the same spaces, those of {name} have not",
+                field="groups",
                 got={str(member): all_spaces[member] for member in members},
-            )  # fmt: skip
+            )
     return ids
 
 
@@ -241,4 +266,6 @@ def _hides_mask(space: Any) -> bool:
 
 def _seen(space: Any) -> Any:
     """What a trainer sees of an observation: it gets the mask apart."""
-    return space["observation"] if _hides_mask(space) else space
+    if _hides_mask(space):
+        return space["observation"]
+    return space

@@ -56,14 +56,18 @@ def serve_app(
     """
     if isinstance(allow_hosts, str):
         raise ConfigurationError("not a list of names", field="allow_hosts", got=allow_hosts)
-    access = access or ServerAccess()
+    if not access:
+        access = ServerAccess()
     sockets: list[socket.socket] = [_Listener(fileno=made.detach()) for made in listeners(host, port, 128)]
     for listener in sockets:
         leave_to_parent(listener)
     try:
         # what counts is where it listens: a name may stand for a loopback address
         local = all(is_local(str(listener.getsockname()[0])) for listener in sockets)
-        named = [host] if local and not is_local(host) else []
+        if local and not is_local(host):
+            named = [host]
+        else:
+            named = []
         visitors = Visitors(local, [*named, *allow_hosts], access.token)
     except BaseException:
         for listener in sockets:
@@ -79,17 +83,29 @@ def serve_app(
         ask_for_life(listener)
     bound = int(sockets[0].getsockname()[1])
     watch_port(bound)
-    shown = f"[{host}]" if ":" in host else host
-    scheme = "http" if access.tls is None else "https"
+    if ":" in host:
+        shown = f"[{host}]"
+    else:
+        shown = host
+    scheme = "https"
+    if access.tls is None:
+        scheme = "http"
     url = f"{scheme}://{shown}:{bound}{path}"
     # No pings: a client that computes without giving way to its event loop does not answer them, and would be closed.
     # The system finds out who has vanished (`ask_for_life`, `watch_port`).
     config = uvicorn.Config(
         _AsgiGate(readable_by_pages(app, allow_hosts), visitors, name),
-        log_config=None, access_log=False, lifespan="on",
-        ws_max_size=_MESSAGE, ws_ping_interval=None, ws_ping_timeout=None, timeout_graceful_shutdown=1,
-        server_header=False, limit_concurrency=connections, timeout_keep_alive=_BETWEEN,
-    )  # fmt: skip
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        ws_max_size=_MESSAGE,
+        ws_ping_interval=None,
+        ws_ping_timeout=None,
+        timeout_graceful_shutdown=1,
+        server_header=False,
+        limit_concurrency=connections,
+        timeout_keep_alive=_BETWEEN,
+    )
     config.load()
     logging.getLogger("uvicorn.error").addFilter(_of_stopping)
     config.ssl = access.tls
@@ -112,7 +128,9 @@ class _OfStopping(logging.Filter):
     """Leaves out what uvicorn says, with a traceback each, of requests that a stop breaks off: nothing is wrong."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
+        error = None
+        if record.exc_info:
+            error = record.exc_info[1]
         return not (isinstance(error, asyncio.CancelledError) or str(record.msg).startswith("Cancel "))
 
 
@@ -137,7 +155,8 @@ class _AsgiGate:
     """An ASGI application: asks the one behind it only what `visitors` let through."""
 
     def __init__(self, app: Any, visitors: Visitors, name: str) -> None:
-        self._app, self._visitors = app, visitors
+        self._app = app
+        self._visitors = visitors
         self._refusals = Refusals(_log, f"a request to {name}")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -151,7 +170,9 @@ class _AsgiGate:
             # each time: a page could fill the disk.
             await send({"type": "websocket.close", "code": 1008})
             return
-        proof = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
+        proof = {}
+        if refusal.status == 401:
+            proof = {"WWW-Authenticate": "Bearer"}
         # what is left of a body that nobody reads would be taken for the next request
         answer: Response = JsonAnswer({"error": refusal.reason}, refusal.status, {"Connection": "close", **proof})
         await answer(scope, receive, send)
@@ -165,7 +186,9 @@ class _AsgiGate:
 
 def _peer(scope: Any) -> str:
     client = scope.get("client")
-    return f"{client[0]}:{client[1]}" if client else "?"
+    if client:
+        return f"{client[0]}:{client[1]}"
+    return "?"
 
 
 def readable_by_pages(app: Any, names: Collection[str]) -> Any:
@@ -174,6 +197,9 @@ def readable_by_pages(app: Any, names: Collection[str]) -> Any:
         return app
     either = "|".join(re.escape(name) for name in names)
     return CORSMiddleware(
-        app, allow_origin_regex=rf"(?i)[a-z][a-z0-9+.-]*://({either})(:[0-9]+)?", allow_methods=["*"],
-        allow_headers=["*"], expose_headers=["mcp-session-id"],
-    )  # fmt: skip
+        app,
+        allow_origin_regex=rf"(?i)[a-z][a-z0-9+.-]*://({either})(:[0-9]+)?",
+        allow_methods=["*"],
+        allow_headers=["*"],
+        expose_headers=["mcp-session-id"],
+    )

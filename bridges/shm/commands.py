@@ -101,7 +101,8 @@ def answer_commands(
     count = taken = 0
     ring = memory.c2s
     while ring is not None and taken < ring.capacity and (data := ring.try_read()) is not None:
-        count, taken = count + 1, taken + len(data)
+        count = count + 1
+        taken = taken + len(data)
         if is_text(data):
             if asked:
                 raise UnexpectedMessage("a call came while a request was open", fault="trainer", got=data)
@@ -119,7 +120,8 @@ def answer_commands(
                 else:
                     (bridge.inbox.options if method == RESET_OPTIONS else bridge.inbox.parameters)[row] = value
                 continue
-            before, bridge.lockstep.caller = bridge.lockstep.caller, threading.get_ident()
+            before = bridge.lockstep.caller
+            bridge.lockstep.caller = threading.get_ident()
             try:
                 answer = dispatcher.answer(data, ring.max_payload)
             except ConfigurationError as error:  # flatbuffers is not installed: the steps need not end for that
@@ -144,7 +146,8 @@ def take_infos(
     Raises:
         ConfigurationError: one is no JSON, or too long for the ring.
     """
-    infos, ring = bridge.outbox.infos, memory.s2c
+    infos = bridge.outbox.infos
+    ring = memory.s2c
     now = {row: info for row, info in infos.items() if was_asked(row)}
     for row in now:
         del infos[row]
@@ -163,14 +166,18 @@ class _Handlers:
     """One bridge's."""
 
     def __init__(self, bridge: BaseBridge, dispatcher: Dispatcher) -> None:
-        self._bridge, self._dispatcher = bridge, dispatcher
+        self._bridge = bridge
+        self._dispatcher = dispatcher
 
     def ping(self, payload: Any, command: Command) -> Any:
         return payload
 
     def close(self, payload: Any, command: Command) -> Any:
         reason = text(payload.reason)
-        _log.info("the trainer closes: %s", reason or "it does not say why")
+        said = reason
+        if not said:
+            said = "it does not say why"
+        _log.info("the trainer closes: %s", said)
         self._bridge.trainer_closes(reason)
 
     def schema(self, payload: Any, command: Command) -> Any:
@@ -185,7 +192,8 @@ class _Handlers:
         return _listed(map(astuple, known_parameters(self._bridge).values()), -1)
 
     def get_parameters(self, payload: Any, command: Command) -> Any:
-        game, env_id = self._bridge, int(payload.envId)
+        game = self._bridge
+        env_id = int(payload.envId)
         known = known_parameters(game)
         names = [find_parameter(known, text(name)).name for name in payload.names or ()] or list(known)
         rows = [astuple(known[name]) for name in names]
@@ -201,7 +209,10 @@ class _Handlers:
         given = [(text(p.name), float(p.value), int(p.envId)) for p in payload.parameters or ()]
         check_values(game, {})  # it can be set at all
         for name, value, env_id in given:  # all are looked at before the first is set
-            check_values(game, {name: value}, None if env_id == ALL_ENVS else env_id)
+            where = None
+            if env_id != ALL_ENVS:
+                where = env_id
+            check_values(game, {name: value}, where)
         for name, value, env_id in given:
             game.set_parameter(name, value, env_id)
 
@@ -229,10 +240,15 @@ class _Handlers:
                 what = "a range to draw from must be finite, its low not above its high"
                 raise ConfigurationError(what, field=name, got=f"{low} to {high}")
         if isinstance(game, ListsParameters):
-            known, bounds = known_parameters(game), [(name, bound) for name, pair in ranges.items() for bound in pair]
+            known = known_parameters(game)
+            bounds = [(name, bound) for name, pair in ranges.items() for bound in pair]
             for name, value in [*parameters.items(), *bounds]:
                 check_parameter(known, name, value)
-        game.begin_contract(None if contract.seed < 0 else int(contract.seed), parameters, ranges, env_ids)
+        if contract.seed < 0:
+            seed = None
+        else:
+            seed = int(contract.seed)
+        game.begin_contract(seed, parameters, ranges, env_ids)
 
     def reset_options(self, payload: Any, command: Command) -> Any:
         row, options = check_object(RESET_OPTIONS, int(payload.envId), payload.json or b"", self._bridge.spec.num_rows)

@@ -43,12 +43,10 @@ _log = logging.getLogger("ue_rl.bridges.shm")
 
 _RING_SECONDS = 5.0
 # Enum members are slow to look up, and these are needed in every step.
-_ASK, _ANSWERED, _ASKED, _SERVING_STATES = (
-    ConnectionEvent.ASK,
-    ConnectionEvent.ANSWERED,
-    ConnectionPhase.ASKED,
-    (ConnectionPhase.READY, ConnectionPhase.ASKED),
-)
+_ASK = ConnectionEvent.ASK
+_ANSWERED = ConnectionEvent.ANSWERED
+_ASKED = ConnectionPhase.ASKED
+_SERVING_STATES = (ConnectionPhase.READY, ConnectionPhase.ASKED)
 
 
 class ShmHost(Host, Closing):
@@ -100,7 +98,10 @@ class ShmHost(Host, Closing):
         self._bell: Bell = None  # type: ignore[assignment]  # None while nobody is served
         try:
             self._steps = ShmSteps(bridge, self.memory)
-            self.dispatcher = default_dispatcher(bridge) if dispatcher is None else dispatcher
+            if dispatcher is None:
+                self.dispatcher = default_dispatcher(bridge)
+            else:
+                self.dispatcher = dispatcher
             if not guest:  # a guest's trainer brings a socket
                 self._use(None)
                 bridge.start_training()
@@ -176,13 +177,15 @@ class ShmHost(Host, Closing):
             ConfigurationError: the payload is invalid, is not the one of `method`, or is too long for the ring.
             RingFull: no room within `timeout`.
         """
-        session, ring = self._session, self.memory.s2c
+        session = self._session
+        ring = self.memory.s2c
         if ring is None or not can_encode():  # None: closed
             return False
         problem = mismatch(method, payload)
         if problem is not None:
             raise ConfigurationError("an event with a wrong payload", field="payload", got=problem)
-        data, sent = encode(method, payload), False
+        data = encode(method, payload)
+        sent = False
 
         def try_write(data: bytes) -> bool:
             nonlocal sent
@@ -221,14 +224,19 @@ class ShmHost(Host, Closing):
 
     def _serve(self, stop: threading.Event | None) -> None:
         """Waits for one slice at most, and answers what came. Whatever fails ends the session and nothing else."""
-        steps, ring = self._steps, self.memory.c2s
+        steps = self._steps
+        ring = self.memory.c2s
         try:
             if self.tick_rate is not None and self.bridge.mode is Mode.INFERENCE:
                 self._poll()
                 if self._is_due(stop, ENGINE_SLICE_MS / 1000) and self.bridge.host is self:  # a guest's host ticks
                     self._infer()
                 return
-            seq = self._bell.wait(steps.seen, 0 if ring is None else ring.write_pos, ENGINE_SLICE_MS)
+            if ring is None:
+                write_pos = 0
+            else:
+                write_pos = ring.write_pos
+            seq = self._bell.wait(steps.seen, write_pos, ENGINE_SLICE_MS)
             if seq == steps.seen:
                 self._poll()
             elif self._take(seq):
@@ -268,7 +276,8 @@ class ShmHost(Host, Closing):
         """One tick of the bridge; True when all that was asked has been answered, or the session has ended."""
         done = self._turn(tick, self._publish, delta)
         while done and self._infos:
-            infos, self._infos = self._infos, []
+            infos = self._infos
+            self._infos = []
             for data in infos:  # without the lock: a trainer that does not read must not hold up the game
                 self._write(data, self._between_infos)
             done = self._turn(lambda delta: self._serving, self._publish, 0.0)
@@ -301,7 +310,8 @@ class ShmHost(Host, Closing):
 
     def _greet(self) -> None:
         """Begins a session if a trainer has attached."""
-        client, bridge = self._trainer.pid, self.bridge
+        client = self._trainer.pid
+        bridge = self.bridge
         if not client:
             return
         with bridge.lock:
@@ -315,7 +325,8 @@ class ShmHost(Host, Closing):
             _log.warning("process %d was refused: %s", client, why)
             self._end_session(why, logging.DEBUG)
             return
-        self._session, self._texts = ConnectionState(Role.ENGINE), TextReader("trainer", CALL_LIMIT)
+        self._session = ConnectionState(Role.ENGINE)
+        self._texts = TextReader("trainer", CALL_LIMIT)
         self._session.on(ConnectionEvent.CONNECT)
         self._session.on(ConnectionEvent.CONFIG)
         bridge.lockstep.sender = self.send
@@ -347,7 +358,10 @@ class ShmHost(Host, Closing):
         memory = self.memory
         if self._serving:
             self._note_end(why, level, error)
-        self._trainer.tell_end(told or why)
+        reason = told
+        if not reason:
+            reason = why
+        self._trainer.tell_end(reason)
         with self._out:
             self._session.on(ConnectionEvent.CLOSE)
         self._forget_sender()
@@ -378,7 +392,10 @@ class ShmHost(Host, Closing):
                 self._bell.nudge()
             return written
 
-        write_within(try_write, data, _RING_SECONDS, ring.name, meanwhile or self._trainer.require_reader)
+        while_waiting = meanwhile
+        if not while_waiting:
+            while_waiting = self._trainer.require_reader
+        write_within(try_write, data, _RING_SECONDS, ring.name, while_waiting)
 
     def _between_infos(self) -> None:
         """No command is being answered here, so what the trainer writes while it does not read is taken too."""

@@ -34,18 +34,22 @@ def make_segment(
     """
     load("sync")
     reclaim_stale()
-    config, image = encode_handshake(spec), spec.image
+    config = encode_handshake(spec)
+    image = spec.image
     fields: dict[str, Any] = {
         "server_pid": os.getpid(), "server_start": processes.start_time(),
         "server_namespace": processes.pid_namespace(),
         "proof": secrets.token_bytes(16), "token": secrets.token_bytes(16),
         **_gpu_fields(gpu or {}), **({} if image is None else image.fields()),
     }  # fmt: skip
+    image_size = None
+    if image is not None:
+        image_size = image.size
     header, size = plan(
         spec.num_rows,
         spec.obs_size,
         spec.act_size,
-        image=None if image is None else image.size,
+        image=image_size,
         ring_size=ring_size,
         config=config,
         agents=bool(spec.groups),
@@ -66,11 +70,14 @@ def _gpu_fields(gpu: dict[str, Any]) -> dict[str, Any]:
     for name, value in gpu.items():
         top = _GPU.get(name)
         if name == _HANDLE:
-            fits, expected = isinstance(value, bytes) and len(value) <= 64, "64 bytes at most"
+            fits = isinstance(value, bytes) and len(value) <= 64
+            expected = "64 bytes at most"
         elif top is None:
-            fits, expected = False, ", ".join([*_GPU, _HANDLE])
+            fits = False
+            expected = ", ".join([*_GPU, _HANDLE])
         else:
-            fits, expected = isinstance(value, int) and 0 <= value <= top, f"0 to {top}"
+            fits = isinstance(value, int) and 0 <= value <= top
+            expected = f"0 to {top}"
         if not fits:
             raise ConfigurationError("invalid GPU field of the header", field=name, expected=expected, got=value)
     return gpu
@@ -99,7 +106,10 @@ class Trainer:
         """Its session begins."""
         self._served = pid
         # a trainer with a socket may be in another container, with other process ids
-        self._start = processes.start_time(pid) if processes.alive(pid) else None
+        if processes.alive(pid):
+            self._start = processes.start_time(pid)
+        else:
+            self._start = None
 
     def has_died(self, pid: int) -> bool:
         """Has this process ended? False where it could not be observed from the start (another container)."""

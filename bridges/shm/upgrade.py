@@ -56,7 +56,8 @@ class ShmUpgrader:
 
     def accept(self, line: bytes, session: UpgradableSession) -> ShmSession | None:
         """See Upgrader.accept."""
-        host, self._host = self._host, None
+        host = self._host
+        self._host = None
         assert host is not None
         if not proves(line, host.memory.header.proof):
             return self._refuse(host, session, "the proof is not this segment's")
@@ -84,7 +85,8 @@ class ShmUpgrader:
 
     def withdraw(self) -> None:
         """See Upgrader.withdraw."""
-        host, self._host = self._host, None
+        host = self._host
+        self._host = None
         if host is not None:
             host.close()
 
@@ -93,7 +95,8 @@ class ShmSession:
     """One trainer's session over its segment, in a thread of its own (an Upgrade of bridges/tcp/session.py)."""
 
     def __init__(self, host: ShmHost, sock: socket.socket, session: UpgradableSession) -> None:
-        self._host, self._session = host, session
+        self._host = host
+        self._session = session
         host.tick_rate = session.tick_rate
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(sock,), name="ue_rl-shm", daemon=True)

@@ -64,7 +64,8 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         if peer:
-            self.host, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
+            self.host = str(peer[0])
+            self.peer = f"{peer[0]}:{peer[1]}"
         sock = transport.get_extra_info("socket")
         self.encrypted = transport.get_extra_info("ssl_object") is not None
         if sock is not None:

@@ -30,7 +30,8 @@ class RequestNumbers:
     """
 
     def __init__(self, codec: Codec) -> None:
-        self._find, self._echoes = codec.find_number, codec.numbered
+        self._find = codec.find_number
+        self._echoes = codec.numbered
         self._agents = codec.spec.agents_per_env
         self.next = [int(codec.numbered)] * (codec.spec.num_envs + 1)
         self._several = False  # on the shared channel rows of more than one request are open
@@ -73,11 +74,15 @@ class RequestNumbers:
             return
         if before is not None:
             if not self._several:
-                self._of_env[:], self._several = self.of(0), True
+                self._of_env[:] = self.of(0)
+                self._several = True
             self._of_env[((command != 0) & (before == 0)).reshape(-1, self._agents).any(axis=1)] = number
         elif not place:
             self._several = False
-        self.next[place] = number + 1 if number else 0
+        if number:
+            self.next[place] = number + 1
+        else:
+            self.next[place] = 0
 
     def of(self, place: int) -> int:
         """The number of the last request; 0: it had none."""
@@ -85,7 +90,9 @@ class RequestNumbers:
 
     def of_row(self, row: int) -> int:
         """That of the request that asked for this row on the shared channel."""
-        return int(self._of_env[row // self._agents]) if self._several else self.of(0)
+        if self._several:
+            return int(self._of_env[row // self._agents])
+        return self.of(0)
 
     def lines(self, rows: Rows | None) -> Iterator[tuple[Rows | None, int]]:
         """(rows, number) of each line that answers `rows` (None: all) on the shared channel."""

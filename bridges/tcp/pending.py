@@ -62,7 +62,10 @@ class PendingConnections:
         spoken = [one for one in there if one.heard]
         if len(spoken) < count and (patient or not spoken or len(there) != count):
             return []
-        chosen = spoken[:count] if len(spoken) >= count else there
+        if len(spoken) >= count:
+            chosen = spoken[:count]
+        else:
+            chosen = there
         for one in chosen:
             if one.gone or one.closed_by_peer():
                 self.remove(one)

@@ -29,7 +29,10 @@ class SocketPoller:
         read: Callable[[], None],
         awaits: Callable[[], bool],
     ) -> None:
-        self._loop, self._received, self._read_all, self._awaits = loop, received, read, awaits
+        self._loop = loop
+        self._received = received
+        self._read_all = read
+        self._awaits = awaits
         self._poller = select.poll() if hasattr(select, "poll") else None
         self._by_fd: dict[int, Connection] = {}
         self._space = memoryview(bytearray(65_536))
@@ -67,7 +70,11 @@ class SocketPoller:
         turn_ends = now + SERVER_TURN
         while self._awaits():
             spins = max(self._usual_think, now - self._answered_at) < LONGEST_SPIN and now > self._no_spin_before
-            ready = poller.poll(0 if spins else SERVER_SLICE_MS)
+            if spins:
+                slice_ms = 0
+            else:
+                slice_ms = SERVER_SLICE_MS
+            ready = poller.poll(slice_ms)
             if ready:
                 self._vain_waits = 0
                 if not self._read(ready):

@@ -70,7 +70,10 @@ class BridgeServer(Host):
         self.host = host
         self._asked_port = port
         self._access = access
-        self._upgrader = None if access is not None and access.tls is not None else upgrader
+        if access is not None and access.tls is not None:
+            self._upgrader = None
+        else:
+            self._upgrader = upgrader
         self._server: asyncio.Server | None = None
         self._port: int | None = None
         self._session: EngineSession | None = None
@@ -96,8 +99,12 @@ class BridgeServer(Host):
     def url(self) -> str:
         """What a trainer connects to."""
         host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        scheme = "tls" if self._access is not None and self._access.tls is not None else "tcp"
-        return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
+        scheme = "tcp"
+        if self._access is not None and self._access.tls is not None:
+            scheme = "tls"
+        if ":" in host:
+            return f"{scheme}://[{host}]:{self.port}"
+        return f"{scheme}://{host}:{self.port}"
 
     async def start(self) -> None:
         """Listens."""
@@ -148,7 +155,9 @@ class BridgeServer(Host):
         self._waiting.close(_STOPPED, self._speaks)
         for connection in self._members:
             connection.drop()
-        session, self._members, self._session = self._session, [], None
+        session = self._session
+        self._members = []
+        self._session = None
         if session is not None:
             session.close()
         if self.bridge.host is self:
@@ -211,7 +220,8 @@ class BridgeServer(Host):
 
     def _take_env_sockets(self, session: EngineSession) -> bool:
         """Takes the env sockets of the trainer that is being served, once they are all there; whether it did."""
-        host, now = self._members[0].host, time.monotonic()
+        host = self._members[0].host
+        now = time.monotonic()
         patient = now - self._last_word < PATIENCE
         chosen = self._waiting.env_sockets(session.env_sockets, host, patient)
         for connection in chosen:
@@ -230,15 +240,27 @@ class BridgeServer(Host):
         worker processes run, which may take minutes. It would train on zeros if it were sent away meanwhile. Where one
         that waited in silence for nearly as long has left, it was a trainer that had waited for its handshake.
         """
-        now, first, full = time.monotonic(), self._members[0], session.full
-        may_be_its_own = 0 if full else session.env_sockets
+        now = time.monotonic()
+        first = self._members[0]
+        full = session.full
+        if full:
+            may_be_its_own = 0
+        else:
+            may_be_its_own = session.env_sockets
         speaks = session.speaks_notices
-        self._waiting.tell_busy(now - self._began, first.peer, speaks, None if full else first.host)
+        if full:
+            host = None
+        else:
+            host = first.host
+        self._waiting.tell_busy(now - self._began, first.peer, speaks, host)
         self._waiting.refuse(MAX_WAITING + may_be_its_own, f"{MAX_WAITING} trainers wait already", speaks)
         if first.heard or len(self._members) > 1 or not self._waiting or self._waiting.anybody_spoke(first.host):
             return False
         starts = may_be_its_own and not self._given_up and self._waiting.anybody_from(first.host)
-        patience = SILENCE * STARTING if starts else SILENCE
+        if starts:
+            patience = SILENCE * STARTING
+        else:
+            patience = SILENCE
         left = self._began + patience - now
         if left > 0:
             self._adopt_soon(left + 0.01)
@@ -255,7 +277,9 @@ class BridgeServer(Host):
             return session is self._session and not self._clogged and not self._lockstep.busy
 
         self._attendance = SocketPoller(self._loop, self.data_received, self._due_tick, awaits)
-        self._clogged, self._undecided, self._given_up = False, True, False
+        self._clogged = False
+        self._undecided = True
+        self._given_up = False
         self._began = self._last_word = time.monotonic()
 
     def _take(self, connection: Connection) -> None:
@@ -318,12 +342,18 @@ class BridgeServer(Host):
     def _end_session(self, why: str, level: int, error: Exception | None = None, told: str | None = None) -> None:
         """See Host."""
         self._note_end(why, level, error)
-        session, self._session = self._session, None
-        members, self._members = self._members, []
+        session = self._session
+        self._session = None
+        members = self._members
+        self._members = []
         if session is not None:
             if not session.full:
                 self._waiting.drop_env_sockets(members[0].host)
-            session.tell_why(why if told is None else told)
+            if told is None:
+                reason = why
+            else:
+                reason = told
+            session.tell_why(reason)
             session.close()
         for member in members:
             member.place = -1
@@ -353,7 +383,8 @@ class BridgeServer(Host):
             self._tick()
 
     def _tick(self) -> None:
-        session, lockstep = self._session, self._lockstep
+        session = self._session
+        lockstep = self._lockstep
         if session is None or session.upgraded:  # the upgrade ticks the bridge
             return
         try:

@@ -68,14 +68,21 @@ class EngineSession:
         tick_rate: float | None = None,
         on_finish: Callable[[EngineSession], None] = lambda session: None,
     ) -> None:
-        self.bridge, self.tick_rate, self._on_finish = bridge, tick_rate, on_finish
+        self.bridge = bridge
+        self.tick_rate = tick_rate
+        self._on_finish = on_finish
         spec = bridge.announce()
         self.codec = Codec(spec)
         self._numbers = RequestNumbers(self.codec)
         self._order = ConnectionState(Role.ENGINE)
         self._upgrade: Upgrade | None = None
-        self._offered = upgrader if spec.version and spec.env_type is not EnvType.RLBASE else None
-        offer = None if self._offered is None else self._offered.offer(bridge)
+        if spec.version and spec.env_type is not EnvType.RLBASE:
+            self._offered = upgrader
+        else:
+            self._offered = None
+        offer = None
+        if self._offered is not None:
+            offer = self._offered.offer(bridge)
         if offer is None:
             self._offered = None
         self._handshake = encode_handshake(replace(spec, shm=offer))
@@ -85,7 +92,10 @@ class EngineSession:
         self._queues = spec.env_type is EnvType.RLBASE
         self._gets_nuls = not spec.version and spec.env_type is not EnvType.MULTI  # as the deployed plugin needs them
         one_socket = self._queues or spec.channel is Channel.SHARED or bool(spec.groups)
-        self.env_sockets = 0 if one_socket else spec.num_envs
+        if one_socket:
+            self.env_sockets = 0
+        else:
+            self.env_sockets = spec.num_envs
         self._agents = spec.agents_per_env
         self._hears_calls = spec.version > 0 and not self._queues
         self._hears_ahead = "AUTORESET" in spec.features
@@ -164,7 +174,10 @@ class EngineSession:
     def _hear_first_line(self, lines: LineBuffer) -> None:
         """The wiring, or the carrier, follows from the first line on the first connection that is not a call."""
         while self._hears_calls and is_call(_unread(lines).lstrip(b"\r\n").partition(b"\n")[0]):
-            self._answer_call(lines.next_line() or b"")
+            line = lines.next_line()
+            if not line:
+                line = b""
+            self._answer_call(line)
             if not lines.has_line():
                 return
         if self._offered is not None and self._goes_over(lines):
@@ -207,7 +220,8 @@ class EngineSession:
         line = lines.next_line()
         assert self._offered is not None
         assert line is not None
-        self._upgrade, self._offered = self._offered.accept(line, self), None
+        self._upgrade = self._offered.accept(line, self)
+        self._offered = None
         if self._upgrade is None:
             return False
         self._order.on(ConnectionEvent.CLOSE)
@@ -218,7 +232,8 @@ class EngineSession:
         return True
 
     def _withdraw(self) -> None:
-        offered, self._offered = self._offered, None
+        offered = self._offered
+        self._offered = None
         if offered is not None:
             offered.withdraw()
 
@@ -242,14 +257,19 @@ class EngineSession:
     def close(self) -> None:
         """The trainer has gone or was sent away; idempotent."""
         self._order.on(ConnectionEvent.CLOSE)
-        upgrade, self._upgrade = self._upgrade, None
+        upgrade = self._upgrade
+        self._upgrade = None
         if upgrade is not None:
             upgrade.close()
         self._withdraw()
 
     def _take_lines(self, place: int) -> None:
-        lines, codec, inbox = self._lines[place], self.codec, self.bridge.inbox
-        env = place - 1 if place else None
+        lines = self._lines[place]
+        codec = self.codec
+        inbox = self.bridge.inbox
+        env = None
+        if place:
+            env = place - 1
         while not self.finished:
             if self._queues and inbox.command[0]:  # as the plugin does: one request at a time, the others wait
                 if len(lines) > MAX_QUEUED:
@@ -275,7 +295,9 @@ class EngineSession:
                 if self._hears_ahead and not place and AHEAD.match(line):
                     decode_ahead(codec, line, inbox.ahead)
                     continue
-            before = inbox.command.copy() if not place and self._order.state is ConnectionPhase.ASKED else None
+            before = None
+            if not place and self._order.state is ConnectionPhase.ASKED:
+                before = inbox.command.copy()
             self._order.on(ConnectionEvent.ASK)
             number = self._numbers.next[place]
             if not codec.decode_requests(lines.data, inbox, env, *span, number):  # it is another one
@@ -304,9 +326,13 @@ class EngineSession:
             self._answer_agents()
             return
         out = bridge.outbox
-        infos = out.infos or None
+        infos = None
+        if out.infos:
+            infos = out.infos
         if len(self._writers) == 1:
-            ids = None if count == len(answered) else np.flatnonzero(answered).astype(np.int32)
+            ids = None
+            if count != len(answered):
+                ids = np.flatnonzero(answered).astype(np.int32)
             if bridge.inbox.ahead and 1 in out.dones.tobytes():
                 self._writers[0].write(b"".join(self._answer_and_begin(ids)))
             else:
@@ -326,9 +352,14 @@ class EngineSession:
 
     def _answer_and_begin(self, ids: NDArray[np.int32] | None) -> list[bytes]:
         """The lines of these envs' states, and, behind the last of a request, of the episodes that were asked ahead."""
-        bridge, out, ahead = self.bridge, self.bridge.outbox, self.bridge.inbox.ahead
+        bridge = self.bridge
+        out = self.bridge.outbox
+        ahead = self.bridge.inbox.ahead
         lines = [self._states(rows, out.infos or None, number) for rows, number in self._numbers.lines(ids)]
-        ended, mine = out.dones.tobytes(), None if ids is None else ids.tolist()
+        ended = out.dones.tobytes()
+        mine = None
+        if ids is not None:
+            mine = ids.tolist()
         self._ended += [env for env in ahead if ended[env] and (mine is None or env in mine)]
         if not bridge.lockstep.busy:
             begun = sorted(env for env in self._ended if env in ahead)
@@ -348,12 +379,15 @@ class EngineSession:
             infos.pop(row, None)
 
     def _answer_agents(self) -> None:
-        bridge, out = self.bridge, self.bridge.outbox
+        bridge = self.bridge
+        out = self.bridge.outbox
         answered = bridge.answered.reshape(-1, self._agents)
         waiting: NDArray[np.bool_] = bridge.inbox.command.reshape(answered.shape).max(axis=1) != 0
         done = np.flatnonzero((answered != 0) & ~waiting[:, None]).astype(np.int32)
         if len(done):
-            infos = {row: out.infos.pop(row) for row in done.tolist() if row in out.infos} if out.infos else None
+            infos = None
+            if out.infos:
+                infos = {row: out.infos.pop(row) for row in done.tolist() if row in out.infos}
             for rows, number in self._numbers.lines(done):
                 self._writers[0].write(self._states(rows, infos, number))
             answered[~waiting] = 0
@@ -371,10 +405,14 @@ class EngineSession:
 
     def _show_nonfinite(self) -> None:
         """Sends the row that ends the session as it is: its trainer names the number, as over any other carrier."""
-        out, shared = self.bridge.outbox, len(self._writers) == 1
+        out = self.bridge.outbox
+        shared = len(self._writers) == 1
         state = out.obs, out.rewards, out.dones, out.truncated
         for row in np.flatnonzero(self.bridge.answered).tolist():
-            number = self._numbers.of_row(row) if shared else self._numbers.of(row + 1)
+            if shared:
+                number = self._numbers.of_row(row)
+            else:
+                number = self._numbers.of(row + 1)
             try:
                 line = self.codec.encode_states(*state, (row,), None, out.masks, number)
             except NonFiniteValue:

@@ -35,7 +35,9 @@ def tool(function: Any = None, /, *, name: str | None = None, description: str |
         setattr(target, _MARK, mark)
         return target
 
-    return marked if function is None else marked(function)
+    if function is None:
+        return marked
+    return marked(function)
 
 
 def marked_methods(owner: object) -> dict[str, tuple[Callable[..., Any], Mark]]:

@@ -54,7 +54,9 @@ class _Tool:
         schema.pop("title", None)
         for about in schema.get("properties", {}).values():
             about.pop("title", None)
-        text = inspect.getdoc(function) or ""
+        text = inspect.getdoc(function)
+        if not text:
+            text = ""
         self.schema = ToolSchema(name, description or _first_paragraph(text), {"properties": {}, **schema})
 
 
@@ -189,10 +191,12 @@ class ToolRegistry:
             return json_value(said)
         except NotJson as error:
             raise ToolError(
-                f"the tool {name!r} was called, but its result cannot be sent as JSON: {error}", tool=name,
-                code="TOOL_EXECUTION_FAILED", fault="engine",
+                f"the tool {name!r} was called, but its result cannot be sent as JSON: {error}",
+                tool=name,
+                code="TOOL_EXECUTION_FAILED",
+                fault="engine",
                 cure="let it return texts, finite numbers, lists, dicts, dataclasses or NumPy arrays of these",
-            ) from None  # fmt: skip
+            ) from None
         except (Exception, SystemExit) as error:  # of an iterator or a property of what it returned
             raise _failed(name, error) from error
 
@@ -209,7 +213,10 @@ def _model(function: Callable[..., Any], hidden: frozenset[str]) -> type[BaseMod
         from pydantic import ConfigDict, Field, create_model
 
     types = typing.get_type_hints(function, include_extras=True)
-    about = _described(inspect.getdoc(function) or "")
+    text = inspect.getdoc(function)
+    if not text:
+        text = ""
+    about = _described(text)
     fields: dict[str, Any] = {}
     for place, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
         if name in hidden or (place == 0 and name == "self"):
@@ -221,7 +228,9 @@ def _model(function: Callable[..., Any], hidden: frozenset[str]) -> type[BaseMod
                 field=name,
                 expected="a type for each parameter; no *args, no **kwargs, none before a /, none that begins with _",
             )
-        default = ... if parameter.default is parameter.empty else parameter.default
+        default = ...
+        if parameter.default is not parameter.empty:
+            default = parameter.default
         fields[name] = types[name], Field(default, description=about.get(name))
     return create_model(function.__name__, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
 

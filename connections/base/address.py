@@ -69,7 +69,9 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         told = "&".join(f"{key.replace('_', '-')}={_written(key, value)}" for key, value in self.options.items())
-        return f"{self.url}?{told}" if told else self.url
+        if told:
+            return f"{self.url}?{told}"
+        return self.url
 
 
 def read_address(text: str, schemes: Mapping[str, Scheme]) -> Address:
@@ -81,11 +83,14 @@ def read_address(text: str, schemes: Mapping[str, Scheme]) -> Address:
     words, _, query = text.strip().partition("?")
     name, colon, place = words.partition("://")
     if not colon:
-        name, place = next(iter(schemes)), words
+        name = next(iter(schemes))
+        place = words
     scheme = schemes.get(name)
     if scheme is None:
         forms = " or ".join(each.form for each in schemes.values())
-        cure = nearest(name, schemes) or f"a right one: {next(iter(schemes.values())).example}"
+        cure = nearest(name, schemes)
+        if not cure:
+            cure = f"a right one: {next(iter(schemes.values())).example}"
         raise _wrong(text, f"it cannot begin with {name}://", forms, cure)
     try:
         return Address(name, scheme.place(place), _options(query, scheme))
@@ -120,17 +125,29 @@ def split_place(place: str, lowest: int = 1) -> tuple[str, int]:
         host, bracket, rest = whole[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
             raise WrongPart("an IPv6 address ends with ], and :PORT follows")
-        port = rest[1:] if rest else None
+        port = None
+        if rest:
+            port = rest[1:]
     elif whole.count(":") > 1:
-        host, port = whole, None  # IPv6 has colons of its own
+        # IPv6 has colons of its own
+        host = whole
+        port = None
     else:
         host, colon, behind = whole.partition(":")
-        port = behind if colon else None
+        port = None
+        if colon:
+            port = behind
     if port is None and host.isdecimal():
         raise WrongPart(f"{host} is a port, and the host is missing", f"a right one: tcp://127.0.0.1:{host}")
     if not _HOST.fullmatch(host):
-        raise WrongPart(f"its host cannot be {host!r}" if host else "its host is missing")
-    number = DEFAULT_PORT if port is None else _whole(port)
+        problem = "its host is missing"
+        if host:
+            problem = f"its host cannot be {host!r}"
+        raise WrongPart(problem)
+    if port is None:
+        number = DEFAULT_PORT
+    else:
+        number = _whole(port)
     if not lowest <= number < 65_536:
         raise WrongPart(f"its port must be a number from {lowest} to 65535, not {port!r}")
     return host, number
@@ -139,7 +156,9 @@ def split_place(place: str, lowest: int = 1) -> tuple[str, int]:
 def host_and_port(place: str, lowest: int = 1) -> str:
     """`place` with brackets around IPv6, and a port; `lowest` and errors as `split_place`."""
     host, port = split_place(place, lowest)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if ":" in host:
+        return f"[{host}]:{port}"
+    return f"{host}:{port}"
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
@@ -166,7 +185,9 @@ def _duration(value: str) -> float:
 
 def _whole(text: str) -> int:
     """-1 for what is no number of up to 18 digits, which no option needs."""
-    return int(text) if text.isdecimal() and text.isascii() and len(text) <= 18 else -1
+    if text.isdecimal() and text.isascii() and len(text) <= 18:
+        return int(text)
+    return -1
 
 
 def _count(value: str) -> int:
@@ -209,24 +230,34 @@ def _options(query: str, scheme: Scheme) -> dict[str, Any]:
         key = word.replace("-", "_")
         if key not in keys:
             allowed = [name.replace("_", "-") for name in keys]
-            there_are = f"its options are {', '.join(allowed)}" if keys else "it has no options"
+            there_are = "it has no options"
+            if keys:
+                there_are = f"its options are {', '.join(allowed)}"
             raise WrongPart(f"{word!r} cannot stand behind the ?; {there_are}", nearest(word, allowed))
         if key in found:
             raise WrongPart(f"{word} is there twice")
         try:
             found[key] = readers[key](value.replace("-", "_") if key in _WORDS else value)
         except WrongPart as wanted:
-            raise WrongPart(f"{word} must be {wanted}, not {value!r}" if equals else f"{word} has no value") from None
+            if equals:
+                problem = f"{word} must be {wanted}, not {value!r}"
+            else:
+                problem = f"{word} has no value"
+            raise WrongPart(problem) from None
     return found
 
 
 def _written(key: str, value: Any) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        if value:
+            return "yes"
+        return "no"
     if isinstance(value, (int, Path)):
         return str(value)
     if isinstance(value, str):
-        return value.replace("_", "-") if key in _WORDS else value
+        if key in _WORDS:
+            return value.replace("_", "-")
+        return value
     return duration_text(value)
 
 

@@ -34,7 +34,9 @@ from ue_rl.system.forks import notify_of_forks
 _log = logging.getLogger("ue_rl.connections")
 
 # Enum members are slow to look up, and these are needed in every step.
-_ASK, _ANSWERED, _ASKED = ConnectionEvent.ASK, ConnectionEvent.ANSWERED, ConnectionPhase.ASKED
+_ASK = ConnectionEvent.ASK
+_ANSWERED = ConnectionEvent.ANSWERED
+_ASKED = ConnectionPhase.ASKED
 _Self = TypeVar("_Self", bound="BaseTransport")
 
 
@@ -57,8 +59,12 @@ class BaseTransport(Carrier):
         for name, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
             if seconds is not None and not 0 < seconds < float("inf"):
                 raise ConfigurationError("a deadline must be positive and finite", field=name, got=seconds)
-        self.timeout, self.wait = timeout, wait
-        self.connect_timeout = timeout if connect_timeout is None else connect_timeout
+        self.timeout = timeout
+        self.wait = wait
+        if connect_timeout is None:
+            self.connect_timeout = timeout
+        else:
+            self.connect_timeout = connect_timeout
         self._session = ConnectionState()
         self._spec: EnvSpec | None = None
         self._agents = 1
@@ -90,7 +96,8 @@ class BaseTransport(Carrier):
 
     def _drop_begun(self) -> None:
         """Nobody has asked for the first observations of episodes that have begun."""
-        begun, self._ahead.begun = self._ahead.begun, {}
+        begun = self._ahead.begun
+        self._ahead.begun = {}
         self._take_begun(list(begun))
 
     def was_asked(self, left: bytes = b"") -> None:
@@ -127,7 +134,8 @@ class BaseTransport(Carrier):
             except BaseException as error:
                 self._died(error)
                 raise
-            self._spec, self._agents = spec, spec.agents_per_env
+            self._spec = spec
+            self._agents = spec.agents_per_env
             for advice in unknown_words(spec):
                 _log.warning("%s", advice)
             _log.info("connected: %s", ", ".join(f"{key} {value}" for key, value in self.describe().items()))
@@ -169,16 +177,25 @@ class BaseTransport(Carrier):
         """See Transport.send_actions."""
         if (resets is not None and len(resets)) or len(resting):
             self._session.require(_ASK)
-            begin: Sequence[int] = [] if resets is None else list(resets)
+            begin: Sequence[int]
+            if resets is None:
+                begin = []
+            else:
+                begin = list(resets)
             others: Sequence[int] = [*begin, *resting]
             check_reset(self.spec, others, None, None)
             if len(others) == self.spec.num_envs:
-                self.reset(begin if len(resting) else None, parameters=parameters)
+                envs = None
+                if len(resting):
+                    envs = begin
+                self.reset(envs, parameters=parameters)
                 return
             self._check_step(actions, others)
             given: Resets | None = replace(self._resets(begin, None, None, parameters), resting=resting)
         else:
-            begin, others, given = (), (), None
+            begin = ()
+            others = ()
+            given = None
         self._session.on(_ASK)
         try:
             if self._ahead.asked or self._ahead.begun:
@@ -198,7 +215,8 @@ class BaseTransport(Carrier):
     ) -> None:
         """See Transport.reset."""
         self._session.require(_ASK)
-        seeds, options = listed("SEED", seeds), listed("OPTIONS", options)
+        seeds = listed("SEED", seeds)
+        options = listed("OPTIONS", options)
         check_reset(self.spec, env_ids, seeds, options)
         given = self._resets(env_ids, seeds, options, parameters)
         self._session.on(_ASK)
@@ -278,13 +296,19 @@ class BaseTransport(Carrier):
 
     def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, parameters: Params) -> Resets:
         """Draws parameters where none are given; after all other checks, so that a refused request draws nothing."""
-        envs = range(self.spec.num_envs) if env_ids is None else env_ids
+        if env_ids is not None:
+            envs = env_ids
+        else:
+            envs = range(self.spec.num_envs)
         if parameters is None:
             if self.draw_parameters is None:
                 return Resets(env_ids, seeds, options)
             parameters = self._drawn(envs, self.draw_parameters)
         for env in envs:
-            check_parameters(self.spec.parameters, parameters.get(env) or {}, "SET", int(env))
+            chosen = parameters.get(env)
+            if not chosen:
+                chosen = {}
+            check_parameters(self.spec.parameters, chosen, "SET", int(env))
         return Resets(env_ids, seeds, options, [parameters.get(env) for env in envs])
 
     def _drawn(self, envs: Sequence[int], draw: Draw) -> Mapping[int, Mapping[str, float] | None]:
@@ -295,7 +319,10 @@ class BaseTransport(Carrier):
         check_actions(self.spec, actions)
         some = self._agents > 1
         if not math.isfinite(np.vdot(actions, actions)):  # a sum of squares that is finite has finite terms
-            check_finite(self.spec, actions, begin, live_agents(self.buffers) if some else None)
+            live = None
+            if some:
+                live = live_agents(self.buffers)
+            check_finite(self.spec, actions, begin, live)
         if some:
             reset = np.zeros(self.spec.num_envs, np.bool_)
             reset[np.asarray(begin, np.intp)] = True

@@ -49,11 +49,14 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
         ids = list(env_ids)
         wrong = [env for env in ids if not isinstance(env, (int, np.integer)) or not 0 <= env < spec.num_envs]
         if wrong or not ids or len(set(ids)) != len(ids):
+            wrong_ids = wrong
+            if not wrong_ids:
+                wrong_ids = ids
             raise ConfigurationError(
                 "these envs cannot be reset",
                 field="env_ids",
                 expected=f"env ids from 0 to {spec.num_envs - 1}, each once",
-                got=wrong or ids,
+                got=wrong_ids,
             )
         count = len(ids)
     given: tuple[tuple[str, Sequence[object] | None], ...] = (("SEED", seeds), ("OPTIONS", options))
@@ -61,7 +64,8 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
         if values is None:
             continue
         if len(values) != count:
-            what, cure = f"{feature} needs one value for each env that is reset", "use None for an env without a value"
+            what = f"{feature} needs one value for each env that is reset"
+            cure = "use None for an env without a value"
             raise ConfigurationError(what, field=feature, expected=count, got=len(values), cure=cure)
         if feature not in spec.features and any(value is not None for value in values):
             raise UnsupportedByEngine(
@@ -83,7 +87,10 @@ def check_actions(spec: EnvSpec, actions: Any) -> None:
     """Raises ActionError where `actions` is not the array that a transport takes; no other dtype is converted."""
     shape = (spec.num_rows, spec.act_size)
     if not isinstance(actions, np.ndarray) or actions.dtype != np.float32 or actions.shape != shape:
-        got = f"{actions.dtype} {actions.shape}" if isinstance(actions, np.ndarray) else type(actions).__name__
+        if isinstance(actions, np.ndarray):
+            got = f"{actions.dtype} {actions.shape}"
+        else:
+            got = type(actions).__name__
         raise ActionError(
             "the actions have a wrong dtype or shape",
             fault="caller",
@@ -109,7 +116,11 @@ def check_finite(
     """
     wrong = ~np.isfinite(actions).all(axis=1).reshape(spec.num_envs, -1)
     wrong[np.asarray(begin, np.intp)] = False
-    rows = np.flatnonzero(wrong.reshape(-1) if live is None else wrong.reshape(-1) & live)
+    if live is None:
+        marked = wrong.reshape(-1)
+    else:
+        marked = wrong.reshape(-1) & live
+    rows = np.flatnonzero(marked)
     if len(rows):
         row = int(rows[0])
         raise nonfinite_action(actions, row, int(np.isfinite(actions[row]).argmin()), spec)
@@ -125,7 +136,9 @@ def expect(buffers: StepBuffers, per_env: int, resets: Resets | None, steps: boo
         ConfigurationError: an env with agents is to take a step, but none of them can act any more.
     """
     pending = buffers.pending
-    env_ids = None if resets is None else resets.env_ids
+    env_ids = None
+    if resets is not None:
+        env_ids = resets.env_ids
     if per_env > 1:
         return _expect_agents(buffers, per_env, resets, steps)
     if steps or env_ids is None:
@@ -142,7 +155,8 @@ def expect(buffers: StepBuffers, per_env: int, resets: Resets | None, steps: boo
 def _expect_agents(buffers: StepBuffers, per_env: int, resets: Resets | None, steps: bool) -> int:
     """`expect` for [num_envs, agents]: an agent that acts must answer, any other one may turn up (2)."""
     pending = buffers.pending.reshape(-1, per_env)
-    present, dones = buffers.present.tobytes(), buffers.dones.tobytes()
+    present = buffers.present.tobytes()
+    dones = buffers.dones.tobytes()
     if steps and not resets and 0 not in present and 1 not in dones:  # the usual case; much faster than by NumPy
         pending[:] = 1
         return len(pending)
@@ -151,7 +165,9 @@ def _expect_agents(buffers: StepBuffers, per_env: int, resets: Resets | None, st
         reset[slice(None) if resets.env_ids is None else np.asarray(resets.env_ids, np.intp)] = True
         rest[np.asarray(resets.resting, np.intp)] = True
     asked = reset | (steps & ~rest)
-    act = acting(buffers, reset | rest) if steps else None
+    act = None
+    if steps:
+        act = acting(buffers, reset | rest)
     pending[:] = np.where(asked[:, None], 2, 0)
     if act is not None:
         pending[act] = 1

@@ -40,7 +40,9 @@ class PendingResets:
         """Of the next episodes of these envs those that were not asked ahead yet, with this seed and these values."""
         following: dict[int, Next] = {}
         for place, env in enumerate(env_ids):
-            given = None if parameters is None else parameters.get(env)
+            given = None
+            if parameters is not None:
+                given = parameters.get(env)
             one: Next = (None if seeds is None else seeds[place], given or None)
             if self.asked.get(env) != one:
                 following[env] = one
@@ -67,15 +69,19 @@ class PendingResets:
         Args:
             take: takes the first observations of these envs into `buffers`.
         """
-        begun, self.begun = self.begun, {}
+        begun = self.begun
+        self.begun = {}
         if begun:
             take(list(begun))
         if resets.env_ids is None:
             self.asked.clear()
             _forget_infos(buffers, begun)
             return resets
-        seeds, options, parameters = resets.seeds, resets.options, resets.parameters
-        ready, rest = [], []
+        seeds = resets.seeds
+        options = resets.options
+        parameters = resets.parameters
+        ready = []
+        rest = []
         for place, env in enumerate(resets.env_ids):
             wanted = (None if seeds is None else seeds[place], (parameters and parameters[place]) or None)
             if begun.get(env) == wanted and not (options and options[place] is not None):
@@ -93,13 +99,21 @@ class PendingResets:
         # With their answer a carrier may take in all rows, those of envs too that were not asked.
         self._rows = [(buffers.obs[env].copy(), buffers.masks[env].copy(), buffers.infos.get(env)) for env in ready]
         return replace(
-            resets, env_ids=[resets.env_ids[place] for place in rest],
-            seeds=_some(seeds, rest), options=_some(options, rest), parameters=_some(parameters, rest),
-        )  # fmt: skip
+            resets,
+            env_ids=[resets.env_ids[place] for place in rest],
+            seeds=_some(seeds, rest),
+            options=_some(options, rest),
+            parameters=_some(parameters, rest),
+        )
 
     def collect(self, buffers: StepBuffers, collect: Callable[[], None]) -> None:
         """Instead of `collect`, where `less_begun` has kept something."""
-        kept, rows, self.kept, self._rows = self.kept or [], self._rows, None, []
+        kept = self.kept
+        if not kept:
+            kept = []
+        rows = self._rows
+        self.kept = None
+        self._rows = []
         if rows:
             collect()
         for env, (obs, mask, info) in zip(kept, rows, strict=False):
@@ -117,4 +131,6 @@ def _forget_infos(buffers: StepBuffers, envs: Iterable[int]) -> None:
 
 
 def _some(values: Sequence[Any] | None, places: list[int]) -> list[Any] | None:
-    return None if values is None else [values[place] for place in places]
+    if values is None:
+        return None
+    return [values[place] for place in places]

@@ -67,16 +67,22 @@ def split_resets(resets: Resets, parts: Sequence[EnginePart]) -> list[ResetOf]:
     """What each engine is asked; those without an env among them are left out."""
     wanted: list[ResetOf] = []
     for part in parts:
-        start, stop = part.envs.start, part.envs.stop
+        start = part.envs.start
+        stop = part.envs.stop
         mine: list[int] | None = None
         places: Sequence[int] = range(start, stop)
         if resets.env_ids is not None:
             chosen = [(place, int(env) - start) for place, env in enumerate(resets.env_ids) if start <= env < stop]
             if not chosen:
                 continue
-            places, mine = [place for place, _ in chosen], [env for _, env in chosen]
-        seeds = None if resets.seeds is None else [resets.seeds[place] for place in places]
-        options = None if resets.options is None else [resets.options[place] for place in places]
+            places = [place for place, _ in chosen]
+            mine = [env for _, env in chosen]
+        seeds = None
+        if resets.seeds is not None:
+            seeds = [resets.seeds[place] for place in places]
+        options = None
+        if resets.options is not None:
+            options = [resets.options[place] for place in places]
         parameters = None
         if resets.parameters is not None:
             parameters = dict(zip(mine or range(stop - start), (resets.parameters[at] for at in places), strict=True))

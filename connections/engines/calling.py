@@ -37,8 +37,12 @@ class Asked:
             ConfigurationError: there is no such env.
         """
         name = line.partition("=")[0].partition(";")[0].strip().upper()
-        found = _ENV.search(line) if name in ("GET", "SET", "RENDER") else None
-        env = None if found is None else int(found[2])
+        found = None
+        if name in ("GET", "SET", "RENDER"):
+            found = _ENV.search(line)
+        env = None
+        if found is not None:
+            env = int(found[2])
         if env is not None and env >= num_envs:
             raise ConfigurationError("no such env", field="ENV", expected=f"0 to {num_envs - 1}", got=env)
         return cls(line, name, env)
@@ -56,19 +60,24 @@ def answer_of(asked: Asked, parts: Sequence[EnginePart], lose: Callable[[EngineP
     Raises:
         CommandFailed: an engine refused, or none of those that are asked is there.
     """
-    line, setting = asked.line, asked.name in _SETTINGS
+    line = asked.line
+    setting = asked.name in _SETTINGS
     if asked.env is not None:
         chosen = [part for part in parts if asked.env in part.envs]
         line = _ENV.sub(rf"\g<1>{asked.env - chosen[0].envs.start}", line)
     elif setting:
         chosen = list(parts)
     elif asked.name == "GOALS":  # any engine knows
-        chosen = [part for part in parts if part.transport is not None][:1] or [parts[0]]
+        chosen = [part for part in parts if part.transport is not None][:1]
+        if not chosen:
+            chosen = [parts[0]]
     else:  # of env 0
         chosen = [parts[0]]
     answers: list[str] = []
     away: CommandFailed | None = None
-    back = [(part, _present(part, asked, lose)) for part in chosen[:-1]] if setting else []
+    back = []
+    if setting:
+        back = [(part, _present(part, asked, lose)) for part in chosen[:-1]]
     for at, part in enumerate(chosen):
         try:
             answers.append(_ask(part, line, lose))

@@ -91,7 +91,8 @@ class Life:
     __slots__ = ("_listener", "engine", "state")
 
     def __init__(self, engine: int, listener: Listener | None = None) -> None:
-        self.engine, self._listener = engine, listener
+        self.engine = engine
+        self._listener = listener
         self.state = LifeState.IDLE
 
     @property
@@ -102,7 +103,8 @@ class Life:
     @contextmanager
     def told_by(self, listener: Listener) -> Iterator[Listener | None]:
         """Within the block `listener` is called instead of the own one, which is given."""
-        own, self._listener = self._listener, listener
+        own = self._listener
+        self._listener = listener
         try:
             yield own
         finally:
@@ -110,7 +112,10 @@ class Life:
 
     def episode(self, over: bool) -> None:
         """To EPISODE_OVER, or to PLAYING, where it is not there; costs next to nothing if nobody listens."""
-        state = _S.EPISODE_OVER if over else _S.PLAYING
+        if over:
+            state = _S.EPISODE_OVER
+        else:
+            state = _S.PLAYING
         if state is self.state:
             return
         if self._listener is None and self.state in _EPISODES and not _log.isEnabledFor(logging.DEBUG):
@@ -131,9 +136,14 @@ class Life:
             raise ValueError(f"{state.value} cannot follow {before.value}")
         self.state = state
         change = Change(self.engine, before, state, reason)
-        level = logging.DEBUG if change.of_episodes else logging.INFO
+        if change.of_episodes:
+            level = logging.DEBUG
+        else:
+            level = logging.INFO
         if _log.isEnabledFor(level):
-            text = f": {reason}" if reason else ""
+            text = ""
+            if reason:
+                text = f": {reason}"
             _log.log(
                 level, "engine %d: %s -> %s%s", self.engine, before.value, state.value, text, extra={"change": change}
             )

@@ -61,7 +61,9 @@ def merged_facts(descriptions: Sequence[Mapping[str, str]]) -> dict[str, str]:
     for description in descriptions:
         for key, value in description.items():
             facts.setdefault(key, {})[value] = None
-    number = {"engines": str(len(descriptions))} if len(descriptions) > 1 else {}
+    number = {}
+    if len(descriptions) > 1:
+        number = {"engines": str(len(descriptions))}
     return {**number, **{key: ", ".join(values) for key, values in facts.items()}}
 
 
@@ -77,7 +79,8 @@ def _same(key: str, value: Any, others: Any, its_name: str, name: str) -> None:
     if value != others:
         if isinstance(value, (tuple, list)) and len(value) == len(others):  # of long ones, the first that differs
             at = next(i for i, (its, another) in enumerate(zip(value, others, strict=True)) if its != another)
-            value, others = f"{value[at]} at {at}", f"{others[at]} at {at}"
+            value = f"{value[at]} at {at}"
+            others = f"{others[at]} at {at}"
         raise HandshakeError(
             f"{name} is another game than {its_name}",
             field=key,
@@ -97,4 +100,6 @@ def _ranges(spec: EnvSpec) -> dict[str, tuple[float, float]]:
 
 
 def _text(value: Any) -> str:
-    return "none" if value is None or value in ((), [], {}) else str(value)
+    if value is None or value in ((), [], {}):
+        return "none"
+    return str(value)

@@ -78,7 +78,10 @@ class EnginePart:
     def __init__(
         self, number: int, source: EngineSource, restarts: Restarts | None, listener: Listener | None, alone: bool
     ) -> None:
-        self.number, self.source, self._restarts, self._alone = number, source, restarts, alone
+        self.number = number
+        self.source = source
+        self._restarts = restarts
+        self._alone = alone
         self.life = Life(number, listener)
         self.transport: BaseTransport | None = None
         self.news: str | None = None
@@ -88,7 +91,8 @@ class EnginePart:
         self._settings: dict[tuple[object, ...], str] = {}
         self.answered_after: deque[float] = deque(maxlen=KEPT)
         self._latest: float | None = None  # the last of these when the present life began
-        self._lives, self._closed = 0, False
+        self._lives = 0
+        self._closed = False
         self._last_number = 0  # that a request of any of its connections had (FEATURES=SEQ)
         self._doubted = False
         self._carried = ""  # what the last connection was, see Carrier.carries
@@ -114,7 +118,8 @@ class EnginePart:
     def place(self, first_env: int, agents: int, buffers: StepBuffers) -> None:
         """Its envs are those from `first_env` on; `buffers` are of all engines, with `agents` rows for each env."""
         self.envs = range(first_env, first_env + self.spec.num_envs)
-        self._agents, self._first_row = agents, first_env * agents
+        self._agents = agents
+        self._first_row = first_env * agents
         self.rows = slice(self._first_row, self._first_row + len(self.envs) * agents)
         self._all = buffers
         self.bind()
@@ -122,7 +127,9 @@ class EnginePart:
     def rows_of(self, envs: Sequence[int]) -> list[int]:
         """The rows of these envs, both counted over all engines."""
         per_env = self._agents
-        return [env * per_env + k for env in envs for k in range(per_env)] if per_env > 1 else list(envs)
+        if per_env > 1:
+            return [env * per_env + k for env in envs for k in range(per_env)]
+        return list(envs)
 
     def _forget(self) -> None:
         """Lets go of the connection's arrays, which may lie in a segment."""
@@ -132,7 +139,8 @@ class EnginePart:
 
     def bind(self) -> None:
         """Pairs each array of all engines with this one's, which `Carrier.join` may have put elsewhere."""
-        mine, everything = self._buffers, self._all
+        mine = self._buffers
+        everything = self._all
         assert mine is not None
         arrays = (*_ARRAYS[: None if self.spec.groups else -1], *(("masks",) if everything.masks.size else ()))
         pairs = [(getattr(everything, name), getattr(mine, name)) for name in arrays]
@@ -165,7 +173,10 @@ class EnginePart:
         transport = self.transport
         assert transport is not None
         own = transport.timeout
-        transport.timeout = own if patience is None else min(own, patience)
+        if patience is None:
+            transport.timeout = own
+        else:
+            transport.timeout = min(own, patience)
         try:
             return transport.receive()
         finally:
@@ -173,9 +184,12 @@ class EnginePart:
 
     def tell(self, envs: Sequence[int]) -> None:
         """Says of `envs` that they were lost; their observations stand among those of all engines as they were."""
-        everything, rows = self._all, self.rows_of(envs)
+        everything = self._all
+        rows = self.rows_of(envs)
         everything.lost.update(envs)
-        everything.rewards[rows], everything.dones[rows], everything.truncated[rows] = 0, 1, 1
+        everything.rewards[rows] = 0
+        everything.dones[rows] = 1
+        everything.truncated[rows] = 1
         for row in rows:
             everything.infos[row] = {"engine_lost": self.news}
         self.news = None
@@ -224,11 +238,15 @@ class EnginePart:
             self._last_number = max(self._last_number, transport.last_number)
             transport.close()
             raise
-        self.transport, self._connected_at = transport, time.monotonic()
+        self.transport = transport
+        self._connected_at = time.monotonic()
         self._carried = transport.carries
         if self._closed:  # meanwhile, by another thread
             transport.close()
-        self._latest = self.answered_after[-1] if self.answered_after else None
+        if self.answered_after:
+            self._latest = self.answered_after[-1]
+        else:
+            self._latest = None
         if self._lives:
             self.bind()
         self._lives += 1
@@ -241,7 +259,9 @@ class EnginePart:
         # What the engine said of its offer; else that shared memory has no room for what it would need.
         why = getattr(transport, "refused", "")
         why = why or short_of(4 * spec.num_rows * spec.obs_size + _RINGS)
-        reason = f" ({why})" if why else "; its log may say why"
+        reason = "; its log may say why"
+        if why:
+            reason = f" ({why})"
         _log.warning(
             "%s has come back over %s; before it was %s%s",
             self.name,
@@ -280,10 +300,16 @@ class EnginePart:
         """
         if self.life.alive:
             late = isinstance(error, TimeoutError)
-            self.life.to(LifeState.TIMEOUT if late else LifeState.CONNECTION_LOST, error.plain())
+            if late:
+                state = LifeState.TIMEOUT
+            else:
+                state = LifeState.CONNECTION_LOST
+            self.life.to(state, error.plain())
         played = 0.0
         if self.transport is not None:
-            waited = self.transport.timeout if isinstance(error, TimeoutError) else 0.0
+            waited = 0.0
+            if isinstance(error, TimeoutError):
+                waited = self.transport.timeout
             played = max(time.monotonic() - self._connected_at - waited, 0.0)
             self._forget()
             self._last_number = max(self._last_number, self.transport.last_number)
@@ -310,13 +336,20 @@ class EnginePart:
         if hasattr(self.source, "start"):  # a process: the cure is where its output lies, and its last lines
             said = [line.strip() for line in (error.cure or "").splitlines()]
             short = " ".join(dict.fromkeys(said[:1] + said[-1:]))
-            self.comes_back = f"started again; {short}" if short else "started again"
+            if short:
+                self.comes_back = f"started again; {short}"
+            else:
+                self.comes_back = "started again"
 
     @property
     def told(self) -> str:
         """`news`, without a process's command: it is long, and stands in the log already."""
-        news = self.news or ""
-        return news.replace(f" ({self.source.name})", "", 1) if hasattr(self.source, "start") else news
+        news = self.news
+        if not news:
+            news = ""
+        if hasattr(self.source, "start"):
+            return news.replace(f" ({self.source.name})", "", 1)
+        return news
 
     def _name_it(self, error: UeRlError) -> None:
         """Says which engine it was, and which env among those of all."""
@@ -337,7 +370,9 @@ class EnginePart:
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
-        return {"address": self.source.name} if self.transport is None else self.transport.describe()
+        if self.transport is None:
+            return {"address": self.source.name}
+        return self.transport.describe()
 
     def ask_to_close(self) -> None:
         """Begins what `close` does, where the source can: several engines end at the same time."""

@@ -12,7 +12,8 @@ _QUICK = 5.0  # seconds: an engine that lived no longer than this since its last
 _MORE = "more are allowed with restarts= (--restarts), such as 20/60s"
 _CHECK = "ue-rl check, with the same --engine or address, names what its game's side does wrong"
 FORM = "TIMES/WINDOW such as 10/60s, or 0 for never"
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
 
 
 def read_restarts(text: str | int) -> tuple[int, float]:
@@ -24,7 +25,9 @@ def read_restarts(text: str | int) -> tuple[int, float]:
     times, slash, window = str(text).partition("/")
     if isinstance(text, bool) or not (times.isdecimal() and times.isascii()):
         raise ValueError(f"not {FORM}: {text!r}")
-    seconds = read_duration(window) if slash else 60.0
+    seconds = 60.0
+    if slash:
+        seconds = read_duration(window)
     if seconds <= 0:
         raise ValueError(f"not {FORM}: {text!r}")
     return int(times), seconds
@@ -33,7 +36,9 @@ def read_restarts(text: str | int) -> tuple[int, float]:
 def restarts_text(text: str | int) -> str:
     """`text` in its canonical form, "10/60s"; "0" for never. Raises ValueError as `read_restarts`."""
     times, window = read_restarts(text)
-    return f"{times}/{duration_text(window)}" if times else "0"
+    if times:
+        return f"{times}/{duration_text(window)}"
+    return "0"
 
 
 class Restarts:
@@ -56,7 +61,8 @@ class Restarts:
             raise ConfigurationError("a quota is not negative", field="max_restarts", got=max_restarts)
         if not window > 0:
             raise ConfigurationError("a window is positive", field="restart_window", expected="seconds", got=window)
-        self.max_restarts, self.window = max_restarts, window
+        self.max_restarts = max_restarts
+        self.window = window
         self.counts: dict[int, int] = {}
         self._losses: dict[int, deque[float]] = {}  # when, on a clock that stands still while an engine is started
         self._clocks: dict[int, tuple[float, float]] = {}  # the engine's clock and the time, at its last loss
@@ -74,7 +80,9 @@ class Restarts:
             times, window = read_restarts(text)
         except ValueError:
             raise ConfigurationError("not a quota of restarts", field="restarts", expected=FORM, got=text) from None
-        return cls(times, window) if times else None
+        if times:
+            return cls(times, window)
+        return None
 
     def lost(
         self, engine: int, error: UeRlError, now: float | None = None, stepped: bool = True, played: float | None = None
@@ -91,18 +99,23 @@ class Restarts:
         Raises:
             RestartsSpent: it was lost more often than allowed.
         """
-        now = time.monotonic() if now is None else now
+        if now is None:
+            now = time.monotonic()
         self.counts[engine] = self.counts.get(engine, 0) + 1
         losses = self._losses.setdefault(engine, deque())
         clock, before = self._clocks.get(engine, (0.0, now))
-        played = now - before if played is None else played
+        if played is None:
+            played = now - before
         died_at_once = bool(losses) and played < _QUICK
         clock += played
         self._clocks[engine] = clock, now
         while losses and clock - losses[0] > self.window:
             losses.popleft()
         losses.append(clock)
-        in_vain = self._in_vain[engine] = 0 if stepped else self._in_vain.get(engine, 0) + 1
+        if stepped:
+            in_vain = self._in_vain[engine] = 0
+        else:
+            in_vain = self._in_vain[engine] = self._in_vain.get(engine, 0) + 1
         if len(losses) > self.max_restarts or in_vain > self.max_restarts:
             often = f"{len(losses)} times within {self.window:g} s of play"
             if len(losses) <= self.max_restarts:
@@ -112,8 +125,14 @@ class Restarts:
                 cures = [_CHECK]
             elif in_vain and isinstance(error, TimeoutError):  # likewise
                 cures = []
-            cures += [as_sentence(error.cure)] if error.cure else []
+            if error.cure:
+                cures += [as_sentence(error.cure)]
+            else:
+                cures += []
             cure = ". ".join(cures)
             raise RestartsSpent(f"{error.message}; it was lost {often}", **error.facts(cure=cure)) from error
-        quick = self._quick[engine] = self._quick.get(engine, 0) + 1 if died_at_once else 0
+        if died_at_once:
+            quick = self._quick[engine] = self._quick.get(engine, 0) + 1
+        else:
+            quick = self._quick[engine] = 0
         return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (quick - 1)) if quick else 0.0

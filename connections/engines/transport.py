@@ -102,7 +102,8 @@ class EnginesTransport(BaseTransport):
             part.place(at, spec.agents_per_env, self.buffers)
             at += part.spec.num_envs
         self.handshake = spec.text
-        self._some_act, self._several = bool(spec.groups), len(self._parts) > 1
+        self._some_act = bool(spec.groups)
+        self._several = len(self._parts) > 1
         self._shape = spec.num_rows, spec.act_size
         self._rows = [(part, part.rows) for part in self._parts]
         return spec
@@ -113,7 +114,11 @@ class EnginesTransport(BaseTransport):
     def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, parameters: Params) -> Resets:
         resets = super()._resets(env_ids, seeds, options, parameters)
         if resets.parameters is not None:
-            self._unanswered.note(range(self.spec.num_envs) if env_ids is None else env_ids, resets.parameters)
+            if env_ids is not None:
+                envs = env_ids
+            else:
+                envs = range(self.spec.num_envs)
+            self._unanswered.note(envs, resets.parameters)
         return resets
 
     # -- requests
@@ -125,15 +130,28 @@ class EnginesTransport(BaseTransport):
         self._once.part_ways(self._parts)
         if resets is None:
             self._check_step(actions, ())
-        self._stepping, self._whole, self._asked = True, False, []
+        self._stepping = True
+        self._whole = False
+        self._asked = []
         self._since = perf_counter()
         self.buffers.lost.clear()
-        wanted = {} if resets is None else {entry[0]: entry for entry in split_resets(resets, self._parts)}
-        resting = frozenset(() if resets is None else resets.resting)
+        wanted = {}
+        if resets is not None:
+            wanted = {entry[0]: entry for entry in split_resets(resets, self._parts)}
+        if resets is not None:
+            resting_envs = resets.resting
+        else:
+            resting_envs = ()
+        resting = frozenset(resting_envs)
         down: list[ResetOf] = []
         for part in self._parts:
-            rest = [env - part.envs.start for env in part.envs if env in resting] if resting else []
-            part.asked = [env for env in part.envs if env not in resting] if rest else None
+            rest = []
+            if resting:
+                rest = [env - part.envs.start for env in part.envs if env in resting]
+            if rest:
+                part.asked = [env for env in part.envs if env not in resting]
+            else:
+                part.asked = None
             if part.asked is not None and not part.asked:
                 continue
             if part.transport is not None:
@@ -150,12 +168,17 @@ class EnginesTransport(BaseTransport):
         if not once.joined:
             once.join(self._parts, self.buffers)
         self._since = perf_counter()
-        left = None if once.together is None else once.together.ask(actions, once.again)
+        left = None
+        if once.together is not None:
+            left = once.together.ask(actions, once.again)
         if left is None:
             self._once.part_ways(self._parts)
             self._ask_each(actions)
             return
-        self._stepping, self._whole, self._asked, self._at_once = True, True, self._parts, not left
+        self._stepping = True
+        self._whole = True
+        self._asked = self._parts
+        self._at_once = not left
         if self.buffers.lost:
             self.buffers.lost.clear()
         if left:
@@ -179,7 +202,9 @@ class EnginesTransport(BaseTransport):
             if not math.isfinite(np.vdot(actions, actions)):
                 check_finite(self.spec, actions)
         asked: list[EnginePart] = []
-        self._stepping, self._whole, self._asked = True, True, asked
+        self._stepping = True
+        self._whole = True
+        self._asked = asked
         if self.buffers.lost:
             self.buffers.lost.clear()
         self._since = perf_counter()
@@ -206,7 +231,9 @@ class EnginesTransport(BaseTransport):
 
     def _ask_resets(self, resets: Resets) -> None:
         self._once.part_ways(self._parts)
-        self._stepping, self._whole, self._asked = False, False, []
+        self._stepping = False
+        self._whole = False
+        self._asked = []
         self.buffers.lost.clear()
         wanted = split_resets(resets, self._parts)
         down = [entry for entry in wanted if entry[0].transport is None]
@@ -230,7 +257,10 @@ class EnginesTransport(BaseTransport):
         """Asks those of these engines that are there."""
         for part, env_ids, seeds, options, parameters in wanted:
             if part.transport is not None:
-                part.asked = None if env_ids is None else [env + part.envs.start for env in env_ids]
+                if env_ids is None:
+                    part.asked = None
+                else:
+                    part.asked = [env + part.envs.start for env in env_ids]
                 self._request(part, functools.partial(part.transport.reset, env_ids, seeds, options, parameters))
 
     def _request(self, part: EnginePart, send: Callable[[], object]) -> None:
@@ -245,13 +275,16 @@ class EnginesTransport(BaseTransport):
 
     def _half_asked(self, error: UeRlError) -> UeRlError:
         """A caller's mistake that this engine's connection found; once others were asked there is no way back."""
-        return too_late(error) if self._asked else error
+        if self._asked:
+            return too_late(error)
+        return error
 
     # -- answers
 
     def _collect(self) -> None:
         if self._at_once:
-            once, self._at_once = self._once, False
+            once = self._once
+            self._at_once = False
             assert once.together is not None
             took = once.together.collect()
             if took is not None:
@@ -270,7 +303,8 @@ class EnginesTransport(BaseTransport):
 
     def _collect_all(self) -> None:
         """The answers to the usual step."""
-        since, infos = self._since, self.buffers.infos
+        since = self._since
+        infos = self.buffers.infos
         late = False
         for part in self._asked:
             transport = part.transport
@@ -293,7 +327,11 @@ class EnginesTransport(BaseTransport):
         for part in self._asked:
             assert part.transport is not None
             try:
-                part.receive(_LATE if late else None)
+                if late:
+                    patience = _LATE
+                else:
+                    patience = None
+                part.receive(patience)
             except SURVIVABLE as error:
                 late = late or isinstance(error, EngineTimeout)
                 self._lose(part, error)
@@ -302,7 +340,10 @@ class EnginesTransport(BaseTransport):
                 part.answered_after.append(perf_counter() - self._since)
             if owed:
                 envs = part.envs if part.asked is None else part.asked
-                part.take(None if part.asked is None else envs)
+                due = None
+                if part.asked is not None:
+                    due = envs
+                part.take(due)
                 owed.difference_update(envs)
             else:
                 part.take(None)
@@ -335,7 +376,8 @@ class EnginesTransport(BaseTransport):
         if self._session.ended:  # by another thread: nothing was lost
             raise error
         self._once.part_ways(self._parts)
-        self._once.together, self._once.joined = None, False
+        self._once.together = None
+        self._once.joined = False
         part.lose(error)
         self._owed.update(part.envs)
         self._some_lost = True

@@ -13,7 +13,8 @@ from ue_rl.system.errors import ConfigurationError, ProtocolError, RestartsSpent
 _log = logging.getLogger("ue_rl.connections.engines")
 
 # Seconds for one try to be answered. The deployed plugin's old listener takes a connection and says nothing.
-_A_TRY, _A_TRY_OF_THE_PLUGIN = 10.0, 1.5
+_A_TRY = 10.0
+_A_TRY_OF_THE_PLUGIN = 1.5
 _BETWEEN = 0.2  # seconds from a try that failed to the next one
 _PLUGIN = (
     "the deployed Unreal plugin serves one trainer each time the game is played: stop the game and press Play again"
@@ -39,7 +40,9 @@ class UrlEngine:
             raise ConfigurationError(
                 "a time to dial again is not negative, and finite", field="reconnect", expected="seconds", got=reconnect
             )
-        self.name, self._dial, self._reconnect = url, dial, reconnect
+        self.name = url
+        self._dial = dial
+        self._reconnect = reconnect
         self._version: int | None = None  # of its protocol, once it was connected
 
     def open(self, life: Life) -> BaseTransport:
@@ -50,10 +53,17 @@ class UrlEngine:
         """
         life.to(LifeState.CONNECTING, self.name)
         try:
-            transport = self._dial(None, None) if self._version is None else self._dial_again(self._version == 0)
+            if self._version is None:
+                transport = self._dial(None, None)
+            else:
+                transport = self._dial_again(self._version == 0)
         except UeRlError as error:
             late = isinstance(error, (TimeoutError, RestartsSpent))
-            life.to(LifeState.TIMEOUT if late else LifeState.CONNECTION_LOST, error.plain())
+            if late:
+                state = LifeState.TIMEOUT
+            else:
+                state = LifeState.CONNECTION_LOST
+            life.to(state, error.plain())
             raise
         try:
             self._version = transport.connect().version
@@ -65,12 +75,21 @@ class UrlEngine:
 
     def _dial_again(self, plugin: bool) -> BaseTransport:
         deadline = time.monotonic() + self._reconnect
-        cure = _PLUGIN if plugin else "start the engine again, or allow more time with reconnect= (--reconnect)"
-        _log.warning("%s is dialled for %g s%s", self.name, self._reconnect, f": {_PLUGIN}" if plugin else "")
+        cure = "start the engine again, or allow more time with reconnect= (--reconnect)"
+        if plugin:
+            cure = _PLUGIN
+        because = ""
+        if plugin:
+            because = f": {_PLUGIN}"
+        _log.warning("%s is dialled for %g s%s", self.name, self._reconnect, because)
         while True:
             left = max(0.1, deadline - time.monotonic())
             try:
-                return self._dial(left, min(left, _A_TRY_OF_THE_PLUGIN if plugin else _A_TRY))
+                if plugin:
+                    longest = _A_TRY_OF_THE_PLUGIN
+                else:
+                    longest = _A_TRY
+                return self._dial(left, min(left, longest))
             except (TransportError, ProtocolError) as error:
                 if time.monotonic() + _BETWEEN >= deadline:
                     raise RestartsSpent(

@@ -65,18 +65,27 @@ class LaunchedEngine:
         open: Callable[[str], BaseTransport],
         start_timeout: float = 120.0,
     ) -> None:
-        self._template = command if isinstance(command, Template) else Template(command)
-        self._num_envs, self._seed, self._engine = num_envs, seed, engine
+        if isinstance(command, Template):
+            self._template = command
+        else:
+            self._template = Template(command)
+        self._num_envs = num_envs
+        self._seed = seed
+        self._engine = engine
         for name, value in (("num_envs", num_envs), ("seed", seed)):
             if value is None and self._template.uses(name):
                 raise ConfigurationError(
                     f"the command has {{{name}}}, and no {name} was given", field=name, got=self._template.words
                 )
-        self._output_path, self._open, self._start_timeout = output, open, start_timeout
+        self._output_path = output
+        self._open = open
+        self._start_timeout = start_timeout
         self._output: Output | None = None
         self._process: EngineProcess | None = None
         self._port: ports.ReservedPort | None = None
-        self._starts, self._lives, self._deadline = 0, 0, 0.0
+        self._starts = 0
+        self._lives = 0
+        self._deadline = 0.0
         self._owner = os.getpid()
         self.name = _short(self._template.words)
 
@@ -91,15 +100,25 @@ class LaunchedEngine:
         if self._process is not None:
             return
         self._starts += 1
-        life.to(LifeState.LAUNCHING, "" if self._starts == 1 else f"start {self._starts}")
+        which = ""
+        if self._starts != 1:
+            which = f"start {self._starts}"
+        life.to(LifeState.LAUNCHING, which)
         try:
-            self._port = ports.find() if self._template.uses("port") else ports.take(DEFAULT_PORT)
-            seed = None if self._seed is None else seed_of(self._seed, self._engine, self._lives)
+            if self._template.uses("port"):
+                self._port = ports.find()
+            else:
+                self._port = ports.take(DEFAULT_PORT)
+            if self._seed is None:
+                seed = None
+            else:
+                seed = seed_of(self._seed, self._engine, self._lives)
             command = self._template.fill(
                 port=self._port.number, num_envs=self._num_envs, seed=seed, engine=self._engine
             )
             self.name = _short(command)
-            self._output = self._output or Output(self._output_path)
+            if not self._output:
+                self._output = Output(self._output_path)
             self._output.begin(f"engine {self._engine}, start {self._starts}: {shlex.join(command)}")
             self._process = EngineProcess(command, self._output.file, self._port)
         except BaseException as error:
@@ -151,25 +170,33 @@ class LaunchedEngine:
 
     def last_words(self, within: float = 0.0) -> str:
         """What became of its process and what it printed last; "" where it has not ended within so many seconds."""
-        process, output = self._process, self._output
+        process = self._process
+        output = self._output
         if process is None or output is None or not process.ended.wait(within):
             return ""
         return f"the engine {exit_words(process.exit_code)}; {output.last_lines()}"
 
     def lost(self, error: UeRlError) -> UeRlError:
         """See EngineSource.lost."""
-        process, output = self._process, self._output
+        process = self._process
+        output = self._output
         if process is None or output is None or os.getpid() != self._owner:
             return error
         if isinstance(error, EngineDisconnected):
             process.ended.wait(_LAST_WORDS)
         ran = not process.ended.is_set()
         process.end(0.0)
-        became = "was still running and was killed" if ran else exit_words(process.exit_code)
+        if ran:
+            became = "was still running and was killed"
+        else:
+            became = exit_words(process.exit_code)
         error.message = f"{self._who()}: {error.message}; its process {became}"
         said = output.last_lines()
         slow = isinstance(error, EngineTimeout) and error.cure  # what else is known of it stands in the output
-        error.cure = f"{error.cure}. {said[0].upper()}{said[1:]}" if slow else said
+        if slow:
+            error.cure = f"{error.cure}. {said[0].upper()}{said[1:]}"
+        else:
+            error.cure = said
         self._clean_up(0.0)
         return error
 
@@ -201,7 +228,11 @@ class LaunchedEngine:
             if life.state in _STARTED:
                 late = isinstance(error, EngineTimeout) or time.monotonic() > self._deadline
                 self._clean_up(0.0)
-                life.to(LifeState.TIMEOUT if late else LifeState.CONNECTION_LOST, error.message)
+                if late:
+                    state = LifeState.TIMEOUT
+                else:
+                    state = LifeState.CONNECTION_LOST
+                life.to(state, error.message)
             raise
         except BaseException:
             self._clean_up(0.0)
@@ -210,7 +241,8 @@ class LaunchedEngine:
     def _wait_until_it_listens(self) -> str:
         from ue_rl.connections.launching import listening  # psutil
 
-        process, port = self._process, self._port
+        process = self._process
+        port = self._port
         assert process is not None
         assert port is not None
         pause = _LOOKS[0]
@@ -288,7 +320,9 @@ class LaunchedEngine:
     def _advice(self, first: str) -> str:
         assert self._output is not None
         said = self._output.last_lines()
-        return f"{first} {said[0].upper()}{said[1:]}" if first else said
+        if first:
+            return f"{first} {said[0].upper()}{said[1:]}"
+        return said
 
     def _clean_up(self, grace: float) -> None:
         """No process, lock or segment of this start is left."""
@@ -318,7 +352,9 @@ def seed_of(seed: int, engine: int, life: int) -> int:
 
 def _short(words: list[str]) -> str:
     line = " ".join(shlex.join(words).split())
-    return line if len(line) <= _NAME else line[:_NAME] + "..."
+    if len(line) <= _NAME:
+        return line
+    return line[:_NAME] + "..."
 
 
 _STARTED = frozenset((LifeState.LAUNCHING, LifeState.LOADING, LifeState.CONNECTING))

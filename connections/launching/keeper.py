@@ -35,16 +35,27 @@ MARK = "UE_RL_MARK"  # an environment variable that every process of the tree in
 GRACE = 3.0  # seconds between SIGTERM and SIGKILL when the trainer has gone without a word
 AFTER_EXIT = 1.0  # the same for what an engine leaves that has ended by itself
 TICK = 0.5  # how often to look whether the trainer lives, where its end of the pipe was inherited by somebody else
-MOST, KEPT = 64 * 2**20, 8 * 2**20  # bytes of the engine's output: a night of warnings must not fill the disk
+# bytes of the engine's output: a night of warnings must not fill the disk
+MOST = 64 * 2**20
+KEPT = 8 * 2**20
 
-LINUX, WINDOWS = sys.platform.startswith("linux"), sys.platform == "win32"
-_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
-_KILL: int = signal.SIGTERM if WINDOWS else signal.SIGKILL
+LINUX = sys.platform.startswith("linux")
+WINDOWS = sys.platform == "win32"
+_SET_PDEATHSIG = 1
+_SET_CHILD_SUBREAPER = 36
+_KILL: int
+if WINDOWS:
+    _KILL = signal.SIGTERM
+else:
+    _KILL = signal.SIGKILL
 
 
 def main(words: list[str]) -> None:
     """Until the engine's tree has gone; see above for `words`."""
-    trainer, mark, lock_fd, lock = int(words[0]), words[1], int(words[2]), words[3]
+    trainer = int(words[0])
+    mark = words[1]
+    lock_fd = int(words[2])
+    lock = words[3]
     if not WINDOWS:
         trainer = _fork(trainer, mark, lock_fd)
     news: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
@@ -97,7 +108,11 @@ def _follow(keeper: int, tree: _Tree) -> None:
     code = os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1])
     if code:  # killed: what it took care of is ours now
         tree.kill()
-    os._exit(code if code >= 0 else 128 - code)
+    if code >= 0:
+        status = code
+    else:
+        status = 128 - code
+    os._exit(status)
 
 
 def _until_over(news: queue.SimpleQueue[tuple[str, float]], trainer: int) -> float:
@@ -176,7 +191,8 @@ def _reap(engine: subprocess.Popen[bytes], tree: _Tree, news: queue.SimpleQueue[
 def _unlock(lock_fd: int, lock: str) -> None:
     """Deletes the port's lock file, which the trainer shares with us; the lock itself goes with the last of both."""
     with contextlib.suppress(OSError):
-        held, named = os.fstat(lock_fd), os.stat(lock)
+        held = os.fstat(lock_fd)
+        named = os.stat(lock)
         if (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino):
             os.unlink(lock)
 
@@ -238,7 +254,9 @@ class _Tree:
             time.sleep(0.01)
 
     def _members(self) -> list[int]:
-        return _descendants() if LINUX else self._others()
+        if LINUX:
+            return _descendants()
+        return self._others()
 
     def _gone(self, seconds: float) -> bool:
         if not self.empty.wait(seconds):

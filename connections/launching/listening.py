@@ -9,7 +9,12 @@ from collections.abc import Iterable
 
 import psutil
 
-_SOCK_DIAG, _BY_FAMILY, _DUMP, _DONE, _LISTEN = 4, 20, 0x301, 3, 10  # of <linux/netlink.h> and its sock_diag.h
+# of <linux/netlink.h> and its sock_diag.h
+_SOCK_DIAG = 4
+_BY_FAMILY = 20
+_DUMP = 0x301
+_DONE = 3
+_LISTEN = 10
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1", "::ffff:0.0.0.0": "127.0.0.1"}
 
 
@@ -44,7 +49,9 @@ def address(port: int, keeper: int, started_at: float) -> str | None:
             if found is None:
                 continue
             with contextlib.suppress(psutil.Error):
-                owner = psutil.Process(connection.pid) if connection.pid else None
+                owner = None
+                if connection.pid:
+                    owner = psutil.Process(connection.pid)
                 if owner is not None and owner.create_time() < started_at - 1.0:
                     raise Stranger(f"process {owner.pid} ({owner.name()}) listens on port {port}")
             return _url(found, port)

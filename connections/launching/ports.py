@@ -19,7 +19,8 @@ from typing import IO
 
 from ue_rl.system.errors import ConfigurationError, EngineNotStarted
 
-FIRST, LAST = 20_000, 32_767
+FIRST = 20_000
+LAST = 32_767
 _LOCKED = 1 << 30  # the one byte of a lock file that is locked on Windows; nothing is ever written there
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -32,7 +33,9 @@ class ReservedPort:
     """
 
     def __init__(self, number: int, lock: Path, file: IO[bytes]) -> None:
-        self.number, self.lock, self._file = number, lock, file
+        self.number = number
+        self.lock = lock
+        self._file = file
         self.fd = file.fileno()
 
     def release(self) -> None:
@@ -131,7 +134,8 @@ def _candidates() -> Iterator[int]:
     try:
         low, high = (int(word) for word in _EPHEMERAL.read_text("ascii").split())
     except (OSError, ValueError):
-        low, high = 32_768, 65_535
+        low = 32_768
+        high = 65_535
     numbers = [n for n in range(FIRST, LAST + 1) if not low <= n <= high] or list(range(FIRST, LAST + 1))
     start = random.SystemRandom().randrange(len(numbers))  # two users' runs have no locks in common
     yield from numbers[start:] + numbers[:start]
@@ -175,7 +179,8 @@ def _still_named(file: IO[bytes], path: Path) -> bool:
     if sys.platform == "win32":
         return True
     try:
-        held, named = os.fstat(file.fileno()), path.stat()
+        held = os.fstat(file.fileno())
+        named = path.stat()
     except OSError:
         return False
     return (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)

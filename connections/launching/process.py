@@ -29,7 +29,9 @@ _MEANS = {
     "SIGILL": "it crashed: an instruction that this processor does not have",
     "SIGFPE": "it crashed: an invalid computation",
 }
-LINES, BYTES, WIDTH = 12, 16_384, 200
+LINES = 12
+BYTES = 16_384
+WIDTH = 200
 
 
 class EngineProcess:
@@ -49,16 +51,26 @@ class EngineProcess:
     """
 
     def __init__(self, command: list[str], output: IO[bytes], port: ReservedPort | None) -> None:
-        self.ended, self._spoken = threading.Event(), threading.Event()
+        self.ended = threading.Event()
+        self._spoken = threading.Event()
         self.exit_code: int | None = None
         self.pid = 0
         self._failure = ""
         self._mark = secrets.token_hex(8)
         self.started_at = time.time()
-        flags = ["-I", "-S"] if LINUX else ["-I"]  # elsewhere the keeper needs psutil
+        # elsewhere the keeper needs psutil
+        if LINUX:
+            flags = ["-I", "-S"]
+        else:
+            flags = ["-I"]
         words = [sys.executable, *flags, str(_KEEPER), str(os.getpid()), self._mark]
-        held = None if sys.platform == "win32" else port
-        words += ["-1", ""] if held is None else [str(held.fd), str(held.lock)]
+        held = None
+        if sys.platform != "win32":
+            held = port
+        if held is None:
+            words += ["-1", ""]
+        else:
+            words += [str(held.fd), str(held.lock)]
         # Python engines write their output when they print it, so that their last words are there
         environment = {"PYTHONUNBUFFERED": "1", **os.environ}
         self._popen = subprocess.Popen(
@@ -111,7 +123,8 @@ class EngineProcess:
 
     def _hung_up(self) -> None:
         """The keeper has gone. It says how the engine ended before it goes; else somebody has killed it."""
-        self._failure = self._failure or "the process that watches over it was killed"
+        if not self._failure:
+            self._failure = "the process that watches over it was killed"
         self._spoken.set()
         self.ended.set()
 
@@ -177,7 +190,9 @@ def _signal_words(number: int) -> str:
         name = signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-    return f"signal {number} ({name}: {_MEANS[name]})" if name in _MEANS else f"signal {number} ({name})"
+    if name in _MEANS:
+        return f"signal {number} ({name}: {_MEANS[name]})"
+    return f"signal {number} ({name})"
 
 
 class Output:
@@ -208,14 +223,18 @@ class Output:
     def last_lines(self) -> str:
         """What the present start printed last, for people, with where there is more of it."""
         size = os.fstat(self.file.fileno()).st_size
-        self._begun = self._begun if self._begun <= size else 0  # the keeper has cut it
+        # the keeper has cut it
+        if not (self._begun <= size):
+            self._begun = 0
         begin = max(self._begun, size - BYTES)
         self.file.seek(begin)
         lines = self.file.read(BYTES).decode("utf-8", "replace").splitlines()
         if begin > self._begun:
             lines = lines[1:] or lines  # a part of a line
         lines = [line if len(line) <= WIDTH else line[:WIDTH] + "..." for line in lines if line.strip()]
-        where = "" if self.path is None else f" ({self.path})"
+        where = ""
+        if self.path is not None:
+            where = f" ({self.path})"
         if not lines:
             return f"it printed nothing{where}"
         return f"it printed last{where}:\n  " + "\n  ".join(lines[-LINES:])

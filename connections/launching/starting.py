@@ -34,20 +34,30 @@ def launched(
         raise ConfigurationError("a deadline must be positive and finite", field="start_timeout", got=start_timeout)
     if num_engines > 1 and not words.uses("port"):
         raise ConfigurationError(
-            f"{num_engines} engines cannot listen on the same port", field="engine", expected="{port} in the command",
-            got=" ".join(words.words), cure="put {port} where the game takes its port: each engine gets one of its own",
-        )  # fmt: skip
+            f"{num_engines} engines cannot listen on the same port",
+            field="engine",
+            expected="{port} in the command",
+            got=" ".join(words.words),
+            cure="put {port} where the game takes its port: each engine gets one of its own",
+        )
     if options.get("connect_timeout") is None:
         options["connect_timeout"] = start_timeout
 
     def dial(url: str) -> BaseTransport:
         return open_transport(url, transport, **options)
 
-    folder = None if output_dir is None else Path(output_dir)
+    folder = None
+    if output_dir is not None:
+        folder = Path(output_dir)
     return [
         LaunchedEngine(
-            words, num_envs, seed, number, None if folder is None else folder / f"engine-{number}.log", dial,
+            words,
+            num_envs,
+            seed,
+            number,
+            None if folder is None else folder / f"engine-{number}.log",
+            dial,
             start_timeout,
         )
         for number in range(num_engines)
-    ]  # fmt: skip
+    ]

@@ -41,7 +41,10 @@ class Template:
     """
 
     def __init__(self, command: str | Sequence[str]) -> None:
-        self.words = _split(command) if isinstance(command, str) else [str(word) for word in command]
+        if isinstance(command, str):
+            self.words = _split(command)
+        else:
+            self.words = [str(word) for word in command]
         if not self.words or not self.words[0]:
             raise ConfigurationError("there is no command to start an engine with", field="engine", got=command)
         for word in self.words:
@@ -70,7 +73,9 @@ class Template:
         """
 
         def value(found: re.Match[str]) -> str:
-            return found[0][1:-1] if _escaped(found) else found[1] + str(values[found[2]]) + found[3]
+            if _escaped(found):
+                return found[0][1:-1]
+            return found[1] + str(values[found[2]]) + found[3]
 
         return [_PLACEHOLDER.sub(value, word) for word in self.words]
 
@@ -81,7 +86,9 @@ def _escaped(found: re.Match[str]) -> bool:
 
 def _split(command: str) -> list[str]:
     try:
-        return windows_words(command) if sys.platform == "win32" else shlex.split(command)
+        if sys.platform == "win32":
+            return windows_words(command)
+        return shlex.split(command)
     except ValueError as error:
         raise ConfigurationError(
             "the engine's command cannot be read",
@@ -114,7 +121,8 @@ def windows_words(command: str) -> list[str]:
             behind = len(command[at - 1 :]) - len(command[at - 1 :].lstrip("\\"))
             at += behind - 1
             before_quote = command[at : at + 1] == '"' and quote != "'"
-            word = word or []
+            if not word:
+                word = []
             word.append("\\" * (behind // 2 if before_quote else behind))
             if before_quote and behind % 2:
                 word.append('"')
@@ -127,13 +135,15 @@ def windows_words(command: str) -> list[str]:
                 at += 1
         elif not quote and (letter == '"' or (letter == "'" and word is None)):
             quote = letter
-            word = word or []
+            if not word:
+                word = []
         elif not quote and letter in " \t\r\n":
             if word is not None:
                 words.append("".join(word))
             word = None
         else:
-            word = word or []
+            if not word:
+                word = []
             word.append(letter)
     if quote:
         raise ValueError("No closing quotation")
@@ -158,12 +168,18 @@ def template(command: str | Sequence[str], without: Collection[str] = ()) -> Tem
             raise ConfigurationError("no such preset", field="engine", got=plain.words[0], cure=meant)
         return plain
     if not path or not os.path.exists(path):
+        got = path
+        if not got:
+            got = plain.words[0]
+        cure = None
+        if path:
+            cure = "a path with blanks needs quotes"
         raise ConfigurationError(
             f"the preset {name} needs a file or folder{' that exists' if path else ''}",
             field="engine",
             expected=f"{name}:PATH",
-            got=path or plain.words[0],
-            cure="a path with blanks needs quotes" if path else None,
+            got=got,
+            cure=cure,
         )
     program, options = PRESETS[name](os.path.abspath(path))
     options = [word for word in options if not any(f"{{{gone}}}" in word for gone in without)]
@@ -179,7 +195,10 @@ def used(command: str | Sequence[str], **values: int) -> dict[str, Any]:
 def program_of(engine: str) -> str:
     """A short name of an engine's command, or of a preset's PATH: "walker" of "godot:/games/walker"."""
     kind, colon, path = engine.partition(":")
-    words = [path] if colon and re.fullmatch(r"[a-z][a-z-]+", kind) else engine.split()
+    if colon and re.fullmatch(r"[a-z][a-z-]+", kind):
+        words = [path]
+    else:
+        words = engine.split()
     scripts = [word for word in words[1:] if not word.startswith("-")]
     if re.fullmatch(r"(python|py|bash|sh|node|wine|xvfb-run)[\d.]*", PureWindowsPath(words[0]).stem) and scripts:
         words = scripts
@@ -191,7 +210,10 @@ def _godot(path: str) -> tuple[list[str], list[str]]:
         return [path], ["--headless", *_GODOT]
     program = _installed("Godot", "GODOT", _GODOTS)
     # Godot 3 has no --headless: its godot3-server and godot3-headless have no display at all
-    headless = [] if _is_godot_3(program) else ["--headless"]
+    if _is_godot_3(program):
+        headless = []
+    else:
+        headless = ["--headless"]
     return [program, *headless, "--path", path], _GODOT
 
 
@@ -224,7 +246,10 @@ PRESETS: dict[str, Callable[[str], tuple[list[str], list[str]]]] = {
 
 def _installed(what: str, variable: str, names: Sequence[str]) -> str:
     given = os.environ.get(variable)
-    found = shutil.which(given) if given else next(filter(None, map(shutil.which, names)), None)
+    if given:
+        found = shutil.which(given)
+    else:
+        found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
         raise ConfigurationError(
             f"{what} was not found",

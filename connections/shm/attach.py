@@ -117,7 +117,8 @@ def check_maker(header: Header, name: str) -> None:
             cure="pass wait= seconds to connect(); if that does not help, it died while it started: see its log",
         )
     if header.magic == MAGIC and processes.engine_alive(header) is False:
-        what, cure = f"the engine that made {name!r} has died", "start it again; what it left is deleted then"
+        what = f"the engine that made {name!r} has died"
+        cure = "start it again; what it left is deleted then"
         raise EngineUnreachable(what, got=f"pid {header.server_pid}", cure=cure)
 
 
@@ -134,10 +135,14 @@ def claim(
     Raises:
         EngineBusy: another trainer is attached. EngineDisconnected, EngineTimeout.
     """
-    deadline, extended = time.monotonic() + seconds, memory.header.extended
+    deadline = time.monotonic() + seconds
+    extended = memory.header.extended
     searched = False
     while True:
-        state = memory.load_u32(SERVER_STATE) if extended else SERVING
+        if extended:
+            state = memory.load_u32(SERVER_STATE)
+        else:
+            state = SERVING
         if state == CLOSED:
             raise gone(memory, "it has closed the segment")
         holder = memory.load_u32(CLIENT_PID)
@@ -164,10 +169,13 @@ def claim(
         if not engine_alive(memory):
             raise engine_gone(f"its process {memory.header.server_pid} has died")
         if time.monotonic() > deadline:
+            got = "it is not ready"
+            if holder:
+                got = "an earlier trainer is still noted"
             raise EngineTimeout(
                 "the engine does not serve its shared memory",
                 expected=f"an engine that waits for a trainer within {seconds:g} s",
-                got="an earlier trainer is still noted" if holder else "it is not ready",
+                got=got,
                 cure="does its loop run?",
             )
         time.sleep(_POLL_SECONDS)
@@ -175,7 +183,9 @@ def claim(
 
 def _busy(memory: StepMemory, holder: int) -> EngineBusy:
     """The error for a segment that another trainer holds: who it is, and since when, where it says so."""
-    since = memory.load_u64(CLIENT_SINCE) if memory.header.extended else 0
+    since = 0
+    if memory.header.extended:
+        since = memory.load_u64(CLIENT_SINCE)
     who = f"process {holder}{', which is this one' if holder == os.getpid() else ''}"
     if 0 < since <= time.time():
         who += f", for {time.time() - since:.0f} s"
@@ -192,7 +202,9 @@ def _busy(memory: StepMemory, holder: int) -> EngineBusy:
 def gone(memory: StepMemory, got: str) -> EngineDisconnected:
     """The error for an engine that has gone or has ended this process's session, with its reason where it gave one."""
     why = memory.end_of(os.getpid())
-    return ended(why) if why else engine_gone(got)
+    if why:
+        return ended(why)
+    return engine_gone(got)
 
 
 def evicted(memory: StepMemory) -> bool:
@@ -215,7 +227,10 @@ def leave(memory: StepMemory, asked: bool) -> None:
     if memory.load_u32(CLIENT_PID) != os.getpid():
         return
     if memory.header.extended:
-        memory.store_u32(CLIENT_STATE, LEAVING if asked else 0)
+        mark = 0
+        if asked:
+            mark = LEAVING
+        memory.store_u32(CLIENT_STATE, mark)
         if asked:
             return
         memory.store_u64(CLIENT_SINCE, 0)

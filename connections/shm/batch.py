@@ -32,7 +32,9 @@ class MemoryBatch:
         buffers: StepBuffers,
         slice_ms: int,
     ) -> None:
-        self._connections, self._rings, self._slice_ms = connections, rings, slice_ms
+        self._connections = connections
+        self._rings = rings
+        self._slice_ms = slice_ms
         self._positions: list[int] = []
         self._bells: Bells = load("sync").Bells(
             tuple(bells), buffers.obs, buffers.rewards, buffers.dones, buffers.truncated
@@ -45,7 +47,9 @@ class MemoryBatch:
                 return None
             self._positions = [ring.write_pos for ring in self._rings]
         try:
-            return [] if self._bells.ask(actions) else None
+            if self._bells.ask(actions):
+                return []
+            return None
         except (TypeError, ValueError, BufferError):  # the connections say what is wrong
             return None
 

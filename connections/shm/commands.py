@@ -83,13 +83,26 @@ class ShmCommands:
     """
 
     def __init__(
-        self, out: Ring | None, incoming: Ring | None, *, nudge: Callable[[], None], wait: Callable[[int], None],
-        check: Callable[[], object], fail: Callable[[UeRlError], None], infos: dict[int, dict[str, Any]],
-        num_rows: int, timeout: float,
-    ) -> None:  # fmt: skip
-        self._out, self._in = out, incoming
-        self._nudge, self._wait, self._check, self._fail = nudge, wait, check, fail
-        self._infos, self._num_rows = infos, num_rows
+        self,
+        out: Ring | None,
+        incoming: Ring | None,
+        *,
+        nudge: Callable[[], None],
+        wait: Callable[[int], None],
+        check: Callable[[], object],
+        fail: Callable[[UeRlError], None],
+        infos: dict[int, dict[str, Any]],
+        num_rows: int,
+        timeout: float,
+    ) -> None:
+        self._out = out
+        self._in = incoming
+        self._nudge = nudge
+        self._wait = wait
+        self._check = check
+        self._fail = fail
+        self._infos = infos
+        self._num_rows = num_rows
         self._last_id = 0
         self._answers: dict[int, Command | None] = {}
         self._events: deque[tuple[int, Command]] = deque()
@@ -256,8 +269,12 @@ class ShmCommands:
         if seed is not None and seed < 0:
             raise ConfigurationError("a seed cannot be negative", field="seed", got=seed)
         m = messages()
+        if seed is None:
+            contract_seed = -1
+        else:
+            contract_seed = seed
         contract = m.SimulationContractT(
-            seed=-1 if seed is None else seed,
+            seed=contract_seed,
             parameters=[m.ParameterT(name=k, value=float(v)) for k, v in (parameters or {}).items()],
             randomization=[
                 m.RandomizationRangeT(name=k, low=float(low), high=float(high))
@@ -273,7 +290,8 @@ class ShmCommands:
             UnsupportedByEngine: no rings. EngineTimeout, RingFull: not within so many seconds. Also what receive()
                 raises.
         """
-        ring, deadline = self._ring(), time.monotonic() + seconds
+        ring = self._ring()
+        deadline = time.monotonic() + seconds
         self._last_id += 1
         number = self._called = self._last_id % 2**32
         self._call_answer = None
@@ -281,7 +299,8 @@ class ShmCommands:
             self._write(entry, max(deadline - time.monotonic(), 0.0))
         name = line[:40].partition(b"=")[0].partition(b";")[0].decode("ascii", "replace")
         self._await(lambda: self._call_answer is not None, deadline, f"an answer to {name} within {seconds:g} s")
-        answer, self._call_answer = self._call_answer, None
+        answer = self._call_answer
+        self._call_answer = None
         assert answer is not None
         return answer
 
@@ -300,7 +319,11 @@ class ShmCommands:
 
     def send_entry(self, data: bytes, seconds: float | None = None) -> None:
         """Writes an encoded message within so many seconds; None: `self.timeout`."""
-        self._write(data, self.timeout if seconds is None else seconds)
+        if seconds is None:
+            timeout = self.timeout
+        else:
+            timeout = seconds
+        self._write(data, timeout)
 
     def end(self, session: ConnectionState) -> None:
         """The connection has ended, and is not known here any more; what is asked next raises as `session` says."""
@@ -314,7 +337,10 @@ class ShmCommands:
     # -- helpers
 
     def _seconds(self, timeout: float | None) -> float:
-        seconds = self.timeout if timeout is None else timeout
+        if timeout is None:
+            seconds = self.timeout
+        else:
+            seconds = timeout
         if not 0 <= seconds < float("inf"):
             raise ConfigurationError("a deadline must be finite", field="timeout", got=seconds)
         return seconds
@@ -369,7 +395,8 @@ class ShmCommands:
         count = taken = 0
         ring = self._in
         while ring is not None and taken < ring.capacity and (data := ring.try_read()) is not None:
-            count, taken = count + 1, taken + len(data)
+            count = count + 1
+            taken = taken + len(data)
             if is_json(data):
                 method, row, info = read_json_entry(data, (ENV_INFO, FIRST_INFO), self._num_rows)
                 (self._infos if method == ENV_INFO else self.first_infos)[row] = info
@@ -390,7 +417,9 @@ class ShmCommands:
                 if command.correlation_id in self._answers:
                     self._answers[command.correlation_id] = command
                 continue
-            problem = None if command.error is not None else mismatch(command.method, command.payload)
+            problem = None
+            if command.error is None:
+                problem = mismatch(command.method, command.payload)
             if problem is not None:
                 raise MalformedMessage("a message with a wrong payload", fault="engine", field="payload", got=problem)
             if command.method == Method.ENV_INFO:  # of an older engine

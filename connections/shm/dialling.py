@@ -22,4 +22,7 @@ def dial(place: str, transport: str, **options: Any) -> SharedMemoryConnection:
         )
     refuse_given(options, ("compiled", "nul_terminated"), "shm:// carries no text")
     refuse_given(options, GUARDED, "shm:// asks for no token and no TLS: the permissions of its file guard it")
-    return SharedMemoryConnection.attach(place or None, **options)
+    name = None
+    if place:
+        name = place
+    return SharedMemoryConnection.attach(name, **options)

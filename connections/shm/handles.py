@@ -45,23 +45,28 @@ class SystemHandles:
 
         Whatever in this process held it before, in a session that the engine has ended since, is told so.
         """
-        segment, memory = self.segment, self.memory
+        segment = self.segment
+        memory = self.memory
         assert segment is not None
         assert memory is not None
-        error, earlier = attach.gone(memory, "it has ended this session"), None
+        error = attach.gone(memory, "it has ended this session")
+        earlier = None
 
         def disown() -> None:
             """The segment is free: an earlier holder that has not noticed must not leave it in this one's name."""
             nonlocal earlier
             found = _holders.get(segment.identity)
             if found is not None and found.claimed:
-                earlier, found.claimed = found, False
+                earlier = found
+                found.claimed = False
 
         attach.claim(memory, seconds, disown, wait_until)
         self.claimed = True
         if memory.header.extended:
             _holders[segment.identity] = self
-        fail = None if earlier is None else earlier._fail()
+        fail = None
+        if earlier is not None:
+            fail = earlier._fail()
         if fail is not None:
             fail(error)
 
@@ -70,10 +75,14 @@ class SystemHandles:
 
         The segment of an engine that was killed is deleted: nobody else would, until another engine starts here.
         """
-        memory, self.memory = self.memory, None
-        bell, self.bell = self.bell, None
-        link, self.link = self.link, None
-        segment, self.segment = self.segment, None
+        memory = self.memory
+        self.memory = None
+        bell = self.bell
+        self.bell = None
+        link = self.link
+        self.link = None
+        segment = self.segment
+        self.segment = None
         dead = memory is not None and self.claimed and attach.engine_died(memory, link)
         if memory is not None:
             if self.claimed:

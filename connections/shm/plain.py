@@ -28,14 +28,20 @@ class PlainSteps:
     """
 
     def __init__(self, memory: StepMemory, buffers: StepBuffers) -> None:
-        self._memory, self._buffers = memory, buffers
+        self._memory = memory
+        self._buffers = buffers
         n = len(buffers.dones)
         self._resetting: NDArray[np.bool_] | None = None  # None: a step
         self._rewards = np.zeros(n, np.float32)
         self._over = np.zeros(n, np.bool_)
-        image = memory.header.image_shape[1:] or None
+        image = None
+        if memory.header.image_shape[1:]:
+            image = memory.header.image_shape[1:]
         self._last = StepBuffers(n, buffers.obs.shape[1], image)
-        buffers.image = None if image is None else np.zeros((n, *image), np.uint8)
+        if image is None:
+            buffers.image = None
+        else:
+            buffers.image = np.zeros((n, *image), np.uint8)
         self._told = False
 
     def ask_step(self) -> None:
@@ -59,7 +65,8 @@ class PlainSteps:
 
     def answered(self, out: StepBuffers) -> None:
         """A frame has come: writes what the trainer is to see into `out`."""
-        memory, flags = self._memory, self._resetting
+        memory = self._memory
+        flags = self._resetting
         if flags is None:
             _copy_seen(memory, out, slice(None))
             out.rewards[:] = memory.rewards
@@ -79,14 +86,17 @@ class PlainSteps:
             self._last.truncated[ended] = memory.truncated[ended]
             self._over |= ended
         _copy_seen(memory, out, flags)
-        out.rewards[:], out.dones[:], out.truncated[:] = 0, 0, 0
+        out.rewards[:] = 0
+        out.dones[:] = 0
+        out.truncated[:] = 0
 
     def _put_last(self, out: StepBuffers) -> None:
         over = self._over
         if over.any():
             _copy_seen(self._last, out, over)
             out.truncated[over] = self._last.truncated[over]
-            out.rewards[over], out.dones[over] = self._rewards[over], 1
+            out.rewards[over] = self._rewards[over]
+            out.dones[over] = 1
 
 
 def _copy_seen(source: StepMemory | StepBuffers, out: StepBuffers, rows: Any) -> None:

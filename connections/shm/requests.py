@@ -25,7 +25,10 @@ def reset_entries(spec: EnvSpec, commands: ShmCommands, resets: Resets | None) -
     """
     if resets is None:
         return _NONE, []
-    ids = np.arange(spec.num_envs) if resets.env_ids is None else np.asarray(resets.env_ids, np.intp)
+    if resets.env_ids is None:
+        ids = np.arange(spec.num_envs)
+    else:
+        ids = np.asarray(resets.env_ids, np.intp)
     if not (resets.options or resets.parameters):
         return ids, []
     entries = [
@@ -47,7 +50,11 @@ def note_ahead(memory: StepMemory, following: Mapping[int, Next]) -> None:
     assert memory.seeds is not None
     assert memory.ahead is not None
     for env, (seed, _) in following.items():
-        memory.seeds[env], memory.ahead[env] = -1 if seed is None else seed, 1
+        if seed is None:
+            memory.seeds[env] = -1
+        else:
+            memory.seeds[env] = seed
+        memory.ahead[env] = 1
 
 
 def note_resets(memory: StepMemory, spec: EnvSpec, env_ids: NDArray[np.intp], resets: Resets | None) -> None:

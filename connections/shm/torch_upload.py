@@ -66,7 +66,11 @@ class TorchUpload:
         for name, array in self._arrays().items():
             self._parts[name] = slice(self._size, self._size + array.nbytes)
             self._size += array.nbytes
-        self._stage: Any = self._block() if self._pinned else None
+        self._stage: Any
+        if self._pinned:
+            self._stage = self._block()
+        else:
+            self._stage = None
         self._uploaded: Any = None
 
     def serves(self, device: Any) -> bool:
@@ -82,8 +86,12 @@ class TorchUpload:
         """
         if self._uploaded is not None:
             self._uploaded.synchronize()
-        stage = self._stage if self._pinned else self._block()
-        arrays, bytes_of = self._arrays(), stage.numpy()
+        if self._pinned:
+            stage = self._stage
+        else:
+            stage = self._block()
+        arrays = self._arrays()
+        bytes_of = stage.numpy()
         for name, array in arrays.items():
             bytes_of[self._parts[name]].view(array.dtype).reshape(array.shape)[...] = array
         block = stage.to(self.device, non_blocking=self._pinned)

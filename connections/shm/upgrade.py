@@ -98,7 +98,8 @@ def difference(one: EnvSpec, other: EnvSpec) -> tuple[str, str, str] | None:
     for field in fields(EnvSpec):
         if field.name == "shm" or not field.compare:
             continue
-        first, second = getattr(one, field.name), getattr(other, field.name)
+        first = getattr(one, field.name)
+        second = getattr(other, field.name)
         if first == second:
             continue
         key = _KEYS.get(field.name, field.name.upper())
@@ -106,7 +107,8 @@ def difference(one: EnvSpec, other: EnvSpec) -> tuple[str, str, str] | None:
             return key, ",".join(sorted(first)) or "none", ",".join(sorted(second)) or "none"
         if isinstance(first, tuple) and len(first) == len(second):
             at = next(i for i, (mine, its) in enumerate(zip(first, second, strict=True)) if mine != its)
-            first, second = first[at], second[at]
+            first = first[at]
+            second = second[at]
             if isinstance(first, AgentGroup) and (first.name, first.count) == (second.name, second.count):
                 inner, *values = difference(first.spec, second.spec) or (key, repr(first), repr(second))
                 return f"{inner}.{first.name}", values[0], values[1]

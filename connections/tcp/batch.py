@@ -33,7 +33,8 @@ class TextBatch:
     def __init__(
         self, connections: Sequence[TcpConnection], wirings: Sequence[SharedWiring], buffers: StepBuffers
     ) -> None:
-        self._connections, self._wirings = connections, wirings
+        self._connections = connections
+        self._wirings = wirings
         self._links = [wiring.links[0] for wiring in wirings]
         self._codecs = [connection.codec for connection in connections]
         self._shape = len(buffers.obs), self._codecs[0].spec.act_size
@@ -42,7 +43,8 @@ class TextBatch:
         self._unnumbered = readable(
             [link for link, codec in zip(self._links, self._codecs, strict=True) if not codec.numbered]
         )
-        whole, at = StepBuffers(len(buffers.obs), buffers.obs.shape[1]), 0
+        whole = StepBuffers(len(buffers.obs), buffers.obs.shape[1])
+        at = 0
         self._rows: list[slice] = []
         for connection in connections:
             rows = slice(at, at := at + len(connection.buffers.obs))
@@ -56,7 +58,8 @@ class TextBatch:
         self._infos = buffers.infos
         longest = max(rows.stop - rows.start for rows in self._rows)
         stride = min(64 + longest * (64 + 16 * (buffers.obs.shape[1] + 3)), *(codec.max_line for codec in self._codecs))
-        self._data, self._stride = bytearray(stride * len(connections)), stride
+        self._data = bytearray(stride * len(connections))
+        self._stride = stride
         self._fill = np.zeros(len(connections), np.int32)
         self._wanted = np.ones(len(connections), np.uint8)
         self._came = np.zeros(len(connections))
@@ -92,18 +95,26 @@ class TextBatch:
             link.number = number
         if sent == len(lines):
             return []
-        done, part = sent if isinstance(sent, tuple) else (sent, 0)
+        if isinstance(sent, tuple):
+            done, part = sent
+        else:
+            done = sent
+            part = 0
         return [b"" if i < done else line[part if i == done else 0 :] for i, line in enumerate(lines)]
 
     def collect(self) -> tuple[float, ...] | None:
         """See BatchedStep.collect."""
         try:
-            return self._receive() if self._use() else None
+            if self._use():
+                return self._receive()
+            return None
         finally:
             self._used()
 
     def _receive(self) -> tuple[float, ...] | None:
-        fill, data, stride = self._fill, self._data, self._stride
+        fill = self._fill
+        data = self._data
+        stride = self._stride
         since = perf_counter() - self._asked_at
         fill.fill(0)
         at = self._fast.receive_lines(
@@ -140,7 +151,11 @@ class TextBatch:
     def _give_back(self) -> None:
         """What was received belongs to the connections."""
         for i, count in enumerate(self._fill.tolist()):
-            self._links[i].lines.feed(self._data[i * self._stride :][: count if count >= 0 else -1 - count])
+            if count >= 0:
+                size = count
+            else:
+                size = -1 - count
+            self._links[i].lines.feed(self._data[i * self._stride :][:size])
 
     def _use(self) -> bool:
         """See TcpConnection.in_use; `_used` follows. False: one has ended."""

@@ -89,8 +89,11 @@ class TcpConnection(BaseTransport):
             raise ConfigurationError("no such channel", field="channel", expected=" or ".join(CHANNELS), got=channel)
         if not 0 < port < 65_536:
             raise ConfigurationError("no such port", field="port", expected="1 to 65535", got=port)
-        self.host, self.port, self.channel = host, port, channel
-        self._compiled, self._nul_terminated = compiled, nul_terminated
+        self.host = host
+        self.port = port
+        self.channel = channel
+        self._compiled = compiled
+        self._nul_terminated = nul_terminated
         self._greeted: tuple[Link, EnvSpec] | None = None
         self._admin: Link | None = None
         self._wiring: Wiring | None = None
@@ -107,10 +110,13 @@ class TcpConnection(BaseTransport):
         self.handshake = self._admin.greeting
         if spec.env_type not in self._types:
             raise HandshakeError(
-                f"{type(self).__name__} cannot serve this engine", fault="caller", field="ENV_TYPE",
-                expected=" or ".join(t.value for t in self._types), got=spec.env_type.value,
+                f"{type(self).__name__} cannot serve this engine",
+                fault="caller",
+                field="ENV_TYPE",
+                expected=" or ".join(t.value for t in self._types),
+                got=spec.env_type.value,
                 cure="use ue_rl.connect(), which chooses by the handshake",
-            )  # fmt: skip
+            )
         if spec.image is not None:
             raise no_images(spec, self._admin)
         require_lines(spec)
@@ -133,20 +139,30 @@ class TcpConnection(BaseTransport):
         if spec.groups:
             if wanted == "per_env":
                 raise UnsupportedByEngine(
-                    "an engine with agents speaks on one socket for all envs", field="channel",
-                    expected="'auto' or 'shared'", got=wanted, cure="leave channel= out",
-                )  # fmt: skip
+                    "an engine with agents speaks on one socket for all envs",
+                    field="channel",
+                    expected="'auto' or 'shared'",
+                    got=wanted,
+                    cure="leave channel= out",
+                )
             wanted = "shared"
         if spec.env_type is EnvType.RLBASE:
             wanted = "shared"
         elif wanted == "auto" and spec.channel is not None:
-            wanted = "per_env" if spec.channel is Channel.PER_ENV else "shared"
+            wanted = "shared"
+            if spec.channel is Channel.PER_ENV:
+                wanted = "per_env"
         links = []
         if wanted != "shared":
             links = open_env_links(
-                self.host, self.port, spec, self._codec.max_line, self.connect_timeout, fall_back=wanted == "auto",
+                self.host,
+                self.port,
+                spec,
+                self._codec.max_line,
+                self.connect_timeout,
+                fall_back=wanted == "auto",
                 access=self._access,
-            )  # fmt: skip
+            )
         if links:
             if "ERROR" in spec.features:  # of version 1.1: these are env sockets, and no port probes
                 for link in links:
@@ -164,7 +180,10 @@ class TcpConnection(BaseTransport):
         if self._access is not None and self._access.tls is not None:
             facts["transport"] = "tcp with tls"
         if self._spec is not None and self._wiring is not None:
-            facts["protocol"] = f"version {self._spec.version}" if self._spec.version else "deployed plugin (version 0)"
+            if self._spec.version:
+                facts["protocol"] = f"version {self._spec.version}"
+            else:
+                facts["protocol"] = "deployed plugin (version 0)"
             facts |= {"kernels": self._codec.kernels, "wiring": self._wiring.name}
         if self._numbers is not None and self._numbers.dropped:
             facts["late answers"] = f"{self._numbers.dropped} dropped"
@@ -175,8 +194,13 @@ class TcpConnection(BaseTransport):
     @property
     def last_number(self) -> int:
         """See Carrier.last_number."""
-        used = [self._admin.number] if self._admin else []
-        return max([0, *used, *([self._wiring.last_number] if self._wiring else [])])
+        used = []
+        if self._admin:
+            used = [self._admin.number]
+        last = []
+        if self._wiring:
+            last = [self._wiring.last_number]
+        return max([0, *used, *last])
 
     def replace(self, last_number: int) -> str:
         """See Carrier.replace; without numbers a call or a reset of one env among several must be answered."""
@@ -209,8 +233,13 @@ class TcpConnection(BaseTransport):
                 link.close()
 
     def _links(self) -> set[Link]:
-        links = [] if self._wiring is None else self._wiring.links
-        return {*links, *([self._admin] if self._admin else [])}
+        links = []
+        if self._wiring is not None:
+            links = self._wiring.links
+        own = []
+        if self._admin:
+            own = [self._admin]
+        return {*links, *own}
 
     def _use(self) -> None:
         """Before sockets are used; `used` follows. In this order: `_drop` in another thread may come at any moment."""
@@ -264,7 +293,8 @@ class TcpConnection(BaseTransport):
     @property
     def asks_ahead(self) -> bool:
         """See Carrier.asks_ahead: on the shared channel, and not with agents."""
-        spec, shared = self.spec, isinstance(self._wiring, SharedWiring)
+        spec = self.spec
+        shared = isinstance(self._wiring, SharedWiring)
         return shared and "AUTORESET" in spec.features and spec.version > 0 and not spec.groups
 
     def _ask_ahead(self, following: Mapping[int, Next]) -> None:
@@ -315,16 +345,24 @@ class TcpConnection(BaseTransport):
     def _late(self, error: EngineTimeout) -> EngineTimeout:
         """What to say of an engine that did not answer in time."""
         assert self._wiring is not None
-        why = self._why_silent() if error.expected is None else f"{error.cure}."  # else a line has begun
-        waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
+        # else a line has begun
+        if error.expected is None:
+            why = self._why_silent()
+        else:
+            why = f"{error.cure}."
+        waiting = self._wiring.unanswered()
+        total = len(self.buffers.pending)
         return engine_late(waiting, total, self.timeout + self._accept_seconds, error.got, why)
 
     def _why_silent(self) -> str:
         """What to look at after a timeout. The deployed plugin has env sockets and no other way, or it is RLBASE."""
-        spec, shared = self.spec, isinstance(self._wiring, SharedWiring)
+        spec = self.spec
+        shared = isinstance(self._wiring, SharedWiring)
         why = "is the game paused, or does an action still run?"
         if spec.env_type is not EnvType.RLBASE and (spec.version or shared):
-            other = "per-env sockets (channel='per_env')" if shared else "the shared channel (channel='shared')"
+            other = "the shared channel (channel='shared')"
+            if shared:
+                other = "per-env sockets (channel='per_env')"
             why = f"is the game paused, does an action still run, or does it want {other}?"
         elif self._accept_seconds:  # it has never answered
             why += ' Or is it not the Unreal plugin, and wants one socket for all envs (channel="shared")?'
@@ -341,12 +379,15 @@ class TcpConnection(BaseTransport):
         return self._admin.last_words(_LAST_WORDS) or error
 
     def _call(self, line: bytes) -> bytes:
-        spec, link = self.spec, self._admin
+        spec = self.spec
+        link = self._admin
         if not spec.version or spec.env_type is EnvType.RLBASE:
             raise UnsupportedByEngine(
-                "this engine takes no requests beside the steps", field=line[:40].decode("ascii"),
-                expected="VERSION=1 and MULTI or SINGLE", got=f"VERSION={spec.version}, {spec.env_type.value}",
-            )  # fmt: skip
+                "this engine takes no requests beside the steps",
+                field=line[:40].decode("ascii"),
+                expected="VERSION=1 and MULTI or SINGLE",
+                got=f"VERSION={spec.version}, {spec.env_type.value}",
+            )
         assert link is not None
         self._use()
         try:
@@ -361,8 +402,12 @@ class TcpConnection(BaseTransport):
             link.require_silence()
         else:
             link.number += 1
-        lines, deadline, start, end = link.lines, time.monotonic() + self.timeout, 0, -1
-        before, lines.max_line = lines.max_line, max(PICTURE_LIMIT, lines.max_line)
+        lines = link.lines
+        deadline = time.monotonic() + self.timeout
+        start = 0
+        end = -1
+        before = lines.max_line
+        lines.max_line = max(PICTURE_LIMIT, lines.max_line)
         try:
             link.send(end_line(line, link.number), deadline)
             while end < 0:
@@ -373,10 +418,11 @@ class TcpConnection(BaseTransport):
         except EngineTimeout as error:
             raise EngineTimeout(
                 f"the engine did not answer a call within {self.timeout:g} s",
-                field=line.partition(b"=")[0].partition(b";")[0].decode("ascii"), got=error.got,
+                field=line.partition(b"=")[0].partition(b";")[0].decode("ascii"),
+                got=error.got,
                 cure=error.cure
                 or "an engine answers a call at once, also without a tick: does it read the first connection?",
-            ) from error  # fmt: skip
+            ) from error
         finally:
             lines.max_line = before
 
@@ -390,5 +436,8 @@ class TcpConnection(BaseTransport):
         if self._numbers is not None or not wiring.may_have_strays():
             return wiring
         for env, link in enumerate(wiring.links):
-            link.require_silence(env if isinstance(wiring, PerEnvWiring) else None)
+            silent = None
+            if isinstance(wiring, PerEnvWiring):
+                silent = env
+            link.require_silence(silent)
         return wiring

@@ -90,8 +90,11 @@ def _tell_closed(host: str, port: int, wait_until: float) -> None:
     """Says what it is waited for."""
     _log.warning(
         "port %d of %s accepts and closes the connection before a word is said, as a published port does whose game "
-        "does not listen yet; it is dialled for %.0f s more", port, host, wait_until - time.monotonic(),
-    )  # fmt: skip
+        "does not listen yet; it is dialled for %.0f s more",
+        port,
+        host,
+        wait_until - time.monotonic(),
+    )
 
 
 def hear_handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
@@ -107,21 +110,31 @@ def hear_handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
     deadline = time.monotonic() + timeout
     while True:
         try:
-            start, end = link.next_span(deadline, silence=_NO_GREETING if busy is None else "")
+            if busy is None:
+                silence = _NO_GREETING
+            else:
+                silence = ""
+            start, end = link.next_span(deadline, silence=silence)
         except (EngineTimeout, EngineDisconnected) as error:
             if busy is not None and error.field != "ERROR":
                 raise busy from None
             if link.encrypted and isinstance(error, EngineDisconnected) and error.field != "ERROR":
                 raise AccessRefused(
-                    "the engine ended TLS before it said anything", got=error.got,
+                    "the engine ended TLS before it said anything",
+                    got=error.got,
                     cure="it may ask for a certificate: tls://HOST:PORT?cert=FILE&key=FILE; its log says why",
-                ) from error  # fmt: skip
+                ) from error
             if isinstance(error, EngineDisconnected) and error.fault == "engine" and error.field != "ERROR":
+                if len(link.lines):
+                    field = None
+                else:
+                    field = EngineDisconnected.UNHEARD
                 raise EngineDisconnected(
-                    "the engine closed the connection and sent no handshake", got=error.got,
-                    field=None if len(link.lines) else EngineDisconnected.UNHEARD,
+                    "the engine closed the connection and sent no handshake",
+                    got=error.got,
+                    field=field,
                     cure="does it serve another trainer, or is this not the game's port? Its log may say why",
-                ) from error  # fmt: skip
+                ) from error
             raise
         line = bytes(link.lines.data[start:end])
         notice = notice_of(line)
@@ -139,7 +152,9 @@ def hear_handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
 
 def _busy(link: Link, said: dict[str, str]) -> EngineBusy:
     """The error for a BUSY line with the fields `said`."""
-    who = f"a trainer at {said['PEER']}" if said.get("PEER") else "another trainer"
+    who = "another trainer"
+    if said.get("PEER"):
+        who = f"a trainer at {said['PEER']}"
     with contextlib.suppress(KeyError, ValueError):
         who += f", connected for {float(said['SINCE']):.0f} s"
     host, port = link.sock.getpeername()[:2]
@@ -170,7 +185,9 @@ def _no_handshake(link: Link, timeout: float, error: EngineTimeout) -> Handshake
 
 def accept_seconds(spec: EnvSpec) -> float:
     """What an engine may take to accept all env sockets, on top of its deadline."""
-    return 0.0 if spec.version else _ACCEPT_SECONDS * spec.num_envs
+    if spec.version:
+        return 0.0
+    return _ACCEPT_SECONDS * spec.num_envs
 
 
 def open_env_links(
@@ -190,7 +207,11 @@ def open_env_links(
     try:
         for env in range(count):
             sock = dial(host, port, deadline)
-            links.append(Link(sock if access is None else access(sock, host, port, deadline), max_line))
+            if access is None:
+                opened = sock
+            else:
+                opened = access(sock, host, port, deadline)
+            links.append(Link(opened, max_line))
             if env % 4 == 3:
                 # Engines let about 8 connections wait to be accepted; one too many is tried again a second later.
                 time.sleep(1e-4)
@@ -223,11 +244,16 @@ def no_images(spec: EnvSpec, link: Link) -> UnsupportedByEngine:
         "transport='auto' or 'shm'"
     )
     needed = spec.num_envs * math.prod(spec.image.size)
-    short = short_of(needed) if spec.shm is None and link.is_local else ""
+    short = ""
+    if spec.shm is None and link.is_local:
+        short = short_of(needed)
     if short:
         got = f"no offer of shared memory; {short}, and the images of {spec.num_envs} envs take {amount(needed)}"
         cure = f"{MORE_ROOM} The engine's log says why it offers none"
     return UnsupportedByEngine(
-        "this engine's observations have images, which text does not carry", field="IMAGE", expected="shared memory",
-        got=got, cure=cure,
-    )  # fmt: skip
+        "this engine's observations have images, which text does not carry",
+        field="IMAGE",
+        expected="shared memory",
+        got=got,
+        cure=cure,
+    )

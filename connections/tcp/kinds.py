@@ -36,7 +36,8 @@ class SingleTcpConnection(TcpConnection):
         if self._wiring is not None and self._spec is not None and self._spec.env_type is EnvType.RLBASE:
             with contextlib.suppress(UeRlError):
                 line = b"TRAINING_COMPLETE\n"
-                line = nul_terminated(line) if self._nuls else line
+                if self._nuls:
+                    line = nul_terminated(line)
                 self._wiring.links[0].send(line, time.monotonic() + self.timeout)
         self.close()
 

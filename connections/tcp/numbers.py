@@ -67,8 +67,11 @@ def _wrong(line: bytes, found: int, number: int, env_id: int | None) -> UeRlErro
         return ended
     if found > 0:
         late = found < number
+        problem = "an answer to a request that was never made"
+        if late:
+            problem = "an answer came twice or too late"
         return UnexpectedMessage(
-            "an answer came twice or too late" if late else "an answer to a request that was never made",
+            problem,
             fault="engine",
             env_id=env_id,
             field="SEQ",
@@ -76,13 +79,17 @@ def _wrong(line: bytes, found: int, number: int, env_id: int | None) -> UeRlErro
             got=f"one to request {found}",
             cure="the game must answer each request exactly once, in turn",
         )
+    if len(line) < 80:
+        got = line
+    else:
+        got = b"..." + line[-80:]
     return MalformedMessage(
         "an answer without the number of its request" if found == 0 else "the number of an answer cannot be read",
         fault="engine",
         env_id=env_id,
         field="SEQ",
         expected=f"SEQ={number} at the end of the line",
-        got=line if len(line) < 80 else b"..." + line[-80:],
+        got=got,
         cure=_CURE,
     )
 

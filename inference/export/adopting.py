@@ -41,7 +41,9 @@ def description_in(content: bytes) -> PolicyMetadata | None:
             cure="make it again, with weights in the file itself and operators that onnxruntime has",
         ) from error
     text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
-    return None if text is None else PolicyMetadata.from_json(text)
+    if text is None:
+        return None
+    return PolicyMetadata.from_json(text)
 
 
 def described(content: bytes, metadata: PolicyMetadata) -> tuple[bytes, str]:

@@ -26,7 +26,7 @@ from ue_rl.inference.metadata import (
     PolicyMetadata,
     seal,
     space_to_json,
-)  # fmt: skip
+)
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import ConfigurationError, ExportError, InferenceError
@@ -71,16 +71,20 @@ class ExportReport(Comparison):
     @property
     def reason(self) -> str:
         """Why the file was accepted: "equal" (within the tolerance everywhere), or "rounding" (see rounded, ties)."""
-        return "rounding" if self.rounded or self.ties else "equal"
+        if self.rounded or self.ties:
+            return "rounding"
+        return "equal"
 
     def __str__(self) -> str:
-        ties = f", {self.ties} ties" if self.ties else ""
-        rounded = (
-            f", {self.rounded} of them equal but for the rounding of float32 (from exact arithmetic the file is "
-            f"{self.file_error:.3g} of the action range away, {self.reference} {self.predict_error:.3g})"
-            if self.rounded
-            else ""
-        )
+        ties = ""
+        if self.ties:
+            ties = f", {self.ties} ties"
+        rounded = ""
+        if self.rounded:
+            rounded = (
+                f", {self.rounded} of them equal but for the rounding of float32 (from exact arithmetic the file is "
+                f"{self.file_error:.3g} of the action range away, {self.reference} {self.predict_error:.3g})"
+            )
         return (
             f"{self.path}: {self.algorithm}, {self.metadata.obs_size} -> {self.metadata.act_size} numbers, "
             f"{self.num_bytes / 1024:.0f} KiB; largest difference from {self.reference} {self.max_abs_difference:.3g} "
@@ -136,10 +140,12 @@ def check_sizes(spec: EnvSpec, metadata: PolicyMetadata) -> None:
     """Raises ExportError where the engine's handshake has other sizes than the model."""
     if (spec.seen_size, spec.act_size) != (metadata.obs_size, metadata.act_size):
         raise ExportError(
-            "the engine's sizes are not the model's", field="spec",
+            "the engine's sizes are not the model's",
+            field="spec",
             expected=f"{metadata.obs_size} -> {metadata.act_size} numbers",
-            got=f"{spec.seen_size} -> {spec.act_size}", cure="give the handshake of the game it was trained in",
-        )  # fmt: skip
+            got=f"{spec.seen_size} -> {spec.act_size}",
+            cure="give the handshake of the game it was trained in",
+        )
 
 
 def export(
@@ -183,7 +189,8 @@ def export(
     from ue_rl.inference.export.graph import to_onnx
     from ue_rl.inference.export.verify import Verifier
 
-    bare, used = b"", "adopted"
+    bare = b""
+    used = "adopted"
     if adopted is None:
         bare, used = to_onnx(plan, opset, exporter)
         tried_out = _with_metadata(bare, metadata, optional_masks=optional_masks)
@@ -191,7 +198,11 @@ def export(
         tried_out, _ = described(adopted, metadata)
     runtime = OnnxInference()
     try:
-        runtime.load_bytes(tried_out, name="the exported graph" if adopted is None else "the file to adopt")
+        if adopted is None:
+            name = "the exported graph"
+        else:
+            name = "the file to adopt"
+        runtime.load_bytes(tried_out, name=name)
     except InferenceError as error:
         raise ExportError(
             f"the exported graph cannot be used: {error.message}", fault="policy", got=error.got, cure=error.cure
@@ -199,7 +210,10 @@ def export(
     verifier = Verifier(model, plan, stats, runtime, reference, with_scores=adopted is None)
     n_verify = rows_to_verify(n_verify, metadata.obs_size)
     # What another tool made coarser on purpose is so by much on observations that the env never gives.
-    kinds = verifier.kinds if adopted is None else ("typical",)
+    if adopted is None:
+        kinds = verifier.kinds
+    else:
+        kinds = ("typical",)
     for kind in kinds:  # a fifth of the observations are neighbours of these
         verifier.compare(kind, verifier.draw(kind, -(-n_verify * 4 // (5 * len(kinds)))), tolerance)
     for size in batches:
@@ -217,8 +231,11 @@ def export(
         content, digest = described(adopted, metadata)
     if target is not None:
         _write(content, target)
+    path = target
+    if not path:
+        path = Path()
     report = ExportReport(
-        path=target or Path(),
+        path=path,
         algorithm=metadata.algorithm,
         metadata=replace(metadata, sha256=digest),
         num_bytes=len(content),
@@ -282,13 +299,19 @@ def _recorded_rows(recorded: Any, leaves: Any) -> list[NDArray[np.float32]]:
     rows = []
     for leaf in leaves:
         try:
-            array = np.asarray(recorded if leaf.key is None else recorded[leaf.key], np.float32)
+            if leaf.key is None:
+                values = recorded
+            else:
+                values = recorded[leaf.key]
+            array = np.asarray(values, np.float32)
             rows.append(array.reshape(len(array), *leaf.shape))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ExportError(
-                "the recorded observations do not fit the observation space", field=leaf.key,
-                expected=f"[N, {', '.join(map(str, leaf.shape))}]", got=str(error),
-            ) from error  # fmt: skip
+                "the recorded observations do not fit the observation space",
+                field=leaf.key,
+                expected=f"[N, {', '.join(map(str, leaf.shape))}]",
+                got=str(error),
+            ) from error
     return rows
 
 
@@ -305,7 +328,11 @@ def _write(content: bytes, target: Path) -> None:
         os.replace(beside, target)
     except OSError as error:
         beside.unlink(missing_ok=True)
+        got = error.strerror
+        if not got:
+            got = str(error)
         raise ExportError(
-            f"{target} cannot be written", got=error.strerror or str(error),
+            f"{target} cannot be written",
+            got=got,
             cure="check the folder, its free space, and that no program has the file open",
-        ) from error  # fmt: skip
+        ) from error

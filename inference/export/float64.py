@@ -53,8 +53,12 @@ def doubled_array(array: Any) -> Any:
     """NumPy numbers, or a dict of such, in float64; whole ones stay as they are."""
     if isinstance(array, dict):
         return {name: doubled_array(part) for name, part in array.items()}
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
+    if array.dtype.kind == "f":
+        return array.astype(np.float64)
+    return array
 
 
 def _double(value: Any) -> Any:
-    return value.double() if isinstance(value, th.Tensor) and value.dtype in _SINGLE else value
+    if isinstance(value, th.Tensor) and value.dtype in _SINGLE:
+        return value.double()
+    return value

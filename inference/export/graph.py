@@ -129,7 +129,9 @@ class PolicyGraph(nn.Module):
         return (actions + self.starts if hasattr(self, "starts") else actions, *state, raw)
 
     def _one(self, role: str, inputs: tuple[th.Tensor, ...]) -> th.Tensor | None:
-        return inputs[self.roles.index(role)] if role in self.roles else None
+        if role in self.roles:
+            return inputs[self.roles.index(role)]
+        return None
 
 
 def algorithm_of(model: Any) -> str:
@@ -170,14 +172,18 @@ def plan_graph(
         ExportError: the model is not supported; the message names the part and the reason.
     """
     algorithm = algorithm_of(model)
-    policy, space = model.policy, model.action_space
+    policy = model.policy
+    space = model.action_space
     check_starts(space, "action")
     check_starts(model.observation_space, "observation")
     _check_class(policy, "policy", allow_custom)
     extractor, trunk, head = make_head(algorithm, policy, space, stochastic)
     for part in (extractor, trunk, head):
         for module in part.modules():
-            _check_class(module, "features extractor" if part is extractor else "layer", allow_custom)
+            what = "layer"
+            if part is extractor:
+                what = "features extractor"
+            _check_class(module, what, allow_custom)
     if not all(bool(th.isfinite(p).all()) for part in (extractor, trunk, head) for p in part.parameters()):
         raise ExportError(
             "the weights of the policy hold NaN or infinity", fault="policy", cure="export an earlier checkpoint"
@@ -201,7 +207,9 @@ def plan_graph(
         inputs.append(TensorInfo("episode_start", (1,), EPISODE_START))
         outputs += [TensorInfo(f"{name}_out", shape, STATE, key=name) for name in _STATE_NAMES]
     if stochastic:
-        kind = "normal" if isinstance(head, BoxHead) else "uniform"
+        kind = "uniform"
+        if isinstance(head, BoxHead):
+            kind = "normal"
         inputs.append(TensorInfo("noise", head.noise_shape, NOISE, distribution=kind))  # type: ignore[arg-type]
     if action_masks:
         inputs.append(TensorInfo("action_masks", (sum(head.counts),), ACTION_MASKS))  # type: ignore[arg-type]
@@ -225,7 +233,8 @@ def observation_ports(leaves: list[ObservationLeaf], flat_input: bool) -> list[T
             cure="rename the key, or export with flat_input=True",
         )
     # torch takes no name of digits alone for an input; the other side goes by the key
-    taken, ports = {str(leaf.name) for leaf in leaves}, []
+    taken = {str(leaf.name) for leaf in leaves}
+    ports = []
     for leaf in leaves:
         name = str(leaf.name)
         while name.isdigit() or (name != leaf.name and name in taken):
@@ -283,7 +292,11 @@ def to_onnx(plan: Plan, opset: int, exporter: str = "auto") -> tuple[bytes, str]
     names = {"input_names": [p.name for p in plan.inputs], "output_names": [*(p.name for p in plan.outputs), SCORES]}
     if exporter in ("auto", "torchscript"):
         axes = {name: {0: "batch"} for name in (*names["input_names"], *names["output_names"])}
-        choice: dict[str, Any] = {"dynamo": False} if takes_choice else {}
+        choice: dict[str, Any]
+        if takes_choice:
+            choice = {"dynamo": False}
+        else:
+            choice = {}
         try:
             content = _convert(plan, examples, dynamic_axes=axes, opset_version=opset, **names, **choice)
             return without_idle_casts(content), "torchscript"
@@ -374,7 +387,9 @@ def _convert(plan: Plan, examples: tuple[th.Tensor, ...], **options: Any) -> byt
 
 def _refusal(error: BaseException) -> ExportError:
     lines = [line for line in str(error).splitlines() if line.strip()]
-    first = lines[0] if lines else ""
+    first = ""
+    if lines:
+        first = lines[0]
     cure = "use layers that have an ONNX form, or another opset"
     if "Unsupported onnx_opset_version" in first:
         cure = "leave the opset out, or give a lower one: this torch does not write it"

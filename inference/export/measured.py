@@ -84,7 +84,10 @@ class ObservationKind:
     def keep_sensitive(self, batch: ObservationBatch, errors: Doubles) -> None:
         """Keep the rows on which either was off most, of those that are kept and these; `errors`: [rows]."""
         all_errors = np.concatenate([self.errors, errors])
-        joined = batch if self.sensitive is None else self.sensitive.joined(batch)
+        if self.sensitive is None:
+            joined = batch
+        else:
+            joined = self.sensitive.joined(batch)
         most = np.argsort(-all_errors, kind="stable")[:_SENSITIVE]
         self.sensitive = joined.take(most)
         self.errors = all_errors[most]
@@ -94,9 +97,11 @@ def check_outputs(got: list[NDArray[Any]], want: list[NDArray[Any]], reference: 
     """Raises ExportError for other shapes, NaN and infinity in what the file gives, or the `reference`."""
     if [array.shape for array in got] != [array.shape for array in want]:
         raise ExportError(
-            f"the exported file gives another shape than {reference}", fault="model",
-            expected=[array.shape for array in want], got=[array.shape for array in got],
-        )  # fmt: skip
+            f"the exported file gives another shape than {reference}",
+            fault="model",
+            expected=[array.shape for array in want],
+            got=[array.shape for array in got],
+        )
     for who, outputs, cure in (
         (f"{reference} itself", want, "the weights may hold NaN: export an earlier checkpoint"),
         ("the exported file", got, "the policy does something that the graph does not hold"),

@@ -63,7 +63,8 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
     except UntrustedFile:
         raise
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
-        what, cure = f"{path} is not a saved model of Stable-Baselines3", "check the path"
+        what = f"{path} is not a saved model of Stable-Baselines3"
+        cure = "check the path"
         if path.suffix.lower() == ".onnx":
             what = f"{path} is an ONNX file already"
             cure = "play this file as it is (ue-rl play), or give the model.zip that it was made from"
@@ -75,10 +76,15 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
         cure = "leave it out: what the file holds is found out"
         raise ExportError("no such algorithm", field="algo", expected=", ".join(ALGORITHMS), got=algorithm, cure=cure)
     if name is None:
-        what, cure = f"the algorithm of {path} is not supported or cannot be told from it", "name the algorithm"
+        what = f"the algorithm of {path} is not supported or cannot be told from it"
+        cure = "name the algorithm"
         raise ExportError(what, expected=", ".join(ALGORITHMS), cure=cure)
     try:
-        library = import_module("sb3_contrib" if name in _CONTRIB else "stable_baselines3")
+        if name in _CONTRIB:
+            package = "sb3_contrib"
+        else:
+            package = "stable_baselines3"
+        library = import_module(package)
     except ImportError as error:
         raise ExportError(f"{name} needs sb3-contrib", cure="install it with: pip install sb3-contrib") from error
     try:
@@ -97,7 +103,9 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
 def _refuse_jax(path: Path, data: Mapping[str, Any]) -> None:
     """Raises ExportError for a model of SBX, whose zips look like those of Stable-Baselines3."""
     held = data.get("policy_class")
-    module = str(held.get("__module__", "")) if isinstance(held, Mapping) else ""
+    module = ""
+    if isinstance(held, Mapping):
+        module = str(held.get("__module__", ""))
     if f"{module}.".startswith("sbx."):
         raise ExportError(
             f"{path} is a model of SBX: its policy is one of JAX, and is neither played nor exported here",
@@ -112,7 +120,9 @@ def as_saved(path: str | PathLike[str]) -> Path:
     """The file that SB3 wrote when it was told this path: it leaves the suffix out, too."""
     path = Path(path)
     zipped = path.with_name(f"{path.name}.zip")
-    return zipped if not path.exists() and zipped.exists() else path
+    if not path.exists() and zipped.exists():
+        return zipped
+    return path
 
 
 def _acting(kind: Any, attributes: dict[str, Any], weights: Mapping[str, th.Tensor]) -> Any:
@@ -120,7 +130,10 @@ def _acting(kind: Any, attributes: dict[str, Any], weights: Mapping[str, th.Tens
 
     torch's random numbers are left as they are: a run that is exported in between goes on as if it had not been.
     """
-    kwargs = dict(attributes.get("policy_kwargs") or {})
+    policy_kwargs = attributes.get("policy_kwargs")
+    if not policy_kwargs:
+        policy_kwargs = {}
+    kwargs = dict(policy_kwargs)
     kwargs.pop("device", None)  # older files
     layers = kwargs.get("net_arch")
     if isinstance(layers, list) and layers and isinstance(layers[0], dict):
@@ -159,16 +172,25 @@ def _guess(data: dict[str, Any]) -> str | None:
     if "exploration_fraction" in data:
         return "DQN"
     if "target_policy_noise" in data:
-        return "DDPG" if data.get("policy_kwargs", {}).get("n_critics") == 1 else "TD3"
+        if data.get("policy_kwargs", {}).get("n_critics") == 1:
+            return "DDPG"
+        return "TD3"
     if "target_entropy" in data:
-        return None if "policy_delay" in data else "SAC"  # CrossQ has a delay
+        # CrossQ has a delay
+        if "policy_delay" in data:
+            return None
+        return "SAC"
     if "cg_max_steps" in data:
         return "TRPO"
     if "clip_range" in data:
         if "recurrent" in module or "_last_lstm_states" in data:
             return "RecurrentPPO"
-        return "MaskablePPO" if "maskable" in module else "PPO"
-    return "A2C" if "gae_lambda" in data and "normalize_advantage" in data else None
+        if "maskable" in module:
+            return "MaskablePPO"
+        return "PPO"
+    if "gae_lambda" in data and "normalize_advantage" in data:
+        return "A2C"
+    return None
 
 
 def on_cpu(model: Any) -> Any:
@@ -198,7 +220,8 @@ def load_vec_normalize(source: VecNormalize | str | PathLike[str] | None) -> Vec
     except UntrustedFile:
         raise
     except Exception as error:  # unpickling can raise anything
-        what, cure = f"{source} cannot be read as VecNormalize statistics", "pass the file that VecNormalize.save wrote"
+        what = f"{source} cannot be read as VecNormalize statistics"
+        cure = "pass the file that VecNormalize.save wrote"
         raise ExportError(what, got=f"{type(error).__name__}: {error}", cure=cure) from error
     if not isinstance(found, VecNormalize):
         raise ExportError(f"{source} holds no VecNormalize", got=type(found).__name__)
@@ -221,7 +244,11 @@ def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
     """
     if given is False:
         return None
-    own: VecNormalize | None = model.get_vec_normalize_env() if given is None else load_vec_normalize(given)
+    own: VecNormalize | None
+    if given is None:
+        own = model.get_vec_normalize_env()
+    else:
+        own = load_vec_normalize(given)
     around = sum(isinstance(wrapper, VecNormalize) and wrapper.norm_obs for wrapper in _wrappers(model.get_env()))
     if around > 1:
         raise ExportError(
@@ -233,7 +260,9 @@ def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
     if own is not None:
         if own.norm_obs and given is None:
             logger.info("normalisation: taken from the model's own env")
-        return own if own.norm_obs else None
+        if own.norm_obs:
+            return own
+        return None
     if model.get_env() is None:
         _require_no_statistics(model)
     return None
@@ -241,7 +270,9 @@ def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
 
 def vec_normalize_of(path: Path, given: Any) -> Any:
     """What is meant by statistics that are `given` for the model.zip `path`: None stands for the file beside it."""
-    return statistics_of(as_saved(path)) if given is None else given
+    if given is None:
+        return statistics_of(as_saved(path))
+    return given
 
 
 def _require_no_statistics(model: Any) -> None:
@@ -281,25 +312,47 @@ def buffered_rows(
     Returns:
         float32 [n, *leaf.shape] for each leaf.
     """
-    replay, rollout = getattr(model, "replay_buffer", None), getattr(model, "rollout_buffer", None)
-    buffer = replay if replay is not None else rollout
+    replay = getattr(model, "replay_buffer", None)
+    rollout = getattr(model, "rollout_buffer", None)
+    if replay is not None:
+        buffer = replay
+    else:
+        buffer = rollout
     if buffer is None or not buffer.size():
         return None
     held: dict[str | None, NDArray[Any]] = {}
     for leaf in leaves:
-        whole = buffer.observations if leaf.key is None else buffer.observations[leaf.key]
+        if leaf.key is None:
+            whole = buffer.observations
+        else:
+            whole = buffer.observations[leaf.key]
         # [steps, envs, ...], of which size() steps are filled; a full rollout may have been flattened by its training.
-        filled = whole if buffer.full else whole[: buffer.size()]
-        rows = filled.reshape(-1, *(leaf.policy_space.shape or leaf.shape))
+        if buffer.full:
+            filled = whole
+        else:
+            filled = whole[: buffer.size()]
+        shape = leaf.policy_space.shape
+        if not shape:
+            shape = leaf.shape
+        rows = filled.reshape(-1, *shape)
         held[leaf.key] = rows[np.linspace(0, len(rows) - 1, min(limit, len(rows)), dtype=np.intp)]
     if replay is None and vec_normalize is not None:
         raw: Any = vec_normalize.unnormalize_obs(held.get(None, held))  # type: ignore[arg-type]
-        held = {None: raw} if None in held else raw
+        if None in held:
+            held = {None: raw}
+        else:
+            held = raw
     return [_as_sent(held[leaf.key], leaf) for leaf in leaves]
 
 
 def _as_sent(rows: NDArray[Any], leaf: ObservationLeaf) -> NDArray[np.float32]:
     """float32 [n, *leaf.shape] as the engine sends them, of rows as the policy takes them."""
-    sent = np.ascontiguousarray(np.moveaxis(rows, 1, -1) if leaf.transposed else rows, np.float32)
+    if leaf.transposed:
+        ordered = np.moveaxis(rows, 1, -1)
+    else:
+        ordered = rows
+    sent = np.ascontiguousarray(ordered, np.float32)
     sent = sent.reshape(-1, *leaf.shape)
-    return sent + np.array(leaf.starts, np.float32).reshape(leaf.shape) if leaf.starts else sent
+    if leaf.starts:
+        return sent + np.array(leaf.starts, np.float32).reshape(leaf.shape)
+    return sent

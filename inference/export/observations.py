@@ -49,12 +49,16 @@ class ObservationLeaf:
     @property
     def name(self) -> str | None:
         """The key as the engine has it, and the file."""
-        return self.key if self.engine_key is None else self.engine_key
+        if self.engine_key is None:
+            return self.key
+        return self.engine_key
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one row of the input; a Discrete observation is one number."""
-        return tuple(self.space.shape) if self.space.shape else (self.size,)
+        if self.space.shape:
+            return tuple(self.space.shape)
+        return (self.size,)
 
     @property
     def size(self) -> int:
@@ -125,7 +129,10 @@ def find_leaves(
         raise ExportError("no such image layout", field="image_layout", expected=LAYOUTS, got=image_layout)
     if isinstance(space, spaces.Dict):
         keys = keys_of(space)
-        names = order if set(order) == set(keys) else tuple(keys)
+        if set(order) == set(keys):
+            names = order
+        else:
+            names = tuple(keys)
         return [
             replace(_leaf(keys[name], space.spaces[keys[name]], env, image_layout), engine_key=name) for name in names
         ]
@@ -152,7 +159,8 @@ def _leaf(key: str | None, space: gym.Space[Any], env: Any, layout: str) -> Obse
         transposed = layout != "channels_first"
     if not transposed:
         return ObservationLeaf(key, space, space, False)
-    low, high = np.moveaxis(space.low, 0, -1), np.moveaxis(space.high, 0, -1)
+    low = np.moveaxis(space.low, 0, -1)
+    high = np.moveaxis(space.high, 0, -1)
     return ObservationLeaf(key, spaces.Box(low, high, dtype=space.dtype.type), space, True)
 
 
@@ -168,9 +176,15 @@ def engine_space(leaves: list[ObservationLeaf]) -> gym.Space[Any]:
 
 def stats_of(vec_normalize: VecNormalize | None, key: str | None) -> Any:
     """The running mean and variance that belong to a leaf, None where it is not normalised."""
-    rms: Any = vec_normalize.obs_rms if vec_normalize is not None else None
+    rms: Any
+    if vec_normalize is not None:
+        rms = vec_normalize.obs_rms
+    else:
+        rms = None
     if isinstance(rms, dict) and vec_normalize is not None:
-        return rms.get(key) if key in (vec_normalize.norm_obs_keys or ()) else None
+        if key in (vec_normalize.norm_obs_keys or ()):
+            return rms.get(key)
+        return None
     return rms
 
 
@@ -180,13 +194,20 @@ def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Observation
         return
     rms: Any = vec_normalize.obs_rms
     mine = {leaf.key for leaf in leaves}
-    theirs = set(rms) if isinstance(rms, dict) else {None}
+    if isinstance(rms, dict):
+        theirs = set(rms)
+    else:
+        theirs = {None}
     if not theirs <= mine or (theirs == {None}) != (mine == {None}):
         what = "the VecNormalize statistics belong to another observation space"
         raise ExportError(what, expected=f"keys {sorted(map(str, mine))}", got=f"keys {sorted(map(str, theirs))}")
     for leaf in leaves:
         stats = stats_of(vec_normalize, leaf.key)
-        wanted, had = tuple(leaf.policy_space.shape or ()), () if stats is None else tuple(stats.mean.shape)
+        shape = leaf.policy_space.shape
+        if not shape:
+            shape = ()
+        wanted = tuple(shape)
+        had = () if stats is None else tuple(stats.mean.shape)
         stacked = 0 < len(had) == len(wanted) and all(n % own == 0 for n, own in zip(wanted, had, strict=True))
         if stacked and wanted != had:
             raise ExportError(

@@ -132,7 +132,10 @@ def load_and_export(
 
     model = load_sb3_model(Path(model_path), algorithm)
     statistics = vec_normalize_of(Path(model_path), vec_normalize)
-    return export_onnx(model, path or Path(model_path).with_suffix(".onnx"), statistics, **options)
+    target = path
+    if not target:
+        target = Path(model_path).with_suffix(".onnx")
+    return export_onnx(model, target, statistics, **options)
 
 
 def adopt_onnx(
@@ -173,14 +176,21 @@ def adopt_onnx(
         content = source.read_bytes()
     except OSError as error:
         what = f"the file {source} cannot be read"
-        raise ExportError(what, field="adopt", got=error.strerror or str(error), cure="check the path") from error
+        got = error.strerror
+        if not got:
+            got = str(error)
+        raise ExportError(what, field="adopt", got=got, cure="check the path") from error
     if isinstance(model, (str, PathLike)):
         from ue_rl.inference.export.models import load_sb3_model, vec_normalize_of
 
         zipped = Path(model)
         model = load_sb3_model(zipped)
         vec_normalize = vec_normalize_of(zipped, vec_normalize)
-    target = check_target(source if path is None else path, n_verify)
+    if path is not None:
+        wanted_path = path
+    else:
+        wanted_path = source
+    target = check_target(wanted_path, n_verify)
     said = description_in(content)
     of_graph: dict[str, Any] = {"image_layout": image_layout, "allow_custom": allow_custom}
     if said is not None:
@@ -219,7 +229,10 @@ def check_exportable(model: Any, vec_normalize: Any = None, **options: Any) -> N
     if isinstance(model, (str, type)):
         from ue_rl.inference.export.policies import ALGORITHMS
 
-        names = {model} if isinstance(model, str) else {cls.__name__ for cls in model.__mro__}
+        if isinstance(model, str):
+            names = {model}
+        else:
+            names = {cls.__name__ for cls in model.__mro__}
         if not names & {*ALGORITHMS, *(name.lower() for name in ALGORITHMS)}:
             raise ExportError("this algorithm cannot be exported", expected=", ".join(ALGORITHMS), got=model)
         return
@@ -247,9 +260,17 @@ def _export(
     from ue_rl.inference.export.models import buffered_rows, choose_vec_normalize, on_cpu
 
     algorithm_of(model)
-    told = spec if spec is not None else _spec_of(model)
-    tree = None if told is None else told.obs_space
-    order = tuple(name for name, _ in tree.parts) if isinstance(tree, Branch) else ()
+    if spec is None:
+        told = _spec_of(model)
+    else:
+        told = spec
+    tree = None
+    if told is not None:
+        tree = told.obs_space
+    if isinstance(tree, Branch):
+        order = tuple(name for name, _ in tree.parts)
+    else:
+        order = ()
     if said is not None:
         order = tuple(said.observation_space.get("spaces", ()))
     stats = choose_vec_normalize(model, vec_normalize)
@@ -278,7 +299,9 @@ def _export(
         if said is not None:
             _check_same(said, metadata)
             metadata = replace(metadata, obs_names=said.obs_names, act_names=said.act_names)
-        seen = None if recorded is not None else buffered_rows(model, plan.leaves, stats)
+        seen = None
+        if recorded is None:
+            seen = buffered_rows(model, plan.leaves, stats)
         return export(twin, plan, metadata, target, began, stats, recorded=recorded, seen=seen, **options)
 
 
@@ -300,15 +323,22 @@ def _check_same(said: PolicyMetadata, metadata: PolicyMetadata) -> None:
 def _spec_of(model: Any) -> EnvSpec | None:
     """The handshake of the engine in which `model` is trained, if it still holds its env."""
     env = model.get_env()
-    spec = None if env is None else getattr(env.unwrapped, "engine_spec", None)
-    return spec if isinstance(spec, EnvSpec) else None
+    spec = None
+    if env is not None:
+        spec = getattr(env.unwrapped, "engine_spec", None)
+    if isinstance(spec, EnvSpec):
+        return spec
+    return None
 
 
 def _describe(stats: Any) -> dict[str, Any] | None:
     if stats is None:
         return None
     rms = stats.obs_rms
-    one = next(iter(rms.values())) if isinstance(rms, dict) else rms
+    if isinstance(rms, dict):
+        one = next(iter(rms.values()))
+    else:
+        one = rms
     return {
         "kind": "VecNormalize",
         "clip_obs": float(stats.clip_obs) if math.isfinite(stats.clip_obs) else None,  # JSON has no infinity

@@ -37,7 +37,8 @@ class Lstm(nn.Module):
 
     def forward(self, x: th.Tensor, h: th.Tensor, c: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         """x [N, features], h and c [N, layers, hidden] -> output [N, hidden], new h, new c."""
-        new_h, new_c = [], []
+        new_h = []
+        new_c = []
         for layer, weights in enumerate(self.lstm.all_weights):
             gates = nn.functional.linear(x, weights[0], weights[2] if self.lstm.bias else None)
             gates = gates + nn.functional.linear(h[:, layer], weights[1], weights[3] if self.lstm.bias else None)
@@ -101,7 +102,11 @@ class BoxHead(nn.Module):
 
     def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """Mean or sample [N, act] -> actions float32 [N, act]."""
-        action = th.clamp(th.tanh(raw), -1.0, 1.0) if self.tanh else raw  # see `clip`
+        # see `clip`
+        if self.tanh:
+            action = th.clamp(th.tanh(raw), -1.0, 1.0)
+        else:
+            action = raw
         action = action.to(self.low.dtype)
         if self.unscale:
             action = self.low + 0.5 * (action + 1.0) * (self.high - self.low)
@@ -131,7 +136,8 @@ class HybridHead(BoxHead):
 
     def scores(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
         """The numbers between which a choice is made, one [N, count] per choice; of a flag 0 and its number."""
-        numbers, found = super().forward(raw, noise, masks), []
+        numbers = super().forward(raw, noise, masks)
+        found = []
         for kind, at, size, _ in self.parts:
             if kind == "DISCRETE":
                 found.append(numbers[:, at : at + size])
@@ -141,13 +147,18 @@ class HybridHead(BoxHead):
 
     def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """As BoxHead; float32 [N, numbers of the engine's row]."""
-        numbers, columns = super().forward(raw, noise, masks), []
+        numbers = super().forward(raw, noise, masks)
+        columns = []
         for kind, at, size, start in self.parts:
             part = numbers[:, at : at + size]
             if kind == "DISCRETE":
                 columns.append(part.argmax(dim=1, keepdim=True).float() + float(start))
             else:
-                columns.append((part > 0).float() if kind == "MULTI_BINARY" else part)
+                if kind == "MULTI_BINARY":
+                    column = (part > 0).float()
+                else:
+                    column = part
+                columns.append(column)
         return th.cat(columns, dim=1)
 
 
@@ -200,13 +211,20 @@ class BernoulliHead(nn.Module):
 
     def scores(self, logits: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
         """Log odds of off (0) and on, one [N, 2] per switch; with noise the draw and the probability of on."""
-        off, on = (th.zeros_like(logits), logits) if noise is None else (noise, th.sigmoid(logits))
+        if noise is None:
+            off = th.zeros_like(logits)
+            on = logits
+        else:
+            off = noise
+            on = th.sigmoid(logits)
         return [th.stack([off[:, i], on[:, i]], dim=1) for i in range(self.size)]
 
     def forward(self, logits: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """Logits [N, size], noise [N, size] in (0, 1) -> actions float32 [N, size]."""
         probs = th.sigmoid(logits)
-        return (noise < probs).float() if noise is not None else th.round(probs)
+        if noise is not None:
+            return (noise < probs).float()
+        return th.round(probs)
 
 
 class GreedyHead(nn.Module):
@@ -228,7 +246,9 @@ class GreedyHead(nn.Module):
         """The numbers, one [N, count] for each choice."""
         if self.quantiles:
             values = values.reshape(values.shape[0], self.quantiles, -1).mean(dim=1)
-        return list(th.split(values, self.counts, dim=1)) if self.counts else [values]
+        if self.counts:
+            return list(th.split(values, self.counts, dim=1))
+        return [values]
 
     def forward(self, values: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """Numbers (or quantiles) [N, n] -> actions float32 [N, choices]."""

@@ -37,9 +37,11 @@ def export_safetensors(model: Any, path: str | PathLike[str], vec_normalize: Any
         name: np.ascontiguousarray(value.detach().cpu().numpy()) for name, value in model.policy.state_dict().items()
     }
     about = {
-        "algorithm": type(model).__name__, "policy": type(model.policy).__name__,
-        "observation_space": str(model.observation_space), "action_space": str(model.action_space),
-    }  # fmt: skip
+        "algorithm": type(model).__name__,
+        "policy": type(model.policy).__name__,
+        "observation_space": str(model.observation_space),
+        "action_space": str(model.action_space),
+    }
     stats = choose_vec_normalize(model, vec_normalize)
     if stats is not None:
         rms: Any = stats.obs_rms
@@ -59,5 +61,8 @@ def export_safetensors(model: Any, path: str | PathLike[str], vec_normalize: Any
     try:
         write_whole(Path(path), lambda half: half.write_bytes(content))
     except OSError as error:
-        raise ExportError(f"{path} cannot be written", got=error.strerror or str(error)) from error
+        got = error.strerror
+        if not got:
+            got = str(error)
+        raise ExportError(f"{path} cannot be written", got=got) from error
     return {name: array.shape for name, array in found.items()}

@@ -168,12 +168,15 @@ def predict(
 
     if stats is not None:
         obs = stats.normalize_obs(obs)
-    more = {} if masks is None else {"action_masks": np.asarray(masks, np.bool_)}
+    more = {}
+    if masks is not None:
+        more = {"action_masks": np.asarray(masks, np.bool_)}
     given = tuple(array.swapaxes(0, 1) for array in states) or None  # sb3-contrib has the rows on the second axis
     actions, after = model.predict(
         obs, state=given, episode_start=np.asarray(starts, np.bool_), deterministic=deterministic, **more
     )
-    actions, space = np.asarray(actions).reshape(len(starts), -1), model.action_space
+    actions = np.asarray(actions).reshape(len(starts), -1)
+    space = model.action_space
     if hasattr(space, "decode"):  # a HybridBox
         actions = space.decode(actions)
     if first := starts_of(space):
@@ -188,4 +191,8 @@ def _mask_size(space: Any) -> int:
 
 
 def _rows(observations: Observations) -> int:
-    return len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
+    if isinstance(observations, Mapping):
+        first = next(iter(observations.values()))
+    else:
+        first = observations
+    return len(first)

@@ -54,7 +54,9 @@ def draw_rows(kind: str, leaf: ObservationLeaf, stats: Any, n: int, rng: np.rand
     plain = stats is None and _is_vector(leaf)
     if plain and kind == "near" and not _is_near(space):
         rows = _normal(n, leaf, rng)
-        return rows if anywhere else np.clip(rows, space.low, space.high).astype(np.float32)
+        if anywhere:
+            return rows
+        return np.clip(rows, space.low, space.high).astype(np.float32)
     if plain and kind == "wide" and not is_narrow(space):
         size = 10.0 ** rng.uniform(*_WIDE, (n,) + (1,) * len(leaf.shape))
         offset = rng.standard_normal(leaf.shape)
@@ -80,45 +82,60 @@ def moved_numbers(rows: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _typical_rows(leaf: ObservationLeaf, stats: Any, n: int, rng: np.random.Generator) -> Floats:
-    space, shape = leaf.space, (n, *leaf.shape)
+    space = leaf.space
+    shape = (n, *leaf.shape)
     if not isinstance(space, spaces.Box):
-        choices = getattr(space, "nvec", space.n if isinstance(space, spaces.Discrete) else 2)  # 2: MultiBinary
+        default = 2
+        if isinstance(space, spaces.Discrete):
+            default = space.n
+        choices = getattr(space, "nvec", default)  # 2: MultiBinary
         picks: Floats = rng.integers(choices, size=shape).astype(np.float32)
-        return picks + np.array(leaf.starts, np.float32).reshape(leaf.shape) if leaf.starts else picks
+        if leaf.starts:
+            return picks + np.array(leaf.starts, np.float32).reshape(leaf.shape)
+        return picks
     if len(shape) == 4 and is_narrow(space):
         # Noise over a whole image averages out and moves no action: give each image its own colour and contrast.
         channels = np.arange(3) == np.argmin(leaf.shape)  # the axis that holds them: the shortest
-        base, contrast = rng.random((n, *np.where(channels, leaf.shape, 1))), rng.random((n, 1, 1, 1))
+        base = rng.random((n, *np.where(channels, leaf.shape, 1)))
+        contrast = rng.random((n, 1, 1, 1))
         picture = np.clip(base + contrast * (rng.random(shape) - 0.5), 0.0, 1.0)
         return np.asarray(space.low + picture * (space.high - space.low.astype(np.float64)), space.dtype).astype(
             np.float32
         )
     if np.issubdtype(space.dtype, np.integer):
         return rng.integers(space.low, space.high, size=shape, endpoint=True).astype(np.float32)
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    low = space.low.astype(np.float64)
+    high = space.high.astype(np.float64)
     if stats is not None:
-        mean, std = _as_sent(leaf, stats.mean), _as_sent(leaf, np.sqrt(stats.var))
+        mean = _as_sent(leaf, stats.mean)
+        std = _as_sent(leaf, np.sqrt(stats.var))
         rows = mean + std * rng.standard_normal(shape)
     else:
         narrow = np.isfinite(low) & np.isfinite(high) & (np.abs(low) < 1e6) & (np.abs(high) < 1e6)
-        safe_low, safe_high = np.where(narrow, low, 0.0), np.where(narrow, high, 1.0)
+        safe_low = np.where(narrow, low, 0.0)
+        safe_high = np.where(narrow, high, 1.0)
         within = safe_low + (safe_high - safe_low) * rng.random(shape)
         rows = np.where(narrow, within, _normal(n, leaf, rng))
     return np.clip(rows, low, high).astype(np.float32)
 
 
 def _extreme_rows(leaf: ObservationLeaf, stats: Any, n: int, rng: np.random.Generator) -> Floats:
-    space, shape = leaf.space, (n, *leaf.shape)
+    space = leaf.space
+    shape = (n, *leaf.shape)
     if not isinstance(space, spaces.Box):
         return _typical_rows(leaf, stats, n, rng)
     if stats is not None:
-        centre, far = _as_sent(leaf, stats.mean), 20.0 * _as_sent(leaf, np.sqrt(stats.var)) + 1.0
+        centre = _as_sent(leaf, stats.mean)
+        far = 20.0 * _as_sent(leaf, np.sqrt(stats.var)) + 1.0
     else:
-        centre, far = np.zeros(leaf.shape), np.full(leaf.shape, 100.0)
+        centre = np.zeros(leaf.shape)
+        far = np.full(leaf.shape, 100.0)
     if np.issubdtype(space.dtype, np.integer) or is_narrow(space):
-        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        low = space.low.astype(np.float64)
+        high = space.high.astype(np.float64)
     else:
-        low, high = np.maximum(space.low, centre - far), np.minimum(space.high, centre + far)
+        low = np.maximum(space.low, centre - far)
+        high = np.minimum(space.high, centre + far)
     picks = rng.integers(3, size=shape)
     rows = np.where(picks == 0, low, np.where(picks == 1, high, np.clip(0.0, low, high)))
     for i, whole in enumerate((low, high, np.clip(0.0, low, high))):
@@ -149,4 +166,6 @@ def _is_vector(leaf: ObservationLeaf) -> bool:
 
 
 def _as_sent(leaf: ObservationLeaf, stat: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.moveaxis(stat, 0, -1) if leaf.transposed else stat
+    if leaf.transposed:
+        return np.moveaxis(stat, 0, -1)
+    return stat

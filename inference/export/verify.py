@@ -144,7 +144,10 @@ class Verifier:
         for at in range(0, len(rows[0]), chunk):
             part = [array[at : at + chunk] for array in rows]
             size = len(part[0])
-            starts = (self.rng.random((size, 1)) < (0.1 if at else 1.0)).astype(np.float32)
+            share = 1.0
+            if at:
+                share = 0.1
+            starts = (self.rng.random((size, 1)) < share).astype(np.float32)
             batch = ObservationBatch(part, self._arrays(part, starts, [array[:size] for array in state]))
             state = self._measure(kind, here, batch, tolerance)
         neighbours = self._neighbours(here, len(rows[0]))
@@ -176,12 +179,20 @@ class Verifier:
         if not self.plan.stochastic:  # predict() takes no noise, and it tells no scores
             raw_want[:-1] = self._predict(batch)
         raw_got = self._run_file(batch.arrays)
-        check_outputs(raw_got, raw_want if self.with_scores else raw_want[:-1], self.reference)
+        if self.with_scores:
+            expected = raw_want
+        else:
+            expected = raw_want[:-1]
+        check_outputs(raw_got, expected, self.reference)
         with th.no_grad():
             want = self._outputs(raw_want, self.plan.net, inputs)
         got = self._outputs(raw_got, None, inputs)
         exact = self._exactly(batch, inputs)
-        self._note(kind, here, batch, got, want, want if exact is None else exact, tolerance)
+        if exact is None:
+            reference = want
+        else:
+            reference = exact
+        self._note(kind, here, batch, got, want, reference, tolerance)
         self.found.observations += len(batch.rows[0])
         return raw_want[1:-1]
 
@@ -234,7 +245,8 @@ class Verifier:
     def _arrays(self, rows: Rows, starts: Floats, state: list[Floats]) -> list[Floats]:
         """What the graph's inputs are given, in their order."""
         size = len(rows[0])
-        observed, states = iter(self._observed(rows)), iter(state)
+        observed = iter(self._observed(rows))
+        states = iter(state)
         arrays: list[NDArray[Any]] = []
         for port in self.plan.inputs:
             shape = (size, *port.shape)
@@ -248,7 +260,11 @@ class Verifier:
                 arrays.append(self._masks(shape))
             else:
                 uniform = port.distribution == "uniform"
-                arrays.append(self.rng.uniform(1e-6, 1 - 1e-6, shape) if uniform else self.rng.standard_normal(shape))
+                if uniform:
+                    numbers = self.rng.uniform(1e-6, 1 - 1e-6, shape)
+                else:
+                    numbers = self.rng.standard_normal(shape)
+                arrays.append(numbers)
         return [np.ascontiguousarray(array, np.float32) for array in arrays]
 
     def _observed(self, rows: Rows) -> Rows:
@@ -263,7 +279,9 @@ class Verifier:
         assert kept is not None
         each = max(8, -(-n // (4 * len(kept.rows[0]))))  # a quarter of what was drawn: a fifth of all
         again = np.tile(np.arange(len(kept.rows[0])), each)
-        fixed = self.runtime.fixed_batch or 1
+        fixed = self.runtime.fixed_batch
+        if not fixed:
+            fixed = 1
         again = np.resize(again, -(-len(again) // fixed) * fixed)
         batch = kept.take(again)
         batch.rows = [moved(leaf, part, self.rng) for leaf, part in zip(self.plan.leaves, batch.rows, strict=True)]
@@ -276,7 +294,8 @@ class Verifier:
         return batch
 
     def _masks(self, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-        masks, at = self.rng.random(shape) < 0.5, 0
+        masks = self.rng.random(shape) < 0.5
+        at = 0
         for count in self.plan.net.head.counts:  # type: ignore[union-attr]
             masks[np.arange(len(masks)), at + self.rng.integers(count, size=len(masks))] = True  # one is always allowed
             at += count
@@ -306,9 +325,10 @@ class Verifier:
             return self._predicted(self.model, batch, double=False)
         except (ValueError, RuntimeError, TypeError, AssertionError) as error:
             raise ExportError(
-                f"{self.reference} itself fails on observations of its own space", fault="policy",
+                f"{self.reference} itself fails on observations of its own space",
+                fault="policy",
                 got=f"{type(error).__name__}: {error}",
-            ) from error  # fmt: skip
+            ) from error
 
     def _predicted(self, model: Any, batch: ObservationBatch, *, double: bool) -> list[NDArray[Any]]:
         given = list(zip(self.plan.inputs, batch.arrays, strict=True))
@@ -320,7 +340,11 @@ class Verifier:
         stats = self.stats
         if double:
             # Normalised as predict() is given it, rounded to float32: the graph rounds the same number.
-            obs = doubled_array(obs if stats is None else stats.normalize_obs(obs))
+            if stats is None:
+                normalized = obs
+            else:
+                normalized = stats.normalize_obs(obs)
+            obs = doubled_array(normalized)
             state = [doubled_array(array) for array in state]
             stats = None
         actions, after = predict(model, stats, obs, state, starts[:, 0], masks)
@@ -341,15 +365,20 @@ class Verifier:
         """Note how far file and predict() are off on these rows."""
         errors = np.zeros(len(got.chosen))  # of each row, the greatest share of either
         for index, ours in enumerate(got.numbers):
-            theirs, true = want.numbers[index], exact.numbers[index].astype(np.float64)
-            of_file, of_predict = np.abs(ours - true), np.abs(theirs - true)
+            theirs = want.numbers[index]
+            true = exact.numbers[index].astype(np.float64)
+            of_file = np.abs(ours - true)
+            of_predict = np.abs(theirs - true)
             if index == 0:  # the actions: as shares of their range
                 scale = self._range(true)
                 of_file = of_file / scale
                 of_predict = of_predict / scale
                 self._note_difference(kind, here, ours, theirs, scale, tolerance)
             spread = here.spreads.setdefault(index, Spread())
-            spread.largest = max(spread.largest, 1.0 if index == 0 else float(np.abs(true).max(initial=0.0)))
+            size = 1.0
+            if index != 0:
+                size = float(np.abs(true).max(initial=0.0))
+            spread.largest = max(spread.largest, size)
             spread.of_file = max(spread.of_file, float(of_file.max(initial=0.0)))
             spread.of_predict = max(spread.of_predict, float(of_predict.max(initial=0.0)))
             shares = np.maximum(of_file, of_predict).max(axis=1, initial=0.0) / spread.largest
@@ -373,7 +402,8 @@ class Verifier:
         self.found.rounded += int((shares > tolerance).sum())
         row = int(shares.argmax())
         if shares[row] > here.apart:
-            here.apart, here.example = float(shares[row]), (got[row], want[row])
+            here.apart = float(shares[row])
+            here.example = (got[row], want[row])
 
     def _note_choices(self, here: ObservationKind, got: Outputs, want: Outputs, exact: Outputs) -> None:
         self.found.ties += int((got.chosen != want.chosen).any(axis=1).sum())
@@ -403,19 +433,21 @@ class Verifier:
                 if index == 0:
                     what = "of the action range"
                 self._refuse(
-                    kind, *here.example,
+                    kind,
+                    *here.example,
                     f"a difference of {of_file:.3g} {what}, which is not rounding: from exact arithmetic the file is "
                     f"{of_file:.3g} away and {self.reference} {of_predict:.3g} (allowed: {RATIO:.0f} times that, or "
                     f"{tolerance:.3g})",
-                )  # fmt: skip
+                )
         allowed = max(RATIO * here.score_error, tolerance * here.largest_score)
         allowed = 2.0 * allowed + _TIE_UNITS * _UNIT * max(1.0, here.largest_score)
         if here.behind > allowed:
             self._refuse(
-                kind, *here.wrong_choice,
+                kind,
+                *here.wrong_choice,
                 f"any difference of a discrete action: the score of a choice is {here.behind:.3g} below that of the "
                 f"best one (allowed: {allowed:.3g})",
-            )  # fmt: skip
+            )
         if kind != "wide":  # a net that knows great numbers alone is one that the env may not be for
             self.digits.append(here.spreads[max(here.spreads)].shares()[1])
 
@@ -426,7 +458,9 @@ class Verifier:
     def _refuse(self, kind: str, got: Any, want: Any, what: str) -> NoReturn:
         raise ExportError(
             f"the exported file acts differently from {self.reference} on a {kind} observation: {what}",
-            fault="policy", expected=want, got=got,
+            fault="policy",
+            expected=want,
+            got=got,
             cure="the policy does something that the graph does not hold; nothing was written. A tolerance that is "
             "known to be harmless is set by --tolerance",
-        )  # fmt: skip
+        )

@@ -115,13 +115,18 @@ class InferenceComponent:
         if self._waiting and self.is_action_running():
             return None
         self._waiting = False  # stays so if what follows raises: the next tick then tries again
-        state = self.create_state() if observation is None else observation
+        if observation is None:
+            state = self.create_state()
+        else:
+            state = observation
         batch: Any
         if isinstance(state, Mapping):
             batch = {key: np.asarray(value, np.float32)[None] for key, value in state.items()}
         else:
             batch = np.asarray(state, np.float32)[None]
-        mask = self.create_mask() if self._interface.takes_masks else None
+        mask = None
+        if self._interface.takes_masks:
+            mask = self.create_mask()
         action: Vector
         if mask is None and self._interface.needs_masks:
             raise ConfigurationError(

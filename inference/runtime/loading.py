@@ -26,7 +26,9 @@ logger = logging.getLogger(__name__)
 Floats = NDArray[np.float32]
 Shape = tuple["int | None", ...]
 _FLOAT = "tensor(float)"
-_INPUT, _OUTPUT = "obs", "actions"  # of a file without a description
+# of a file without a description
+_INPUT = "obs"
+_OUTPUT = "actions"
 _BOUND_SIZE = 4096  # numbers; beyond, the net takes so long that the way there does not matter
 _BOUND_COUNTS = 64  # as many batch sizes keep memory of their own
 
@@ -57,15 +59,27 @@ class LoadedModel:
         self.act_size = act_size
         self.fixed_batch = fixed_batch
         self.observed = observed
-        self.side_inputs = tuple(port for port in metadata.inputs if port.role != OBSERVATION) if metadata else ()
-        self.state_inputs = metadata.ports(STATE) if metadata else ()
-        state_outputs = metadata.ports(STATE, "outputs") if metadata else ()
+        if metadata:
+            self.side_inputs = tuple(port for port in metadata.inputs if port.role != OBSERVATION)
+        else:
+            self.side_inputs = ()
+        if metadata:
+            self.state_inputs = metadata.ports(STATE)
+        else:
+            self.state_inputs = ()
+        if metadata:
+            state_outputs = metadata.ports(STATE, "outputs")
+        else:
+            state_outputs = ()
         self._state_names = [str(port.key) for port in state_outputs]
         self._fetch = [output_name, *(port.name for port in state_outputs)]
         shapes = [shape for _, shape in observed.values()]
         self._sizes = [math.prod(dim for dim in shape if dim is not None) for shape in shapes]
         known = all(None not in shape for shape in shapes)
-        self.obs_size = sum(self._sizes) if known else None
+        if not known:
+            self.obs_size = None
+        else:
+            self.obs_size = sum(self._sizes)
         self.provider = str(session.get_providers()[0])
         self._run = session.run
         self._name, self._row_shape = next(iter(observed.values()))
@@ -73,7 +87,10 @@ class LoadedModel:
         self._bound: dict[int, tuple[Any, Floats, Floats]] = {}
         self._lock = Lock()  # the bound memory serves one call at a time; a concurrent call does without it
         self._wrong = partial(ModelOutputError, fault="model", field=output_name)
-        self._choices = {} if metadata is None else _choices(metadata)
+        if metadata is None:
+            self._choices = {}
+        else:
+            self._choices = _choices(metadata)
         # Whether run_direct may be tried: one input, no state, no noise, any batch.
         self.direct = known and len(observed) == 1 and not self.side_inputs and fixed_batch is None
 
@@ -114,7 +131,11 @@ class LoadedModel:
         if bound is None:
             if len(self._bound) >= _BOUND_COUNTS:
                 return self._run(self._fetch, {self._name: observations})[0]  # type: ignore[no-any-return]
-            taken, given = np.empty(observations.shape, np.float32), np.empty((n, self.act_size or 0), np.float32)
+            taken = np.empty(observations.shape, np.float32)
+            act_size = self.act_size
+            if not act_size:
+                act_size = 0
+            given = np.empty((n, act_size), np.float32)
             binding = self.session.io_binding()
             binding.bind_input(self._name, "cpu", 0, np.float32, taken.shape, taken.ctypes.data)
             binding.bind_output(self.output_name, "cpu", 0, np.float32, given.shape, given.ctypes.data)
@@ -131,7 +152,10 @@ class LoadedModel:
     def run(self, feeds: dict[str, Floats], n: int, batch_size: int | None) -> tuple[Floats, dict[str, Floats]]:
         """The checked actions of `n` rows, at most `batch_size` per call of onnxruntime, and their new state."""
         if n == 0:
-            return np.zeros((0, self.act_size or 0), np.float32), self.zero_state(0)
+            act_size = self.act_size
+            if not act_size:
+                act_size = 0
+            return np.zeros((0, act_size), np.float32), self.zero_state(0)
         limit = self.fixed_batch or batch_size or n
         if self.fixed_batch and n % limit:
             cure = "export the model with a dynamic batch"
@@ -149,9 +173,10 @@ class LoadedModel:
             return list(self._run(self._fetch, feeds))
         except Exception as error:  # onnxruntime's errors share no base class of their own
             raise ModelOutputError(
-                "onnxruntime could not run the model", got=f"{type(error).__name__}: {error}",
+                "onnxruntime could not run the model",
+                got=f"{type(error).__name__}: {error}",
                 cure="export the model again",
-            ) from error  # fmt: skip
+            ) from error
 
     def _check(self, actions: Any, n: int) -> None:
         if type(actions) is not np.ndarray or actions.dtype != np.float32:
@@ -164,9 +189,12 @@ class LoadedModel:
         if not np.isfinite(actions).all():
             row = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
             raise self._wrong(
-                "the model gave NaN or infinity", env_id=row, expected="finite numbers", got=actions[row],
+                "the model gave NaN or infinity",
+                env_id=row,
+                expected="finite numbers",
+                got=actions[row],
                 cure="the weights may hold NaN: export an earlier checkpoint",
-            )  # fmt: skip
+            )
 
     def as_feeds(self, observations: Observations) -> tuple[dict[str, Floats], int]:
         """Observations as contiguous float32 arrays by input name, and the number of rows."""
@@ -177,15 +205,19 @@ class LoadedModel:
                 observations = np.reshape(observations, (len(observations), -1))
             array = _as_rows(observations, self._name, self._row_shape)
             return self._checked({self._name: array}), len(array)
-        parts = self.metadata.observation_space.get("spaces", {}) if self.metadata and self.metadata.flat_input else {}
+        parts = {}
+        if self.metadata and self.metadata.flat_input:
+            parts = self.metadata.observation_space.get("spaces", {})
         if parts and set(observations) == set(parts):  # one input for all of them, in the order of the engine's row
             rows = [np.asarray(observations[key]) for key in parts]
             return self.as_feeds(np.concatenate([part.reshape(len(part), -1) for part in rows], axis=1))
         if set(observations) != set(self.observed):
             raise ModelMismatch(
-                "the keys of the observation differ from the model's", field="observations",
-                expected=sorted(self.observed), got=sorted(map(str, observations)),
-            )  # fmt: skip
+                "the keys of the observation differ from the model's",
+                field="observations",
+                expected=sorted(self.observed),
+                got=sorted(map(str, observations)),
+            )
         feeds = {name: _as_rows(observations[key], name, shape) for key, (name, shape) in self.observed.items()}
         counts = {name: len(array) for name, array in feeds.items()}
         if len(set(counts.values())) != 1:
@@ -200,16 +232,19 @@ class LoadedModel:
                 row, number = np.argwhere(~fits)[0].tolist()
                 low, high, at = (int(part[number]) for part in (of.low, of.high, of.columns))
                 raise ConfigurationError(
-                    "the observation is not of the model's space", env_id=row, field=name,
+                    "the observation is not of the model's space",
+                    env_id=row,
+                    field=name,
                     expected=f"an integer from {low} to {high} as number {at}",
                     got=feeds[name].reshape(len(feeds[name]), -1)[row, at].item(),
                     cure="send what the model was trained on: choices as the engine counts them",
-                )  # fmt: skip
+                )
         return feeds
 
     def _split(self, observations: Any) -> tuple[dict[str, Floats], int]:
         flat = _as_rows(observations, "observations", (self.obs_size,))
-        feeds, at = {}, 0
+        feeds = {}
+        at = 0
         for (name, shape), size in zip(self.observed.values(), self._sizes, strict=True):
             part = flat[:, at : at + size].reshape(len(flat), *(dim or 1 for dim in shape))
             feeds[name] = np.ascontiguousarray(part)
@@ -233,9 +268,13 @@ class _Choices(NamedTuple):
 
 def _choices(metadata: PolicyMetadata) -> dict[str, _Choices]:
     """By the name of the input; only of inputs that have some."""
-    parts, found = dict(metadata.observed.parts), {}
+    parts = dict(metadata.observed.parts)
+    found = {}
     for port in metadata.ports(OBSERVATION):
-        tree = metadata.observed if port.key is None else parts.get(port.key)
+        if port.key is not None:
+            tree = parts.get(port.key)
+        else:
+            tree = metadata.observed
         if tree is not None and choices(tree).any():
             columns = np.flatnonzero(choices(tree))
             low, high = bounds(tree)
@@ -250,9 +289,11 @@ def _as_rows(array: Any, name: str, shape: Shape) -> Floats:
     if array.dtype != np.float32:
         if array.dtype.kind not in "fiub":
             raise ModelMismatch(
-                "observations must be real numbers", field=name, expected="float32",
+                "observations must be real numbers",
+                field=name,
+                expected="float32",
                 got=str(array.dtype),
-            )  # fmt: skip
+            )
         with np.errstate(over="ignore"):  # reported below as not finite
             array = array.astype(np.float32)
     dims = array.shape[1:]
@@ -262,11 +303,16 @@ def _as_rows(array: Any, name: str, shape: Shape) -> Floats:
         else:
             wanted = ", ".join("any" if s is None else str(s) for s in shape)
             one = array.ndim == len(shape)
+            cure = "load the model that belongs to this env"
+            if one:
+                cure = "add a batch axis: observations[None]"
             raise ModelMismatch(
-                "observations have a wrong shape", field=name, expected=f"[N, {wanted}]",
+                "observations have a wrong shape",
+                field=name,
+                expected=f"[N, {wanted}]",
                 got=list(array.shape),
-                cure="add a batch axis: observations[None]" if one else "load the model that belongs to this env",
-            )  # fmt: skip
+                cure=cure,
+            )
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))[0])
         raise ConfigurationError(
@@ -277,7 +323,10 @@ def _as_rows(array: Any, name: str, shape: Shape) -> Floats:
 
 def unreadable(path: object, error: OSError) -> ModelLoadError:
     """The error for a file that cannot be read."""
-    return ModelLoadError(f"the model {path} cannot be read", got=error.strerror or str(error), cure="check the path")
+    got = error.strerror
+    if not got:
+        got = str(error)
+    return ModelLoadError(f"the model {path} cannot be read", got=got, cure="check the path")
 
 
 def load_session(content: bytes, *, name: str, providers: list[str], threads: int) -> LoadedModel:
@@ -298,9 +347,12 @@ def load_session(content: bytes, *, name: str, providers: list[str], threads: in
     usable = [provider for provider in providers if provider in offered]
     if not usable:
         raise ConfigurationError(
-            "this onnxruntime has none of the providers asked for", field="providers", expected=offered, got=providers,
+            "this onnxruntime has none of the providers asked for",
+            field="providers",
+            expected=offered,
+            got=providers,
             cure="for CUDA install onnxruntime-gpu",
-        )  # fmt: skip
+        )
     if len(usable) < len(providers):
         missing = [provider for provider in providers if provider not in usable]
         logger.warning("this onnxruntime lacks %s; going on with the rest", ", ".join(missing))
@@ -313,17 +365,23 @@ def load_session(content: bytes, *, name: str, providers: list[str], threads: in
         text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
     except Exception as error:  # onnxruntime's errors share no base class of their own
         raise ModelLoadError(
-            f"{name} is not a readable ONNX model", fault="model",
+            f"{name} is not a readable ONNX model",
+            fault="model",
             got=f"{len(content)} bytes; {type(error).__name__}: {error}",
             cure="it may be cut short, still being written, or keep its weights in a second file: export it again",
-        ) from error  # fmt: skip
+        ) from error
     if not is_intact(content):
         raise ModelLoadError(
-            f"{name} is not as it was exported: it is damaged, or was changed", fault="model",
-            expected="the sha256 in its description", got=f"{len(content)} bytes with another one",
+            f"{name} is not as it was exported: it is damaged, or was changed",
+            fault="model",
+            expected="the sha256 in its description",
+            got=f"{len(content)} bytes with another one",
             cure="copy or export it again; after a change on purpose: `ue-rl export MODEL --adopt FILE`",
-        )  # fmt: skip
-    metadata = PolicyMetadata.from_json(text) if text is not None else None
+        )
+    if text is None:
+        metadata = None
+    else:
+        metadata = PolicyMetadata.from_json(text)
     return _fit(session, metadata, name)
 
 
@@ -336,11 +394,20 @@ def _mismatch(
 def _fit(session: Any, metadata: PolicyMetadata | None, name: str) -> LoadedModel:
     optional = {node.name: node for node in session.get_overridable_initializers()}  # action masks have a default
     inputs = {node.name: node for node in session.get_inputs()}
-    wanted = {port.name for port in metadata.inputs} if metadata else set()
+    if metadata:
+        wanted = {port.name for port in metadata.inputs}
+    else:
+        wanted = set()
     inputs |= {name: node for name, node in optional.items() if name in wanted}
     outputs = {node.name: node for node in session.get_outputs()}
-    wanted_in = [port.name for port in metadata.inputs] if metadata else [_INPUT]
-    wanted_out = [port.name for port in metadata.outputs] if metadata else [_OUTPUT]
+    if metadata:
+        wanted_in = [port.name for port in metadata.inputs]
+    else:
+        wanted_in = [_INPUT]
+    if metadata:
+        wanted_out = [port.name for port in metadata.outputs]
+    else:
+        wanted_out = [_OUTPUT]
     output_name = _OUTPUT
     if metadata:
         output_name = metadata.ports(ACTIONS, "outputs")[0].name
@@ -364,21 +431,29 @@ def _fit(session: Any, metadata: PolicyMetadata | None, name: str) -> LoadedMode
     for key in wanted_out:
         if outputs[key].type != _FLOAT:
             raise ModelOutputError(
-                f"{name} gives another type than float32", field=key, expected=_FLOAT,
-                got=outputs[key].type, cure="cast the output to float in the graph: the plugin reads it as float*",
-            )  # fmt: skip
+                f"{name} gives another type than float32",
+                field=key,
+                expected=_FLOAT,
+                got=outputs[key].type,
+                cure="cast the output to float in the graph: the plugin reads it as float*",
+            )
     fed = [node for name, node in inputs.items() if name not in optional]
     batches = [node.shape[0] for node in fed if isinstance(node.shape[0], int) and node.shape[0]]
     shapes = {key: tuple(d if isinstance(d, int) else None for d in node.shape[1:]) for key, node in inputs.items()}
     disagree = f"{name}: the graph and its description disagree"
-    observed = {_INPUT: (_INPUT, shapes[_INPUT])} if metadata is None else {}
+    observed = {}
+    if metadata is None:
+        observed = {_INPUT: (_INPUT, shapes[_INPUT])}
     for port in metadata.inputs if metadata else ():
         told = shapes[port.name]
         if len(told) != len(port.shape) or any(t not in (None, p) for t, p in zip(told, port.shape, strict=True)):
             raise _mismatch(disagree, port.shape, told, field=port.name, cure="export the model again")
         if port.role == OBSERVATION:
             observed[port.name if port.key is None else port.key] = (port.name, port.shape)
-    act_size = metadata.act_size if metadata else None
+    if not metadata:
+        act_size = None
+    else:
+        act_size = metadata.act_size
     out_shape = outputs[output_name].shape
     if out_shape and (len(out_shape) != 2 or out_shape[1] == 0):
         raise _mismatch(f"{name} gives actions of a wrong shape", "[N, act_size]", out_shape)

@@ -64,8 +64,12 @@ class OnnxInference(StatefulInference):
         ):
             if value < 1:
                 raise ConfigurationError("must be 1 or more", field=name, got=value)
+        if providers is not None:
+            providers_of_it = list(providers)
+        else:
+            providers_of_it = ["CPUExecutionProvider"]
         self._options: dict[str, Any] = {
-            "providers": list(providers) if providers is not None else ["CPUExecutionProvider"],
+            "providers": providers_of_it,
             "threads": intra_op_threads,
         }
         self._batch_size = batch_size
@@ -95,7 +99,9 @@ class OnnxInference(StatefulInference):
         self._model = model
         self._file = (content, name)
         self.reset()
-        algorithm = model.metadata.algorithm if model.metadata else "no description"
+        algorithm = "no description"
+        if model.metadata:
+            algorithm = model.metadata.algorithm
         sizes = (model.obs_size, model.act_size)
         logger.info("loaded %s: %s, %s -> %s numbers, on %s", name, algorithm, *sizes, model.provider)
 
@@ -120,11 +126,17 @@ class OnnxInference(StatefulInference):
         if model.obs_size is None:
             return
         # Two rows as well as one: a graph that adds up over the batch looks right with one.
-        for n in [model.fixed_batch] if model.fixed_batch else sorted({1, 2, *self._warm_up}):
+        if model.fixed_batch:
+            sizes = [model.fixed_batch]
+        else:
+            sizes = sorted({1, 2, *self._warm_up})
+        for n in sizes:
             shapes = {name: (n, *(dim or 1 for dim in shape)) for name, shape in model.observed.values()}
             zeros = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
             masked = next((port for port in model.side_inputs if port.role == ACTION_MASKS), None)
-            allowed = None if masked is None else np.ones((n, *masked.shape), np.float32)
+            allowed = None
+            if masked is not None:
+                allowed = np.ones((n, *masked.shape), np.float32)
             actions, _ = self._feed(model, zeros, n, masks=allowed)
             if model.act_size is None:
                 model.act_size = actions.shape[1]
@@ -141,24 +153,32 @@ class OnnxInference(StatefulInference):
     @property
     def obs_size(self) -> int | None:
         """Numbers per observation, over all keys; None where the file does not say."""
-        return self._model.obs_size if self._model else None
+        if self._model:
+            return self._model.obs_size
+        return None
 
     @property
     def act_size(self) -> int | None:
         """Numbers per action; None where the file does not say."""
-        return self._model.act_size if self._model else None
+        if self._model:
+            return self._model.act_size
+        return None
 
     @property
     def spaces(self) -> tuple[Space | None, Space | None]:
         """See InferenceInterface.spaces."""
         metadata = self.metadata
-        return (None, None) if metadata is None else (metadata.observed, metadata.acted)
+        if metadata is None:
+            return (None, None)
+        return (metadata.observed, metadata.acted)
 
     @property
     def number_names(self) -> Names:
         """See InferenceInterface.number_names."""
         metadata = self.metadata
-        return ((), ()) if metadata is None else (metadata.obs_names, metadata.act_names)
+        if metadata is None:
+            return ((), ())
+        return (metadata.obs_names, metadata.act_names)
 
     @property
     def fixed_batch(self) -> int | None:
@@ -222,7 +242,11 @@ class OnnxInference(StatefulInference):
         if not model.state_inputs:
             return self.run(observations, action_masks=action_masks)[0]
         plain = type(observations) is np.ndarray and observations.ndim
-        return self._step_rows(observations, len(observations) if plain else model.as_feeds(observations)[1])
+        if plain:
+            count = len(observations)
+        else:
+            count = model.as_feeds(observations)[1]
+        return self._step_rows(observations, count)
 
     def _step(self, observations: Any, state: State | None, starts: NDArray[np.bool_]) -> tuple[Floats, State]:
         return self.run(observations, state=state, episode_start=starts)
@@ -273,9 +297,12 @@ class OnnxInference(StatefulInference):
         starts: NDArray[Any] | None = None,
     ) -> tuple[Floats, State]:
         """Run `model` on observations in `feeds`; other inputs that are not given have their defaults, if any."""
-        given = {NOISE: noise, ACTION_MASKS: masks, EPISODE_START: starts} if model.side_inputs else {}
+        given = {}
+        if model.side_inputs:
+            given = {NOISE: noise, ACTION_MASKS: masks, EPISODE_START: starts}
         if masks is not None and all(port.role != ACTION_MASKS for port in model.side_inputs):
-            what, cure = "this policy takes no action masks", "only policies of MaskablePPO do; leave them out"
+            what = "this policy takes no action masks"
+            cure = "only policies of MaskablePPO do; leave them out"
             raise ModelMismatch(what, field="action_masks", cure=cure)
         for port in model.side_inputs:
             shape = (n, *port.shape)
@@ -285,14 +312,18 @@ class OnnxInference(StatefulInference):
                 value = state.get(port.name)
             elif (told := given.get(port.role)) is not None:
                 value = np.ascontiguousarray(told, np.float32)
-                value = value.reshape(-1, 1) if port.role == EPISODE_START else value
+                if port.role == EPISODE_START:
+                    value = value.reshape(-1, 1)
             elif port.role == NOISE:
                 value = self._draw(shape, port)
             else:  # every choice is allowed, no episode begins, and states begin at zero
                 value = np.full(shape, port.role == ACTION_MASKS, np.float32)
             if value is None or value.shape != shape:
                 what = f"wrong shape of {port.role.replace('_', ' ')}"
-                raise ModelMismatch(what, field=port.name, expected=shape, got=None if value is None else value.shape)
+                got = None
+                if value is not None:
+                    got = value.shape
+                raise ModelMismatch(what, field=port.name, expected=shape, got=got)
             feeds[port.name] = value
         return model.run(feeds, n, self._batch_size)
 

@@ -91,12 +91,14 @@ class ReloadingInference(InferenceInterface):
                 self._report(b"unreadable", error)
                 return False
             if digest == self._digest:
-                self._signature, self._refused = signature, b""
+                self._signature = signature
+                self._refused = b""
             if digest in (self._digest, self._refused):
                 return False
             try:
                 fresh = self._load(content, self._path)
-                obs_size, act_size = self._current.obs_size, self._current.act_size
+                obs_size = self._current.obs_size
+                act_size = self._current.act_size
                 if obs_size is not None and act_size is not None:
                     fresh.require(obs_size, act_size)
                 _require_as_before(self._current.metadata, fresh.metadata)
@@ -140,7 +142,9 @@ class ReloadingInference(InferenceInterface):
 
     def _use(self, model: OnnxInference, signature: tuple[int, int, int], digest: bytes) -> None:
         self._current = model  # one assignment: a call under way ends on the old model
-        self._signature, self._digest, self._refused = signature, digest, b""
+        self._signature = signature
+        self._digest = digest
+        self._refused = b""
         self.loaded_at = time.time()
 
     def _report(self, digest: bytes, error: Exception) -> None:
@@ -159,7 +163,8 @@ class ReloadingInference(InferenceInterface):
     def close(self) -> None:
         """Stop following; the model stays usable. Idempotent."""
         self._stop.set()
-        thread, self._thread = self._thread, None
+        thread = self._thread
+        self._thread = None
         if thread is not None:
             thread.join()
 
@@ -215,22 +220,30 @@ class ReloadingInference(InferenceInterface):
     @property
     def obs_size(self) -> int | None:
         """Numbers per observation of the model in use."""
-        return self._current.obs_size if self._current else None
+        if self._current:
+            return self._current.obs_size
+        return None
 
     @property
     def act_size(self) -> int | None:
         """Numbers per action of the model in use."""
-        return self._current.act_size if self._current else None
+        if self._current:
+            return self._current.act_size
+        return None
 
     @property
     def spaces(self) -> tuple[Space | None, Space | None]:
         """As OnnxInference.spaces, of the model in use."""
-        return self._current.spaces if self._current else (None, None)
+        if self._current:
+            return self._current.spaces
+        return (None, None)
 
     @property
     def number_names(self) -> Names:
         """As OnnxInference.number_names, of the model in use."""
-        return self._current.number_names if self._current else ((), ())
+        if self._current:
+            return self._current.number_names
+        return ((), ())
 
 
 def _require_as_before(old: PolicyMetadata | None, new: PolicyMetadata | None) -> None:

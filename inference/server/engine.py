@@ -64,7 +64,10 @@ class ServedEngine(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        if peer:
+            self.peer = f"{peer[0]}:{peer[1]}"
+        else:
+            self.peer = "?"
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -75,7 +78,8 @@ class ServedEngine(asyncio.Protocol):
         if server.closing:  # it came in while the server was closing
             transport.abort()
         elif len(server.engines) >= server.max_engines:
-            most, cure = f"at most {server.max_engines}", "raise --max-engines"
+            most = f"at most {server.max_engines}"
+            cure = "raise --max-engines"
             self.drop(HandshakeError("too many engines", fault="caller", expected=most, cure=cure))
         else:
             server.engines.add(self)
@@ -131,7 +135,9 @@ class ServedEngine(asyncio.Protocol):
 
     def asked(self, envs: NDArray[np.intp]) -> NDArray[np.float32]:
         """The observations of `envs`, [len(envs), obs_size]."""
-        return self.obs if len(self.obs) == 1 else self.obs[envs]
+        if len(self.obs) == 1:
+            return self.obs
+        return self.obs[envs]
 
     def encode(self, envs: NDArray[np.intp], actions: NDArray[np.float32]) -> bytes:
         """The line that answers `envs` with actions [len(envs), act_size]."""
@@ -207,7 +213,11 @@ class ServedEngine(asyncio.Protocol):
         full = (self._open or self._unread) and len(self._lines) >= self._lines.max_line
         if full != self._paused and not self._transport.is_closing():
             self._paused = full
-            (self._transport.pause_reading if full else self._transport.resume_reading)()
+            if full:
+                switch = self._transport.pause_reading
+            else:
+                switch = self._transport.resume_reading
+            switch()
 
     def _greet(self, line: bytes) -> None:
         server = self._server
@@ -218,7 +228,10 @@ class ServedEngine(asyncio.Protocol):
         self.obs = np.zeros((spec.num_envs, spec.obs_size), np.float32)
         self.resets = np.zeros(spec.num_envs, np.uint8)
         self.actions = np.zeros((spec.num_envs, spec.act_size), np.float32)
-        self.masks = np.ones((spec.num_envs, spec.mask_size), np.uint8) if spec.mask_size else None
+        if spec.mask_size:
+            self.masks = np.ones((spec.num_envs, spec.mask_size), np.uint8)
+        else:
+            self.masks = None
         server.greeted += 1
         _log.info("engine %s: %d envs", self.peer, self.spec.num_envs)
 

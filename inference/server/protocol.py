@@ -25,12 +25,14 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
     """
     sizes = handshake_sizes(line)  # before the rest is decoded, which takes memory and time in proportion to them
     if any(own not in (None, size) for own, size in zip((model.obs_size, model.act_size), sizes, strict=True)):
-        what, cure = "the engine's sizes are not the model's", "serve the model that was trained for this game"
+        what = "the engine's sizes are not the model's"
+        cure = "serve the model that was trained for this game"
         raise HandshakeError(what, expected=f"OBS={model.obs_size};ACT={model.act_size}", got=line, cure=cure)
     spec = decode_handshake(line)
     require_lines(spec)
     if spec.num_envs > max_rows:
-        what, cure = "more envs than the server answers at once", "use several connections, or raise --max-batch"
+        what = "more envs than the server answers at once"
+        cure = "use several connections, or raise --max-batch"
         raise HandshakeError(what, field="ENV_COUNT", expected=f"at most {max_rows}", got=spec.num_envs, cure=cure)
     if spec.groups:
         raise HandshakeError(
@@ -43,7 +45,8 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
     names = getattr(model, "number_names", ((), ()))  # a model of one's own need not say any
     found = with_engine(spec, *model.spaces, names, says_actions=b"ACT_SPACE" in line.upper())
     if found is not None:  # what the model has is expected of the engine
-        what, cure = "the engine's spaces are not the model's", "serve the model that was trained for this game"
+        what = "the engine's spaces are not the model's"
+        cure = "serve the model that was trained for this game"
         raise HandshakeError(what, field=found.field, expected=found.got, got=found.expected, cure=cure)
     if model.takes_masks and model.needs_masks and not spec.mask_size:
         raise HandshakeError(
@@ -53,8 +56,15 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
             got=line,
             cure="send the masks of the training, or serve a file exported with `ue-rl export --masks optional`",
         )
-    kept = spec.features & {"MASK"} if model.takes_masks else frozenset[str]()
-    return replace(spec, env_type=EnvType.MULTI if spec.num_envs > 1 else EnvType.SINGLE, features=kept)
+    if model.takes_masks:
+        kept = spec.features & {"MASK"}
+    else:
+        kept = frozenset[str]()
+    if spec.num_envs > 1:
+        env_type = EnvType.MULTI
+    else:
+        env_type = EnvType.SINGLE
+    return replace(spec, env_type=env_type, features=kept)
 
 
 def write_refusal(error: UeRlError) -> bytes:

@@ -71,15 +71,23 @@ class PolicyServer:
     ) -> None:
         self._access = access
         for name, value, low in (
-            ("max_batch", max_batch, 1), ("max_wait", max_wait, 0), ("max_engines", max_engines, 1),
-            ("hello_timeout", hello_timeout, 1e-3), ("write_timeout", write_timeout, 1e-3),
+            ("max_batch", max_batch, 1),
+            ("max_wait", max_wait, 0),
+            ("max_engines", max_engines, 1),
+            ("hello_timeout", hello_timeout, 1e-3),
+            ("write_timeout", write_timeout, 1e-3),
             ("reload_interval", reload_interval, 1e-3),
-        ):  # fmt: skip
+        ):
             if not value >= low:
                 raise ConfigurationError("too small", field=name, expected=f">= {low}", got=value)
-        self.policy, self.host = policy, host
-        self.max_batch, self.max_wait, self.max_engines = max_batch, max_wait, max_engines
-        self.hello_timeout, self.write_timeout, self.reload_interval = hello_timeout, write_timeout, reload_interval
+        self.policy = policy
+        self.host = host
+        self.max_batch = max_batch
+        self.max_wait = max_wait
+        self.max_engines = max_engines
+        self.hello_timeout = hello_timeout
+        self.write_timeout = write_timeout
+        self.reload_interval = reload_interval
         self._asked_port = port
         self._server: asyncio.Server | None = None
         self._waiting: list[ActionRequest] = []
@@ -124,7 +132,8 @@ class PolicyServer:
             if handle is not None:
                 handle.cancel()
         self._due = self._timer = None
-        self._waiting, self.waiting_rows = [], 0
+        self._waiting = []
+        self.waiting_rows = 0
         for engine in list(self.engines):
             engine.hang_up()
         if self._server is not None and self.loop.get_exception_handler() == self._on_error:
@@ -174,7 +183,10 @@ class PolicyServer:
         with a traceback each time."""
         error = context.get("exception")
         if not (isinstance(error, OSError) and error.errno in _EXHAUSTED and "accept" in context["message"]):
-            (self._handler_before or type(loop).default_exception_handler)(loop, context)
+            handler = self._handler_before
+            if not handler:
+                handler = type(loop).default_exception_handler
+            handler(loop, context)
         elif loop.time() >= self._said_full + _SAY_AGAIN:
             self._said_full = loop.time()
             _log.error(
@@ -210,7 +222,8 @@ class PolicyServer:
             ends = accumulate(len(ask.envs) for ask in self._waiting)
             count = max(1, sum(end <= self.max_batch for end in ends))
             self._due = self.loop.call_soon(self._answer)
-        batch, self._waiting = self._waiting[:count], self._waiting[count:]
+        batch = self._waiting[:count]
+        self._waiting = self._waiting[count:]
         self.waiting_rows = sum([len(ask.envs) for ask in self._waiting])
         batch = [ask for ask in batch if ask.engine in self.engines]
         if batch:
@@ -272,7 +285,8 @@ class PolicyServer:
 
     @staticmethod
     def _lines(batch: list[ActionRequest], actions: NDArray[np.float32]) -> list[bytes]:
-        at, lines = 0, []
+        at = 0
+        lines = []
         for ask in batch:
             lines.append(ask.engine.encode(ask.envs, actions[at : at + len(ask.envs)]))
             at += len(ask.envs)
