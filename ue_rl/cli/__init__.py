@@ -83,7 +83,9 @@ class _LazyGroup(click.Group):
         cure = None
         if args[0] not in COMMANDS:
             names = self.list_commands(ctx)
-            cure = None if args[0] in names else nearest(args[0], names)
+            cure = None
+            if args[0] not in names:
+                cure = nearest(args[0], names)
         if cure is not None:
             ctx.fail(f"No such command {args[0]!r}: {cure}")
         return super().resolve_command(ctx, args)
@@ -114,7 +116,9 @@ def _of_plugin(name: str) -> str:
     """What a plug-in's command is for, and what installs it where its extra is missing."""
     command = load_plugin(_PLUGGED, name)
     extra = extra_to_install(plugins(_PLUGGED)[name])
-    missing = "" if extra is None else f" Needs more: pip install 'ue_rl[{extra}]'"
+    missing = ""
+    if extra is not None:
+        missing = f" Needs more: pip install 'ue_rl[{extra}]'"
     return f"{command.get_short_help_str(limit=120)}{missing}"
 
 
@@ -125,9 +129,11 @@ def _of_plugin(name: str) -> str:
 def cli(context: click.Context, debug: bool) -> None:
     """Train agents in game engines with Stable-Baselines3, ship them as ONNX."""
     context.obj = {"debug": debug}
-    logging.basicConfig(
-        level=logging.DEBUG if debug else logging.WARNING, format="%(levelname)s %(name)s: %(message)s", force=debug
-    )
+    if debug:
+        level = logging.DEBUG
+    else:
+        level = logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", force=debug)
     for handler in logging.getLogger().handlers:
         handler.setLevel(logging.DEBUG if debug else logging.WARNING)
     if debug:
@@ -137,7 +143,10 @@ def cli(context: click.Context, debug: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Runs the command line and exits."""
-    words = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        words = sys.argv[1:]
+    else:
+        words = arguments
     debug = "--debug" in words
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end what is done
@@ -151,7 +160,10 @@ def main(arguments: list[str] | None = None) -> Any:
         sys.stdout.flush()  # here, where an error can still be told
         sys.exit(0)
     except _Stop as stop:
-        _tell(str(stop.reason) or "stopped", "yellow")
+        reason = str(stop.reason)
+        if not reason:
+            reason = "stopped"
+        _tell(reason, "yellow")
         _leave(getattr(stop.reason, "exit_code", 130))  # of SIGTERM and SIGHUP another one
     except (click.exceptions.Abort, KeyboardInterrupt):
         _tell("stopped", "yellow")
@@ -171,7 +183,9 @@ def main(arguments: list[str] | None = None) -> Any:
 def _sentence(error: Exception, words: list[str]) -> str:
     """What to tell a user of an error that ended a command."""
     if isinstance(error, UeRlError):
-        name = "ConfigurationError" if type(error).__name__ == "WrongCommandLine" else type(error).__name__
+        name = "ConfigurationError"
+        if type(error).__name__ != "WrongCommandLine":
+            name = type(error).__name__
         return f"{name}: {error}"
     if isinstance(error, ImportError):
         command = next((word for word in words if not word.startswith("-")), "")

@@ -31,7 +31,8 @@ class _Random:
     """Actions drawn from the space; of those that are legal, where the engine says so."""
 
     def __init__(self, vec_env: Any, seed: int | None) -> None:
-        self._vec_env, self._space = vec_env, vec_env.action_space
+        self._vec_env = vec_env
+        self._space = vec_env.action_space
         self._space.seed(own_seed(seed, "actions"))
         self._masked = vec_env.engine_spec.mask_size > 0 and not hasattr(self._space, "from_rows")
 

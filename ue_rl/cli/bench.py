@@ -69,7 +69,10 @@ def bench(num_envs: int, repeats: int, subproc: bool) -> None:
     table = table_of("carrier", "us a step", "env-steps/s", "vs SubprocVecEnv", left=["carrier"], title=title)
     base = us.get("SubprocVecEnv")
     for name, t in us.items():
-        table.add_row(name, f"{t:.1f}", f"{num_envs * 1e6 / t:,.0f}", f"{base / t:.1f}x" if base else "-")
+        factor = "-"
+        if base:
+            factor = f"{base / t:.1f}x"
+        table.add_row(name, f"{t:.1f}", f"{num_envs * 1e6 / t:,.0f}", factor)
     console.print(table)
 
 
@@ -87,7 +90,8 @@ def _codec_table(console: Any, repeats: int) -> None:
     rng = np.random.default_rng(0)
     actions = rng.uniform(-1, 1, (n, ACT)).astype(np.float32)
     buffers = StepBuffers(n, OBS)
-    obs, zeros = rng.normal(size=(n, OBS)).astype(np.float32), np.zeros(n, np.uint8)
+    obs = rng.normal(size=(n, OBS)).astype(np.float32)
+    zeros = np.zeros(n, np.uint8)
     line = Codec(spec).encode_states(obs, rng.normal(size=n).astype(np.float32), zeros)
     codecs = {"pure": Codec(spec, compiled=False)}
     if name_of(load("kernels")) == "compiled":

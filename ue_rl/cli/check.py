@@ -51,9 +51,19 @@ _LABEL = 10  # of "seen", "protocol", "cure"
 @timeout_option(2.0, "How long to wait for each answer.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object and nothing else.")
 def check(
-    url: str | None, port: int | None, engine: str | None, num_envs: int, start_timeout: float, seed: int, strict: bool,
-    base: bool, nul_terminated: bool | None, token_file: str | None, timeout: float, as_json: bool,
-) -> int:  # fmt: skip
+    url: str | None,
+    port: int | None,
+    engine: str | None,
+    num_envs: int,
+    start_timeout: float,
+    seed: int,
+    strict: bool,
+    base: bool,
+    nul_terminated: bool | None,
+    token_file: str | None,
+    timeout: float,
+    as_json: bool,
+) -> int:
     """Say what an engine's side of the protocol does wrong, how that was seen, and what to do.
 
     The exit code is 0 where nothing FAILs, else 1. The engine is
@@ -69,7 +79,10 @@ def check(
             if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
                 flag = f"--{name.replace('_', '-')}"
                 raise click.UsageError(f"{flag} is for --engine: it says how an engine is started")
-    view = None if as_json else View()
+    if as_json:
+        view = None
+    else:
+        view = View()
     options = Options(
         timeout=timeout, seed=seed, base=base, strict=strict, nul_terminated=nul_terminated, token_file=token_file
     )
@@ -110,11 +123,22 @@ def _run(address: str, options: Options, view: View | None, engine: Any) -> int:
         raise
     finally:
         if stopped or report is not so_far:
-            words = "" if engine is None else engine.last_words(_DYING if report.exit_code else 0.0)
+            words = ""
+            if engine is not None:
+                patience = 0.0
+                if report.exit_code:
+                    patience = _DYING
+                words = engine.last_words(patience)
             if view is not None:
                 view.ends(report, words, stopped)
             else:
-                said = report.as_dict() | ({"engine": words} if words else {}) | ({"stopped": True} if stopped else {})
+                last_words = {}
+                if words:
+                    last_words = {"engine": words}
+                interrupted = {}
+                if stopped:
+                    interrupted = {"stopped": True}
+                said = report.as_dict() | last_words | interrupted
                 click.echo(json.dumps(said))
     return int(report.count(Verdict.FAIL) > 0)
 
@@ -124,7 +148,10 @@ class View:
 
     def __init__(self) -> None:
         self.screen = console()
-        self.width = self.screen.width if self.screen.is_terminal else None
+        if not self.screen.is_terminal:
+            self.width = None
+        else:
+            self.width = self.screen.width
         self.carrier = ""
         self.skipped: list[Finding] = []  # in a row, for one reason
 
@@ -142,7 +169,10 @@ class View:
         if finding.outcome is Verdict.SKIP:
             self.skipped.append(finding)
             return
-        env = "" if finding.env_id is None or "env " in finding.text else f" (env {finding.env_id})"
+        if finding.env_id is None or "env " in finding.text:
+            env = ""
+        else:
+            env = f" (env {finding.env_id})"
         text = f"{finding.check}: {finding.text}{env}"
         self._outcome(finding.outcome, text)
         if finding.mistake is None:
@@ -162,14 +192,26 @@ class View:
         if words:
             for line in words.splitlines():
                 self.screen.print(Text(printable(line, lines=True), "yellow"), soft_wrap=True)
-        verdict = "STOPPED" if stopped else "FAIL" if report.exit_code else "PASS"
-        colour = "bold red" if report.exit_code else "yellow" if stopped else "bold green"
+        if stopped:
+            verdict = "STOPPED"
+        elif report.exit_code:
+            verdict = "FAIL"
+        else:
+            verdict = "PASS"
+        if report.exit_code:
+            colour = "bold red"
+        elif stopped:
+            colour = "yellow"
+        else:
+            colour = "bold green"
         self._block(f"{verdict}  ", colour, f"{report.summary}", "")
 
     def _show_skipped(self) -> None:
         """Many checks may need what has failed: they are one line."""
         if self.skipped:
-            more = f" and {len(self.skipped) - 1} more" if len(self.skipped) > 1 else ""
+            more = ""
+            if len(self.skipped) > 1:
+                more = f" and {len(self.skipped) - 1} more"
             self._outcome(Verdict.SKIP, f"{self.skipped[0].check}{more}: {self.skipped[0].text}", "dim")
             self.skipped.clear()
 
@@ -182,9 +224,15 @@ class View:
     def _block(self, head: str, head_style: str, text: str, style: str) -> None:
         """A text behind a head; the lines below begin where the text began."""
         text = printable(text, lines=True).replace("\n", " ")
-        lines = [text] if self.width is None else list(_cut(text, max(self.width - len(head) - 1, 20)))
+        if self.width is None:
+            lines = [text]
+        else:
+            lines = list(_cut(text, max(self.width - len(head) - 1, 20)))
         shown = Text(head, head_style, end="")
-        shown.append(f"\n{' ' * len(head)}".join(lines), style or "default")
+        look = style
+        if not look:
+            look = "default"
+        shown.append(f"\n{' ' * len(head)}".join(lines), look)
         shown.end = "\n"
         self.screen.print(shown, soft_wrap=True)
 
@@ -209,4 +257,6 @@ def _cut(text: str, room: int) -> Iterator[str]:
 
 def section(text: str) -> str:
     """Where to read about a mistake."""
-    return text if text.startswith("docs/") else f"docs/protocol.md, section {text}"
+    if text.startswith("docs/"):
+        return text
+    return f"docs/protocol.md, section {text}"

@@ -126,10 +126,13 @@ def timeout_option(default: float, help: str) -> Callable[[Any], Any]:
 trace_options = flags(
     click.option("--trace", metavar="FILE", help="Record every message into this file; ue-rl replay plays it."),
     click.option(
-        "--trace-size", type=click.IntRange(1), default=1000, show_default=True,
+        "--trace-size",
+        type=click.IntRange(1),
+        default=1000,
+        show_default=True,
         help="Megabytes that the trace may take; beyond it the oldest go.",
     ),
-)  # fmt: skip
+)
 metrics_option = click.option(
     "--metrics", metavar="PORT", help="Serve metrics for Prometheus on 127.0.0.1:PORT, or on HOST:PORT."
 )
@@ -180,9 +183,13 @@ def _names_of_hosts(context: click.Context, _: click.Parameter, given: tuple[str
 
 
 allow_host_option = click.option(
-    "--allow-host", "allow_hosts", multiple=True, metavar="NAME", callback=_names_of_hosts,
+    "--allow-host",
+    "allow_hosts",
+    multiple=True,
+    metavar="NAME",
+    callback=_names_of_hosts,
     help="Over HTTP, answer pages and proxies of this name too, not of this machine alone; once for each.",
-)  # fmt: skip
+)
 
 
 def access_of(options: dict[str, Any]) -> ServerAccess | None:
@@ -218,7 +225,9 @@ class Statistics(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no
         """See click.ParamType."""
         from ue_rl.inference.statistics import NONE
 
-        return False if value in (False, NONE) else Path(value)
+        if value in (False, NONE):
+            return False
+        return Path(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """See click.ParamType: files."""
@@ -350,14 +359,18 @@ def table_of(*columns: str, left: Collection[str] = (), title: str | None = None
 
 def number(value: float | None) -> str:
     """A return as tables have it."""
-    return "-" if value is None else f"{value:.1f}"
+    if value is None:
+        return "-"
+    return f"{value:.1f}"
 
 
 def engine_line(num_envs: int, facts: Mapping[str, str]) -> str:
     """How many envs in how many engines, and how they are reached; their addresses are in the log."""
     count = int(facts.get("engines", "1"))
     shown = {key: value for key, value in facts.items() if key != "engines" and (key != "address" or count == 1)}
-    engines = f" in {count} engines" if count > 1 else ""
+    engines = ""
+    if count > 1:
+        engines = f" in {count} engines"
     return f"{num_envs} envs{engines}: {', '.join(f'{key} {value}' for key, value in shown.items())}"
 
 

@@ -44,7 +44,10 @@ def _runs(folder: str) -> list[str]:
 
 def run_id(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:
     """The name of a run in --log-dir."""
-    return _those(_runs(context.params.get("log_dir") or "runs"), incomplete)
+    log_dir = context.params.get("log_dir")
+    if not log_dir:
+        log_dir = "runs"
+    return _those(_runs(log_dir), incomplete)
 
 
 def run_or_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[Any]]:

@@ -61,8 +61,15 @@ def _film(found: Any, path: Path) -> None:
     with GifFile(path) as film:
         for episode in found.episodes:
             for picture in list(leaves(found.observation_space, episode.observations))[seen[0]][1]:
-                rows = picture if picture.shape[-1] in (1, 3, 4) else np.moveaxis(picture, 0, -1)
-                film.add(np.repeat(rows, 3, -1) if rows.shape[-1] == 1 else np.ascontiguousarray(rows[..., :3]))
+                if picture.shape[-1] in (1, 3, 4):
+                    rows = picture
+                else:
+                    rows = np.moveaxis(picture, 0, -1)
+                if rows.shape[-1] == 1:
+                    pictures = np.repeat(rows, 3, -1)
+                else:
+                    pictures = np.ascontiguousarray(rows[..., :3])
+                film.add(pictures)
 
 
 @demos.command(short_help="Record a game that acts itself.")
@@ -82,7 +89,9 @@ def record(
     import ue_rl
     from ue_rl.training.demonstrations.recording import record_played
 
-    about = {"author": {author}} if author else {}
+    about = {}
+    if author:
+        about = {"author": {author}}
     with closing(ue_rl.connect(engine_url(url, port), **given)) as env:
         if seed is not None:
             env.seed(seed)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ue_rl.bridges import VectorBridge
 from ue_rl.protocol.spec import Channel, EnvSpec
 
-OBS, ACT = 8, 2
+OBS = 8
+ACT = 2
 _SHOWN = np.linspace(-1, 1, OBS, dtype=np.float32)
 
 

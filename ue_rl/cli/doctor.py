@@ -31,7 +31,9 @@ def doctor(url: str | None, port: int | None, timeout: float, as_json: bool, out
 
     The exit code is 1 where something FAILs, else 0. URL is an engine's, as for ue-rl check.
     """
-    address = engine_url(url, port) if (url, port) != (None, None) else None
+    address = None
+    if (url, port) != (None, None):
+        address = engine_url(url, port)
     rows = list(diagnose(address, timeout))
     failed = [row for row in rows if row.outcome is DoctorVerdict.FAIL]
     if as_json:
@@ -62,7 +64,10 @@ def _show(rows: list[DoctorRow], screen: Console) -> None:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for row in rows:
-        said = f"{row.text}\n{row.cure} [{row.fault}]" if row.fault else row.text
+        if row.fault:
+            said = f"{row.text}\n{row.cure} [{row.fault}]"
+        else:
+            said = row.text
         table.add_row(Text(row.outcome.value, _COLOURS[row.outcome]), row.check, Text(printable(said, lines=True)))
     screen.print(table)
     counts = {outcome: sum(row.outcome is outcome for row in rows) for outcome in DoctorVerdict}

@@ -102,7 +102,11 @@ def export(
             raise WrongCommandLine(what, field=name, cure="leave it out")
         _show(*_adopted(model, adopt, vecnormalize, output, algo, tolerance))
         return
-    options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
+    options: dict[str, Any]
+    if tolerance is None:
+        options = {}
+    else:
+        options = {"tolerance": tolerance}
     options |= {"flat_input": flat}
     if opset is not None:
         options |= {"opset": opset}
@@ -125,7 +129,10 @@ def export(
         options |= {"algorithm": algo, "stochastic": stochastic, "spec": _handshake(found.path, url)}
         if masks is not None:
             options |= {"action_masks": masks != "none", "optional_masks": masks == "optional"}
-        report = load_and_export(found.path, output or found.onnx, stats, **options)
+        target = output
+        if not target:
+            target = found.onnx
+        report = load_and_export(found.path, target, stats, **options)
     _show(report, stats)
 
 
@@ -145,7 +152,11 @@ def _adopted(
     from ue_rl.inference.export.models import load_sb3_model, vec_normalize_of
 
     found = model_in(model)
-    options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
+    options: dict[str, Any]
+    if tolerance is None:
+        options = {}
+    else:
+        options = {"tolerance": tolerance}
     statistics = vec_normalize_of(found.path, vecnormalize)
     report = adopt_onnx(load_sb3_model(found.path, algo), file, output, statistics, **options)
     return report, statistics_of(found.path) if vecnormalize is None else vecnormalize
@@ -157,7 +168,10 @@ def _show(report: Any, stats: Path | Literal[False] | None) -> None:
     table.add_row("policy", f"{report.algorithm}, {report.metadata.obs_size} -> {report.metadata.act_size} numbers")
     for side, ports in _ports(report.path).items():
         for number, port in enumerate(ports):
-            table.add_row(side if number == 0 else "", port)
+            first = ""
+            if number == 0:
+                first = side
+            table.add_row(first, port)
     for side, names in (("observation", report.metadata.obs_names), ("action", report.metadata.act_names)):
         if names:
             table.add_row(f"{side} names", printable(", ".join(names)))
@@ -228,11 +242,12 @@ def require_statistics(model: Path, given: Path | Literal[False] | None) -> None
     """
     if given is None and statistics_of(model) is None and normalized_in_its_run(model):
         raise WrongCommandLine(
-            f"{model} was learnt on normalised observations, and their statistics are missing", field="vecnormalize",
+            f"{model} was learnt on normalised observations, and their statistics are missing",
+            field="vecnormalize",
             expected=places_of_statistics(model),
             got="none; its config.yaml has normalize",
             cure=f"put the file beside the model, or give --vecnormalize FILE; --vecnormalize {NONE} goes on without",
-        )  # fmt: skip
+        )
 
 
 def model_in(path: Path) -> Found:
@@ -240,10 +255,16 @@ def model_in(path: Path) -> Found:
     found = find(path)
     if path.is_dir() and not found.path.is_file():
         runs = sorted((run.parent for run in path.glob("*/config.yaml")), key=lambda run: run.stat().st_mtime)
+        cure = None
+        if runs:
+            cure = f"the newest run in it is {runs[-1]}"
         raise WrongCommandLine(
-            "no model in this folder", field="model", expected="a run of `ue-rl train`, or a checkpoint", got=str(path),
-            cure=f"the newest run in it is {runs[-1]}" if runs else None,
-        )  # fmt: skip
+            "no model in this folder",
+            field="model",
+            expected="a run of `ue-rl train`, or a checkpoint",
+            got=str(path),
+            cure=cure,
+        )
     return found
 
 

@@ -104,16 +104,27 @@ def init(url: str | None, port: int | None, output: Path, tune: bool, force: boo
 
 def _config(url: str, output: Path, spec: EnvSpec) -> str:
     masked = spec.mask_size > 0
-    one = spec.groups[0].spec if spec.groups else spec
-    others = "sac, td3 or a2c" if one.action_spec.kind is ActionKind.BOX else "a2c; dqn for one choice"
+    if spec.groups:
+        one = spec.groups[0].spec
+    else:
+        one = spec
+    others = "a2c; dqn for one choice"
+    if one.action_spec.kind is ActionKind.BOX:
+        others = "sac, td3 or a2c"
+    agents = ""
+    if spec.groups:
+        agents = f", {spec.agents_per_env} agents in each"
+    algo = "ppo"
+    if masked:
+        algo = "maskable_ppo"
     text = _YAML.format(
         url=url,
         config=output / "train.yaml",
         num_envs=spec.num_envs,
         batch=256 * spec.num_rows,
-        agents=f", {spec.agents_per_env} agents in each" if spec.groups else "",
+        agents=agents,
         observation=printable(" ".join(tree_text(observation(one), ()).split()))[:80],
-        algo="maskable_ppo" if masked else "ppo",
+        algo=algo,
         why="the engine says which choices are legal: PPO that heeds it" if masked else f"or {others}",
         seedless="" if "SEED" in spec.features else "; this engine takes none: its episodes differ all the same",
         normalize=_normalize(one),
@@ -154,8 +165,12 @@ def _script(url: str, output: Path, spec: EnvSpec) -> str:
     if spec.obs_space is not None and spec.obs_space.parts:
         policy = "MultiInputPolicy"
     elif spec.image is not None:
-        policy = "CnnPolicy" if spec.image.only or spec.obs_space is not None else "MultiInputPolicy"
-    algorithm = "MaskablePPO" if masked else "PPO"
+        policy = "MultiInputPolicy"
+        if spec.image.only or spec.obs_space is not None:
+            policy = "CnnPolicy"
+    algorithm = "PPO"
+    if masked:
+        algorithm = "MaskablePPO"
     return _SCRIPT.format(
         url=url,
         algorithm=algorithm,

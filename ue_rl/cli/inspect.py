@@ -54,7 +54,10 @@ def inspect(url: str | None, port: int | None, steps: int, timeout: float) -> No
         table.add_row("envs", f"{spec.num_envs} ({spec.env_type.value})")
         for what, text in rows(spec):
             table.add_row(printable(what), printable(text))
-        table.add_row("features", printable(", ".join(sorted(spec.features))) or "none beyond the base protocol")
+        features = printable(", ".join(sorted(spec.features)))
+        if not features:
+            features = "none beyond the base protocol"
+        table.add_row("features", features)
         for key, value in transport.describe().items():
             table.add_row(key, printable(value))
         if spec.groups:  # a step needs a policy for each group: see ue_rl.envs.agents
@@ -73,7 +76,8 @@ def inspect(url: str | None, port: int | None, steps: int, timeout: float) -> No
 
 def _measure(transport: Any, steps: int, connected: float, table: Table) -> list[str]:
     """Takes random steps, adds what they show to the table, and returns advice. `connected`: seconds that it took."""
-    spec, buffers = transport.spec, transport.buffers
+    spec = transport.spec
+    buffers = transport.buffers
     if find_spec("stable_baselines3") is not None:
         from ue_rl.envs.spaces import action_space, observation_space
 
@@ -86,14 +90,16 @@ def _measure(transport: Any, steps: int, connected: float, table: Table) -> list
     for name, first in _parts(spec, buffers):
         shown = f"env 0: {', '.join(map(str, first[:8]))}{' ..' if len(first) > 8 else ''}"
         table.add_row(f"first {printable(name)}", shown)
-    taken, seen = [], StepStatistics(spec, transport.describe().get("transport", ""), steps)
+    taken = []
+    seen = StepStatistics(spec, transport.describe().get("transport", ""), steps)
     sampler = Sampler(spec, seed=0)
     for _ in range(steps):
         actions = sampler.random(buffers)
         begun = time.perf_counter()
         transport.send_actions(actions)
         transport.receive()
-        rewards, dones = buffers.rewards.copy(), buffers.dones.astype(np.bool_)
+        rewards = buffers.rewards.copy()
+        dones = buffers.dones.astype(np.bool_)
         if dones.any():
             transport.reset(np.flatnonzero(dones).tolist())
             transport.receive()
@@ -104,7 +110,11 @@ def _measure(transport: Any, steps: int, connected: float, table: Table) -> list
         table.add_row("step latency", f"p50 {p50 * 1e3:.3f} ms, p99 {p99 * 1e3:.3f} ms ({steps} steps)")
         rate = 1 / float(np.mean(taken))
         table.add_row("speed", f"{rate:,.0f} steps/s of all envs, {rate * spec.num_envs:,.0f} env-steps/s")
-    return [*notes(spec, float(np.median(taken)) if taken else None), *seen.notes()]
+    if not taken:
+        taken_for = None
+    else:
+        taken_for = float(np.median(taken))
+    return [*notes(spec, taken_for), *seen.notes()]
 
 
 def _parts(spec: EnvSpec, buffers: StepBuffers) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -126,9 +136,13 @@ class StepStatistics:
     """
 
     def __init__(self, spec: EnvSpec, carrier: str, steps: int) -> None:
-        self._symptoms = Symptoms(spec, "", long=steps, enough=steps) if steps >= _FEW else None
+        if not (steps >= _FEW):
+            self._symptoms = None
+        else:
+            self._symptoms = Symptoms(spec, "", long=steps, enough=steps)
         self._said: list[str] = []
-        self._steps, self._carrier = steps, carrier
+        self._steps = steps
+        self._carrier = carrier
         self._seconds: list[float] = []
         self._same = spec.num_envs > 1 and spec.obs_size > 0
         self._first: Any = None
@@ -153,7 +167,9 @@ class StepStatistics:
                 f"all envs had the same observations in {self._steps} random steps: does each env have a state and a "
                 "seed of its own, and does its action reach it?"
             )
-        median = float(np.median(self._seconds)) if self._seconds else 0.0
+        median = 0.0
+        if self._seconds:
+            median = float(np.median(self._seconds))
         if "tcp" in self._carrier and (text := delayed(median)):
             said.append(text)
         return said
@@ -178,7 +194,9 @@ def notes(spec: EnvSpec, median: float | None) -> list[str]:
             "ENV_COUNT=1 takes one and reads actions rightly; shorter ticks help (-UseFixedTimeStep -FPS=..)"
         )
     elif median is not None and 1 / 200 < median < 1 / 20:
-        more = "more envs" if spec.env_type is EnvType.MULTI else "MULTI with several envs"
+        more = "MULTI with several envs"
+        if spec.env_type is EnvType.MULTI:
+            more = "more envs"
         said.append(
             f"{1 / median:.0f} answers per second is the game's tick, not the bridge: use {more}, a fixed time step "
             "(-UseFixedTimeStep -FPS=..), and no frame cap (t.MaxFPS 0)"

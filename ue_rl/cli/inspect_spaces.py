@@ -33,7 +33,9 @@ def rows(spec: EnvSpec) -> Iterator[tuple[str, str]]:
         )
     else:
         yield "parameters", "none"
-    masks = f"{spec.mask_size} flags a row" if spec.mask_size else "none"
+    masks = "none"
+    if spec.mask_size:
+        masks = f"{spec.mask_size} flags a row"
     yield "action masks", masks
     for key in spec.unknown:
         yield "unknown key", f"{key}: {nearest(key, KNOWN_KEYS) or 'skipped'}"
@@ -54,13 +56,19 @@ def observation(spec: EnvSpec) -> Space:
     if spec.image is None:
         return numbers
     image = Leaf(LeafKind.IMAGE)
-    return image if spec.image.only else Branch((("obs", numbers), ("image", image)))
+    if spec.image.only:
+        return image
+    return Branch((("obs", numbers), ("image", image)))
 
 
 def tree_text(space: Space, names: Sequence[str] = ()) -> str:
     """One line for each part, with the numbers of the row that it has, and their names where there are any."""
     lines = list(_lines(space, "", 0, names))
-    return "\n".join(lines if len(lines) <= _MOST else [*lines[:_MOST], f".. and {len(lines) - _MOST} more"])
+    if len(lines) <= _MOST:
+        shown = lines
+    else:
+        shown = [*lines[:_MOST], f".. and {len(lines) - _MOST} more"]
+    return "\n".join(shown)
 
 
 def _lines(space: Space, indent: str, at: int, names: Sequence[str]) -> Iterator[str]:
@@ -69,7 +77,12 @@ def _lines(space: Space, indent: str, at: int, names: Sequence[str]) -> Iterator
         return
     yield f"{indent}{'DICT' if space.named else 'TUPLE'}, {space.size} numbers"
     for name, part in space.parts:
-        where = f"[{at}]" if part.size == 1 else f"[{at}:{at + part.size}]" if part.size else "beside the row"
+        if part.size == 1:
+            where = f"[{at}]"
+        elif part.size:
+            where = f"[{at}:{at + part.size}]"
+        else:
+            where = "beside the row"
         first, *more = _lines(part, "", at, names)
         yield f"{indent}  {name} {where}: {first}"
         for line in more:
@@ -85,14 +98,19 @@ def _named(names: Sequence[str]) -> str:
 
 def leaf_text(leaf: Leaf) -> str:
     """Such as `BOX [3,4] float32 -1 to 1` or `DISCRETE 0 to 4`."""
-    shape = f" [{','.join(map(str, leaf.shape))}]" if leaf.shape else ""
+    shape = ""
+    if leaf.shape:
+        shape = f" [{','.join(map(str, leaf.shape))}]"
     if leaf.kind is LeafKind.IMAGE:
         return "IMAGE"
     if leaf.kind is LeafKind.MULTI_BINARY:
         return f"MULTI_BINARY{shape}"
     low, high = bounds(leaf)
     if leaf.kind is LeafKind.BOX:
-        ranges = f"{low[0]:g} to {high[0]:g}" if len(leaf.low) == 1 else f"{low.min():g} to {high.max():g} in all"
+        if len(leaf.low) == 1:
+            ranges = f"{low[0]:g} to {high[0]:g}"
+        else:
+            ranges = f"{low.min():g} to {high.max():g} in all"
         return f"BOX{shape} {leaf.dtype} {ranges}"
     each = [f"{first:g} to {last:g}" for first, last in zip(low[:8], high[:8], strict=True)]
     return f"{leaf.kind.value}{shape} {', '.join(each)}{', ..' if leaf.size > 8 else ''}"

@@ -69,10 +69,20 @@ from ue_rl.training.found import config_near, is_of_rllib
 @trust_option()
 @trace_options
 def play(
-    model: str | None, vecnormalize: Path | Literal[False] | None, actor: str | None, engine: str | None,
-    env: str | None, num_envs: int | None, episodes: int, seed: int | None, json_file: Path | None,
-    csv_file: Path | None, record_demos: Path | None, gif: Path | None, **connection: Any,
-) -> None:  # fmt: skip
+    model: str | None,
+    vecnormalize: Path | Literal[False] | None,
+    actor: str | None,
+    engine: str | None,
+    env: str | None,
+    num_envs: int | None,
+    episodes: int,
+    seed: int | None,
+    json_file: Path | None,
+    csv_file: Path | None,
+    record_demos: Path | None,
+    gif: Path | None,
+    **connection: Any,
+) -> None:
     """Let MODEL (.onnx or .zip), the model of a RUN, or --actor play in an engine, and report returns and lengths.
 
     Without URL, --engine and --env a RUN, or a model in its folder, plays where it was trained: at its first URL, in an
@@ -90,17 +100,33 @@ def play(
         raise click.UsageError("--env is played here, URL is an engine that runs already: give one of them")
     if engine is not None and (env is not None or given != (None, None)):
         raise click.UsageError("--engine starts an engine: leave --env and URL out")
-    path = None if model is None else Path(model)
-    saved = None if path is None else path / "model.zip" if path.is_dir() else path
-    trained = {} if saved is None else config_near(saved)
+    path = None
+    if model is not None:
+        path = Path(model)
+    if path is None:
+        saved = None
+    elif path.is_dir():
+        saved = path / "model.zip"
+    else:
+        saved = path
+    trained = {}
+    if saved is not None:
+        trained = config_near(saved)
     start: Callable[..., Any] | None = None
     from ue_rl.connections.engines.restarts import Restarts
     from ue_rl.training.config import require_origin
     from ue_rl.training.engine import command_of, engines_started
     from ue_rl.training.options import TrainOptions
 
-    options = TrainOptions(**trained) if trained else None
-    asked = TrainOptions(engine=engine, env=env, num_envs=num_envs or 1) if engine or env else None
+    options = None
+    if trained:
+        options = TrainOptions(**trained)
+    asked = None
+    if engine or env:
+        envs = num_envs
+        if not envs:
+            envs = 1
+        asked = TrainOptions(engine=engine, env=env, num_envs=envs)
     if asked is not None and options is not None and asked.embedded:
         asked.env_wrapper = options.env_wrapper
     if options is not None and asked is None and given == (None, None):
@@ -110,7 +136,10 @@ def play(
             asked = options
         connection["token_file"] = options.token_file
     if path is not None and options is not None:
-        started = asked or TrainOptions()  # an engine that runs already starts nothing
+        # an engine that runs already starts nothing
+        started = asked
+        if not started:
+            started = TrainOptions()
         require_origin(
             path if path.is_dir() else path.parent,
             trained,
@@ -119,10 +148,14 @@ def play(
     if num_envs is not None and asked is None:
         raise click.UsageError("--num-envs is for an engine that is started here: one that runs has its own number")
     if asked is not None:
-        command, restarts = command_of(asked, filmed=gif is not None), Restarts.of("10/60s")
+        command = command_of(asked, filmed=gif is not None)
+        restarts = Restarts.of("10/60s")
+        first_seed = seed
+        if not first_seed:
+            first_seed = 0
         known: dict[str, Any] = {
             "num_envs": num_envs or asked.num_envs,
-            "seed": seed or 0,
+            "seed": first_seed,
             "start_timeout": asked.start_timeout,
         }
         start = partial(engines_started, command, restarts, **known)
@@ -136,14 +169,23 @@ def play(
     if gif is not None:  # drawn into an array: SDL would look for a screen and a sound card, and complain without
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    policy = None if path is None else load_policy(path, vecnormalize, seed)
-    film_file: Any = nullcontext() if gif is None else GifFile(gif)
+    policy = None
+    if path is not None:
+        policy = load_policy(path, vecnormalize, seed)
+    film_file: Any
+    if gif is None:
+        film_file = nullcontext()
+    else:
+        film_file = GifFile(gif)
     with film_file:
         with _engine(start, connection) as engine_env:
             spec = engine_env.engine_spec
             if gif is not None:
                 check_films(spec, "gif")
-            vec_env = engine_env if options is None else wrapped(options, engine_env)
+            if options is None:
+                vec_env = engine_env
+            else:
+                vec_env = wrapped(options, engine_env)
             if policy is None:
                 player = actor_of(str(actor), vec_env, seed)
             else:
@@ -178,10 +220,18 @@ def play(
                     click.echo(f"the film ends here: {type(error).__name__}: {printable(str(error))}", err=True)
 
             with recording as seen:
+                callback = None
+                if gif:
+                    callback = film
                 played: Any = evaluate_policy(
-                    player, seen, n_eval_episodes=episodes, deterministic=True, return_episode_rewards=True, warn=False,
-                    callback=film if gif else None,
-                )  # fmt: skip
+                    player,
+                    seen,
+                    n_eval_episodes=episodes,
+                    deterministic=True,
+                    return_episode_rewards=True,
+                    warn=False,
+                    callback=callback,
+                )
         rows = [
             {"episode": number, "return": float(value), "length": int(length)}
             for number, (value, length) in enumerate(zip(*played, strict=True))
@@ -221,8 +271,11 @@ def load_policy(model: Path, vecnormalize: Path | Literal[False] | None = None, 
         require_statistics(model, vecnormalize)
         return Sb3Inference(model, vecnormalize)
     runs = [path.parent.name for path in model.parent.glob("*/config.yaml")]
+    problem = "there is no such run or file"
+    if model.exists():
+        problem = "not a policy"
     raise WrongCommandLine(
-        "not a policy" if model.exists() else "there is no such run or file",
+        problem,
         field="model",
         expected="a RUN's folder, MODEL.onnx or MODEL.zip",
         got=str(model),
@@ -250,7 +303,10 @@ class InferencePolicy:
         self._policy = policy
         self._space = vec_env.action_space
         masked = vec_env.engine_spec.mask_size > 0 and policy.takes_masks
-        self._vec_env = vec_env if masked else None
+        if masked:
+            self._vec_env = vec_env
+        else:
+            self._vec_env = None
         self._seen = vec_env.observation_space
         self._sent = isinstance(policy, OnnxInference)  # a file takes what the engine sends
 
@@ -263,10 +319,15 @@ class InferencePolicy:
         from ue_rl.envs.actions import as_trained
 
         if episode_start is not None and np.any(episode_start):
-            self._policy.reset(np.flatnonzero(episode_start).tolist() if state is not None else None)
+            begun = None
+            if state is not None:
+                begun = np.flatnonzero(episode_start).tolist()
+            self._policy.reset(begun)
         if self._sent:
             observation = as_sent(observation, self._seen)
-        masks = {} if self._vec_env is None else {"action_masks": np.stack(self._vec_env.env_method("action_masks"))}
+        masks = {}
+        if self._vec_env is not None:
+            masks = {"action_masks": np.stack(self._vec_env.env_method("action_masks"))}
         return as_trained(self._policy.run_inference(observation, **masks), self._space), True
 
 
@@ -278,7 +339,9 @@ def as_sent(observation: Any, space: Any) -> Any:
     starts = getattr(space, "engine_starts", None)
     if starts is not None:
         observation = observation + starts.reshape(space.shape)
-    return observation if space.shape else observation.reshape(-1, 1)
+    if space.shape:
+        return observation
+    return observation.reshape(-1, 1)
 
 
 @contextmanager
@@ -289,7 +352,10 @@ def _engine(start: Callable[..., Any] | None, connection: dict[str, Any]) -> Ite
 
     names = ("url", "port", "trace", "trace_size", "max_episode_steps")
     url, port, trace, size, limit = (connection.pop(name) for name in names)
-    opened = open_transport(engine_url(url, port), **connection) if start is None else start(**connection)
+    if start is None:
+        opened = open_transport(engine_url(url, port), **connection)
+    else:
+        opened = start(**connection)
     transport: Any = opened
     if trace is not None:
         from ue_rl.devtools.recording import RecordingTransport

@@ -77,8 +77,14 @@ def policy_server(model: Path, host: str, port: int, every: float, metrics: str 
     from ue_rl.inference.server.server import PolicyServer
 
     if model.is_dir() or (model.suffix == ".zip" and model.is_file()):
-        what, inside = "a run" if model.is_dir() else "a model of Stable-Baselines3's", model / "model.onnx"
-        cure = f"name the file in it: {inside}" if inside.is_file() else f"write one: ue-rl export {model}"
+        what = "a model of Stable-Baselines3's"
+        if model.is_dir():
+            what = "a run"
+        inside = model / "model.onnx"
+        if inside.is_file():
+            cure = f"name the file in it: {inside}"
+        else:
+            cure = f"write one: ue-rl export {model}"
         raise WrongCommandLine(f"{what} is not served", field="model", expected="MODEL.onnx", got=str(model), cure=cure)
     limits["access"] = access_of(limits)
     console = Console()
@@ -94,10 +100,19 @@ def policy_server(model: Path, host: str, port: int, every: float, metrics: str 
                 await server.start()
             except OSError as error:
                 raise cannot_listen(f"{host}:{port}", error, "choose another --port") from error
-            where = f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
+            if ":" in host:
+                where = f"[{host}]:{server.port}"
+            else:
+                where = f"{host}:{server.port}"
             title = f"{model}: {policy.obs_size} -> {policy.act_size} numbers, on {where}  (Ctrl-C stops)"
-            view = live(server, title, console) if terminal else lines(server, title)
-            pause = LIVE_EVERY if terminal else every
+            if terminal:
+                view = live(server, title, console)
+            else:
+                view = lines(server, title)
+            if terminal:
+                pause = LIVE_EVERY
+            else:
+                pause = every
             try:
                 with ExitStack() as stack, _signals(stop), view as renew:
                     if metrics is not None:
@@ -165,7 +180,9 @@ def figures(server: PolicyServer) -> str:
     """All figures in one line."""
     text = f"{_engines(server)}, {server.requests:,} actions in {server.batches:,} batches, latency {_latency(server)}"
     reloads = server.policy.reloads
-    return f"{text}, {reloads} newer model{'s' if reloads > 1 else ''}" if reloads else text
+    if reloads:
+        return f"{text}, {reloads} newer model{'s' if reloads > 1 else ''}"
+    return text
 
 
 def table(server: PolicyServer, rate: float) -> Table:
@@ -175,7 +192,9 @@ def table(server: PolicyServer, rate: float) -> Table:
     shown = two_columns()
     shown.add_row("engines", _engines(server))
     shown.add_row("actions", f"{server.requests:,} ({rate:,.0f} per second)")
-    rows = server.requests / server.batches if server.batches else 0.0
+    rows = 0.0
+    if server.batches:
+        rows = server.requests / server.batches
     shown.add_row("batches", f"{server.batches:,} ({rows:.1f} actions each)")
     shown.add_row("latency", _latency(server))
     loaded = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(server.policy.loaded_at))
@@ -240,4 +259,6 @@ def _engines(server: PolicyServer) -> str:
 
 def _latency(server: PolicyServer) -> str:
     seen = server.percentiles()
-    return "-" if seen is None else f"p50 {seen[0] * 1e6:,.0f} us, p99 {seen[1] * 1e6:,.0f} us"
+    if seen is None:
+        return "-"
+    return f"p50 {seen[0] * 1e6:,.0f} us, p99 {seen[1] * 1e6:,.0f} us"

@@ -46,7 +46,9 @@ def replay(file: Path, url: str | None, port: int | None, listen: str | None, sh
             played = replay_trainer(trace, transport)
         finally:
             transport.close()
-        cut = f"; {trace.end}" if trace.end else ""
+        cut = ""
+        if trace.end:
+            cut = f"; {trace.end}"
         click.echo(f"{played.env_steps:,} env-steps and {played.resets:,} resets, equal to the bit{cut}")
         return 0
     address = listening_url(listen, port)

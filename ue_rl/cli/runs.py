@@ -28,7 +28,9 @@ _WIDE = 1000  # columns that a file, or a pipe, has at least
 
 def run_argument(nargs: int = 1) -> Callable[[Any], Any]:
     """RUN, the name of a run or its folder."""
-    metavar = "RUN" if nargs == 1 else "RUN..."
+    metavar = "RUN..."
+    if nargs == 1:
+        metavar = "RUN"
     return click.argument("run", nargs=nargs, required=True, metavar=metavar, shell_complete=completion.run_id)
 
 
@@ -60,7 +62,10 @@ def runs(context: click.Context, log_dir: Path) -> None:
     for each in found:
         facts = [f"{each.runs} runs", "", "", ""]
         if not each.runs:
-            named = ["-", "-"] if each.options is None else [each.options.task, each.options.algo]
+            if each.options is None:
+                named = ["-", "-"]
+            else:
+                named = [each.options.task, each.options.algo]
             facts = [*named, f"{each.env_steps:,}", number(each.mean_return)]
         table.add_row(printable(each.path.name), *map(printable, facts), each.state, _when(each.at))
     screen = console()
@@ -69,7 +74,11 @@ def runs(context: click.Context, log_dir: Path) -> None:
         return
     # A name is copied into other commands: the other columns are folded first, and nothing is where nobody looks on.
     table.columns[0].no_wrap = True
-    screen.print(table, width=None if screen.is_terminal else max(screen.width, _WIDE))
+    if screen.is_terminal:
+        width = None
+    else:
+        width = max(screen.width, _WIDE)
+    screen.print(table, width=width)
 
 
 @runs.command(short_help="Everything about a run.")
@@ -81,7 +90,9 @@ def show(run: str, log_dir: Path) -> None:
     from ue_rl.training.runs.listing import listed_run, options_of, outcome_of, run_named
 
     found = run_named(run, log_dir)
-    row, o, outcome = listed_run(found), options_of(found), outcome_of(found)
+    row = listed_run(found)
+    o = options_of(found)
+    outcome = outcome_of(found)
     table = two_columns(printable(str(found.path)))
     table.add_row("state", f"{row.state}, {_when(row.at)}")
     table.add_row("task", printable(f"{o.task}, {o.algo}, {o.backend}"))
@@ -92,7 +103,10 @@ def show(run: str, log_dir: Path) -> None:
     for name, value in changed(o):
         table.add_row(printable(name), printable(value))
     names = ", ".join(sorted(path.name for path in found.checkpoints.glob("[0-9]*")))
-    table.add_row("checkpoints", printable(names) or "none")
+    checkpoints = printable(names)
+    if not checkpoints:
+        checkpoints = "none"
+    table.add_row("checkpoints", checkpoints)
     files = (found.model, found.onnx, found.curves, found.log)
     table.add_row("files", ", ".join(path.name for path in files if path.exists()))
     console().print(table)

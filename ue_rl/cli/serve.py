@@ -124,7 +124,9 @@ def serve(
         hosted = bridges.PettingZooBridge(pettingzoo, num_envs, send_info=send_info, **arguments)
     elif mujoco is not None:
         with command_line():
-            given = None if task is None else loaded(task, "task")
+            given = None
+            if task is not None:
+                given = loaded(task, "task")
         hosted = load_plugin("ue_rl.bridges", "mujoco")(mujoco, given, num_envs, arguments)
     else:
         with command_line():
@@ -133,7 +135,9 @@ def serve(
     show_log("ue_rl.bridges.tcp.server", "ue_rl.bridges.shm")
 
     def say(running: Any) -> None:
-        offered = ", shared memory on offer" if shm else ""
+        offered = ""
+        if shm:
+            offered = ", shared memory on offer"
         click.echo(
             f"{env or pettingzoo or mujoco or bridge}: {num_envs} envs on {running.url}{offered}  (Ctrl-C stops)"
         )
@@ -180,7 +184,10 @@ def host_at(
     from ue_rl.bridges.runners import ends_in_order, signal_of
 
     hosting = hosting_at(address, shm=shm, guarded=access is not None)
-    more = {"upgrader": ShmUpgrader() if shm else None, "access": access}
+    upgrader = None
+    if shm:
+        upgrader = ShmUpgrader()
+    more = {"upgrader": upgrader, "access": access}
     arguments = {**hosting.arguments(address.place), **{name: more[name] for name in hosting.takes}}
     with ends_in_order(for_good=True):
         try:

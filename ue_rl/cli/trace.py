@@ -38,8 +38,14 @@ def trace(what: str, file: Path, messages: int, skip: int) -> None:
     table.add_row("recorded", printable(where))
     table.add_row("versions", printable(", ".join(f"{name} {text}" for name, text in found.header["versions"].items())))
     table.add_row("messages", ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none")
-    table.add_row("beginning", "whole" if found.begins else "dropped: more was recorded than the trace could take")
-    table.add_row("end", found.end or "whole")
+    beginning = "dropped: more was recorded than the trace could take"
+    if found.begins:
+        beginning = "whole"
+    table.add_row("beginning", beginning)
+    end = found.end
+    if not end:
+        end = "whole"
+    table.add_row("end", end)
     screen = console()
     screen.print(table)
     for row in shown:
@@ -50,14 +56,21 @@ _ARROWS = {**dict.fromkeys(("STEP", "ASK", "CALL"), "->"), **dict.fromkeys(("ANS
 
 
 def _said(message: Any) -> str:
-    envs = "all envs" if message.envs is None else f"envs {_few(message.envs)}"
+    envs = "all envs"
+    if message.envs is not None:
+        envs = f"envs {_few(message.envs)}"
     arrays = (f"{name} {_few(array.ravel())}" for name, array in message.arrays.items() if array.size)
     facts = (f"{name} {value}" for name, value in message.facts.items() if value and name not in ("steps", "envs"))
-    parts = [*([envs] if message.arrays else []), *arrays, *facts]
+    first = []
+    if message.arrays:
+        first = [envs]
+    parts = [*first, *arrays, *facts]
     return printable(f"{message.kind.name.lower():8} {', '.join(parts)}")[:400]
 
 
 def _few(numbers: Any) -> str:
     some = list(islice(numbers.tolist(), 6))
-    more = f" .. {len(numbers)}" if len(numbers) > len(some) else ""
+    more = ""
+    if len(numbers) > len(some):
+        more = f" .. {len(numbers)}"
     return f"[{', '.join(f'{x:.6g}' for x in some)}{more}]"

@@ -120,19 +120,27 @@ def flags_of_the_table(without: Collection[str] = ()) -> Iterator[Flag]:
 
 
 def _flag(name: str) -> Flag:
-    row, default = ROWS[name], DEFAULTS[name]
+    row = ROWS[name]
+    default = DEFAULTS[name]
     word = f"--{(row.flag or name).replace('_', '-')}"
     shown = row.help
     if default is not None and default != {} and "[default: " not in shown:
-        text = {True: "yes", False: "no"}[default] if isinstance(default, bool) else row.kind.shown(default)
+        if isinstance(default, bool):
+            text = {True: "yes", False: "no"}[default]
+        else:
+            text = row.kind.shown(default)
         shown += f"  [default: {text}]"
     if row.kind.flag is bool:
         return _option(f"{word}/--no-{word[2:]}", name, group=row.group, default=None, help=shown)
+    if isinstance(row.kind.flag, tuple):
+        kind = click.Choice(row.kind.flag)
+    else:
+        kind = row.kind.flag
     return _option(
         word,
         name,
         group=row.group,
-        type=click.Choice(row.kind.flag) if isinstance(row.kind.flag, tuple) else row.kind.flag,
+        type=kind,
         help=shown,
         metavar=row.kind.metavar,
         multiple=row.multiple,
@@ -177,26 +185,37 @@ def train(
             cure = "continue the run, or overwrite it"
             raise ConfigurationError("--resume and --force exclude each other", cure=cure)
         if page is not None:
-            url, port = (_page_url(page, headless, url, port),), None
+            url = (_page_url(page, headless, url, port),)
+            port = None
             if given["reconnect"] is None:
                 given["reconnect"] = _RELOAD
         elif headless:
             raise click.UsageError("--headless is for the page of --page: add --page PATH, or leave it out")
         read_flags(given, url, port, settings)
-        said = None if config is None else read_config(config)  # once: what is judged is what is done
-        options, run = resolve(given, said, resumed=resume), None
+        # once: what is judged is what is done
+        said = None
+        if config is not None:
+            said = read_config(config)
+        options = resolve(given, said, resumed=resume)
+        run = None
         named = {name for name, value in given.items() if value is not None}
     if config is not None and said is not None:
         if not written_here:
             require_origin(config, said, options, named)
         named |= set(said)
-    group = group_of(options) if resume else None
+    group = None
+    if resume:
+        group = group_of(options)
     if group is not None:
         before = read_config(group / SEEDS)
         options = resolve(given, said, base=before)
-        options.log_dir, options.run_id = str(group.parent), group.name
+        options.log_dir = str(group.parent)
+        options.run_id = group.name
         require_origin(group, before, options, named)
-    use_json() if log_format == "json" else use_text()
+    if log_format == "json":
+        use_json()
+    else:
+        use_text()
     if options.seeds is not None:
         if ui:
             raise click.UsageError("--ui shows one run: leave it out with --seeds; ue-rl runs lists them")
@@ -214,7 +233,10 @@ def train(
 
 
 def _exit_code(reason: BaseException) -> int:
-    return getattr(reason, "exit_code", 130 if isinstance(reason, KeyboardInterrupt) else 1)
+    default = 1
+    if isinstance(reason, KeyboardInterrupt):
+        default = 130
+    return getattr(reason, "exit_code", default)
 
 
 def _train_seeds(options: TrainOptions, resume: bool, force: bool) -> None:
@@ -244,7 +266,9 @@ def _page_url(page: Path, headless: bool, urls: tuple[str, ...], port: int | Non
         raise click.UsageError(f"--page is short for a URL, and {urls[0]} is given, too: leave one out")
     if "&" in str(page.resolve()):  # behind an address it would begin another option
         raise click.UsageError(f"--page: the path {page.resolve()} has a &, which no address can have: rename it")
-    browser = "headless" if headless else "open"
+    browser = "open"
+    if headless:
+        browser = "headless"
     return f"page://127.0.0.1:{port or _PAGE_PORT}?serve={page.resolve()}&browser={browser}"
 
 
@@ -252,7 +276,9 @@ def _urls(urls: tuple[str, ...], port: int | None) -> str | list[str] | None:
     """The running engines of the command line, in the form of the option `url`."""
     if len(urls) > 1 and port is None:
         return list(urls)
-    return engine_url(next(iter(urls), None), port) if urls or port is not None else None
+    if urls or port is not None:
+        return engine_url(next(iter(urls), None), port)
+    return None
 
 
 def _report(ui: bool) -> TrainingReport:
@@ -266,7 +292,9 @@ def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[s
     hyper = dict(parse_setting(text) for text in settings)
     arch = flags.pop("net_arch")
     if arch is not None:
-        kwargs = hyper.get("policy_kwargs") or {}
+        kwargs = hyper.get("policy_kwargs")
+        if not kwargs:
+            kwargs = {}
         if not isinstance(kwargs, dict):
             raise ConfigurationError(
                 "not arguments of a policy", field="set policy_kwargs", expected="{..}", got=kwargs

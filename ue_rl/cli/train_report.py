@@ -59,7 +59,9 @@ class _ProgressLines(TrainingReport):
         self.screen.print(f"run: {run.path}", soft_wrap=True)
 
     def discarded(self, run: RunDirectory) -> None:
-        left = "is as it was before" if run.path.exists() else "is not kept"
+        left = "is not kept"
+        if run.path.exists():
+            left = "is as it was before"
         self.screen.print(f"nothing was learnt, and {run.path} {left}", soft_wrap=True)
 
     def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
@@ -82,7 +84,9 @@ class _ProgressLines(TrainingReport):
     def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
         now = time.monotonic()
         if not self.begun:
-            self.begun, self.first, self.shown = now, env_steps, now
+            self.begun = now
+            self.first = env_steps
+            self.shown = now
             if self.screen.is_terminal:
                 self.bar = Progress(
                     BarColumn(None, table_column=Column(ratio=1)),  # what the numbers leave it
@@ -104,7 +108,9 @@ class _ProgressLines(TrainingReport):
             self.bar.update(self.task, completed=min(env_steps, total), fps=fps, mean=mean)
         elif now - self.shown >= 10:
             self.screen.print(self.last)
-            self.shown, self.last = now, ""  # not once more at the end
+            # not once more at the end
+            self.shown = now
+            self.last = ""
 
     def ended(self) -> None:
         if self.bar:
@@ -115,12 +121,20 @@ class _ProgressLines(TrainingReport):
 
 def summary(outcome: RunResult) -> None:
     """The table at the end, and, where the run was stopped, why and how to go on."""
-    run, reason = outcome.run, outcome.stopped_by
-    table = two_columns("done" if reason is None else "stopped early")
+    run = outcome.run
+    reason = outcome.stopped_by
+    title = "stopped early"
+    if reason is None:
+        title = "done"
+    table = two_columns(title)
     learnt = outcome.env_steps - outcome.before
     speed = learnt / max(outcome.seconds, 1e-9)
     steps = f"{learnt:,} in {outcome.seconds:.0f} s ({speed:,.0f} per second)"
-    table.add_row("env-steps", f"{outcome.env_steps:,}, of them {steps} now" if outcome.before else steps)
+    if outcome.before:
+        env_steps = f"{outcome.env_steps:,}, of them {steps} now"
+    else:
+        env_steps = steps
+    table.add_row("env-steps", env_steps)
     if outcome.mean_return is not None:
         table.add_row("last 100 episodes", f"mean return {outcome.mean_return:.1f} ({outcome.episodes:,} in all)")
     if outcome.evaluation is not None:
@@ -128,12 +142,20 @@ def summary(outcome: RunResult) -> None:
     if outcome.best is not None:
         table.add_row("best model", "{}, of env-step {:,}, mean return {:.1f}".format(run.best, *outcome.best))
     if outcome.restarts:
-        times = "once" if outcome.restarts == 1 else f"{outcome.restarts} times"
-        back = "" if isinstance(reason, RestartsSpent) else " and back"
+        times = "once"
+        if outcome.restarts != 1:
+            times = f"{outcome.restarts} times"
+        back = " and back"
+        if isinstance(reason, RestartsSpent):
+            back = ""
         table.add_row("engines", f"lost{back} {times}; the episodes that this cut short are counted nowhere")
     if outcome.model is not None:
         current = outcome.saved == outcome.env_steps
-        table.add_row("model", str(outcome.model) if current else f"{outcome.model}, as it was saved last")
+        if current:
+            model = str(outcome.model)
+        else:
+            model = f"{outcome.model}, as it was saved last"
+        table.add_row("model", model)
     if outcome.exported is not None:
         table.add_row("ONNX", outcome.exported)
     if run.curves.exists():
@@ -142,7 +164,10 @@ def summary(outcome: RunResult) -> None:
     screen = console()
     screen.print(table)
     if reason is not None:
-        text = str(reason) if isinstance(reason, KeyboardInterrupt) else f"{type(reason).__name__}: {reason}"
+        if isinstance(reason, KeyboardInterrupt):
+            text = str(reason)
+        else:
+            text = f"{type(reason).__name__}: {reason}"
         if outcome.crash is not None:  # what a library prints of a whole tensor is there, too
             text = text.partition("\n")[0]
         screen.print(printable(text, lines=True), style="bold red", soft_wrap=True)
@@ -153,11 +178,15 @@ def summary(outcome: RunResult) -> None:
 
 def advice(outcome: RunResult) -> str:
     """What is saved, and the command that goes on from there."""
-    run, saved = outcome.run, outcome.saved
+    run = outcome.run
+    saved = outcome.saved
     again = ["ue-rl", "train", "--resume", "--log-dir", str(run.path.parent), "--run-id", run.path.name]
     if saved is None:
         return f"Nothing could be saved; continue from what was there before: {shlex.join(again)}"
-    what = "The model is saved" if saved >= outcome.env_steps else f"The model of env-step {saved:,} is saved"
+    if saved >= outcome.env_steps:
+        what = "The model is saved"
+    else:
+        what = f"The model of env-step {saved:,} is saved"
     return f"{what}; continue with: {shlex.join(again)}"
 
 
@@ -191,7 +220,10 @@ def seeds_summary(folder: Path, runs: Sequence[SeedRun], stopped: BaseException 
 def _mean_of(values: Sequence[float]) -> str:
     """With its confidence interval, which one value has not."""
     if len(values) < 2:
-        return number(values[0] if values else None)
+        value = None
+        if values:
+            value = values[0]
+        return number(value)
     return "{:.1f} +/- {:.1f}".format(*interval(values))
 
 
@@ -255,7 +287,8 @@ class _LiveView(TrainingReport):
 
     def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
         now = time.monotonic()
-        self._env_steps, self._total = env_steps, total
+        self._env_steps = env_steps
+        self._total = total
         self._speed.append((now, env_steps))
         while len(self._speed) > 2 and now - self._speed[0][0] > _RECENT:
             self._speed.popleft()
@@ -295,17 +328,23 @@ class _LiveView(TrainingReport):
         """env-steps a second, of late."""
         if len(self._speed) < 2:
             return 0.0
-        (first, before), (last, now) = self._speed[0], self._speed[-1]
+        (first, before) = self._speed[0]
+        (last, now) = self._speed[-1]
         return (now - before) / max(last - first, 1e-9)
 
     def _progress(self) -> RenderableType:
         fps = self.fps
-        left = duration((self._total - self._env_steps) / fps) if fps else "-"
+        left = "-"
+        if fps:
+            left = duration((self._total - self._env_steps) / fps)
         row = Table.grid(padding=(0, 2), expand=True)
         row.add_column(ratio=1)
         for _ in range(4):
             row.add_column(no_wrap=True, justify="right")
-        steps = f"{self._env_steps:,} of {self._total:,} env-steps" if self._total else self._doing
+        if self._total:
+            steps = f"{self._env_steps:,} of {self._total:,} env-steps"
+        else:
+            steps = self._doing
         row.add_row(
             ProgressBar(total=max(self._total, 1), completed=min(self._env_steps, self._total)),
             steps,
@@ -320,9 +359,15 @@ class _LiveView(TrainingReport):
         for name in ("engine", "state", "envs", "fps", "restarts", "step p50", "step p99"):
             table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
         statuses = fleet.statuses()
-        envs = sum(status.num_envs for status in statuses) or 1
+        envs = sum(status.num_envs for status in statuses)
+        if not envs:
+            envs = 1
         for status in statuses:
-            p50, p99 = ("-", "-") if status.latency is None else map(milliseconds, status.latency)
+            if status.latency is None:
+                p50 = "-"
+                p99 = "-"
+            else:
+                p50, p99 = map(milliseconds, status.latency)
             table.add_row(
                 str(status.number),
                 Text(status.state.value, style=_STYLES.get(status.state, "yellow")),
@@ -343,7 +388,12 @@ class _Kept(logging.Handler):
         self._kept = lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else ""
+        if record.levelno >= logging.ERROR:
+            style = "red"
+        elif record.levelno >= logging.WARNING:
+            style = "yellow"
+        else:
+            style = ""
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
         self._kept.append(_line(f"{at} {record.getMessage()}", style))
 
@@ -360,22 +410,34 @@ def _not_ours(record: logging.LogRecord) -> bool:
 def curve(values: Sequence[float], width: int, height: int) -> Text:
     """`values` from left to right in blocks of text, with the least and the greatest one at its side."""
     if len(values) < 2:
-        return Text("\n" * (height - 1) + "no episode has ended yet" if not values else f"{values[0]:.1f}")
+        if not values:
+            text = "\n" * (height - 1) + "no episode has ended yet"
+        else:
+            text = f"{values[0]:.1f}"
+        return Text(text)
     if len(values) > width:
         last = len(values) - 1
         values = [values[round(i * last / (width - 1))] for i in range(width)]
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     levels = [round((value - low) / (high - low or 1) * (8 * height - 1)) + 1 for value in values]
     lines = []
     for row in reversed(range(height)):
-        label = f"{high:9.1f} " if row == height - 1 else f"{low:9.1f} " if row == 0 else " " * 10
+        if row == height - 1:
+            label = f"{high:9.1f} "
+        elif row == 0:
+            label = f"{low:9.1f} "
+        else:
+            label = " " * 10
         lines.append(label + "".join(_BLOCKS[min(max(level - 8 * row, 0), 8)] for level in levels))
     return Text("\n".join(lines), no_wrap=True)
 
 
 def milliseconds(seconds: float) -> str:
     """`0.123 ms`."""
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.0f} us"
+    if seconds >= 1e-4:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds * 1e6:.0f} us"
 
 
 def duration(seconds: float) -> str:

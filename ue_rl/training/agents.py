@@ -34,7 +34,8 @@ def env_of(options: TrainOptions, transport: Transport) -> UnrealVecEnv:
     Raises:
         ConfigurationError: `group`, `others` and `self_play` do not fit the engine.
     """
-    o, spec = options, transport.connect()
+    o = options
+    spec = transport.connect()
     if not spec.groups:
         for name in ("group", "others", "self_play"):
             if getattr(o, name):
@@ -71,7 +72,9 @@ def buffers(options: TrainOptions, env: VecEnv) -> dict[str, Any]:
         from ue_rl.envs.agents.masked import ActiveMaskableDictRolloutBuffer, ActiveMaskableRolloutBuffer
 
         return {"rollout_buffer_class": ActiveMaskableDictRolloutBuffer if named else ActiveMaskableRolloutBuffer}
-    what = "her" if options.her is not None else options.algo
+    what = "her"
+    if options.her is None:
+        what = options.algo
     raise ConfigurationError(
         f"{what} cannot leave out the steps of agents that are away",
         field="algo",

@@ -111,7 +111,8 @@ class RunNumbers(BaseCallback):
 
     def __init__(self, episodes: Episodes, fleet: Fleet) -> None:
         super().__init__()
-        self._episodes, self._fleet = episodes, fleet
+        self._episodes = episodes
+        self._fleet = fleet
         self.metrics = Metrics(TRAINING, self._refresh)
         self._times = self.metrics.histogram("ue_rl_step_seconds")
         self._engine: Any = None  # the env, from the start of training on
@@ -147,7 +148,11 @@ class RunNumbers(BaseCallback):
         mean = self._episodes.mean_return
         metrics.total("ue_rl_env_steps_total", self.num_timesteps)
         metrics.total("ue_rl_episodes_total", self._episodes.count)
-        metrics.gauge("ue_rl_return", math.nan if mean is None else mean)
+        if mean is None:
+            value = math.nan
+        else:
+            value = mean
+        metrics.gauge("ue_rl_return", value)
         for status in self._fleet.statuses():
             for state in LifeState:
                 is_so = int(state is status.state)

@@ -55,10 +55,15 @@ def _check_backend(o: TrainOptions) -> None:
             cure=nearest(str(o.backend), BACKENDS),
         )
     is_rllib = o.backend == "rllib"
-    other = "sb3" if is_rllib else "rllib"
+    other = "rllib"
+    if is_rllib:
+        other = "sb3"
     if o.algo not in BACKENDS[o.backend]:
+        problem = "no such algorithm"
+        if is_rllib:
+            problem = "RLlib is not offered with this algorithm"
         raise ConfigurationError(
-            "RLlib is not offered with this algorithm" if is_rllib else "no such algorithm",
+            problem,
             field="algo",
             expected=", ".join(BACKENDS[o.backend]),
             got=o.algo,
@@ -155,10 +160,12 @@ def _check_evaluation(o: TrainOptions) -> None:
         )
     if o.eval_freq:
         if not o.evaluated:
-            what, cure = "an evaluation has at least one episode", "leave --eval-episodes or --eval-freq out"
+            what = "an evaluation has at least one episode"
+            cure = "leave --eval-episodes or --eval-freq out"
             raise ConfigurationError(what, field="eval_episodes", got=0, cure=cure)
         if o.self_play is not None or o.group is not None:
-            what, cure = "agents are not evaluated while they learn", "leave it out: self_play.csv has their ratings"
+            what = "agents are not evaluated while they learn"
+            cure = "leave it out: self_play.csv has their ratings"
             raise ConfigurationError(what, field="eval_freq", got=o.eval_freq, cure=cure)
         if o.urls and o.eval_url is None:
             what = (
@@ -166,12 +173,17 @@ def _check_evaluation(o: TrainOptions) -> None:
             )
             cure = "start another one, and give its address with --eval-url; or let --engine start them"
             raise ConfigurationError(what, field="eval_freq", got=o.eval_freq, cure=cure)
-        places = [o.eval_url] if isinstance(o.eval_url, str) else o.eval_url or []
+        if isinstance(o.eval_url, str):
+            places = [o.eval_url]
+        else:
+            places = o.eval_url or []
         if {address_of(url).url for url in o.urls} & {address_of(url).url for url in places}:
-            what, cure = "the policy learns in this engine", "give the address of another one"
+            what = "the policy learns in this engine"
+            cure = "give the address of another one"
             raise ConfigurationError(what, field="eval_url", got=o.eval_url, cure=cure)
     if o.video_freq and o.overlap:
-        what, cure = "no picture can be asked for while half of the envs are on their way", "leave one of the two out"
+        what = "no picture can be asked for while half of the envs are on their way"
+        cure = "leave one of the two out"
         raise ConfigurationError(what, field="video_freq", got=o.video_freq, cure=cure)
     if o.jobs is not None and o.seeds is None:
         raise ConfigurationError("how many of --seeds run side by side", field="jobs", got=o.jobs, cure="add --seeds")
@@ -191,7 +203,8 @@ def check_teaching(o: TrainOptions) -> None:
     )
     for name, is_wrong, got, expected in wrong:
         if getattr(o, name) and is_wrong:
-            what, cure = f"--{name} does not go with this run", "leave it out, or train as is expected"
+            what = f"--{name} does not go with this run"
+            cure = "leave it out, or train as is expected"
             raise ConfigurationError(what, field=name, expected=expected, got=got, cure=cure)
 
 
@@ -205,7 +218,8 @@ def _check_several(o: TrainOptions) -> None:
         if getattr(o, name) is not None:
             raise ConfigurationError(what, field=name, got=getattr(o, name), cure=cure)
     if o.metrics is not None and o.metrics.rpartition(":")[2] != "0":
-        what, cure = "each seed would listen on the same port", "--metrics 0 takes a free one; seed-N.log says which"
+        what = "each seed would listen on the same port"
+        cure = "--metrics 0 takes a free one; seed-N.log says which"
         raise ConfigurationError(what, field="metrics", got=o.metrics, cure=cure)
 
 

@@ -55,18 +55,23 @@ def compare(saved: Mapping[str, Any], options: TrainOptions, run: Path) -> Resum
         options = replace(options, learner=before.learner)  # what was chosen for a run stays
     said = []
     for name, row in ROWS.items():
-        was, now = getattr(before, name), getattr(options, name)
+        was = getattr(before, name)
+        now = getattr(options, name)
         if row.resume == UNSAID or plain(was) == plain(now):
             continue
         if name == "env":
             if not (before.embedded and options.embedded):  # of another kind: `url` or `engine` says it
                 continue
-            was, now = was or DEFAULT_ENV, now or DEFAULT_ENV
+            was = was or DEFAULT_ENV
+            now = now or DEFAULT_ENV
             if was == now:
                 continue
         if row.resume != APPLIED:
             new_run = row.resume == NEW_RUN and before.backend != "sb3"
-            cure = "leave it out, or begin a new run" if new_run else row.resume.format(before=was, run=run)
+            if new_run:
+                cure = "leave it out, or begin a new run"
+            else:
+                cure = row.resume.format(before=was, run=run)
             raise _cannot_change(name, was, now, cure)
         said.append(f"{name}: {_shown(was)} before, {_shown(now)} now")
     if before.embedded != options.embedded:  # the defaults of a task that is hosted here are the run's all the same
@@ -180,7 +185,8 @@ def check_engine(options: TrainOptions, spec: EnvSpec, handshake: Path) -> list[
 
 
 def _hyperparameters(before: TrainOptions, options: TrainOptions, run: Path) -> list[str]:
-    was, now = tuned_for(before, resolved=False), tuned_for(options, resolved=False)
+    was = tuned_for(before, resolved=False)
+    now = tuned_for(options, resolved=False)
     may_change = applied(options)
     said = []
     for name, value in now.items():
@@ -191,8 +197,13 @@ def _hyperparameters(before: TrainOptions, options: TrainOptions, run: Path) -> 
             cure = "leave it out, or begin a new run"
             if options.backend == "sb3":
                 cure += f"; --init-from {run} gives it these weights where they fit"
-            known = None if name in was else nearest(name, may_change)
-            raise _cannot_change(f"hyperparameters.{name}", old, value, known or cure)
+            known = None
+            if name not in was:
+                known = nearest(name, may_change)
+            advice = known
+            if not advice:
+                advice = cure
+            raise _cannot_change(f"hyperparameters.{name}", old, value, advice)
         said.append(f"{name}: {_shown(old)} before, {_shown(value)} now")
     return said
 
@@ -203,4 +214,6 @@ def _cannot_change(name: str, was: Any, now: Any, cure: str) -> ConfigurationErr
 
 
 def _shown(value: Any) -> str:
-    return "none" if value is None or value == {} else str(value)
+    if value is None or value == {}:
+        return "none"
+    return str(value)

@@ -54,7 +54,10 @@ def resolve(
         ConfigurationError: an unknown key, a value of the wrong type, an algorithm that does not exist, an option of
             the other backend.
     """
-    layers = [dict(base or {}), read_config(config) if isinstance(config, Path) else dict(config or {})]
+    first = base
+    if not first:
+        first = {}
+    layers = [dict(first), read_config(config) if isinstance(config, Path) else dict(config or {})]
     layers.append({key: value for key, value in flags.items() if value is not None})
     _one_kind_of_engine(layers)
     merged = {name: _merged(layers, name) for name in ("hyperparameters", "params", "others")}
@@ -93,7 +96,9 @@ def _merged(layers: list[dict[str, Any]], name: str) -> dict[str, Any]:
     """A mapping that several layers have a part of: the later one wins key by key."""
     whole: dict[str, Any] = {}
     for layer in layers:
-        part = layer.pop(name, None) or {}
+        part = layer.pop(name, None)
+        if not part:
+            part = {}
         if not isinstance(part, Mapping):
             raise ConfigurationError("must be a mapping", field=name, expected=f"{name}: {{NAME: VALUE}}", got=part)
         whole |= part
@@ -137,7 +142,8 @@ def require_origin(path: Path, config: Mapping[str, Any], options: TrainOptions,
     started = [given for name, given in theirs.items() if given is not None and given == done[name]]
     if not started:
         return
-    said, is_file = _said(config), path.is_file()
+    said = _said(config)
+    is_file = path.is_file()
     for place in [path] if is_file else _configs(path):
         with suppress(OSError, UnicodeDecodeError):
             found = re.search(rf"^{ORIGIN}: ([0-9a-f]+)$", place.read_text("utf-8"), re.MULTILINE)
@@ -167,7 +173,10 @@ def _configs(folder: Path) -> Iterator[Path]:
 
 def _starts(config: Mapping[str, Any]) -> dict[str, Any]:
     """What a config starts, by name; None: nothing."""
-    buffer = dict(config.get("hyperparameters") or {}).get(_BUFFER)
+    hyperparameters = config.get("hyperparameters")
+    if not hyperparameters:
+        hyperparameters = {}
+    buffer = dict(hyperparameters).get(_BUFFER)
     if isinstance(buffer, Mapping) and "type" not in str(buffer):
         buffer = None
     return {**{name: config.get(name) or None for name in _STARTS}, _BUFFER: buffer}
@@ -212,17 +221,26 @@ def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
     common = sections["common_parameters"]
     taken = ("learning_rate", "gamma") if algo == "a2c" else ("learning_rate", "gamma", "batch_size")
     hyper = {key: common[key] for key in taken if key in common}
-    kind = sections["off_policy" if algo in OFF_POLICY else "on_policy"]
+    section = "on_policy"
+    if algo in OFF_POLICY:
+        section = "off_policy"
+    kind = sections[section]
     hyper |= {key: value for key, value in kind.items() if not isinstance(value, dict) and key not in ALGORITHMS}
     hyper |= _section(kind, algo, path)
     values: dict[str, Any] = {"algo": algo, "url": "127.0.0.1", "hyperparameters": hyper}
     values |= {key: common[key] for key in ("device", "verbose") if key in common}
     renamed = {"total_timesteps": "timesteps", "checkpoint_freq": "save_freq"}
     values |= {ours: content[theirs] for theirs, ours in renamed.items() if theirs in content}
-    save_dir = str(sections["paths"].get("save_dir") or "")
+    saved_in = sections["paths"].get("save_dir")
+    if not saved_in:
+        saved_in = ""
+    save_dir = str(saved_in)
     if save_dir:
         folder = PureWindowsPath(save_dir) if "\\" in save_dir else Path(save_dir)
-        values["run_id"] = str(content.get("model_name") or folder.name)
+        run_id = content.get("model_name")
+        if not run_id:
+            run_id = folder.name
+        values["run_id"] = str(run_id)
         if Path(save_dir).is_absolute() or "\\" not in save_dir:
             values["log_dir"] = str(Path(save_dir).parent)
     if content.get("load_from_checkpoint"):
@@ -231,7 +249,9 @@ def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _section(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
-    section = content.get(name) or {}
+    section = content.get(name)
+    if not section:
+        section = {}
     if not isinstance(section, dict):
         raise ConfigurationError(f"{path.name} is malformed", field=name, expected="a YAML mapping", got=section)
     return section

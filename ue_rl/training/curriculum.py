@@ -60,7 +60,9 @@ class Curriculum(BaseCallback):
     ) -> None:
         super().__init__()
         self.courses: list[Course] = parse_curriculum(lessons)
-        self._seed, self._timesteps, self._tell_user = seed, timesteps, tell
+        self._seed = seed
+        self._timesteps = timesteps
+        self._tell_user = tell
         self.below: Draw | None = None
         self._randomizer: Randomizer | None = None
         self._attached: Any = None  # the transport whose resets get the lessons' parameters
@@ -80,7 +82,8 @@ class Curriculum(BaseCallback):
             env: a connected UnrealVecEnv, in wrappers or not.
         """
         inner: Any = env.unwrapped
-        transport, spec = getattr(inner, "transport", None), getattr(inner, "engine_spec", None)
+        transport = getattr(inner, "transport", None)
+        spec = getattr(inner, "engine_spec", None)
         if transport is None or spec is None:
             what = "a curriculum needs an engine's env"
             cure = "make it with ue_rl.connect"
@@ -91,7 +94,8 @@ class Curriculum(BaseCallback):
             check_ranges(spec, ranges, where)
         self._attached = transport
         if drawer_of(transport) is not self:
-            self.below, transport.draw_parameters = transport.draw_parameters, self.draw
+            self.below = transport.draw_parameters
+            transport.draw_parameters = self.draw
         self._randomizer = Randomizer(spec, {}, self._seed)
         for course in self.courses:
             self._announce(str(course))
@@ -100,7 +104,11 @@ class Curriculum(BaseCallback):
         """The parameters of this env's next episode: those of whoever drew before, under those of the lessons."""
         assert self._randomizer is not None
         self._reset.add(env_id)
-        below = (self.below(env_id) if self.below else None) or {}
+        below = None
+        if self.below:
+            below = self.below(env_id)
+        if not below:
+            below = {}
         self._randomizer.ranges = self._ranges()
         return {**below, **self._randomizer(env_id)}
 
@@ -113,7 +121,9 @@ class Curriculum(BaseCallback):
         Args:
             certain: None while another lesson may begin before that. None, too, where nobody can tell what comes below.
         """
-        below = None if self.below is None else getattr(owner_of(self.below), "peek", None)
+        below = None
+        if self.below is not None:
+            below = getattr(owner_of(self.below), "peek", None)
         if (certain and not all(course.is_last for course in self.courses)) or (self.below and below is None):
             return None
         assert self._randomizer is not None
@@ -130,8 +140,13 @@ class Curriculum(BaseCallback):
     def generators(self) -> list[Any]:
         """The states of what draws, as JSON values, see ue_rl.envs.replay.draws_of."""
         below = getattr(owner_of(self.below), "generators", None)
-        own = None if self._randomizer is None else self._randomizer.generators()
-        return [own, None if below is None else below()]
+        own = None
+        if self._randomizer is not None:
+            own = self._randomizer.generators()
+        others = None
+        if below is not None:
+            others = below()
+        return [own, others]
 
     def set_generators(self, states: Sequence[Any]) -> None:
         """Goes on drawing from what `generators()` gave."""
@@ -144,21 +159,27 @@ class Curriculum(BaseCallback):
         """Where the run is in its lessons, and what its last episodes counted, as JSON values."""
         return {
             course.key: {
-                "lesson": course.at, "name": course.lesson.name,
+                "lesson": course.at,
+                "name": course.lesson.name,
                 "counted": list(self._returns.get(course.key, ())),
                 "stale": self._stale[course.key].tolist() if course.key in self._stale else [],
             }
             for course in self.courses
-        }  # fmt: skip
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on in the lessons that `state()` named; lessons that exist no longer are begun anew."""
         for course in self.courses:
             names = [lesson.name for lesson in course.lessons]
-            was = state.get(course.key) or {}
+            was = state.get(course.key)
+            if not was:
+                was = {}
             if was.get("name") in names:
                 at = int(was.get("lesson", 0))
-                course.at = at if at < len(names) and names[at] == was["name"] else names.index(was["name"])
+                if at < len(names) and names[at] == was["name"]:
+                    course.at = at
+                else:
+                    course.at = names.index(was["name"])
         self._was = state
         if self._returns:  # else when learning begins
             self._count_on()
@@ -166,7 +187,10 @@ class Curriculum(BaseCallback):
     def _count_on(self) -> None:
         """Takes over what the episodes before a resume counted."""
         for course in self.courses:
-            was, stale = self._was.get(course.key) or {}, self._stale[course.key]
+            was = self._was.get(course.key)
+            if not was:
+                was = {}
+            stale = self._stale[course.key]
             if was.get("name") == course.lesson.name and len(was.get("stale", ())) == len(stale):
                 self._returns[course.key] = deque(was["counted"], self._returns[course.key].maxlen)
                 stale[:] = was["stale"]
@@ -195,17 +219,24 @@ class Curriculum(BaseCallback):
             criteria = course.lesson.criteria
             if course.is_last or criteria is None:
                 continue
-            window, stale = self._returns[course.key], self._stale[course.key]
+            window = self._returns[course.key]
+            stale = self._stale[course.key]
             fresh = 0
             for row, info in ended:
-                value = None if stale[row] else self._value(criteria.measure, info)
+                if stale[row]:
+                    value = None
+                else:
+                    value = self._value(criteria.measure, info)
                 if value is not None:
                     fresh += 1
                     window.append(value)
             stale[begun] = False
             if len(window) < criteria.min_lesson_length or not (fresh or criteria.measure == "progress"):
                 continue
-            measure = self._progress() if criteria.measure == "progress" else float(np.mean(window))
+            if criteria.measure == "progress":
+                measure = self._progress()
+            else:
+                measure = float(np.mean(window))
             if course.advance(measure):
                 self._returns[course.key] = self._window(course)
                 stale[:] = True
@@ -221,9 +252,12 @@ class Curriculum(BaseCallback):
 
     def _begun(self, ended: list[int]) -> list[int]:
         """The rows of envs that were reset since the last step. An agent that ends may come back before its env is."""
-        envs, self._reset = self._reset, set()
+        envs = self._reset
+        self._reset = set()
         size = self._agents
-        return ended if size is None else [env * size + agent for env in envs for agent in range(size)]
+        if size is None:
+            return ended
+        return [env * size + agent for env in envs for agent in range(size)]
 
     def _value(self, measure: str, info: Mapping[str, Any]) -> float | None:
         """What an episode that has just ended counts; None where the env does not say, which is told once."""
@@ -235,7 +269,9 @@ class Curriculum(BaseCallback):
             return float(bool(info["is_success"]))
         if not self._told and not info.get("engine_lost"):  # such an episode counts for nothing
             self._told = True
-            needed = "an env with monitor=True" if measure == "reward" else "is_success in the engine's INFO"
+            needed = "is_success in the engine's INFO"
+            if measure == "reward":
+                needed = "an env with monitor=True"
             text = f"the curriculum stays where it is: its measure {measure!r} needs {needed} at an episode's end"
             _log.warning(text)
             self._tell_user(text)
@@ -248,11 +284,16 @@ class Curriculum(BaseCallback):
     @staticmethod
     def _window(course: Course) -> deque[float]:
         criteria = course.lesson.criteria
-        return deque(maxlen=criteria.min_lesson_length if criteria else 1)
+        maxlen = 1
+        if criteria:
+            maxlen = criteria.min_lesson_length
+        return deque(maxlen=maxlen)
 
     def _record(self) -> None:
         for course in self.courses:
-            name = f"curriculum/{course.key}" if course.key else "curriculum"
+            name = "curriculum"
+            if course.key:
+                name = f"curriculum/{course.key}"
             self.logger.record(f"{name}/lesson", course.at + 1)
 
     def _announce(self, text: str) -> None:

@@ -88,7 +88,10 @@ class RunDirectory:
                 name, or the folder cannot be written.
         """
         half = cls(log_dir / f"{HALF}{secrets.token_hex(8)}")
-        run = half if run_id is None else cls(log_dir / checked_id(run_id))
+        if run_id is None:
+            run = half
+        else:
+            run = cls(log_dir / checked_id(run_id))
         try:
             half.checkpoints.mkdir(parents=True)
             if options is not None:
@@ -112,7 +115,13 @@ class RunDirectory:
             shutil.rmtree(half.path, ignore_errors=True)
             run._put_back()
             if isinstance(error, OSError):
-                path, reason = log_dir if run_id is None else run.path, error.strerror or str(error)
+                if run_id is None:
+                    path = log_dir
+                else:
+                    path = run.path
+                reason = error.strerror
+                if not reason:
+                    reason = str(error)
                 raise ConfigurationError(f"{path} cannot be written", field="log_dir", got=reason) from error
             raise
         if half.lock.held:
@@ -144,7 +153,10 @@ class RunDirectory:
                 lock.__exit__(None, None, None)
             before = self._replaced_before()  # what was to overwrite it was killed before it saved a model
             names = (self.path.with_name(f"{self.path.name}.{number}") for number in itertools.count(1))
-            aside = next(path for path in names if not path.exists()) if begun and not before else self._hidden
+            if begun and not before:
+                aside = next(path for path in names if not path.exists())
+            else:
+                aside = self._hidden
             self.path.rename(aside)
             (aside / HOLDER).unlink(missing_ok=True)
         self.replaced = before
@@ -160,7 +172,9 @@ class RunDirectory:
         except (OSError, ValueError):
             return None
         path = self.path.with_name(name)
-        return path if path in self.set_aside() else None
+        if path in self.set_aside():
+            return path
+        return None
 
     @property
     def _hidden(self) -> Path:
@@ -179,7 +193,9 @@ class RunDirectory:
             folders = {path: at for path, at in folders.items() if path.name.removeprefix(f"{name}-").isdigit()}
             if not folders:
                 runs = sorted(log_dir.glob("*/config.yaml"), key=lambda path: path.stat().st_mtime)
-                newest = f", such as {runs[-1].parent.name}, the newest here" if runs else ""
+                newest = ""
+                if runs:
+                    newest = f", such as {runs[-1].parent.name}, the newest here"
                 cure = f"name one with --run-id{newest}; say which engine, with --port or a URL; or leave out --resume"
                 raise ConfigurationError(f"no run of {name} in {log_dir} to resume", field="run_id", cure=cure)
             return cls(max(folders, key=lambda path: folders[path]))
@@ -309,10 +325,13 @@ def read_handshake(path: Path) -> EnvSpec | None:
     except FileNotFoundError:
         return None
     except OSError as error:
+        got = error.strerror
+        if not got:
+            got = str(error)
         raise ConfigurationError(
             f"{path} cannot be read",
             field="handshake",
-            got=error.strerror or str(error),
+            got=got,
             expected="the engine's handshake, as the run has written it",
             cure="move it away: a run goes on without it",
         ) from error

@@ -68,7 +68,10 @@ def engines_of(options: TrainOptions, output: Path, on_change: Listener | None =
     """
     o = options
     connection = {name: getattr(o, name) for name in CONNECTS}
-    restarts = None if o.urls and not o.reconnect else Restarts.of(o.restarts)
+    if o.urls and not o.reconnect:
+        restarts = None
+    else:
+        restarts = Restarts.of(o.restarts)
     if o.urls:
         return engines_at(o.urls, restarts, on_change, reconnect=o.reconnect, wait=o.wait, **connection)
     return engines_started(
@@ -94,14 +97,19 @@ def command_of(options: TrainOptions, filmed: bool = False) -> str | list[str]:
         ConfigurationError: it cannot be read, or Gymnasium does not know the env.
     """
     if options.engine is None:
-        drawn = {"render_mode": "rgb_array"} if options.video_freq or filmed else {}
+        drawn = {}
+        if options.video_freq or filmed:
+            drawn = {"render_mode": "rgb_array"}
         wrappers: list[tuple[str, dict[str, Any]]] = []
         if options.env_wrapper is not None:
             from ue_rl.training.named import hosted_wrappers  # imports torch
 
             wrappers = hosted_wrappers(options)
         kwargs = {**drawn, **options.env_kwargs}
-        return serve_command(options.env or DEFAULT_ENV, kwargs, wrappers, options.token_file)
+        hosted = options.env
+        if not hosted:
+            hosted = DEFAULT_ENV
+        return serve_command(hosted, kwargs, wrappers, options.token_file)
     template(options.engine)
     return options.engine
 
@@ -123,10 +131,19 @@ def serve_command(
     """
     _check_registered(env)
     words = [sys.executable, "-m", "ue_rl", "serve", "--env", _as_text(env), "--num-envs", "{num_envs}"]
-    given = ["--kwargs", _as_text(json.dumps(kwargs))] if kwargs else []
-    given += ["--token-file", _as_text(token_file)] if token_file is not None else []
+    given = []
+    if kwargs:
+        given = ["--kwargs", _as_text(json.dumps(kwargs))]
+    if token_file is not None:
+        given += ["--token-file", _as_text(token_file)]
+    else:
+        given += []
     for name, arguments in wrappers:
-        given += ["--env-wrapper", _as_text(json.dumps({name: arguments}) if arguments else name)]
+        if arguments:
+            text = json.dumps({name: arguments})
+        else:
+            text = name
+        given += ["--env-wrapper", _as_text(text)]
     return [*words, "--port", "{port}", "--shm", *given]
 
 

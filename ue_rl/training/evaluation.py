@@ -63,13 +63,19 @@ class Evaluation(BaseCallback):
         learnt_in: EnvSpec | None = None,
     ) -> None:
         super().__init__()
-        self.options, self.run, self.report, self.export = options, run, report, export
+        self.options = options
+        self.run = run
+        self.report = report
+        self.export = export
         self.curriculum: Curriculum | None = None
         self.last: Evaluated | None = None
         self.best: tuple[int, float] | None = None
         self._env: VecEnv | None = None
         self._learnt_in = learnt_in
-        self._seed = HELD_OUT + (options.seed or 0)
+        own_seed = options.seed
+        if not own_seed:
+            own_seed = 0
+        self._seed = HELD_OUT + own_seed
         self._guard = WriteGuard(run.path / EVALUATIONS, report.warned, Exception)
         self._reached = False
 
@@ -81,7 +87,8 @@ class Evaluation(BaseCallback):
         Raises:
             UeRlError: that cannot be, the engine has agents, or other spaces than the one that the policy learns in.
         """
-        o, output = self.options, self.run.engines / "evaluation"
+        o = self.options
+        output = self.run.engines / "evaluation"
         if o.eval_url is None:
             o = replace(o, num_engines=1, num_envs=min(o.num_envs, o.evaluated), seed=self._seed, video_freq=0)
         else:
@@ -103,7 +110,8 @@ class Evaluation(BaseCallback):
 
     def close(self) -> None:
         """Ends or leaves its engine; nothing is raised."""
-        env, self._env = self._env, None
+        env = self._env
+        self._env = None
         if env is not None:
             with suppress(UeRlError, OSError):
                 env.close()
@@ -112,7 +120,10 @@ class Evaluation(BaseCallback):
 
     def _on_training_start(self) -> None:
         rows = evaluations(self.run.path)
-        self.last = rows[-1] if rows else None
+        if rows:
+            self.last = rows[-1]
+        else:
+            self.last = None
         if not self.model.num_timesteps:  # it begins anew in the folder of one that had saved nothing
             return
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -120,7 +131,10 @@ class Evaluation(BaseCallback):
             self.best = int(best["env_steps"]), float(best["mean_return"])
 
     def _on_rollout_start(self) -> None:
-        freq, done = self.options.eval_freq, 0 if self.last is None else self.last.env_steps
+        freq = self.options.eval_freq
+        done = 0
+        if self.last is not None:
+            done = self.last.env_steps
         if self.model.num_timesteps // freq > done // freq:
             self._evaluate()
 
@@ -152,20 +166,29 @@ class Evaluation(BaseCallback):
             self.close()
             expected = isinstance(error, (UeRlError, OSError))
             text = f"not evaluated at {self.model.num_timesteps:,} env-steps: {error if expected else sentence(error)}"
-            _log.warning("%s", text, exc_info=None if expected else error)
+            if expected:
+                exc_info = None
+            else:
+                exc_info = error
+            _log.warning("%s", text, exc_info=exc_info)
             self.report.warned(text)
             return
         self.last = row
         self._note(row)
         said = f"evaluation at {row.env_steps:,} env-steps: mean return {row.mean_return:.1f} +/- {row.std_return:.1f}"
-        self.report.said(f"{said}, the best so far" if is_best else said)
+        if is_best:
+            line = f"{said}, the best so far"
+        else:
+            line = said
+        self.report.said(line)
         stop = self.options.stop_at_return
         if stop is not None and row.mean_return >= stop:
             self._reached = True
             self.report.said(f"it reaches {stop:g}: learning ends")
 
     def _played(self) -> Evaluated:
-        model, env = self.model, self._env
+        model = self.model
+        env = self._env
         assert env is not None
         ranges = as_ranges(self.options.params, "params")
         for course in self.curriculum.courses if self.curriculum is not None else ():
@@ -192,7 +215,8 @@ class Evaluation(BaseCallback):
 
     def _write_best(self, row: Evaluated) -> None:
         """The JSON file comes last: it says of which env-step the others are."""
-        model, statistics = self.model, self.model.get_vec_normalize_env()
+        model = self.model
+        statistics = self.model.get_vec_normalize_env()
         write_whole(self._best(".zip"), model.save)
         if statistics is not None:
             target = self.run.path / f"{self.run.best.stem}_vecnormalize.pkl"
@@ -219,7 +243,9 @@ class StopAtReturn(BaseCallback):
 
     def __init__(self, episodes: Episodes, stop: float, tell: Callable[[str], object]) -> None:
         super().__init__()
-        self._episodes, self._stop, self._tell = episodes, stop, tell
+        self._episodes = episodes
+        self._stop = stop
+        self._tell = tell
 
     def _on_step(self) -> bool:
         mean = self._episodes.mean_return

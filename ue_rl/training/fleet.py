@@ -46,7 +46,8 @@ class Fleet:
 
     def statuses(self) -> list[EngineStatus]:
         """Of every engine, in the order of their numbers."""
-        transport, counts = self._transport, self._counts()
+        transport = self._transport
+        counts = self._counts()
         if self._one:
             return [EngineStatus(0, LifeState.PLAYING, transport.spec.num_envs, 0, None)]
         return [
@@ -56,11 +57,15 @@ class Fleet:
 
     def _counts(self) -> dict[int, int]:
         restarts = getattr(self._transport, "restarts", None)
-        return dict(restarts.counts) if restarts is not None else {}
+        if restarts is not None:
+            return dict(restarts.counts)
+        return {}
 
     def _latency(self, engine: int) -> tuple[float, float] | None:
         latencies = getattr(self._transport, "latencies", None)
-        seconds = latencies(engine) if latencies is not None else ()
+        seconds = ()
+        if latencies is not None:
+            seconds = latencies(engine)
         if not len(seconds):
             return None
         p50, p99 = np.percentile(seconds, [50, 99])

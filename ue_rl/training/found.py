@@ -42,12 +42,22 @@ def find(path: Path) -> Found:
     """What `path` stands for."""
     if not path.is_dir():
         at = path.parent
-        return Found(path, _beside(at) if (at / MANIFEST).exists() else path.with_suffix(".onnx"), at / MANIFEST)
+        if (at / MANIFEST).exists():
+            onnx = _beside(at)
+        else:
+            onnx = path.with_suffix(".onnx")
+        return Found(path, onnx, at / MANIFEST)
     newest = CheckpointStore(path / "checkpoints").last
-    at = path if newest is None else newest.path
+    if newest is None:
+        at = path
+    else:
+        at = newest.path
     rllib = next((folder for folder in (at, at / "algorithm") if (folder / _GROUP).is_dir()), None)
     in_folder = newest is not None or not (rllib or (path / MANIFEST).exists())
-    return Found(rllib or at / "model.zip", path / "model.onnx" if in_folder else _beside(path), at / MANIFEST)
+    model = rllib
+    if not model:
+        model = at / "model.zip"
+    return Found(model, path / "model.onnx" if in_folder else _beside(path), at / MANIFEST)
 
 
 def _beside(folder: Path) -> Path:

@@ -32,14 +32,16 @@ class GifFile:
         except ImportError as error:
             raise ConfigurationError("a GIF needs Pillow", field="gif", cure="pip install pillow") from error
         self._image = Image
-        self._path, self._part = path, path.with_name(path.name + ".part")
+        self._path = path
+        self._part = path.with_name(path.name + ".part")
         self._pictures: list[Any] = []
         self._size = (0, 0)
 
     @property
     def full(self) -> bool:
         """Whether MAX_PICTURES, or MAX_BYTES of pixels, have come; further pictures are left out."""
-        count, (width, height) = len(self._pictures), self._size
+        count = len(self._pictures)
+        (width, height) = self._size
         return count >= MAX_PICTURES or (count > 0 and (count + 1) * width * height > MAX_BYTES)
 
     def add(self, picture: Any) -> None:

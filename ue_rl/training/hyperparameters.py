@@ -89,10 +89,11 @@ _RLLIB_DEFAULTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 _RLLIB_TUNED: dict[tuple[str, str], dict[str, Any]] = {
     ("ppo", "CartPole-v1"): {
-        "lr": "lin_0.001", "train_batch_size_per_learner": 1024,
+        "lr": "lin_0.001",
+        "train_batch_size_per_learner": 1024,
         "model_config": {"fcnet_hiddens": [64, 64], "vf_share_layers": False},
     },
-}  # fmt: skip
+}
 
 
 def known_algorithm(name: str) -> Any:
@@ -102,7 +103,8 @@ def known_algorithm(name: str) -> Any:
         ConfigurationError: there is none, or sb3-contrib is missing.
     """
     if name not in ALGORITHMS:
-        names, cure = ", ".join(ALGORITHMS), nearest(name, ALGORITHMS)
+        names = ", ".join(ALGORITHMS)
+        cure = nearest(name, ALGORITHMS)
         raise ConfigurationError("no such algorithm", field="algo", expected=names, got=name, cure=cure)
     try:
         module = importlib.import_module(ALGORITHMS[name])
@@ -120,12 +122,16 @@ def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:
             written ("lin_0.001", "nn.Tanh").
     """
     if options.backend == "rllib":
-        hosted = (options.env or DEFAULT_ENV) if options.embedded else ""
+        hosted = ""
+        if options.embedded:
+            hosted = options.env or DEFAULT_ENV
         arguments = _rllib_arguments(options.algo, hosted, deepcopy(options.hyperparameters))
         for value in arguments.values():
             schedule(value)
         return arguments
-    base = TUNED.get((options.algo, options.env or DEFAULT_ENV), {}) if options.embedded else {}
+    base = {}
+    if options.embedded:
+        base = TUNED.get((options.algo, options.env or DEFAULT_ENV), {})
     given = deepcopy({**base, **options.hyperparameters})
     if "batch_size" in base and "batch_size" not in options.hyperparameters and isinstance(given["n_steps"], int):
         given["batch_size"] = fitting(base["batch_size"], given["n_steps"] * options.num_envs * options.num_engines)
@@ -200,9 +206,14 @@ def _rllib_arguments(algo: str, env: str, given: dict[str, Any]) -> dict[str, An
                 got=kwargs,
                 cure="say them with --set 'model_config={fcnet_activation: relu}'",
             )
-        model = given.get("model_config") or {}
+        model = given.get("model_config")
+        if not model:
+            model = {}
         given["model_config"] = {**model, "fcnet_hiddens": kwargs["net_arch"]}
-    batch = "minibatch_size" if algo == "ppo" else "train_batch_size_per_learner"  # of one gradient step
+    # of one gradient step
+    batch = "train_batch_size_per_learner"
+    if algo == "ppo":
+        batch = "minibatch_size"
     for name, theirs in (("learning_rate", "lr"), ("batch_size", batch)):
         if name in given:
             if theirs in given:

@@ -69,7 +69,10 @@ def log_targets(value: Any) -> list[str]:
     Raises:
         ValueError: one is none of LOG_TARGETS.
     """
-    names = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+    if isinstance(value, str):
+        names = [part.strip() for part in value.split(",")]
+    else:
+        names = list(value)
     if names == ["none"]:
         return []
     if not names or not set(names) <= set(LOG_TARGETS):
@@ -81,7 +84,9 @@ def _read_urls(value: Any) -> Any:
     """Each in its canonical form; raises ConfigurationError for what is none."""
     if not _texts(value):
         raise ValueError(value)
-    return str(address_of(value)) if isinstance(value, str) else [str(address_of(url)) for url in value]
+    if isinstance(value, str):
+        return str(address_of(value))
+    return [str(address_of(url)) for url in value]
 
 
 def named_of(value: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -96,7 +101,11 @@ def named_of(value: Any) -> list[tuple[str, dict[str, Any]]]:
         return named_of(json.loads(value))  # its JSONDecodeError is a ValueError
     if isinstance(value, str) and re.fullmatch(r"[^\W\d]\w*(\.\w+)*[.:][\w.]+", value.strip()):
         module, _, name = value.strip().partition(":")
-        return [(value.strip() if name else ":".join(module.rpartition(".")[::2]), {})]
+        if name:
+            class_name = value.strip()
+        else:
+            class_name = ":".join(module.rpartition(".")[::2])
+        return [(class_name, {})]
     if isinstance(value, Mapping) and value and all(isinstance(given, Mapping | None) for given in value.values()):
         return [(named_of(name)[0][0], dict(given or {})) for name, given in value.items()]
     if isinstance(value, (list, tuple)) and value:

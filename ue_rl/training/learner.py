@@ -53,7 +53,9 @@ class Learner(ABC):
     linked: tuple[str, ...] = ()
 
     def __init__(self, options: TrainOptions, run: RunDirectory, report: TrainingReport) -> None:
-        self.options, self.run, self.report = options, run, report
+        self.options = options
+        self.run = run
+        self.report = report
         self.begun = False
         self.begun_at = 0.0
         self.closing: list[Any] = []
@@ -71,9 +73,13 @@ class Learner(ABC):
         Raises:
             BaseException: whatever it is, before the first step. What ends learning later is in the outcome.
         """
-        o, run = self.options, self.run
+        o = self.options
+        run = self.run
         # Small networks learn no faster on several threads, and the engine needs a core too.
-        torch.set_num_threads(o.threads or max(1, (os.cpu_count() or 2) // 2))
+        threads = o.threads
+        if not threads:
+            threads = max(1, (os.cpu_count() or 2) // 2)
+        torch.set_num_threads(threads)
         first = self.env_steps
         self.begun_at = time.monotonic()
         stopped: BaseException | None = None
@@ -89,7 +95,9 @@ class Learner(ABC):
             for each in self.closing:
                 _close(each)
         seconds = time.monotonic() - self.begun_at
-        crash = None if stopped is None else _note(stopped, run, self.env_steps)
+        crash = None
+        if stopped is not None:
+            crash = _note(stopped, run, self.env_steps)
         saved = self._save_rest(stopped)
         if stopped is None and (saved is None or saved.env_steps < self.env_steps):
             stopped = SaveFailed(
@@ -100,9 +108,22 @@ class Learner(ABC):
         with WriteGuard(run.curves, self.report.warned, Exception):
             draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
         newest = saved or run.store().last
-        total, before = self.env_steps, self._before(first)
+        total = self.env_steps
+        before = self._before(first)
         if newest is not None and newest.env_steps > total:  # stopped among the steps that the run had already
             total = before = newest.env_steps
+        evaluation = None
+        if stopped is None:
+            evaluation = self._evaluate(stopping)
+        saved_steps = None
+        if newest is not None:
+            saved_steps = newest.env_steps
+        if run.model.exists():
+            model_path = run.model
+        elif newest is None:
+            model_path = None
+        else:
+            model_path = newest.path
         return RunResult(
             run,
             total,
@@ -112,12 +133,12 @@ class Learner(ABC):
             before=before,
             stopped_by=stopped,
             crash=crash,
-            evaluation=self._evaluate(stopping) if stopped is None else None,
+            evaluation=evaluation,
             best=self.best,
             exported=self._exported,
-            saved=None if newest is None else newest.env_steps,
+            saved=saved_steps,
             restarts=self.restarts,
-            model=run.model if run.model.exists() else None if newest is None else newest.path,
+            model=model_path,
         )
 
     # -- what a backend fills
@@ -157,9 +178,11 @@ class Learner(ABC):
 
     def _open(self, env_steps: int, spec: EnvSpec) -> Logger:
         """Writes what the run's folder holds from the beginning on, after `env_steps`: SB3's logger is its tables."""
-        o, run = self.options, self.run
+        o = self.options
+        run = self.run
         try:
-            tensorboard, others = "tensorboard" in log_targets(o.log_to), targets_of(o, run.path)
+            tensorboard = "tensorboard" in log_targets(o.log_to)
+            others = targets_of(o, run.path)
             tables = open_tables(run.path, self.report.warned, env_steps, o.verbose, tensorboard, others)
             write_whole(run.handshake, lambda path: path.write_bytes(encode_handshake(spec)))
             run.write_config(o)
@@ -188,9 +211,14 @@ class Learner(ABC):
             report = export()
             said = f"{self.run.onnx} ({_said_of(report)})"
         except Exception as error:  # noqa: BLE001 - torch's own; a checkpoint does not need the file
-            _log.error("no ONNX file: %s", error, exc_info=None if isinstance(error, ExportError) else error)
+            if isinstance(error, ExportError):
+                exc_info = None
+            else:
+                exc_info = error
+            _log.error("no ONNX file: %s", error, exc_info=exc_info)
             said = f"not exported: {error}"
-        self._exported = said if newest else self._exported
+        if newest:
+            self._exported = said
 
     def _evaluate(self, stopping: Stopping) -> tuple[float, float] | None:
         o = self.options
@@ -201,15 +229,23 @@ class Learner(ABC):
                 returns = self._returns(o.evaluated)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the model is learnt, whatever this was
             text = f"not evaluated: {sentence(error)}; the model is saved"
-            _log.error("%s", text, exc_info=None if isinstance(error, (UeRlError, KeyboardInterrupt)) else error)
+            if isinstance(error, (UeRlError, KeyboardInterrupt)):
+                exc_info = None
+            else:
+                exc_info = error
+            _log.error("%s", text, exc_info=exc_info)
             self.report.said(text)
             return None
-        return (float(np.mean(returns)), float(np.std(returns))) if returns else None
+        if returns:
+            return (float(np.mean(returns)), float(np.std(returns)))
+        return None
 
 
 def _said_of(report: ExportReport) -> str:
     """How an exported file compares with what it was made of, for the summary."""
-    rounding = " but for the rounding of float32;" if report.reason == "rounding" else ","
+    rounding = ","
+    if report.reason == "rounding":
+        rounding = " but for the rounding of float32;"
     return f"equal to {report.reference}{rounding} largest difference {report.max_abs_difference:.1g}"
 
 

@@ -112,16 +112,20 @@ class Course:
             return False
         if criteria.signal_smoothing and criteria.measure != "progress":
             # ML-Agents begins with 0, which hides a threshold below it; the first measure counts as it is here.
-            measure = measure if self.smoothed is None else 0.25 * self.smoothed + 0.75 * measure
+            if self.smoothed is not None:
+                measure = 0.25 * self.smoothed + 0.75 * measure
             self.smoothed = measure
         if not measure > criteria.threshold:
             return False
-        self.at, self.smoothed = self.at + 1, None
+        self.at = self.at + 1
+        self.smoothed = None
         return True
 
     def __str__(self) -> str:
         values = ", ".join(f"{name} {shown(*value)}" for name, value in self.params.items())
-        about = f"{self.key}: " if self.key else ""
+        about = ""
+        if self.key:
+            about = f"{self.key}: "
         return f"{about}lesson {self.at + 1} of {len(self.lessons)}, {self.lesson.name!r}: {values}"
 
 
@@ -137,7 +141,10 @@ def parse_curriculum(given: Any) -> list[Course]:
         courses = []
         for name, value in given.items():
             nested = isinstance(value, Mapping) and len(value) == 1 and set(value) <= {"lessons", "curriculum"}
-            lessons = next(iter(value.values())) if nested else value
+            if nested:
+                lessons = next(iter(value.values()))
+            else:
+                lessons = value
             courses.append(_course(lessons, str(name)))
         return courses
     return [_course(given, "")]
@@ -150,7 +157,10 @@ def ranges_of(courses: Iterable[Course]) -> list[tuple[str, Mapping[str, Range]]
 
 def _course(lessons: Any, key: str) -> Course:
     if not isinstance(lessons, (list, tuple)) or not lessons:
-        raise _invalid("a curriculum is a list of lessons", key or "curriculum", got=lessons)
+        field = key
+        if not field:
+            field = "curriculum"
+        raise _invalid("a curriculum is a list of lessons", field, got=lessons)
     made = [_lesson(lesson, key, number) for number, lesson in enumerate(lessons, 1)]
     for lesson in made[:-1]:
         if lesson.criteria is None:
@@ -160,7 +170,10 @@ def _course(lessons: Any, key: str) -> Course:
 
 
 def _lesson(given: Any, key: str, number: int) -> Lesson:
-    where = f"{key}.lesson {number}" if key else f"lesson {number}"
+    if key:
+        where = f"{key}.lesson {number}"
+    else:
+        where = f"lesson {number}"
     if not isinstance(given, Mapping):
         raise _invalid("a lesson is a mapping", where, ", ".join(_LESSON_KEYS), given)
     require_known(given, _LESSON_KEYS, "an unknown key", f"curriculum: {where}")
@@ -168,7 +181,11 @@ def _lesson(given: Any, key: str, number: int) -> Lesson:
         raise _invalid(f"a lesson of one parameter has its value: {key}", where, "value: a number or [low, high]")
     if not key and ("value" in given or not given.get("params")):
         raise _invalid("a lesson has its parameters", where, "params: {name: value}", dict(given))
-    params = as_ranges({key: given["value"]} if "value" in given else given["params"], where)
+    if "value" in given:
+        values = {key: given["value"]}
+    else:
+        values = given["params"]
+    params = as_ranges(values, where)
     if key and set(params) != {key}:
         raise _invalid("a lesson of another parameter", where, key, ", ".join(params))
     criteria = given.get("completion_criteria")
@@ -188,9 +205,13 @@ def _lesson(given: Any, key: str, number: int) -> Lesson:
 def _invalid(
     what: str, where: str, expected: Any = None, got: Any = None, cure: str | None = None
 ) -> ConfigurationError:
+    if where.startswith("curriculum"):
+        field = where
+    else:
+        field = f"curriculum: {where}"
     return ConfigurationError(
         what,
-        field=where if where.startswith("curriculum") else f"curriculum: {where}",
+        field=field,
         expected=expected,
         got=got,
         cure=cure,

@@ -51,19 +51,27 @@ def find_start(options: TrainOptions) -> Start:
         ConfigurationError: there is none, it is no model of SB3, or its statistics are missing.
         UntrustedFile: it attacks.
     """
-    path = Path(options.init_from or "")
+    source = options.init_from
+    if not source:
+        source = ""
+    path = Path(source)
     model = find(path).path
     check_model(model, "init_from")
     statistics = _statistics(options, model)
     config = config_near(model)
-    said = [] if model == path else [f"init_from: {model}"]
+    said = []
+    if model != path:
+        said = [f"init_from: {model}"]
     if config.get("algo", options.algo) != options.algo:
         what = f"{model} was learnt with another algorithm"
         cure = f"train with --algo {config['algo']}, or without --init-from"
         raise ConfigurationError(what, field="algo", expected=config["algo"], got=options.algo, cure=cure)
     if statistics is None and options.vecnormalize is None:
         in_its_run = normalized_in_its_run(model)
-        why = "its config.yaml has normalize" if in_its_run else _why_needed(model, options.algo)
+        if not in_its_run:
+            why = _why_needed(model, options.algo)
+        else:
+            why = "its config.yaml has normalize"
         if why is not None:
             raise ConfigurationError(
                 f"{model} was learnt on normalized observations, and their statistics are missing",
@@ -86,7 +94,8 @@ def _statistics(options: TrainOptions, model: Path) -> Path | None:
     if given == NONE:
         return None
     if not Path(given).is_file():
-        what, cure = f"there is no file {given}", f"check the path; where there are no statistics, say {NONE}"
+        what = f"there is no file {given}"
+        cure = f"check the path; where there are no statistics, say {NONE}"
         raise ConfigurationError(what, field="vecnormalize", cure=cure)
     return Path(given)
 

@@ -44,7 +44,8 @@ _SMALLEST = 36  # pixels that NatureCNN's three layers need: 8 wide in steps of 
 def algorithm(options: TrainOptions, env: VecEnv) -> Any:
     """SB3's class for such a run, if it can act in `env`."""
     name = options.algo
-    needed, space = _ACTION_SPACES.get(name), env.action_space
+    needed = _ACTION_SPACES.get(name)
+    space = env.action_space
     if needed is not None and not isinstance(space, needed):
         got = f"the engine's {type(space).__name__}"
         cure = "use ppo or a2c; for a Box also sac or td3; for a Discrete space (ACT_SPACE=DISCRETE(n)) also dqn"
@@ -100,7 +101,10 @@ def normalized(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
     given = options.normalize
     if not given:
         return vec_env
-    arguments = {"gamma": tuned_for(options).get("gamma", 0.99), **({} if given is True else given)}
+    wished = {}
+    if given is not True:
+        wished = given
+    arguments = {"gamma": tuned_for(options).get("gamma", 0.99), **wished}
     try:
         return VecNormalize(vec_env, **arguments)
     except (TypeError, ValueError) as error:
@@ -111,7 +115,9 @@ def normalized(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
 def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], object]) -> BaseAlgorithm:
     """A model for `vec_env` as `options` say, or with the weights and statistics of `init_from`."""
     o = options
-    start = find_start(o) if o.init_from else None
+    start = None
+    if o.init_from:
+        start = find_start(o)
     if start is None or start.normalize is None:
         env = normalized(o, vec_env)
     else:
@@ -150,9 +156,11 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
 def _own_buffers(kind: Any) -> dict[str, Any]:
     """SB3's usual buffers, as arguments of load(): those that the weights come from had kinds of their own."""
     usual: dict[str, Any] = {
-        "replay_buffer_class": None, "replay_buffer_kwargs": {},
-        "rollout_buffer_class": None, "rollout_buffer_kwargs": {},
-    }  # fmt: skip
+        "replay_buffer_class": None,
+        "replay_buffer_kwargs": {},
+        "rollout_buffer_class": None,
+        "rollout_buffer_kwargs": {},
+    }
     taken = inspect.signature(kind.__init__).parameters
     return {name: value for name, value in usual.items() if name in taken}
 
@@ -196,7 +204,9 @@ def longer_than_asked(options: TrainOptions, model: BaseAlgorithm) -> list[str]:
 
 def _within_an_update(options: TrainOptions, model: Any) -> list[str]:
     """SB3 counts target_update_interval of SAC and TQC from 0 in each call of train()."""
-    interval, steps, frequency = model.target_update_interval, model.gradient_steps, model.train_freq
+    interval = model.target_update_interval
+    steps = model.gradient_steps
+    frequency = model.train_freq
     is_steps = frequency.unit == TrainFrequencyUnit.STEP
     if steps < 0:  # as many as env-steps were collected
         if not is_steps:
@@ -228,13 +238,19 @@ def _noise(text: str, space: spaces.Space[Any]) -> ActionNoise:
     name, _, size = text.partition(" ")
     kinds: dict[str, Any] = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise}
     try:
-        zeros = np.zeros(space.shape or ())
+        shape_of_it = space.shape
+        if not shape_of_it:
+            shape_of_it = ()
+        zeros = np.zeros(shape_of_it)
         return kinds[name](zeros, zeros + float(size))  # type: ignore[no-any-return]
     except (KeyError, ValueError):
         raise ConfigurationError(
-            "no such noise", field="hyperparameters.action_noise", expected=" or ".join(f"{k} 0.1" for k in kinds),
-            got=text, cure=nearest(name, kinds),
-        ) from None  # fmt: skip
+            "no such noise",
+            field="hyperparameters.action_noise",
+            expected=" or ".join(f"{k} 0.1" for k in kinds),
+            got=text,
+            cure=nearest(name, kinds),
+        ) from None
 
 
 def _policy(options: TrainOptions, env: VecEnv) -> str:
@@ -245,7 +261,8 @@ def _policy(options: TrainOptions, env: VecEnv) -> str:
         if options.policy.startswith("Cnn") and is_image_space(space) and not own_layers and _is_small(space):
             raise _too_small("", space)
         return options.policy
-    algo, kind = options.algo, "Mlp"
+    algo = options.algo
+    kind = "Mlp"
     if isinstance(space, spaces.Dict):
         kind = "MultiInput"
         for name, part in space.spaces.items():
@@ -261,12 +278,17 @@ def _policy(options: TrainOptions, env: VecEnv) -> str:
         raise ConfigurationError(what, field="OBS_SPACE", got=space, cure=cure)
     elif is_image_space(space) and (own_layers or not _is_small(space)):
         kind = "Cnn"
-    return f"{kind}LstmPolicy" if algo == "recurrentppo" else f"{kind}Policy"
+    if algo == "recurrentppo":
+        return f"{kind}LstmPolicy"
+    return f"{kind}Policy"
 
 
 def _size_of(space: spaces.Space[Any]) -> str:
     """Height x width of a picture's space."""
-    shape = tuple(space.shape or ())
+    shape_of_it = space.shape
+    if not shape_of_it:
+        shape_of_it = ()
+    shape = tuple(shape_of_it)
     height, width = shape[1:] if is_image_space_channels_first(space) else shape[:2]  # type: ignore[arg-type]
     return f"{height} x {width}"
 
@@ -281,9 +303,12 @@ def _too_small(part: str, space: spaces.Space[Any]) -> ConfigurationError:
         cure += ", or announce this one as a BOX of numbers that are not 0 to 255, such as shares of 1"
     else:
         cure += ", or leave --policy out: an MlpPolicy takes these"
+    field = "OBS_SPACE"
+    if part:
+        field = f"OBS_SPACE, {part}"
     return ConfigurationError(
         "pictures are too small for Stable-Baselines3's convolutions",
-        field=f"OBS_SPACE, {part}" if part else "OBS_SPACE",
+        field=field,
         expected=f"{_SMALLEST} x {_SMALLEST} or more",
         got=_size_of(space),
         cure=cure,

@@ -29,7 +29,8 @@ def callbacks_of(options: TrainOptions) -> list[BaseCallback]:
     made = [_made(loaded(name, "callback"), name, given, "callback") for name, given in _given(options.callback)]
     for each in made:
         if not isinstance(each, BaseCallback):
-            what, expected = "not a callback of Stable-Baselines3", "a subclass of BaseCallback"
+            what = "not a callback of Stable-Baselines3"
+            expected = "a subclass of BaseCallback"
             raise ConfigurationError(what, field="callback", expected=expected, got=type(each).__name__)
     return made
 
@@ -59,7 +60,8 @@ def wrapped(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
             spaces, where a model.onnx is wanted.
     """
     for name, given in _given(options.env_wrapper):
-        kind, inner = loaded(name, "env_wrapper"), vec_env
+        kind = loaded(name, "env_wrapper")
+        inner = vec_env
         if _is_of_all(kind):
             vec_env = _made(kind, name, given, "env_wrapper", inner)
         if options.export and _spaces_of(vec_env) != _spaces_of(inner):
@@ -71,13 +73,16 @@ def wrapped(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
     space = vec_env.observation_space
     parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
     if not all(isinstance(part, spaces.Box) for part in parts):
-        what, expected = "these observations cannot be stacked", "a Box, or a Dict of them"
+        what = "these observations cannot be stacked"
+        expected = "a Box, or a Dict of them"
         raise ConfigurationError(what, field="frame_stack", expected=expected, got=space)
     return VecFrameStack(vec_env, options.frame_stack)
 
 
 def _given(value: Any) -> list[tuple[str, dict[str, Any]]]:
-    return [] if value is None else named_of(value)
+    if value is None:
+        return []
+    return named_of(value)
 
 
 def _spaces_of(env: VecEnv) -> Any:
@@ -104,6 +109,7 @@ def wrap_hosted(env: gym.Env[Any, Any], wrappers: list[tuple[str, dict[str, Any]
     for name, given in wrappers:
         env = _made(loaded(name, "env_wrapper"), name, given, "env_wrapper", env)
         if not isinstance(env, gym.Env):
-            what, expected = "not a wrapper", "a gymnasium.Wrapper, or a function that gives an env"
+            what = "not a wrapper"
+            expected = "a gymnasium.Wrapper, or a function that gives an env"
             raise ConfigurationError(what, field="env_wrapper", expected=expected, got=name)
     return env

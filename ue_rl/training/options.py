@@ -316,19 +316,25 @@ class TrainOptions:
         """Episodes of an evaluation; 0: there is none."""
         if self.eval_episodes is not None:
             return self.eval_episodes
-        return 20 if self.embedded or self.eval_freq else 0
+        if self.embedded or self.eval_freq:
+            return 20
+        return 0
 
     @property
     def urls(self) -> list[str]:
         """The addresses of running engines, as ue_rl.connect takes them; [] where engines are started here."""
         if self.url is None:
             return []
-        return [self.url] if isinstance(self.url, str) else list(self.url)
+        if isinstance(self.url, str):
+            return [self.url]
+        return list(self.url)
 
     @property
     def run_name(self) -> str:
         """What a run's folder is called, before its number, where it has no `run_id`: no separators."""
-        backend = "" if self.backend == "sb3" else f"{self.backend}-"
+        backend = ""
+        if self.backend != "sb3":
+            backend = f"{self.backend}-"
         return re.sub(r"[^\w.+@-]+", "-", f"{backend}{self.algo}-{self.task}")
 
     @property
@@ -341,7 +347,9 @@ class TrainOptions:
         first, *others = self.urls
         address = address_of(first)
         name = address.place.replace("/", "-").strip("-") or address.scheme
-        return f"{name}-and-{len(others)}-more" if others else name
+        if others:
+            return f"{name}-and-{len(others)}-more"
+        return name
 
     def as_yaml(self) -> str:
         """The whole of it as a YAML file that `--config` reads back."""
@@ -359,4 +367,6 @@ def plain(value: Any) -> Any:
     """Tuples, which a script may give, as lists: YAML has no others."""
     if isinstance(value, Mapping):
         return {key: plain(v) for key, v in value.items()}
-    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value

@@ -126,7 +126,9 @@ class _Around:
     """
 
     def __init__(self, callback: Any, ready: Callable[[], None], over: Callable[[], None]) -> None:
-        self._callback, self._ready, self._over = callback, ready, over
+        self._callback = callback
+        self._ready = ready
+        self._over = over
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._callback, name)
@@ -175,7 +177,10 @@ class _HalfActing:
         halves = np.flatnonzero(self.first), np.flatnonzero(~self.first)
         self._first, self._second = (torch.as_tensor(half, device=model.device) for half in halves)
         order = np.argsort(np.concatenate(halves))
-        self._order = None if (np.diff(order) == 1).all() else torch.as_tensor(order, device=model.device)
+        if (np.diff(order) == 1).all():
+            self._order = None
+        else:
+            self._order = torch.as_tensor(order, device=model.device)
         self._forward: Callable[..., Any] = model.policy.forward
         self._masked = False  # the last actions were masked
         self._states: Any = None  # of a recurrent policy, of all envs
@@ -218,7 +223,10 @@ class _HalfActing:
         self.env.ask_first(self._sent(first[0]))
         second = of_half(self._second)
         joined = tuple(self._join(*parts) for parts in zip(first, second, strict=True))
-        self._states = joined[3] if len(joined) > 3 else None
+        if len(joined) > 3:
+            self._states = joined[3]
+        else:
+            self._states = None
         return joined
 
     def _of_half(self, obs: Any, args: Any, kwargs: Any, half: torch.Tensor) -> tuple[Any, ...]:
@@ -231,9 +239,13 @@ class _HalfActing:
     def _join(self, first: Any, second: Any, dim: int = 0) -> Any:
         if isinstance(first, tuple):  # the states of a recurrent policy: [layers, envs, size]
             parts = [self._join(*pair, 1) for pair in zip(first, second, strict=True)]
-            return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+            if hasattr(first, "_fields"):
+                return type(first)(*parts)
+            return tuple(parts)
         joined = torch.cat((first, second), dim)
-        return joined if self._order is None else joined.index_select(dim, self._order)
+        if self._order is None:
+            return joined
+        return joined.index_select(dim, self._order)
 
     def _sent(self, actions: torch.Tensor) -> NDArray[Any]:
         """What collect_rollouts makes of actions before it gives them to the env; 0 for the second half."""
@@ -253,7 +265,8 @@ class _HalfActing:
         seen = _part(obs, self.first)
         for wrapper in self._around:
             change = _SEEN_THROUGH[type(wrapper)]
-            seen = seen if change is None else change(wrapper, seen)
+            if change is not None:
+                seen = change(wrapper, seen)
         args: tuple[Any, ...] = ()
         kwargs: dict[str, Any] = {}
         if self._states is not None:
@@ -277,11 +290,17 @@ def _part(value: Any, half: Any, dim: int = 0) -> Any:
         return {name: _part(part, half) for name, part in value.items()}
     if isinstance(value, tuple):
         parts = [_part(part, half, 1) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        if hasattr(value, "_fields"):
+            return type(value)(*parts)
+        return tuple(parts)
     if isinstance(value, torch.Tensor):
         return value.index_select(dim, half)
     if isinstance(value, np.ndarray):
-        return value[half.cpu().numpy() if isinstance(half, torch.Tensor) else half]
+        if isinstance(half, torch.Tensor):
+            envs = half.cpu().numpy()
+        else:
+            envs = half
+        return value[envs]
     return value
 
 
@@ -302,7 +321,10 @@ class _OffPolicy(OffPolicyAlgorithm):
 
     def collect_rollouts(self, env: VecEnv, callback: Any, train_freq: Any, *args: Any, **kwargs: Any) -> Any:
         engine, _ = _engine(env)
-        left = train_freq.frequency if train_freq.unit == TrainFrequencyUnit.STEP else 1
+        if train_freq.unit == TrainFrequencyUnit.STEP:
+            left = train_freq.frequency
+        else:
+            left = 1
 
         def learn_meanwhile() -> None:
             nonlocal left
@@ -324,7 +346,8 @@ class _OffPolicy(OffPolicyAlgorithm):
         self.gradient_steps_owed += gradient_steps
         self._owed_batch_size = batch_size
         if self.num_timesteps >= self._total_timesteps:  # no further rollout
-            owed, self.gradient_steps_owed = self.gradient_steps_owed, 0
+            owed = self.gradient_steps_owed
+            self.gradient_steps_owed = 0
             super().train(gradient_steps=owed, batch_size=batch_size)
 
 

@@ -32,7 +32,10 @@ def new_figure(title: str = "", *, rows: Sequence[int] = (1,), **margins: float)
     with without_windows():
         from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 5 if len(rows) == 1 else 6))
+    height = 6
+    if len(rows) == 1:
+        height = 5
+    figure = Figure(figsize=(8, height))
     places = {"left": 0.1, "right": 0.98, "bottom": 0.11, "top": 0.93, **margins}
     axes = figure.subplots(len(rows), 1, sharex=True, height_ratios=rows)
     figure.subplots_adjust(**places)

@@ -23,7 +23,8 @@ class Tail:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._at, self._file = 0, 0
+        self._at = 0
+        self._file = 0
 
     def read(self) -> tuple[bool, list[str]]:
         """(Is it another file than before, or a shorter one? The whole lines since the last call, or since that.)"""
@@ -32,7 +33,9 @@ class Tail:
             with self._path.open("rb") as file:
                 status = self._path.stat()
                 anew = status.st_ino != self._file or status.st_size < self._at
-                self._at, self._file = 0 if anew else self._at, status.st_ino
+                if anew:
+                    self._at = 0
+                self._file = status.st_ino
                 file.seek(self._at)
                 text = file.read()
         except OSError:
@@ -59,7 +62,9 @@ class EpisodeTable:
         """Itself, with the episodes that have ended since."""
         anew, lines = self._tail.read()
         if anew:
-            self.steps, self.returns, self.lengths = [], [], []
+            self.steps = []
+            self.returns = []
+            self.lengths = []
         for line in lines:
             with suppress(ValueError, OverflowError):  # the header, and what was cut or is no number
                 steps, value, length, _ = map(float, line.split(","))
@@ -72,7 +77,9 @@ class EpisodeTable:
         """The running return after `until` env-steps: of the last 100 episodes that ended by then; None without any."""
         end = int(np.searchsorted(self.steps, until, "right"))
         last = self.returns[max(0, end - WINDOW) : end]
-        return float(np.mean(last)) if last else None
+        if last:
+            return float(np.mean(last))
+        return None
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
         """(env-steps, means of a tenth of the episodes, of 100 at most): as curves.png has it; empty without any."""

@@ -153,7 +153,12 @@ class RunResult:
     def as_json(self) -> str:
         """What outcome.json holds: those of the attributes that are numbers, `state` and when it was written."""
         reason = self.stopped_by
-        state = "done" if reason is None else "stopped" if isinstance(reason, KeyboardInterrupt) else "failed"
+        if reason is None:
+            state = "done"
+        elif isinstance(reason, KeyboardInterrupt):
+            state = "stopped"
+        else:
+            state = "failed"
         names = ("env_steps", "episodes", "seconds", "mean_return", "evaluation", "restarts")
         facts = {"state": state, "at": time.time(), **{name: getattr(self, name) for name in names}}
         return f"{json.dumps(facts, indent=1)}\n"

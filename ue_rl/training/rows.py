@@ -13,7 +13,8 @@ UNSAID = "where the run is, or compared part by part"
 NEW_RUN = "leave it out, or begin a new run with the weights of this one: --init-from {run}"
 
 # With RLlib, beside what to do instead of an option that it does not have.
-BOTH, ONLY = "", "Stable-Baselines3 does not have it"
+BOTH = ""
+ONLY = "Stable-Baselines3 does not have it"
 LEAVE = "leave it out, or train with --backend sb3"
 
 # The headings of `ue-rl train --help`, in their order.

@@ -53,7 +53,10 @@ def train(
             outcome instead, and the model is saved.
         KeyboardInterrupt: as well before the first step; of SIGINT, SIGTERM and SIGHUP it is a RunStopped.
     """
-    report = CarefulReport(report or TrainingReport())
+    followed = report
+    if not followed:
+        followed = TrainingReport()
+    report = CarefulReport(followed)
     if options.backend == "rllib" and find_spec("ray") is None:
         cure = "pip install 'ue_rl[train,rllib]' -c constraints.txt"
         raise ConfigurationError("the backend rllib needs Ray, which is not installed", field="backend", cure=cure)
@@ -127,7 +130,8 @@ def _prepared(
     """Starts or dials the engines, which `stack` ends, and makes the model; `load` as Learner takes it."""
     from ue_rl.training.engine import engines_of
 
-    o, goes_on = options, load is not None and run.saved_anything
+    o = options
+    goes_on = load is not None and run.saved_anything
     if o.init_from and not goes_on:
         from ue_rl.training.loading import find_start
 
@@ -154,7 +158,14 @@ def _prepared(
     from ue_rl.training.named import callbacks_of, wrapped
     from ue_rl.training.sb3 import Sb3Learner
 
-    arguments = (load if goes_on else init_arguments(o) if o.init_from else tuned_for(o)) or {}
+    if goes_on:
+        arguments = load
+    elif o.init_from:
+        arguments = init_arguments(o)
+    else:
+        arguments = tuned_for(o)
+    if not arguments:
+        arguments = {}
     check_arguments(known_algorithm(o.algo), arguments)
     callbacks = callbacks_of(o)
     engine = env_of(o, transport)

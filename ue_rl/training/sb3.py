@@ -83,15 +83,32 @@ class Sb3Learner(Learner):
         teaching: Teaching | None = None,
     ) -> None:
         super().__init__(options, run, report)
-        self._callbacks, self._evaluation, self._teaching = callbacks, evaluation, teaching
-        self._rewards = {} if teaching is None else teaching.fit(vec_env)
+        self._callbacks = callbacks
+        self._evaluation = evaluation
+        self._teaching = teaching
+        if teaching is None:
+            self._rewards = {}
+        else:
+            self._rewards = teaching.fit(vec_env)
         self._fleet = Fleet(vec_env.unwrapped.transport)  # type: ignore[attr-defined]
         if options.video_freq:
             check_films(vec_env.unwrapped.engine_spec, "video_freq")  # type: ignore[attr-defined]
-        self.curriculum = self._prepared(vec_env, None if load is None else run.curriculum)
+        curriculum = None
+        if load is not None:
+            curriculum = run.curriculum
+        self.curriculum = self._prepared(vec_env, curriculum)
         if evaluation is not None:
             evaluation.curriculum = self.curriculum
-            evaluation.export = functools.partial(self._export, newest=False) if options.export else None
+            if options.export:
+                evaluation.export = functools.partial(self._export, newest=False)
+            else:
+                evaluation.export = None
+        export = None
+        if options.export:
+            export = self._export
+        parts = {}
+        if self.curriculum is not None:
+            parts = {"curriculum": self.curriculum}
         self.autosave = AutoSave(
             run.path,
             save_freq=options.save_freq,
@@ -99,8 +116,8 @@ class Sb3Learner(Learner):
             keep=options.keep,
             replay_buffer=options.save_replay_buffer,
             after=self._saved,
-            export=self._export if options.export else None,
-            parts={**({} if self.curriculum is None else {"curriculum": self.curriculum}), **self._rewards},
+            export=export,
+            parts={**parts, **self._rewards},
             signals=False,
             lock=False,
             tell=report.said,
@@ -110,7 +127,9 @@ class Sb3Learner(Learner):
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
             if load is None:
                 self.autosave.resume(algorithm(options, vec_env), vec_env)  # the first episodes are noted, too
-            saved = None if load is None else self._resumed(vec_env, load)
+            saved = None
+            if load is not None:
+                saved = self._resumed(vec_env, load)
             self.model = saved or new_model(options, vec_env, report.said)
         self._is_resumed = saved is not None
         self.env: VecEnv = self.model.get_env() or vec_env
@@ -134,7 +153,8 @@ class Sb3Learner(Learner):
         Args:
             lessons: the file that says in which lesson the run is; None, or where it does not exist: in the first.
         """
-        o, engine = self.options, vec_env.unwrapped
+        o = self.options
+        engine = vec_env.unwrapped
         spec, transport = engine.engine_spec, engine.transport  # type: ignore[attr-defined]
         set_game(transport, spec, o.params, o.seed, o.time_scale, self.report.said)
         if o.curriculum is None:
@@ -147,7 +167,8 @@ class Sb3Learner(Learner):
 
     def _resumed(self, vec_env: VecEnv, load: dict[str, Any]) -> BaseAlgorithm | None:
         """The model to go on with; None where the run has saved nothing yet."""
-        o, run = self.options, self.run
+        o = self.options
+        run = self.run
         if run.saved_anything:
             for text in check_engine(o, vec_env.unwrapped.engine_spec, run.handshake):  # type: ignore[attr-defined]
                 self.report.said(text)
@@ -188,7 +209,9 @@ class Sb3Learner(Learner):
         return max(first, self.numbers.first)
 
     def _learn(self, stopping: Stopping) -> None:
-        o, run, model = self.options, self.run, self.model
+        o = self.options
+        run = self.run
+        model = self.model
         of_agents = agents.callbacks(o, run.path, self.env)
         self.closing += [each for each in of_agents if isinstance(each, SelfPlay)]
         callbacks: list[BaseCallback] = [
@@ -222,7 +245,8 @@ class Sb3Learner(Learner):
 
     def _onlookers(self) -> list[BaseCallback]:
         """Callbacks that change nothing."""
-        o, run = self.options, self.run
+        o = self.options
+        run = self.run
         found: list[BaseCallback] = [
             EpisodeLog(self.episodes),
             self.numbers,
@@ -244,7 +268,10 @@ class Sb3Learner(Learner):
         try:
             check_exportable(self.model, self.model.get_vec_normalize_env())
         except ExportError as error:
-            error.cure = f"{error.cure}; or train with --no-export" if error.cure else "train with --no-export"
+            if error.cure:
+                error.cure = f"{error.cure}; or train with --no-export"
+            else:
+                error.cure = "train with --no-export"
             raise
 
     def _export(self, model: BaseAlgorithm, path: Path, statistics: Any, newest: bool = True) -> None:
@@ -255,13 +282,17 @@ class Sb3Learner(Learner):
     @property
     def best(self) -> tuple[int, float] | None:
         """See Learner."""
-        return None if self._evaluation is None else self._evaluation.best
+        if self._evaluation is None:
+            return None
+        return self._evaluation.best
 
     def _evaluate(self, stopping: Stopping) -> tuple[float, float] | None:
         if self._evaluation is None:
             return super()._evaluate(stopping)
         last = self._evaluation.last
-        return None if last is None else (last.mean_return, last.std_return)
+        if last is None:
+            return None
+        return (last.mean_return, last.std_return)
 
     def _returns(self, episodes: int) -> Sequence[float]:
         stats = self.model.get_vec_normalize_env()

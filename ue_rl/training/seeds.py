@@ -36,7 +36,8 @@ from ue_rl.training.saving.checkpoints import OVER
 from ue_rl.training.saving.stopping import Stopping
 from ue_rl.training.writing import WriteGuard, evaluations
 
-FILE, CONFIG = "seeds.yaml", "run.yaml"
+FILE = "seeds.yaml"
+CONFIG = "run.yaml"
 _SAVING = 60.0  # seconds that runs have to save themselves when this is stopped
 _TOLD = 10.0  # seconds between two lines of progress
 # Student's t, 97.5 %, for 1, 2, .. degrees of freedom.
@@ -83,12 +84,23 @@ def train_seeds(
         ConfigurationError: the folder exists already, or is none of this kind.
     """
     o = options
-    folder = group_of(o) if resume else _created(o, force)
+    if resume:
+        folder = group_of(o)
+    else:
+        folder = _created(o, force)
     assert folder is not None
     refuse_links(folder)
-    jobs = min(o.jobs or max(1, (os.cpu_count() or 2) // 2), o.seeds or 1)
+    asked_jobs = o.jobs
+    if not asked_jobs:
+        asked_jobs = max(1, (os.cpu_count() or 2) // 2)
+    jobs = min(asked_jobs, o.seeds or 1)
     write_whole(folder / FILE, lambda path: path.write_text(signed_yaml(replace(o, run_id=folder.name)), "utf-8"))
-    one = replace(o, seeds=None, jobs=None, run_id=None, seed=None, threads=o.threads or (1 if jobs > 1 else None))
+    threads = o.threads
+    if not threads:
+        threads = None
+        if jobs > 1:
+            threads = 1
+    one = replace(o, seeds=None, jobs=None, run_id=None, seed=None, threads=threads)
     write_whole(folder / CONFIG, lambda path: path.write_text(one.as_yaml(), "utf-8"))
     seeds = [(o.seed or 0) + number for number in range(o.seeds or 1)]
     tell(f"runs: {folder}, {len(seeds)} seeds, {jobs} at a time; watch: tensorboard --logdir {folder}")
@@ -115,8 +127,14 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     """(mean, half the width of its 95 % confidence interval), by Student's t; the half is NaN for one value."""
     n = len(values)
     if n < 2:
-        return (float(values[0]) if n else math.nan), math.nan
-    t = _T[n - 2] if n - 2 < len(_T) else 1.96
+        if n:
+            value = float(values[0])
+        else:
+            value = math.nan
+        return value, math.nan
+    t = 1.96
+    if n - 2 < len(_T):
+        t = _T[n - 2]
     return float(np.mean(values)), float(t * np.std(values, ddof=1) / math.sqrt(n))
 
 
@@ -126,8 +144,12 @@ def group_of(options: TrainOptions) -> Path | None:
     Raises:
         ConfigurationError: `seeds` is given, and there is no such folder.
     """
-    log_dir, name = Path(options.log_dir), options.run_id
-    found = [log_dir / checked_id(name) / FILE] if name else sorted(log_dir.glob(f"{options.run_name}-seeds-*/{FILE}"))
+    log_dir = Path(options.log_dir)
+    name = options.run_id
+    if name:
+        found = [log_dir / checked_id(name) / FILE]
+    else:
+        found = sorted(log_dir.glob(f"{options.run_name}-seeds-*/{FILE}"))
     found = sorted((path for path in found if path.is_file()), key=lambda path: path.stat().st_mtime)
     if found and (name or options.seeds is not None):
         return found[-1].parent
@@ -143,7 +165,10 @@ def group_of(options: TrainOptions) -> Path | None:
 def _created(o: TrainOptions, force: bool) -> Path:
     log_dir = Path(o.log_dir)
     names = (log_dir / f"{o.run_name}-seeds-{number}" for number in itertools.count(1))
-    folder = next(path for path in names if not path.exists()) if o.run_id is None else log_dir / checked_id(o.run_id)
+    if o.run_id is None:
+        folder = next(path for path in names if not path.exists())
+    else:
+        folder = log_dir / checked_id(o.run_id)
     if folder.exists() and not (force and (folder / FILE).is_file()):
         cure = "go on with --resume, begin anew with --force, or choose another --run-id"
         raise ConfigurationError(f"{folder} exists already", field="run_id", cure=cure)
@@ -158,14 +183,18 @@ class _Processes:
     """`ue-rl train` for one seed after the other, a few at a time."""
 
     def __init__(self, folder: Path, jobs: int, force: bool, tell: Callable[[str], object]) -> None:
-        self._folder, self._jobs, self._force, self._tell = folder, jobs, force, tell
+        self._folder = folder
+        self._jobs = jobs
+        self._force = force
+        self._tell = tell
         self._running: dict[int, tuple[EngineProcess, Output]] = {}
         self._said: dict[int, str] = {}
         self.failed: set[int] = set()
 
     def run(self, seeds: Sequence[int]) -> None:
         """Until all have ended."""
-        waiting, told = list(seeds), time.monotonic()
+        waiting = list(seeds)
+        told = time.monotonic()
         while waiting or self._running:
             while waiting and len(self._running) < self._jobs:
                 self._start(waiting.pop(0))
@@ -184,8 +213,16 @@ class _Processes:
         words = [sys.executable, "-m", "ue_rl", "train", "--config", str(self._folder / CONFIG), "--written-here"]
         words += ["--log-dir", str(self._folder), "--run-id", run.path.name, "--seed", str(seed)]
         begun = run.config.exists()
-        words += ["--force"] if self._force else ["--resume"] if begun else []
-        words += ["--trust"] if trusts_all() else []
+        if self._force:
+            words += ["--force"]
+        elif begun:
+            words += ["--resume"]
+        else:
+            words += []
+        if trusts_all():
+            words += ["--trust"]
+        else:
+            words += []
         self._tell(f"seed {seed}: {'goes on' if begun and not self._force else 'begins'}")
         output = Output(self._folder / f"seed-{seed}.log")
         output.begin(" ".join(words))
@@ -232,9 +269,17 @@ def _has_ended(folder: Path, seed: int, o: TrainOptions) -> bool:
 
 def _read(folder: Path, seed: int, o: TrainOptions, failed: set[int]) -> SeedRun:
     run = RunDirectory(folder / f"seed-{seed}")
-    state = "done" if _has_ended(folder, seed, o) else "failed" if seed in failed else "stopped"
+    if _has_ended(folder, seed, o):
+        state = "done"
+    elif seed in failed:
+        state = "failed"
+    else:
+        state = "stopped"
     rows = evaluations(run.path)
-    mean = rows[-1].mean_return if rows else EpisodeTable(run.episodes).follow().mean()
+    if not rows:
+        mean = EpisodeTable(run.episodes).follow().mean()
+    else:
+        mean = rows[-1].mean_return
     best = max((row.mean_return for row in rows), default=None)
     return SeedRun(seed, state, run.store().env_steps, mean, best)
 
@@ -265,13 +310,17 @@ def draw(folder: Path, runs: Sequence[SeedRun], title: str) -> None:
     figure, axes = new_figure(title)
     for seed, (steps, values) in curves.items():
         axes.plot(steps, values, linewidth=1, alpha=0.5, label=f"seed {seed}")
-    low, high = max(steps[0] for steps, _ in curves.values()), min(steps[-1] for steps, _ in curves.values())
+    low = max(steps[0] for steps, _ in curves.values())
+    high = min(steps[-1] for steps, _ in curves.values())
     if len(curves) > 1 and high > low:  # where there is something of each
         grid = np.linspace(low, high, 200)
         at = [interval([float(np.interp(x, *curve)) for curve in curves.values()]) for x in grid]
         mean, half = np.array(at).T
         axes.plot(grid, mean, color="black", linewidth=2, label="mean")
         axes.fill_between(grid, mean - half, mean + half, color="black", alpha=0.15, label="95 % confidence interval")
-    axes.set_ylabel("mean return of an evaluation" if evaluated else "mean return of the last episodes")
+    label = "mean return of the last episodes"
+    if evaluated:
+        label = "mean return of an evaluation"
+    axes.set_ylabel(label)
     add_legend(figure, axes)
     save(figure, folder / "seeds.png")

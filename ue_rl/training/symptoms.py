@@ -37,7 +37,9 @@ class Symptoms:
 
     def __init__(self, spec: EnvSpec, carrier: str = "tcp", *, long: int = LONG, enough: int = ENOUGH) -> None:
         self.steps = 0
-        self._spec, self._long, self._enough = spec, long, enough
+        self._spec = spec
+        self._long = long
+        self._enough = enough
         self._low, self._high = low, high = spec.obs_limits
         self._bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
         self._numbers = spec.image is None or not spec.image.only  # beside an only image the row means nothing
@@ -47,7 +49,10 @@ class Symptoms:
         self._image_changed = False
         self._rows = slice(None, None, -(-spec.num_rows // _MOST_ROWS))
         self._ended = self._rewarded = self._outside = self._constant = False
-        self._seconds = [0.0] * _RING if "tcp" in carrier else []
+        if "tcp" in carrier:
+            self._seconds = [0.0] * _RING
+        else:
+            self._seconds = []
 
     def step(
         self, obs: NDArray[np.float32], image: NDArray[np.uint8] | None, rewards: Any, dones: Any, seconds: float
@@ -78,7 +83,8 @@ class Symptoms:
         steps = self.steps
         if self._numbers and not (self._constant and self._outside):
             rows = obs[self._rows]
-            least, greatest = rows.min(axis=0), rows.max(axis=0)
+            least = rows.min(axis=0)
+            greatest = rows.max(axis=0)
             if not self._constant:
                 np.minimum(self._least, least, out=self._least)
                 np.maximum(self._greatest, greatest, out=self._greatest)
@@ -121,7 +127,10 @@ class Symptoms:
         )
 
     def _look_constant(self, has_image: bool, said: list[str]) -> None:
-        constant = np.flatnonzero(self._least == self._greatest) if self._numbers else np.zeros(0, np.intp)
+        if self._numbers:
+            constant = np.flatnonzero(self._least == self._greatest)
+        else:
+            constant = np.zeros(0, np.intp)
         if has_image and not self._image_changed:
             said.append(f"the image of env 0 was the same in {self.steps:,} steps")
         if len(constant) and len(constant) == self._spec.obs_size:
@@ -152,4 +161,6 @@ def delayed(seconds: float) -> str:
 
 
 def _more(indices: NDArray[np.intp]) -> str:
-    return f"; and {len(indices) - _SHOWN} more" if len(indices) > _SHOWN else ""
+    if len(indices) > _SHOWN:
+        return f"; and {len(indices) - _SHOWN} more"
+    return ""

@@ -55,7 +55,13 @@ def cut_tables(folder: Path, env_steps: int) -> None:
         rows = _rows(path)
         kept = [row for row in rows[1:] if len(row) == len(rows[0]) and _steps(row, rows[0], column) <= env_steps]
         before = path.read_bytes()
-        after = _text([*rows[:1], *kept] if kept else [], "\r\n" if b"\r\n" in before else "\n")
+        rows_kept = []
+        if kept:
+            rows_kept = [*rows[:1], *kept]
+        newline = "\n"
+        if b"\r\n" in before:
+            newline = "\r\n"
+        after = _text(rows_kept, newline)
         if after != before:
             _replace(path, after)
             _log.info("%s goes on at %d env-steps, with %d of its %d rows", path, env_steps, len(kept), len(rows) - 1)
@@ -89,7 +95,9 @@ def open_tables(
 
 def columns(path: Path) -> list[str]:
     """The header of a table; [] without one."""
-    return next(iter(_rows(path)), []) if path.exists() else []
+    if path.exists():
+        return next(iter(_rows(path)), [])
+    return []
 
 
 class ProgressTable(KVWriter):
@@ -138,7 +146,10 @@ class _TensorBoard(TensorBoardOutputFormat):
     """SB3's, whose writer says where it goes on: TensorBoard hides what an earlier file has from there on."""
 
     def __init__(self, folder: Path, env_steps: int) -> None:
-        self.writer = SummaryWriter(log_dir=str(folder), purge_step=env_steps + 1 if env_steps else None)
+        purge_step = None
+        if env_steps:
+            purge_step = env_steps + 1
+        self.writer = SummaryWriter(log_dir=str(folder), purge_step=purge_step)
         self._is_closed = False
 
 
@@ -203,7 +214,9 @@ def _replace(path: Path, content: bytes) -> None:
 
 def _steps(row: list[str], header: list[str], column: str) -> float:
     """Where a row stands; one that does not say is kept (0), one that says nonsense is not (infinity)."""
-    text = row[header.index(column)] if column in header else ""
+    text = ""
+    if column in header:
+        text = row[header.index(column)]
     try:
         return float(text or 0)
     except ValueError:

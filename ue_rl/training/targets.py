@@ -40,7 +40,11 @@ def targets_of(options: TrainOptions, folder: Path) -> list[KVWriter]:
         ConfigurationError: a service refuses.
     """
     make: dict[str, Callable[[TrainOptions, Path, str | None], _Service]] = {"wandb": _Wandb, "mlflow": _Mlflow}
-    ids: dict[str, str] = json.loads((folder / IDS).read_text("utf-8")) if (folder / IDS).exists() else {}
+    ids: dict[str, str]
+    if (folder / IDS).exists():
+        ids = json.loads((folder / IDS).read_text("utf-8"))
+    else:
+        ids = {}
     tables: list[KVWriter] = []
     for name in log_targets(options.log_to):
         if name in make:
@@ -137,12 +141,16 @@ class _Mlflow(_Service):
         from mlflow.entities import Metric, Param
         from mlflow.tracking import MlflowClient
 
-        self._metric, self._client = Metric, MlflowClient()
+        self._metric = Metric
+        self._client = MlflowClient()
         self._names: dict[str, str] = {}  # key -> what it is called there
         if known is None:
             name = os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT)
             found = self._client.get_experiment_by_name(name)
-            experiment = self._client.create_experiment(name) if found is None else found.experiment_id
+            if found is None:
+                experiment = self._client.create_experiment(name)
+            else:
+                experiment = found.experiment_id
             known = self._client.create_run(experiment, run_name=folder.name).info.run_id
             params = [Param(key, str(value)[:500]) for key, value in vars(options).items()]
             self._client.log_batch(known, params=params)

@@ -31,7 +31,9 @@ class Films(BaseCallback):
 
     def __init__(self, folder: Path, freq: int, warn: Callable[[str], object], length: int = LENGTH) -> None:
         super().__init__()
-        self._folder, self._freq, self._length = folder, freq, length
+        self._folder = folder
+        self._freq = freq
+        self._length = length
         self._guard = WriteGuard(folder, warn)
         self._film: GifFile | None = None
         self._path = folder
@@ -48,7 +50,8 @@ class Films(BaseCallback):
             return True
         if self.num_timesteps // self._freq > self._films:
             self._write()
-            self._films, self._left = self.num_timesteps // self._freq, self._length
+            self._films = self.num_timesteps // self._freq
+            self._left = self._length
             self._path = self._folder / f"step-{self.num_timesteps:010d}.gif"
         if self._left:
             self._left -= 1
@@ -58,7 +61,8 @@ class Films(BaseCallback):
                 self._left = 0  # nor is the engine asked for the rest of this film
                 raise
             if picture is not None and (self._film is None or picture.shape == self._shape):  # a window may be resized
-                self._film = self._film or GifFile(self._path)
+                if not self._film:
+                    self._film = GifFile(self._path)
                 self._shape = picture.shape
                 self._film.add(picture)
             if not self._left:
@@ -69,7 +73,8 @@ class Films(BaseCallback):
         self._write()
 
     def _write(self) -> None:
-        film, self._film = self._film, None
+        film = self._film
+        self._film = None
         if film is None:
             return
         with self._guard:

@@ -53,7 +53,8 @@ class Watching(BaseCallback):
             self._at = time.perf_counter()
         elif self._symptoms is not None:
             now = time.perf_counter()
-            buffers, dones = self._transport.buffers, self.locals["dones"]
+            buffers = self._transport.buffers
+            dones = self.locals["dones"]
             inactive = getattr(self._engine, "inactive", None)
             if inactive is not None:
                 dones = dones & ~inactive

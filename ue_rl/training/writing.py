@@ -34,7 +34,9 @@ class WriteGuard:
     """
 
     def __init__(self, what: str | Path, tell: Callable[[str], object], errors: type[Exception] = OSError) -> None:
-        self._what, self._tell, self._told = what, tell, False
+        self._what = what
+        self._tell = tell
+        self._told = False
         self._errors = errors
 
     def __enter__(self) -> None:
@@ -50,7 +52,10 @@ class WriteGuard:
                 shown = None
             else:
                 text = f"{self._what} failed: {sentence(error)}; learning goes on without it"
-                shown = None if isinstance(error, UeRlError) else error
+                if isinstance(error, UeRlError):
+                    shown = None
+                else:
+                    shown = error
             with suppress(OSError):
                 _log.warning("%s", text, exc_info=shown)
             self._tell(text)
@@ -61,7 +66,11 @@ def sentence(error: BaseException) -> str:
     """`error` in one sentence."""
     if isinstance(error, KeyboardInterrupt):
         return str(error) or "stopped by Ctrl-C"
-    text = str(error) if isinstance(error, UeRlError) else str(error).partition("\n")[0]  # torch prints whole tensors
+    # torch prints whole tensors
+    if isinstance(error, UeRlError):
+        text = str(error)
+    else:
+        text = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {printable(text, lines=True)}"
 
 
@@ -113,7 +122,8 @@ class Episodes:
             self._last.extend(zip(before.returns, before.lengths, strict=True))
         else:
             self._write(["env_steps", "return", "length", "seconds"])
-        self._report, self._total = report, total
+        self._report = report
+        self._total = total
         self._told = 0.0
 
     def add(self, env_steps: int, episode_return: float, length: int, seconds: float) -> None:
@@ -139,12 +149,16 @@ class Episodes:
     @property
     def mean_return(self) -> float | None:
         """Of the last 100 episodes, None without any."""
-        return sum(each for each, _ in self._last) / len(self._last) if self._last else None
+        if self._last:
+            return sum(each for each, _ in self._last) / len(self._last)
+        return None
 
     @property
     def mean_length(self) -> float | None:
         """In steps, of the last 100 episodes, None without any."""
-        return sum(each for _, each in self._last) / len(self._last) if self._last else None
+        if self._last:
+            return sum(each for _, each in self._last) / len(self._last)
+        return None
 
     def _write(self, row: list[object]) -> None:
         with self._guard:

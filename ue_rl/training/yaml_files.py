@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import yaml
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.files import require_file
 
-_MOST_BYTES, _MOST_VALUES = 1 << 20, 1_000_000  # of a file; with aliases a short one can say more than memory holds
+# of a file; with aliases a short one can say more than memory holds
+_MOST_BYTES = 1 << 20
+_MOST_VALUES = 1_000_000
 
 
 def read_mapping(path: Path, field: str) -> dict[Any, Any]:
@@ -31,10 +34,17 @@ def read_mapping(path: Path, field: str) -> dict[Any, Any]:
         raise ConfigurationError(f"{path} is not text in UTF-8", field=field, got=str(error)) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of month 13, a number of 5000 digits
         raise ConfigurationError(f"{path} is not YAML", field=field, got=in_one_line(error)) from error
-    waiting, values = [content], 0
+    waiting = [content]
+    values = 0
     while waiting and values < _MOST_VALUES:
         each = waiting.pop()
-        parts = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        parts: Collection[Any]
+        if isinstance(each, dict):
+            parts = each.values()
+        elif isinstance(each, list):
+            parts = each
+        else:
+            parts = ()
         values += len(parts)
         waiting += parts
     if waiting:

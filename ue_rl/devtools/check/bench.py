@@ -90,7 +90,10 @@ class Bench:
         again: bool = False,
         shared: dict[str, Any] | None = None,
     ) -> None:
-        self.address, self.options, self.carrier, self._dial = address, options, carrier, dial
+        self.address = address
+        self.options = options
+        self.carrier = carrier
+        self._dial = dial
         self.check = ""
         self.findings: list[Finding] = []
         self.speed: dict[str, float] = {}
@@ -98,9 +101,14 @@ class Bench:
         self._peer: Peer | None = peer
         self._again = again or peer is not None
         self.states: AnsweredStates | None = None
-        self.fell_silent, self.losses = False, 0
+        self.fell_silent = False
+        self.losses = 0
         self._slowest = 0.0
-        self.shared: dict[str, Any] = {} if shared is None else shared
+        self.shared: dict[str, Any]
+        if shared is None:
+            self.shared = {}
+        else:
+            self.shared = shared
         self.failed: set[str] = self.shared.setdefault("failed", set())
         self._tape: History | None = None
         self._just_reset: set[int] = set()  # envs whose last answer was to a reset
@@ -116,10 +124,16 @@ class Bench:
         """
         if self._peer is None:
             try:
-                self._peer = self._in_text() if self._dial is None else MemoryPeer(self._dial)
+                if self._dial is None:
+                    self._peer = self._in_text()
+                else:
+                    self._peer = MemoryPeer(self._dial)
             except Wrong as wrong:
                 gone = self._again and wrong.mistake in ("no-handshake", "shm-refused")
-                name = "serves-once" if gone else wrong.mistake
+                if gone:
+                    name = "serves-once"
+                else:
+                    name = wrong.mistake
                 raise Wrong(name, wrong.text, wrong.seen, wrong.env_id) from wrong
             self._again = True
         return self._peer
@@ -133,14 +147,20 @@ class Bench:
                 break
             except OSError as error:
                 if time.perf_counter() > until:
-                    name = "serves-once" if self._again else "not-listening"
+                    name = "not-listening"
+                    if self._again:
+                        name = "serves-once"
                     raise Wrong(name, f"connecting failed: {error}") from error
             except ClosedAtOnce:
                 # An engine that serves env sockets may have taken this connection for one of the trainer before, whose
                 # end it had not seen yet. The next trainer comes a moment later, too.
                 if time.perf_counter() >= until:
                     raise
-            time.sleep(0.02 if self._again else _BETWEEN)
+            if self._again:
+                pause = 0.02
+            else:
+                pause = _BETWEEN
+            time.sleep(pause)
         if self.fell_silent:
             peer.timeout = min(peer.timeout, _HASTY + 3 * self._slowest)
         return peer
@@ -226,7 +246,8 @@ class Bench:
         self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
     ) -> AnsweredStates:
         """Peer.step, noted; `envs`, None: all but `resets`."""
-        peer, began = self.peer(), time.perf_counter()
+        peer = self.peer()
+        began = time.perf_counter()
         ids = [env for env in range(peer.spec.num_envs) if env not in set(resets)] if envs is None else envs
         self.states = peer.step(actions, ids, resets)
         self._just_reset.difference_update(ids)
@@ -239,7 +260,9 @@ class Bench:
     @property
     def pace(self) -> float:
         """Seconds that an exchange takes at present, with what is done here about it."""
-        return sorted(self._paces)[len(self._paces) // 2] if self._paces else 0.1
+        if self._paces:
+            return sorted(self._paces)[len(self._paces) // 2]
+        return 0.1
 
     def step(self, actions: NDArray[np.float32] | None = None) -> AnsweredStates:
         """A step of all envs, random by default; those whose episode is over get a new one."""
@@ -249,11 +272,16 @@ class Bench:
         apart = bool(self.failed & {"mixed-batch", "partial-batch", "row-order"})
         if len(over) == self.peer().spec.num_envs or (over and apart):
             return self.begin()
-        return self.play(self.sampler.random(self.states) if actions is None else actions, resets=over)
+        if actions is None:
+            chosen = self.sampler.random(self.states)
+        else:
+            chosen = actions
+        return self.play(chosen, resets=over)
 
     def over(self) -> list[int]:
         """The envs that can only be reset now: their episode, or that of every agent that is there, is over."""
-        states, spec = self.states, self.peer().spec
+        states = self.states
+        spec = self.peer().spec
         if states is None:
             return []
         stuck = ((states.dones != 0) | (states.present == 0)).reshape(spec.num_envs, -1).all(axis=1)
@@ -300,7 +328,10 @@ class Bench:
         except Wrong as wrong:
             if wrong.mistake in self.failed and wrong.mistake not in (*SILENT, "ends-session"):
                 raise
-            text = f"{by}: {wrong.text}" if by else wrong.text or wrong.mistake
+            if by:
+                text = f"{by}: {wrong.text}"
+            else:
+                text = wrong.text or wrong.mistake
             raise Wrong(mistake, text, wrong.seen, wrong.env_id) from wrong
 
     # -- findings
@@ -319,14 +350,21 @@ class Bench:
 
     def tolerate(self, mistake: str, text: str = "", seen: str = "") -> str:
         """A WARN; a FAIL where the engine claims version 1 of the protocol (Options.strict)."""
-        return (self.fail if self.options.strict else self.warn)(mistake, text, seen)
+        if self.options.strict:
+            report = self.fail
+        else:
+            report = self.warn
+        return report(mistake, text, seen)
 
     def fail(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> str:
         """A mistake after which the session goes on; raise Wrong where it does not. As `warn` "".
 
         Of the deployed plugin (Options.base) a known limit is a WARN.
         """
-        outcome = Verdict.WARN if self._is_of_base(mistake) else Verdict.FAIL
+        if self._is_of_base(mistake):
+            outcome = Verdict.WARN
+        else:
+            outcome = Verdict.FAIL
         return self._add(outcome, text, mistake, seen, env_id)
 
     def _is_of_base(self, mistake: str) -> bool:
@@ -335,14 +373,20 @@ class Bench:
     def _add(
         self, outcome: Verdict, text: str, mistake: str | None = None, seen: str = "", env_id: int | None = None
     ) -> str:
-        known = None if mistake is None else MISTAKES[mistake]
+        known = None
+        if mistake is not None:
+            known = MISTAKES[mistake]
         if known is not None:
             if self._is_of_base(known.name):
                 known = replace(known, cure="Nothing: a limit of the deployed plugin (docs/unreal.md, section 3).")
-            text = f"{known.title}: {text}" if text else known.title
+            if text:
+                text = f"{known.title}: {text}"
+            else:
+                text = known.title
             if outcome is Verdict.FAIL:
                 self.failed.add(known.name)
-        text, seen = printable(text, lines=True), printable(seen, lines=True)
+        text = printable(text, lines=True)
+        seen = printable(seen, lines=True)
         if len(seen) > _SHOWN:
             seen = f"{seen[:_SHOWN]}..."
         self.findings.append(Finding(self.check, self.carrier, outcome, text, known, env_id, seen))

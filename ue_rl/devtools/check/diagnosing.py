@@ -49,7 +49,9 @@ def foreign_bytes(line: bytes) -> str:
     before = _BEFORE_TEXT.match(line)
     if before is not None and b"\0" in before[1] and before[1].strip(b"\0"):
         return f"{len(before[1])} bytes that are no text stand in front: {before[1]!r}, as of a length"
-    return "a NUL byte stands in it" if b"\0" in line else ""
+    if b"\0" in line:
+        return "a NUL byte stands in it"
+    return ""
 
 
 def of_stray(early: bytes, last: Collection[bytes] = (), repeated: bool = False) -> tuple[str, str]:
@@ -64,7 +66,8 @@ def of_stray(early: bytes, last: Collection[bytes] = (), repeated: bool = False)
         return "not-plain-text", "NUL bytes came, as behind the end of a message"
     if first.upper().startswith(b"CONFIG:"):
         return "handshake-again", "a handshake came"
-    agents, before = _pairs([first]), _pairs(last)
+    agents = _pairs([first])
+    before = _pairs(last)
     if agents and not agents & before and {env for env, _ in agents} <= {env for env, _ in before}:
         return "bad-agent", "further agents of an env came in a line of their own"
     if first in last:
@@ -97,7 +100,10 @@ def of_number(
     if number == 0 and NUMBER_FIELD.search(line):
         return Wrong("number-not-last", f"number {wanted} was asked for", seen)
     if number == 0:
-        return Wrong("number-missing-in-calls" if call else "number-missing", f"SEQ={wanted} was asked for", seen)
+        mistake = "number-missing"
+        if call:
+            mistake = "number-missing-in-calls"
+        return Wrong(mistake, f"SEQ={wanted} was asked for", seen)
     return Wrong("number-wrong", f"SEQ is no number; {wanted} was asked for", seen)
 
 
@@ -107,7 +113,9 @@ def of_handshake(error: UeRlError, line: bytes) -> Wrong:
         return Wrong("ends-session", error.plain(), line)
     if line.lstrip()[:7].upper() != b"CONFIG:" and re.match(rb"\s*OBS\s*=.*REW", line, re.IGNORECASE):
         return Wrong("no-handshake", "the first line is a state", line)
-    name = "wrong-version" if isinstance(error, HandshakeError) and error.field == "VERSION" else "bad-handshake"
+    name = "bad-handshake"
+    if isinstance(error, HandshakeError) and error.field == "VERSION":
+        name = "wrong-version"
     return Wrong(name, error.plain(), line)
 
 
@@ -144,9 +152,13 @@ def _name(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answere
         if max(ids) == spec.num_envs or (min(ids) == 1 and set(ids) == {env + 1 for env in asked - answered}):
             return "env-off-by-one"
         if isinstance(error, UnknownEnv):
-            return "unknown-env" if max(ids) > spec.num_envs else "wrong-socket"
+            if max(ids) > spec.num_envs:
+                return "unknown-env"
+            return "wrong-socket"
     if isinstance(error, RepeatedEnv):
-        return "unasked-env" if set(ids) - asked else "two-answers"
+        if set(ids) - asked:
+            return "unasked-env"
+        return "two-answers"
     if joined_fields(line) or _BLANK.search(line) or _COMMA_FIELD.search(line):
         return "missing-separator"
     if isinstance(error, MalformedMessage) and line.rstrip().endswith(b"||"):
@@ -154,7 +166,9 @@ def _name(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answere
     if isinstance(error, MalformedMessage) and _SINGLE_BAR.search(line):
         return "wrong-separator"
     if isinstance(error, WrongCount):
-        return "bad-mask" if error.field == "MASK" else "wrong-count"
+        if error.field == "MASK":
+            return "bad-mask"
+        return "wrong-count"
     return of_malformed(error, line)
 
 
@@ -169,7 +183,9 @@ def of_malformed(error: UeRlError, line: bytes = b"") -> str:
     if "TRUNC=1 came" in error.message:
         return "trunc-without-done"
     if "required field" in error.message:
-        return "missing-env" if error.field == "ENV" else "missing-field"
+        if error.field == "ENV":
+            return "missing-env"
+        return "missing-field"
     if "twice" in error.message:
         return "repeated-field"
     if error.field in _OF_FIELD:

@@ -28,7 +28,11 @@ _NUMBERS = (
 def mutate(rng: random.Random, line: bytes, others: Sequence[bytes]) -> bytes:
     """`line` with one to six changes; every tenth time as it is, with or without its line feed."""
     data = bytearray(line)
-    for _ in range(0 if rng.random() < 0.1 else min(6, 1 + int(rng.expovariate(0.9)))):
+    if rng.random() < 0.1:
+        count = 0
+    else:
+        count = min(6, 1 + int(rng.expovariate(0.9)))
+    for _ in range(count):
         _CHANGES[rng.randrange(len(_CHANGES))](rng, data, others)
         if len(data) > _MOST_BYTES:
             del data[_MOST_BYTES:]
@@ -58,13 +62,16 @@ def _delete(rng: random.Random, data: bytearray, others: Sequence[bytes]) -> Non
 def _double(rng: random.Random, data: bytearray, others: Sequence[bytes]) -> None:
     at = rng.randrange(len(data) + 1)
     piece = data[at : at + 1 + int(rng.expovariate(0.05))]
-    times = rng.choice((1, 1, 2, 3, 50)) if rng.random() < 0.98 else 2000
+    times = 2000
+    if rng.random() < 0.98:
+        times = rng.choice((1, 1, 2, 3, 50))
     data[at:at] = piece * min(times, _MOST_BYTES // max(len(piece), 1))
 
 
 def _splice(rng: random.Random, data: bytearray, others: Sequence[bytes]) -> None:
     other = rng.choice(others)
-    at, start = rng.randrange(len(data) + 1), rng.randrange(len(other) + 1)
+    at = rng.randrange(len(data) + 1)
+    start = rng.randrange(len(other) + 1)
     data[at : at + rng.randrange(20)] = other[start : start + 1 + int(rng.expovariate(0.05))]
 
 
@@ -82,7 +89,8 @@ def _cut(rng: random.Random, data: bytearray, others: Sequence[bytes]) -> None:
 def _swap(rng: random.Random, data: bytearray, others: Sequence[bytes]) -> None:
     separator = rng.choice((b";", b",", b"||", b"="))
     parts = bytes(data).split(separator)
-    one, other = rng.randrange(len(parts)), rng.randrange(len(parts))
+    one = rng.randrange(len(parts))
+    other = rng.randrange(len(parts))
     parts[one], parts[other] = parts[other], parts[one]
     data[:] = separator.join(parts)
 

@@ -13,7 +13,9 @@ from ue_rl.devtools.check.sampling import one_specs
 from ue_rl.protocol.spaces.tree import choices
 from ue_rl.protocol.spec import EnvSpec
 
-NOTHING, STEP, RESET = 0, 1, 2
+NOTHING = 0
+STEP = 1
+RESET = 2
 _MOST_ENVS = 16
 _MOST_NUMBERS = 16384  # of one exchange
 _CLEAN = 40  # transitions that are enough to know how far a step goes
@@ -110,23 +112,29 @@ class HistoryArrays:
     def start_of(self, t: int, env: int) -> int:
         """The exchange in which the episode that runs at t began; -1 where that was before the tape."""
         found = np.flatnonzero(self.kinds[: t + 1, env] == RESET)
-        return int(found[-1]) if len(found) else -1
+        if len(found):
+            return int(found[-1])
+        return -1
 
     def next_reset(self, t: int, env: int) -> int:
         """The first exchange behind t that resets this env; -1 for none."""
         found = np.flatnonzero(self.kinds[t + 1 :, env] == RESET)
-        return t + 1 + int(found[0]) if len(found) else -1
+        if len(found):
+            return t + 1 + int(found[0])
+        return -1
 
     def episodes(self, env: int) -> list[tuple[int, bool]]:
         """(steps, whether it came to its end) of each episode of this env, in their order."""
         said: list[tuple[int, bool]] = []
-        length, running = 0, False
+        length = 0
+        running = False
         for t in range(len(self.kinds)):
             kind = self.kinds[t, env]
             if not self.follows[t] or kind == RESET:
                 if running:
                     said.append((length, False))
-                length, running = 0, kind == RESET
+                length = 0
+                running = kind == RESET
             elif kind == STEP and running:
                 length += 1
                 if self.over[t, env]:
@@ -162,7 +170,9 @@ class Watcher:
             low[agent, : one.obs_size], high[agent, : one.obs_size] = one.obs_limits
             if one.obs_space is not None and one.obs_space.size:
                 whole[agent, : one.obs_size] = choices(one.obs_space) > 0
-        self._low, self._high, self._whole = low, high, whole
+        self._low = low
+        self._high = high
+        self._whole = whole
         self._judges = bool(np.isfinite(low).any() or np.isfinite(high).any()) and not (spec.image and spec.image.only)
         self.outside: dict[tuple[int, int], tuple[int, float]] = {}
         self.broken: dict[tuple[int, int], tuple[int, float]] = {}
@@ -223,7 +233,8 @@ class History:
             actions: float32 [num_rows, act_size]. seeded: the resets had seeds.
         """
         self.watcher.see(states)
-        kinds, ended = np.zeros(self.envs, np.uint8), np.zeros(self.envs, np.bool_)
+        kinds = np.zeros(self.envs, np.uint8)
+        ended = np.zeros(self.envs, np.bool_)
         kinds[[env for env in stepped if env < self.envs]] = STEP
         kinds[[env for env in reset if env < self.envs]] = RESET
         ended[[env for env in over if env < self.envs]] = True
@@ -231,7 +242,11 @@ class History:
         shown = np.where(states.present[rows, None] != 0, states.obs[rows], 0).reshape(self.envs, -1)
         rewards = states.rewards[rows].reshape(self.envs, -1).sum(axis=1)
         cut: Flags = (states.truncated[rows].reshape(self.envs, -1) != 0).any(axis=1)
-        taken = (self._none if actions is None else actions[rows].copy()).reshape(self.envs, -1)
+        if actions is None:
+            actions_taken = self._none
+        else:
+            actions_taken = actions[rows].copy()
+        taken = actions_taken.reshape(self.envs, -1)
         self._kept.append((shown, taken, rewards, kinds, ended, cut, self._follows, seeded))
         self._follows = True
 

@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from ue_rl.protocol.memory import StepMemory
 
 MEMORY = "shared memory"
-_ON_FUTEX, _CANNOT_WAKE = 1, 3  # docs/shared-memory.md, section 4
-_ANSWERED_WITHIN, _WOKEN_WITHIN = 10.0, 0.5  # seconds; the engine's process may wait for a processor meanwhile
+# docs/shared-memory.md, section 4
+_ON_FUTEX = 1
+_CANNOT_WAKE = 3
+# seconds; the engine's process may wait for a processor meanwhile
+_ANSWERED_WITHIN = 10.0
+_WOKEN_WITHIN = 0.5
 _NAMES: tuple[tuple[type[UeRlError], str], ...] = (
     (NonFiniteValue, "nan"), (UnknownEnv, "unknown-env"), (UnexpectedMessage, "two-answers"),
     (EngineTimeout, "no-answer"), (EngineDisconnected, "ends-session"),
@@ -76,14 +80,18 @@ class MemoryPeer(Peer):
         self.spec = self._transport.spec
 
     def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> AnsweredStates:
-        began, envs = time.perf_counter(), resets.env_ids
+        began = time.perf_counter()
+        envs = resets.env_ids
         if actions is not None and len(steps) + len(envs or ()) < self.spec.num_envs:
             raise Skip("shared memory asks all envs")
         try:
             if actions is None:
                 self._transport.reset(envs, resets.seeds, resets.options)
             else:
-                self._transport.send_actions(np.ascontiguousarray(actions), list(envs or ()))
+                due = envs
+                if not due:
+                    due = ()
+                self._transport.send_actions(np.ascontiguousarray(actions), list(due))
             buffers = self._transport.receive()
         except UeRlError as error:
             raise of_error(error) from error

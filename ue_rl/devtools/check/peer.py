@@ -29,8 +29,13 @@ class Wrong(Exception):
 
     def __init__(self, mistake: str, text: str = "", seen: bytes | str = b"", env_id: int | None = None) -> None:
         super().__init__(mistake, text)
-        self.mistake, self.text, self.env_id = mistake, text, env_id
-        self.seen = seen if isinstance(seen, str) else seen.decode("utf-8", "backslashreplace")
+        self.mistake = mistake
+        self.text = text
+        self.env_id = env_id
+        if isinstance(seen, str):
+            self.seen = seen
+        else:
+            self.seen = seen.decode("utf-8", "backslashreplace")
 
 
 class Skip(Exception):

@@ -42,7 +42,11 @@ class ProbeEpisode:
             unlike |= self.over[:most, env] != other.over[:most, env]
             unlike[1:] |= self.rewards[1:most, env] != other.rewards[1:most, env]
             found = np.flatnonzero(unlike & both)
-            said.append(int(found[0]) if len(found) else -1)
+            if len(found):
+                place = int(found[0])
+            else:
+                place = -1
+            said.append(place)
         return said
 
     def first_difference(self, other: ProbeEpisode) -> tuple[int, int] | None:
@@ -59,7 +63,11 @@ class ProbeEpisode:
     def until_an_end(self) -> ProbeEpisode:
         """The same, until the first env ends: as long as all of them are asked."""
         ended = np.flatnonzero(self.over.any(axis=1))
-        return self.first(int(ended[0]) if len(ended) else len(self.actions))
+        if len(ended):
+            end = int(ended[0])
+        else:
+            end = len(self.actions)
+        return self.first(end)
 
     def distance(self, other: ProbeEpisode) -> float:
         """The greatest difference between two numbers of observations, as a share of the greatest number."""
@@ -79,13 +87,18 @@ def need_seeds(bench: Bench) -> None:
     """Raises Skip where a seed does not decide an episode."""
     if not takes_seeds(bench):
         real_time = "REALTIME" in bench.peer().spec.features
-        raise Skip("in real time no seed decides an episode" if real_time else "FEATURES has no SEED")
+        why = "FEATURES has no SEED"
+        if real_time:
+            why = "in real time no seed decides an episode"
+        raise Skip(why)
 
 
 def replayed(bench: Bench) -> ProbeEpisode | None:
     """The episode that came twice the same with the same seeds and actions; None: none did, or not each time."""
     known = bench.memo.get("replayed")
-    return known if isinstance(known, ProbeEpisode) and "not-repeatable" not in bench.failed else None
+    if isinstance(known, ProbeEpisode) and "not-repeatable" not in bench.failed:
+        return known
+    return None
 
 
 def need_replayed(bench: Bench) -> ProbeEpisode:
@@ -107,9 +120,15 @@ def seeds_of(bench: Bench, kind: int = 0) -> list[int]:
 
 
 def replay(
-    bench: Bench, seeds: Sequence[int], steps: int, like: ProbeEpisode | None = None, *, change: Change | None = None,
-    order: Sequence[int] | None = None, again: int | None = None,
-) -> ProbeEpisode:  # fmt: skip
+    bench: Bench,
+    seeds: Sequence[int],
+    steps: int,
+    like: ProbeEpisode | None = None,
+    *,
+    change: Change | None = None,
+    order: Sequence[int] | None = None,
+    again: int | None = None,
+) -> ProbeEpisode:
     """Plays an episode of each env.
 
     Args:
@@ -121,21 +140,39 @@ def replay(
     """
     spec = bench.peer().spec
     bench.tape.cut()
-    ids = list(range(spec.num_envs)) if order is None else list(order)
-    kept = [bench.begin(None if order is None else ids, [seeds[env] for env in ids])]
-    over, there, actions = [np.zeros(spec.num_envs, np.bool_)], [np.ones(spec.num_envs, np.bool_)], []
-    for t in range(steps if like is None else min(steps, len(like.actions))):
+    if order is None:
+        ids = list(range(spec.num_envs))
+    else:
+        ids = list(order)
+    rows = None
+    if order is not None:
+        rows = ids
+    kept = [bench.begin(rows, [seeds[env] for env in ids])]
+    over = [np.zeros(spec.num_envs, np.bool_)]
+    there = [np.ones(spec.num_envs, np.bool_)]
+    actions = []
+    if like is None:
+        count = steps
+    else:
+        count = min(steps, len(like.actions))
+    for t in range(count):
         ended = bench.over()
         if again is not None and t == _middle(like):
             bench.begin([again], [seeds[again]])
             ended = bench.over()
         if not (there[-1] & ~over[-1]).any() or len(ended) == spec.num_envs:
             break
-        chosen = bench.sampler.random(kept[-1]) if like is None else like.actions[t]
+        if like is None:
+            chosen = bench.sampler.random(kept[-1])
+        else:
+            chosen = like.actions[t]
         if change is not None:
             chosen = change(t, chosen.copy())
         there.append(there[-1] & ~over[-1])
-        kept.append(bench.play(chosen, None if order is None else [env for env in ids if env not in ended], ended))
+        rest = None
+        if order is not None:
+            rest = [env for env in ids if env not in ended]
+        kept.append(bench.play(chosen, rest, ended))
         actions.append(chosen)
         flags = np.zeros(spec.num_envs, np.bool_)
         flags[bench.over()] = True
@@ -143,12 +180,16 @@ def replay(
     return ProbeEpisode(
         np.array([_rows(states, spec.num_envs) for states in kept]),
         np.array([states.rewards.reshape(spec.num_envs, -1).sum(axis=1) for states in kept]),
-        np.array(over), np.array(there), np.array(actions, np.float32).reshape(-1, spec.num_rows, spec.act_size),
-    )  # fmt: skip
+        np.array(over),
+        np.array(there),
+        np.array(actions, np.float32).reshape(-1, spec.num_rows, spec.act_size),
+    )
 
 
 def _middle(like: ProbeEpisode | None) -> int:
-    return 0 if like is None else int(like.there.sum(axis=0).min() - 1) // 2
+    if like is None:
+        return 0
+    return int(like.there.sum(axis=0).min() - 1) // 2
 
 
 def _rows(states: AnsweredStates, envs: int) -> NDArray[np.float32]:

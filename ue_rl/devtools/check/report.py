@@ -88,16 +88,23 @@ class CheckReport:
     def summary(self) -> str:
         """The last line."""
         counts = ", ".join(f"{self.count(outcome)} {outcome.value}" for outcome in Verdict)
-        names = f": {', '.join(self.mistakes)}" if self.mistakes else ""
+        names = ""
+        if self.mistakes:
+            names = f": {', '.join(self.mistakes)}"
         return f"{counts}{names}"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
-            "address": self.address, "handshake": self.handshake, "exit_code": self.exit_code,
-            "mistakes": self.mistakes, "findings": [finding.as_dict() for finding in self.findings],
-            "speed": self.speed, "seconds": round(self.seconds, 3), "summary": self.summary,
-        }  # fmt: skip
+            "address": self.address,
+            "handshake": self.handshake,
+            "exit_code": self.exit_code,
+            "mistakes": self.mistakes,
+            "findings": [finding.as_dict() for finding in self.findings],
+            "speed": self.speed,
+            "seconds": round(self.seconds, 3),
+            "summary": self.summary,
+        }
 
     def __str__(self) -> str:
         lines = [f"{f.outcome.value} {f.check}: {f.text}" for f in self.findings if f.outcome is not Verdict.PASS]

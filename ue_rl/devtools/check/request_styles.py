@@ -73,7 +73,9 @@ def understood(bench: Bench, manner: RequestStyle, what: str) -> str:
     """A whole check: what its PASS says."""
     _, same = asked(bench, manner)
     _, repeats = reference(bench)
-    return f"{what}: the same episode" if same and repeats else f"{what}: answered"
+    if same and repeats:
+        return f"{what}: the same episode"
+    return f"{what}: answered"
 
 
 def asked(bench: Bench, manner: RequestStyle) -> tuple[Episode, bool]:
@@ -143,7 +145,9 @@ def first_actions(bench: Bench, states: AnsweredStates) -> NDArray[np.float32]:
 
 def _halves(sampler: Sampler, states: AnsweredStates) -> NDArray[np.float32]:
     """Random ones, rounded to 0.5, 1, 1.5, .. inside the space where it allows: they can be spelt in most ways."""
-    numbers, low, high = sampler.random(states), sampler.low, sampler.high
+    numbers = sampler.random(states)
+    low = sampler.low
+    high = sampler.high
     near = np.where(np.abs(numbers) < 0.25, np.copysign(0.5, numbers), np.round(numbers * 2) / 2)
     inside = np.where((low < 0) & (high > 0), 0, low + 0.25)  # bounds have a check of their own
     near = np.where(near == high, high - 0.25, np.where(near == low, inside, near))
@@ -154,7 +158,10 @@ def episode(bench: Bench, manner: RequestStyle) -> Episode:
     """A reset and some steps of all envs, fewer where an episode ends; always the same actions."""
     peer = bench.text()
     sampler = Sampler(peer.spec, bench.options.seed + 1)
-    ids = ids_of(bench)[::-1] if manner.backwards else ids_of(bench)
+    if manner.backwards:
+        ids = ids_of(bench)[::-1]
+    else:
+        ids = ids_of(bench)
     peer.spell, peer.pause = manner.spell, _pause(bench, manner.pause)
     try:
         states = peer.exchange(_turned(peer.reset_rows(ids, seeds_of(bench, ids)), manner), manner.apart)
@@ -169,12 +176,15 @@ def episode(bench: Bench, manner: RequestStyle) -> Episode:
         bench.forget()
         return came
     finally:
-        peer.spell, peer.pause = plain, 0.0
+        peer.spell = plain
+        peer.pause = 0.0
 
 
 def _turned(rows: dict[int, list[str]], manner: RequestStyle) -> dict[int, list[str]]:
     """An env's rows, those of its agents, stand backwards, too."""
-    return {env: texts[::-1] for env, texts in rows.items()} if manner.backwards else rows
+    if manner.backwards:
+        return {env: texts[::-1] for env, texts in rows.items()}
+    return rows
 
 
 def reference(bench: Bench) -> tuple[Episode, bool]:
@@ -206,7 +216,9 @@ def _memory(bench: Bench) -> _Memory:
 
 def mapped(bench: Bench, mistake: str, ask: Callable[[], T]) -> T:
     """What `ask` returns; raises Wrong: of this mistake, where the engine did not understand what it was asked."""
-    peer, memory, began = bench.text(), _memory(bench), time.perf_counter()
+    peer = bench.text()
+    memory = _memory(bench)
+    began = time.perf_counter()
     try:
         return ask()
     except Wrong as wrong:
@@ -214,14 +226,19 @@ def mapped(bench: Bench, mistake: str, ask: Callable[[], T]) -> T:
         if wrong.mistake not in _NOT_UNDERSTOOD:
             raise
         bench.fell_silent = bench.fell_silent or wrong.mistake in SILENT
-        raise Wrong(mistake, wrong.text, wrong.seen or peer.seen, wrong.env_id) from wrong
+        evidence = wrong.seen
+        if not evidence:
+            evidence = peer.seen
+        raise Wrong(mistake, wrong.text, evidence, wrong.env_id) from wrong
     finally:
         memory.spent += time.perf_counter() - began
 
 
 def _pause(bench: Bench, steps: float) -> float:
     """Seconds between two pieces: longer than a tick, where that is not too long."""
-    wires = bench.text().spec.num_envs if bench.carrier == PER_ENV else 1
+    wires = 1
+    if bench.carrier == PER_ENV:
+        wires = bench.text().spec.num_envs
     return min(max(0.013, _memory(bench).pace) * steps, 0.1) / wires
 
 

@@ -55,7 +55,8 @@ def check(
         ConfigurationError: not such a URL, an option in it that names a carrier, or no such check.
         AccessRefused: the engine asks for a token that is not given, or a wrong one, or its port speaks TLS.
     """
-    address, began = address_of(url), time.perf_counter()
+    address = address_of(url)
+    began = time.perf_counter()
     text_at = handler_of(address.scheme).text_at
     if text_at is None and address.scheme != _MEMORY_ALONE:
         expected = " or ".join(
@@ -70,7 +71,10 @@ def check(
             got=url,
             cure="leave it out",
         )
-    options = replace(options or Options(), **address.options)
+    chosen = options
+    if not chosen:
+        chosen = Options()
+    options = replace(chosen, **address.options)
     if unknown := sorted(set(only) - {each.name for each in CHECKS}):
         raise ConfigurationError("no such check", field="only", got=unknown[0])
     checks = [each for each in CHECKS if not only or each.fundamental or each.name in only]
@@ -99,7 +103,8 @@ def _text(run: _Run, address: Place) -> None:
     run.report.handshake = peer.handshake.decode("ascii", "backslashreplace").strip()
     bench.passes(f"came after {peer.greeted * 1e3:.1f} ms: {run.report.handshake}")
     _take(run, bench)
-    checks, gone = run.checks, ""
+    checks = run.checks
+    gone = ""
     if spec.image is None:
         gone = _carrier(run, Bench(address, run.options, peer.carrier, peer=peer, shared=run.shared), checks)
         checks = [each for each in run.checks if each.every_carrier]
@@ -139,7 +144,9 @@ def _carrier(run: _Run, bench: Bench, checks: list[Check], gone: str = "") -> st
             broken = broken or each.name
         _take(run, bench)
     bench.drop()
-    return broken if broken in _GONE else ""
+    if broken in _GONE:
+        return broken
+    return ""
 
 
 def _attached(run: _Run, bench: Bench) -> bool:
@@ -149,7 +156,11 @@ def _attached(run: _Run, bench: Bench) -> bool:
         bench.peer()
     except Wrong as wrong:
         in_text = any(found.carrier for found in run.report.findings)  # a trainer goes on so
-        (bench.warn if in_text else bench.fail)(wrong.mistake, wrong.text, wrong.seen)
+        if in_text:
+            report = bench.warn
+        else:
+            report = bench.fail
+        report(wrong.mistake, wrong.text, wrong.seen)
         _take(run, bench)
         return False
     return True

@@ -42,11 +42,15 @@ class Sampler:
         self._ones = [one.action_spec for one in one_specs(spec)]
         self.rng = np.random.default_rng(seed)
         shape = len(self._ones), spec.act_size
-        low, high, whole = np.zeros(shape), np.zeros(shape), np.ones(shape, np.bool_)
+        low = np.zeros(shape)
+        high = np.zeros(shape)
+        whole = np.ones(shape, np.bool_)
         for agent, action in enumerate(self._ones):
             low[agent, : action.size], high[agent, : action.size], whole[agent, : action.size] = limits(action)
         envs = spec.num_envs, 1
-        self.low, self.high, self.whole = np.tile(low, envs), np.tile(high, envs), np.tile(whole, envs)
+        self.low = np.tile(low, envs)
+        self.high = np.tile(high, envs)
+        self.whole = np.tile(whole, envs)
 
     def random(self, states: AnsweredStates | StepBuffers | None = None) -> NDArray[np.float32]:
         """float32 [num_rows, act_size]: uniform in the space; a choice that is legal in `states` where those say so."""

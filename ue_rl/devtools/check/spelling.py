@@ -40,8 +40,12 @@ def action_rows(spec: EnvSpec, buffers: StepBuffers, env: int, actions: NDArray[
         return [numbers(actions[env])]
     if not spec.groups:
         return [f"ACT={numbers(actions[env])};ENV={env}"]
-    per_env, rows = spec.agents_per_env, live_rows(buffers, spec)
-    live = range(spec.num_rows) if rows is None else rows.tolist()
+    per_env = spec.agents_per_env
+    rows = live_rows(buffers, spec)
+    if rows is None:
+        live = range(spec.num_rows)
+    else:
+        live = rows.tolist()
     sizes = [group.spec.act_size for group in spec.groups for _ in range(group.count)]
     return [
         f"ACT={numbers(actions[row][: sizes[row % per_env]])};ENV={env};AGENT={row % per_env}"
@@ -113,7 +117,9 @@ def longer(line: str, size: int) -> str:
     numbers = [found for found in _NUMBER.finditer(line) if "e" not in found[0] and _is_action(line, found.start())]
     if not numbers or len(line) >= size:
         return line
-    extra, parts, at = size - 1 - len(line) - sum("." not in found[0] for found in numbers), [], 0
+    extra = size - 1 - len(line) - sum("." not in found[0] for found in numbers)
+    parts = []
+    at = 0
     if extra <= 0:
         return line
     for n, found in enumerate(numbers):
@@ -127,7 +133,9 @@ def numbers_otherwise(way: str, line: str) -> Sequence[bytes]:
     """The same actions, each number in another spelling of the grammar; `way` is a key of WAYS."""
 
     def spelled(found: re.Match[str]) -> str:
-        return WAYS[way](found[0]) if _is_action(line, found.start()) else found[0]
+        if _is_action(line, found.start()):
+            return WAYS[way](found[0])
+        return found[0]
 
     return (_NUMBER.sub(spelled, line).encode() + b"\n",)
 
@@ -139,7 +147,12 @@ def _is_action(line: str, at: int) -> bool:
 
 
 def _with_exponent(text: str) -> str:
-    sign, digits = ("-", text[1:]) if text[0] == "-" else ("", text)
+    if text[0] == "-":
+        sign = "-"
+        digits = text[1:]
+    else:
+        sign = ""
+        digits = text
     whole, _, decimals = digits.partition(".")
     if "e" in digits:
         return text.replace("e", "E")
@@ -149,7 +162,9 @@ def _with_exponent(text: str) -> str:
 
 
 def _with_plus(text: str) -> str:
-    return text if text[0] == "-" else f"+{text}"
+    if text[0] == "-":
+        return text
+    return f"+{text}"
 
 
 def _without_zero(text: str) -> str:
@@ -157,11 +172,17 @@ def _without_zero(text: str) -> str:
 
 
 def _with_point(text: str) -> str:
-    return text if "." in text or "e" in text else f"{text}."
+    if "." in text or "e" in text:
+        return text
+    return f"{text}."
 
 
 def _with_zeros(text: str) -> str:
-    return text if "e" in text else f"{text}00" if "." in text else f"{text}.00"
+    if "e" in text:
+        return text
+    if "." in text:
+        return f"{text}00"
+    return f"{text}.00"
 
 
 # An example -> how to spell a number like it. Each gives a number of the same value.

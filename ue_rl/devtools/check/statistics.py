@@ -12,7 +12,9 @@ _MOST_FEATURES = 9
 _MOST_ROWS = 400
 _ENOUGH = 200  # different numbers
 _LOOKED_AT = 2000
-_DECIMALS, _DIGITS = (3, 4, 5, 6), (3, 4, 5, 6)  # %f has 6 decimals, C++ streams have 6 digits; float32 needs 9
+# %f has 6 decimals, C++ streams have 6 digits; float32 needs 9
+_DECIMALS = (3, 4, 5, 6)
+_DIGITS = (3, 4, 5, 6)
 _EXACT = 2.0**22  # units; of greater numbers every float32 is near a multiple
 
 
@@ -37,8 +39,10 @@ def paired_by_chance(some: Floats, others: Floats, scale: Floats) -> float:
     one = some.astype(np.float64) / np.maximum(scale, 1e-12)
     two = others.astype(np.float64) / np.maximum(scale, 1e-12)
     distances = np.minimum(np.abs(one[:, None] - two[None]), 1e6).sum(axis=2)
-    rng, places = np.random.default_rng(0), np.arange(len(some))
-    actual, hits = distances[places, places].sum(), 0
+    rng = np.random.default_rng(0)
+    places = np.arange(len(some))
+    actual = distances[places, places].sum()
+    hits = 0
     for _ in range(_SHUFFLES):
         hits += bool(distances[places, rng.permutation(places)].sum() <= actual + 1e-9)
     return (hits + 1) / (_SHUFFLES + 1)
@@ -81,7 +85,8 @@ def effect(changes: Floats, before: Floats, actions: Floats) -> NDArray[np.float
     Args:
         changes: [T, D]. before: [T, D]. actions: [T, A].
     """
-    ordered, seen = ranks(_unexplained(changes, before)), features(actions)
+    ordered = ranks(_unexplained(changes, before))
+    seen = features(actions)
     found = np.zeros(actions.shape[1])
     for a in range(actions.shape[1]):
         found[a] = np.abs(unit(seen[:, a]).T @ ordered).max(initial=0.0)
@@ -91,7 +96,8 @@ def effect(changes: Floats, before: Floats, actions: Floats) -> NDArray[np.float
 
 def interplay(changes: Floats, before: Floats, actions: Floats) -> float:
     """The same for actions together with what was shown before them: numbers of both, multiplied; the greatest."""
-    ordered, seen = ranks(_unexplained(changes, before)), features(actions)
+    ordered = ranks(_unexplained(changes, before))
+    seen = features(actions)
     state = unit(before[:, :_MOST_FEATURES].astype(np.float64))
     greatest = 0.0
     for d in range(state.shape[1]):
@@ -113,7 +119,8 @@ def _unexplained(changes: Floats, before: Floats) -> NDArray[np.float64]:
 
 def rounding(values: NDArray[np.float64]) -> str:
     """How all of these different float32 numbers are rounded, for people; "" where nothing says that they are."""
-    values = values[:: -(-len(values) // _LOOKED_AT)] if len(values) else values
+    if len(values):
+        values = values[:: -(-len(values) // _LOOKED_AT)]
     for decimals in _DECIMALS:
         unit = 10.0**-decimals
         part = values[np.abs(values) < _EXACT * unit]

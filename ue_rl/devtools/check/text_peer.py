@@ -26,8 +26,10 @@ from ue_rl.protocol.text.notices import notice_of
 from ue_rl.protocol.text.refusals import NUMBER_FIELD
 from ue_rl.system.errors import UeRlError, shorten
 
-SHARED, PER_ENV = "text, shared channel", "text, env sockets"
-_SHOWN, _REQUESTS_SHOWN = 400, 3
+SHARED = "text, shared channel"
+PER_ENV = "text, env sockets"
+_SHOWN = 400
+_REQUESTS_SHOWN = 3
 _ACCEPT = 0.3  # seconds more for each env socket: the deployed plugin accepts one in 0.1 s, a busy one later
 
 _RAW_INFO = re.compile(rb"INFO[ \t]*=[^;|]*[^-._~%0-9A-Za-z \t;|]", re.IGNORECASE)
@@ -78,18 +80,24 @@ class TextPeer(Peer):
         again: bool = False,
         nul_terminated: bool | None = None,
     ) -> None:
-        self.timeout, self.pause = timeout, 0.0
+        self.timeout = timeout
+        self.pause = 0.0
         self.spell: Spelling = plain
         self.wires = [Wire(address, timeout)]
-        self.joined, self.slowest = b"", 0.0
+        self.joined = b""
+        self.slowest = 0.0
         self.unknown: dict[str, bytes] = {}
         self._address = address
         try:
             self.spec, self.handshake, self.greeted = greet(self.wires[0], timeout, not again)
             self.carrier = carrier or first_carrier(self.spec)
             self._rlbase = self.spec.env_type is EnvType.RLBASE
-            self.nul = b"\0" if needs_nuls(self.spec, nul_terminated) else b""
-            self._codec, self._buffers = Codec(self.spec), StepBuffers.of(self.spec)
+            if needs_nuls(self.spec, nul_terminated):
+                self.nul = b"\0"
+            else:
+                self.nul = b""
+            self._codec = Codec(self.spec)
+            self._buffers = StepBuffers.of(self.spec)
             self.arrivals: list[Line] = []
             self._repeated = False  # an answer was that of the request before, once more
             self._numbered = "SEQ" in self.spec.features and not self._rlbase
@@ -99,7 +107,10 @@ class TextPeer(Peer):
             self._resets: set[int] = set()
             self._accept_seconds = 0.0
             self._per_env = self.carrier == PER_ENV
-            self._env_wires = [] if self._per_env else [*self.wires]
+            if self._per_env:
+                self._env_wires = []
+            else:
+                self._env_wires = [*self.wires]
             if self._per_env:
                 self._open_env_sockets(address)
             elif "ERROR" in self.spec.features:
@@ -146,8 +157,13 @@ class TextPeer(Peer):
 
     def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> AnsweredStates:
         """See Peer. The rows stand in the order of `steps`, those of `resets` behind them."""
-        rows = {} if actions is None else self.step_rows(actions, steps)
-        ids = range(self.spec.num_envs) if resets.env_ids is None else resets.env_ids
+        rows = {}
+        if actions is not None:
+            rows = self.step_rows(actions, steps)
+        if resets.env_ids is not None:
+            ids = resets.env_ids
+        else:
+            ids = range(self.spec.num_envs)
         return self.exchange(rows | self.reset_rows(ids, resets.seeds, resets.options))
 
     def stray(self, seconds: float) -> bytes:
@@ -219,7 +235,9 @@ class TextPeer(Peer):
 
     def _with_number(self, wire: Wire, line: str) -> str:
         self._counts[wire] += 1
-        return f"{line};SEQ={self._counts[wire]}" if self._numbered else line
+        if self._numbered:
+            return f"{line};SEQ={self._counts[wire]}"
+        return line
 
     def _nothing_is_there(self) -> None:
         """Raises: Wrong, where something has come since the last answer."""
@@ -240,7 +258,8 @@ class TextPeer(Peer):
     def call(self, line: str) -> bytes:
         """The answer to a call, on the first connection; without its line ending; raises Wrong."""
         line = self._with_number(self.wires[0], line)
-        self._sent, self.arrivals = [line], []
+        self._sent = [line]
+        self.arrivals = []
         self._send(self.wires[0], plain(line))
         try:
             self.arrivals.append(self.wires[0].line(self.timeout))
@@ -273,7 +292,13 @@ class TextPeer(Peer):
     ) -> dict[int, list[str]]:
         """What `reset` asks: env -> its rows."""
         none = [None] * len(envs)
-        given = zip(envs, seeds or none, options or none, strict=True)
+        all_seeds = seeds
+        if not all_seeds:
+            all_seeds = none
+        all_options = options
+        if not all_options:
+            all_options = none
+        given = zip(envs, all_seeds, all_options, strict=True)
         return {env: [reset_row(self.spec, env, seed, told)] for env, seed, told in given}
 
     def ask_ahead(self, seeds: Sequence[int | None]) -> None:
@@ -304,7 +329,8 @@ class TextPeer(Peer):
             raise self._gone(error, set()) from None
 
     def _collect(self, asked: set[int]) -> None:
-        last, self.arrivals = {line.data for line in self.arrivals}, []
+        last = {line.data for line in self.arrivals}
+        self.arrivals = []
         waiting = set(asked)
         deadline = time.perf_counter() + self.timeout + self._accept_seconds
         self._accept_seconds = 0.0
@@ -332,7 +358,9 @@ class TextPeer(Peer):
 
     def _read(self, line: Line, env: int | None, asked: set[int], waiting: set[int], again: bool) -> None:
         self.arrivals.append(line)
-        data, number, before = line.data, 0, self._buffers.pending.copy()
+        data = line.data
+        number = 0
+        before = self._buffers.pending.copy()
         if not self._rlbase and notice_of(data) is None:
             if self._numbered:
                 end, number = self._codec.find_number(data, 0, len(data))
@@ -359,11 +387,14 @@ class TextPeer(Peer):
 
     def _expect(self, asked: set[int]) -> NDArray[np.uint8]:
         """Notes whose answers are awaited: of an agent that may be there 2, of one that acts 1; a copy of that."""
-        pending, buffers = self._buffers.pending, self._buffers
+        pending = self._buffers.pending
+        buffers = self._buffers
         pending[:] = 0
         live = self._by_env((buffers.present != 0) & (buffers.dones == 0))
         for env in asked:
-            acts = live[env] & (env not in self._resets) if self.spec.groups else True
+            acts = True
+            if self.spec.groups:
+                acts = live[env] & (env not in self._resets)
             self._by_env(pending)[env] = np.where(acts, 1, 2)
         return pending.copy()
 
@@ -372,10 +403,16 @@ class TextPeer(Peer):
         return rows.reshape(self.spec.num_envs, -1)
 
     def _silent(self, unread: bytes, asked: set[int], waiting: set[int]) -> Wrong:
-        late, seconds = sorted(waiting), f"within {self.timeout:g} s"
-        shown = self.seen + (f"\n< {shorten(unread, _SHOWN)}" if unread else "")
+        late = sorted(waiting)
+        seconds = f"within {self.timeout:g} s"
+        rest = ""
         if unread:
-            name = "carriage-return-only" if b"\r" in unread else "no-newline"
+            rest = f"\n< {shorten(unread, _SHOWN)}"
+        shown = self.seen + rest
+        if unread:
+            name = "no-newline"
+            if b"\r" in unread:
+                name = "carriage-return-only"
             return Wrong(name, f"a line had not ended {seconds}", shown, late[0])
         if waiting == asked:
             return Wrong("no-answer", f"none of {len(asked)} envs answered {seconds}", shown)

@@ -78,7 +78,10 @@ class Wire:
     acknowledges_late = False
 
     def __init__(self, address: Place | tuple[str, int], timeout: float) -> None:
-        place = address if isinstance(address, Place) else Place(address[0], address[1])
+        if isinstance(address, Place):
+            place = address
+        else:
+            place = Place(address[0], address[1])
         self.sock = socket.create_connection((place.host, place.port), timeout=timeout)
         if place.access is not None:
             self.sock = place.access(self.sock, place.host, place.port, time.monotonic() + timeout)
@@ -112,7 +115,8 @@ class Wire:
         while True:
             at = self.unread.find(b"\n")
             if at >= 0:
-                data, self.unread = self.unread[:at].rstrip(b"\r"), self.unread[at + 1 :]
+                data = self.unread[:at].rstrip(b"\r")
+                self.unread = self.unread[at + 1 :]
                 line = Line(data, self._began, self._last)
                 self._began = self._last  # what is left came with the same read
                 if data.strip():
@@ -182,7 +186,9 @@ def greet(wire: Wire, within: float, ask_for_it: bool = True) -> tuple[EnvSpec, 
     Raises:
         Wrong: it does not come, or cannot be read. AccessRefused: the engine asks for a token, or for TLS.
     """
-    began, grace, busy = time.perf_counter(), within, False
+    began = time.perf_counter()
+    grace = within
+    busy = False
     while True:
         try:
             line = wire.line(grace, MAX_HANDSHAKE)
@@ -196,7 +202,8 @@ def greet(wire: Wire, within: float, ask_for_it: bool = True) -> tuple[EnvSpec, 
             raise _without(wire, error.unread, within, ask_for_it) from None
         notice = notice_of(line.data)
         if notice is not None and notice[0] == "BUSY":
-            busy, grace = True, _BUSY_GRACE
+            busy = True
+            grace = _BUSY_GRACE
             continue
         if line.data.startswith(b"AUTH="):
             raise asks_for_token(wire.sock)

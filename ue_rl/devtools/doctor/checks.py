@@ -109,7 +109,9 @@ def _shared_memory(folder: Path) -> DoctorRow:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, 1 << 20)
     except OSError as error:
-        fault = "shm-full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "shm-denied"
+        fault = "shm-denied"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fault = "shm-full"
         return fail(check, fault, f"no file of 1 MB in {folder}: {error.strerror}")
     free = facts.f_bavail * facts.f_frsize
     text = f"{amount(free)} free in {folder}"

@@ -33,7 +33,8 @@ def engine(url: str, timeout: float) -> Iterator[DoctorRow]:
         facts = ", ".join(f"{key} {value}" for key, value in transport.describe().items())
         took = f"{(time.perf_counter() - begun) * 1e3:.0f} ms"
         yield ok(check, f"{transport.connect().num_envs} envs, {facts}; connected within {took}")
-        asked, served = address_of(url).options.get("channel", "auto"), transport.spec.channel
+        asked = address_of(url).options.get("channel", "auto")
+        served = transport.spec.channel
         if served not in (None, Channel.ANY) and asked not in ("auto", served.value.lower()):
             yield fail(check, "other-wiring", f"it serves {served.value}, and the URL asks for {asked}")
             return
@@ -59,12 +60,20 @@ def _fault(error: UeRlError) -> str:
     if error.field == "CHANNEL" or "channel" in text or "wiring" in text or "env socket" in text:
         return "other-wiring"
     if isinstance(error, HandshakeError):
-        return "no-handshake" if "sent no handshake" in text else "wrong-handshake"
+        if "sent no handshake" in text:
+            return "no-handshake"
+        return "wrong-handshake"
     if isinstance(error, EngineUnreachable):
         if any(word in text for word in ("timed out", "no route", "network is unreachable", "host is down")):
             return "firewall"
         unknown = any(word in text for word in ("name or service", "resolve", "unknown host", "getaddrinfo"))
-        return "unknown-host" if unknown else "not-listening"
+        if unknown:
+            return "unknown-host"
+        return "not-listening"
     if isinstance(error, EngineTimeout):
-        return "firewall" if "connect" in text and "handshake" not in text else "no-handshake"
-    return "no-handshake" if isinstance(error, EngineDisconnected) else "wrong-handshake"
+        if "connect" in text and "handshake" not in text:
+            return "firewall"
+        return "no-handshake"
+    if isinstance(error, EngineDisconnected):
+        return "no-handshake"
+    return "wrong-handshake"

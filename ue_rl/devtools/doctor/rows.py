@@ -60,7 +60,10 @@ class DoctorRow:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         said = {"check": self.check, "outcome": self.outcome.value, "text": self.text}
-        return said | ({"fault": self.fault, "cure": self.cure} if self.fault else {})
+        hints = {}
+        if self.fault:
+            hints = {"fault": self.fault, "cure": self.cure}
+        return said | hints
 
 
 def ok(check: str, text: str) -> DoctorRow:

@@ -24,7 +24,8 @@ class EngineMetrics:
     """
 
     def __init__(self, bridge: BaseBridge) -> None:
-        self._bridge, self._next = bridge, bridge.lockstep.recorder
+        self._bridge = bridge
+        self._next = bridge.lockstep.recorder
         self.metrics = Metrics(SERVING, self._refresh)
         self._times = self.metrics.histogram("ue_rl_step_seconds")
         self._steps = 0
@@ -44,7 +45,10 @@ class EngineMetrics:
 
     def stepped(self, inbox: ActionBatch, envs: NDArray[np.intp] | None) -> None:
         """See RecordsTicks."""
-        self._steps += self._bridge.num_envs if envs is None else len(envs)
+        if envs is None:
+            self._steps += self._bridge.num_envs
+        else:
+            self._steps += len(envs)
         self._before = b""
         if self._next is not None:
             self._next.stepped(inbox, envs)
@@ -56,7 +60,8 @@ class EngineMetrics:
             self._begun = True
             self._sessions += 1
         if 1 in self._before:
-            after, agents = command.reshape(-1), self._bridge.spec.agents_per_env
+            after = command.reshape(-1)
+            agents = self._bridge.spec.agents_per_env
             done = (np.frombuffer(self._before, np.uint8) == ActionBatch.STEP) & (after == 0)
             self._steps += int(np.count_nonzero(done.reshape(-1, agents).any(axis=1)))
         if 1 in self._before or not self._before:

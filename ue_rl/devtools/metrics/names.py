@@ -82,7 +82,9 @@ class Metrics(Collector):
 
     def exchanged(self, spec: EnvSpec, env_steps: int) -> None:
         """Sets the bytes of so many env-steps, for `refresh`."""
-        image = 0 if spec.image is None else spec.image.nbytes
+        image = 0
+        if spec.image is not None:
+            image = spec.image.nbytes
         rows = spec.agents_per_env * env_steps
         self.total("ue_rl_bytes_total", 4 * spec.act_size * rows, "to_engine")
         self.total("ue_rl_bytes_total", (4 * spec.obs_size + 6 + spec.mask_size + image) * rows, "from_engine")

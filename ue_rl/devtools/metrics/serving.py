@@ -25,7 +25,8 @@ class _WsgiGate:
     """A WSGI application: asks the one behind it only what `visitors` let through."""
 
     def __init__(self, app: Any, visitors: Visitors) -> None:
-        self._app, self._visitors = app, visitors
+        self._app = app
+        self._visitors = visitors
         self._refusals = Refusals(_log, "a request for metrics")
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -72,7 +73,9 @@ def serve_metrics(address: str, metrics: Collector) -> Iterator[str]:
         )
     registry = CollectorRegistry(auto_describe=False)
     registry.register(metrics)
-    bare = host.strip("[]") or "127.0.0.1"
+    bare = host.strip("[]")
+    if not bare:
+        bare = "127.0.0.1"
     try:
         server, thread = start_http_server(int(port), bare, registry)
     except OSError as error:
@@ -81,7 +84,9 @@ def serve_metrics(address: str, metrics: Collector) -> Iterator[str]:
     local = is_local(str(server.server_address[0]))
     if not local:
         warn_if_open(bare)
-    named = [bare] if local and not is_local(bare) else []
+    named = []
+    if local and not is_local(bare):
+        named = [bare]
     _leave_to_parent(server)
     server.set_app(_WsgiGate(server.get_app(), Visitors(local, named, cure=_CURE)))
     try:

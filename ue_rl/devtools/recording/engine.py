@@ -15,8 +15,10 @@ from ue_rl.devtools.recording.file import AHEAD, HEAD, MOST, MessageKind, answer
 from ue_rl.devtools.recording.writing import TraceWriter
 from ue_rl.protocol.buffers import ActionBatch, Next, StepBuffers
 
-_STEP, _ANSWER = int(MessageKind.STEP), int(MessageKind.ANSWER)
-_ASKED_STEP, _ASKED_RESET = ActionBatch.STEP, ActionBatch.RESET
+_STEP = int(MessageKind.STEP)
+_ANSWER = int(MessageKind.ANSWER)
+_ASKED_STEP = ActionBatch.STEP
+_ASKED_RESET = ActionBatch.RESET
 
 
 def record_engine(bridge: BaseBridge, path: str | Path, limit: int = MOST) -> TraceWriter:
@@ -35,7 +37,8 @@ class _Recorder:
     """See RecordsTicks."""
 
     def __init__(self, writer: TraceWriter, bridge: BaseBridge) -> None:
-        self._writer, self._spec = writer, bridge.spec
+        self._writer = writer
+        self._spec = bridge.spec
         self._names = answer_arrays(bridge.spec)
         self._open: NDArray[np.bool_] = np.zeros(bridge.num_envs, np.bool_)
         self._all_step = bytes([_ASKED_STEP]) * bridge.spec.num_rows
@@ -56,9 +59,18 @@ class _Recorder:
         first = [env * self._spec.agents_per_env for env in resets]
         facts: dict[str, Any] = {}
         seeds = [int(inbox.seeds[row]) for row in first]
-        facts |= {"seeds": [None if seed < 0 else seed for seed in seeds]} if max(seeds, default=-1) >= 0 else {}
-        facts |= {"options": [inbox.options.get(row) for row in first]} if inbox.options else {}
-        facts |= {"parameters": [inbox.parameters.get(row) for row in first]} if inbox.parameters else {}
+        if max(seeds, default=-1) >= 0:
+            facts |= {"seeds": [None if seed < 0 else seed for seed in seeds]}
+        else:
+            facts |= {}
+        if inbox.options:
+            facts |= {"options": [inbox.options.get(row) for row in first]}
+        else:
+            facts |= {}
+        if inbox.parameters:
+            facts |= {"parameters": [inbox.parameters.get(row) for row in first]}
+        else:
+            facts |= {}
         self._session()
         self._writer.ask(steps, resets, facts, inbox.actions[rows_of(steps, self._spec)])
 
@@ -91,7 +103,10 @@ class _Recorder:
             return
         self._open[envs] = False
         rows = rows_of(envs, self._spec)
-        self._part(None if len(envs) == len(done) else envs, rows, outbox)
+        part = None
+        if len(envs) != len(done):
+            part = envs
+        self._part(part, rows, outbox)
 
     def begun_ahead(self, envs: Sequence[int], following: Sequence[Next], outbox: StepBuffers) -> None:
         """See RecordsTicks."""
@@ -101,10 +116,13 @@ class _Recorder:
         self._part(envs, rows_of(envs, self._spec), outbox)
 
     def _part(self, envs: Any, rows: NDArray[np.intp], outbox: StepBuffers) -> None:
-        infos = {row: outbox.infos[row] for row in rows.tolist() if row in outbox.infos} if outbox.infos else {}
-        self._writer.part(
-            envs, {"infos": infos} if infos else {}, *(getattr(outbox, name)[rows] for name in self._names)
-        )
+        infos = {}
+        if outbox.infos:
+            infos = {row: outbox.infos[row] for row in rows.tolist() if row in outbox.infos}
+        facts = {}
+        if infos:
+            facts = {"infos": infos}
+        self._writer.part(envs, facts, *(getattr(outbox, name)[rows] for name in self._names))
 
     def called(self, line: str, answer: str) -> None:
         """See RecordsTicks."""

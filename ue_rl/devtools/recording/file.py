@@ -32,10 +32,13 @@ from numpy.typing import NDArray
 
 from ue_rl.protocol.spec import EnvSpec
 
-FORMAT, VERSION = "ue_rl trace", 1
+FORMAT = "ue_rl trace"
+VERSION = 1
 AHEAD = "ahead"
 MOST = 1 << 30  # bytes that a trace may take on the disk, unless somebody says otherwise
-FIRST, MESSAGES, LAST = b"UTR1", b"UTRm", b"UTRz"
+FIRST = b"UTR1"
+MESSAGES = b"UTRm"
+LAST = b"UTRz"
 FRAME = struct.Struct("<4sIII")
 HEAD = struct.Struct("<Bd")
 # By the kind: bytes of JSON, and how many envs.
@@ -85,7 +88,8 @@ def answer_arrays(spec: EnvSpec) -> list[str]:
 
 def rows_of(envs: Any, spec: EnvSpec) -> NDArray[np.intp]:
     """The rows of these envs."""
-    agents, ids = spec.agents_per_env, np.asarray(envs, np.intp)
+    agents = spec.agents_per_env
+    ids = np.asarray(envs, np.intp)
     if agents == 1:
         return ids
     rows: NDArray[np.intp] = (ids[:, None] * agents + np.arange(agents)).ravel()

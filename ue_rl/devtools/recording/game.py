@@ -45,10 +45,13 @@ class ReplayedGame(BaseBridge):
     def __init__(self, trace: Trace, departed: Callable[[ReplayInvalid], object] = lambda error: None) -> None:
         if not trace.begins:
             raise ReplayInvalid(
-                "the beginning of this trace was dropped, so it cannot be played", field="file", got=str(trace.path),
+                "the beginning of this trace was dropped, so it cannot be played",
+                field="file",
+                got=str(trace.path),
                 cure="record with a larger --trace-size; ue-rl trace show FILE shows what there is",
-            )  # fmt: skip
-        self._trace, self._departed = trace, departed
+            )
+        self._trace = trace
+        self._departed = departed
         self._messages: Iterator[TraceMessage] = iter(())
         self._used = self._over = False
         # Whoever plays asks for each reset: what follows one that was begun ahead says whether it was taken.
@@ -68,12 +71,19 @@ class ReplayedGame(BaseBridge):
     def begin_in(self, envs: EnvIds, seeds: PerEnv, options: PerEnv) -> None:
         """See Game."""
         for env, seed, given in zip(envs.tolist(), seeds, options, strict=True):
-            event, waiting = self._next(env, "a reset"), self._waiting[env]
+            event = self._next(env, "a reset")
+            waiting = self._waiting[env]
             if event.told.get(AHEAD) and self._read_for(env) and waiting[0].action is None:
                 event = waiting.popleft()  # it was reset otherwise
             if event.action is not None:
                 raise self._differs(env, "ACT", "a step", "a reset")
-            told = {"seed": seed, "options": given or None, "parameters": self._set.pop(env, None) or None}
+            given_options = None
+            if given:
+                given_options = given
+            parameters = self._set.pop(env, None)
+            if not parameters:
+                parameters = None
+            told = {"seed": seed, "options": given_options, "parameters": parameters}
             for name, value in told.items():
                 if (event.told.get(name) or None if name != "seed" else event.told.get(name)) != value:
                     raise self._differs(env, name.upper(), event.told.get(name), value)
@@ -169,16 +179,29 @@ class ReplayedGame(BaseBridge):
         return enough()
 
     def _take_request(self, message: TraceMessage) -> None:
-        agents, actions, facts = self.spec.agents_per_env, message.arrays["actions"], message.facts
-        for at, env in enumerate(range(self.spec.num_envs) if message.envs is None else message.envs.tolist()):
+        agents = self.spec.agents_per_env
+        actions = message.arrays["actions"]
+        facts = message.facts
+        if message.envs is None:
+            envs = range(self.spec.num_envs)
+        else:
+            envs = message.envs.tolist()
+        for at, env in enumerate(envs):
             self._open[env] = actions[at * agents : (at + 1) * agents], {}
         names = {"seeds": "seed", "options": "options", "parameters": "parameters", AHEAD: AHEAD}
         for at, env in enumerate(facts.get("resets", ())):
             self._open[int(env)] = None, {one: facts[many][at] for many, one in names.items() if facts.get(many)}
 
     def _take_answer(self, message: TraceMessage) -> None:
-        agents, infos = self.spec.agents_per_env, message.facts.get("infos") or {}
-        for at, env in enumerate(range(self.spec.num_envs) if message.envs is None else message.envs.tolist()):
+        agents = self.spec.agents_per_env
+        infos = message.facts.get("infos")
+        if not infos:
+            infos = {}
+        if message.envs is None:
+            envs = range(self.spec.num_envs)
+        else:
+            envs = message.envs.tolist()
+        for at, env in enumerate(envs):
             action, told = self._open.pop(env, (None, {}))
             rows = {name: array[at * agents : (at + 1) * agents] for name, array in message.arrays.items()}
             mine = {agent: infos[key] for agent in range(agents) if (key := str(env * agents + agent)) in infos}
@@ -187,7 +210,8 @@ class ReplayedGame(BaseBridge):
                 raise self._differs(env, "ACT", f"more than {_AHEAD} requests before those of others", "none of them")
 
     def _write(self, env: int, event: _Event, names: Any) -> None:
-        agents, out = self.spec.agents_per_env, self.outbox
+        agents = self.spec.agents_per_env
+        out = self.outbox
         rows = slice(env * agents, (env + 1) * agents)
         for name in names:
             if name in event.arrays:
@@ -196,7 +220,9 @@ class ReplayedGame(BaseBridge):
             self.write_info(env * agents + agent, info)
 
     def _differs(self, env: int | None, field: str, expected: Any, got: Any) -> ReplayInvalid:
-        at = "between two steps" if env is None else f"at step {self._steps[env]}"
+        at = "between two steps"
+        if env is not None:
+            at = f"at step {self._steps[env]}"
         error = departure("the trainer", at, env, field, expected, got)
         self._departed(error)
         return error
@@ -206,7 +232,14 @@ def departure(who: str, at: str, env: int | None, field: str, expected: Any, got
     """The first difference between a recording and what happens now."""
     said = (printable(f"{value:.9g}" if isinstance(value, float) else str(value))[:200] for value in (expected, got))
     shown, seen = said
+    fault = "trainer"
+    if who == "the engine":
+        fault = "engine"
     return ReplayInvalid(
-        f"{who} departs from the recording {at}", env_id=env, field=field, expected=shown, got=seen,
-        fault="engine" if who == "the engine" else "trainer",
-    )  # fmt: skip
+        f"{who} departs from the recording {at}",
+        env_id=env,
+        field=field,
+        expected=shown,
+        got=seen,
+        fault=fault,
+    )

@@ -56,7 +56,8 @@ class Trace:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path, self.end = Path(path), ""
+        self.path = Path(path)
+        self.end = ""
         older = self.path.with_name(f"{self.path.name}.1")
         self._parts = [self.path]
         self.header = _header_of(self.path)
@@ -90,7 +91,8 @@ class Trace:
                     self.end = damaged
 
     def _messages(self, data: bytes, part: Path) -> Iterator[TraceMessage]:
-        view, at = memoryview(data), 0
+        view = memoryview(data)
+        at = 0
         while at < len(data):
             try:
                 message, at = self._message(view, at)
@@ -102,35 +104,55 @@ class Trace:
 
     def _message(self, view: memoryview, at: int) -> tuple[TraceMessage, int]:
         number, when = HEAD.unpack_from(view, at)
-        kind, at, envs, arrays = MessageKind(number), at + HEAD.size, None, {}
+        kind = MessageKind(number)
+        at = at + HEAD.size
+        envs = None
+        arrays = {}
         facts: dict[str, Any] = {}
         if kind > MessageKind.ANSWER:
             length, *counts = LENGTHS[kind].unpack_from(view, at)
             at += LENGTHS[kind].size
-            facts = dict(json.loads(bytes(view[at : at + length]))) if length else {}
+            facts = {}
+            if length:
+                facts = dict(json.loads(bytes(view[at : at + length])))
             at += length
             ids = []
             for count in counts:
-                one = np.frombuffer(view, "<i4", count, at).astype(np.intp) if 0 < count < ALL else np.zeros(0, np.intp)
+                if 0 < count < ALL:
+                    one = np.frombuffer(view, "<i4", count, at).astype(np.intp)
+                else:
+                    one = np.zeros(0, np.intp)
                 at += 4 * len(one)
                 if len(one) and not (one.min() >= 0 and one.max() < self.spec.num_envs):
                     raise ValueError("an env that does not exist")
-                ids.append(None if count == ALL else one)
+                ids_of_it = None
+                if count != ALL:
+                    ids_of_it = one
+                ids.append(ids_of_it)
             if ids:
                 envs = ids[0]
             if kind is MessageKind.ASK:
-                facts["resets"] = [] if ids[1] is None else ids[1].tolist()
+                if ids[1] is None:
+                    facts["resets"] = []
+                else:
+                    facts["resets"] = ids[1].tolist()
         if kind not in JSON_ONLY:
             asks = kind in (MessageKind.STEP, MessageKind.ASK)
-            rows = self.spec.num_rows if envs is None else len(envs) * self.spec.agents_per_env
-            for name in ["actions"] if asks else self._names:
+            if envs is None:
+                rows = self.spec.num_rows
+            else:
+                rows = len(envs) * self.spec.agents_per_env
+            if asks:
+                names = ["actions"]
+            else:
+                names = self._names
+            for name in names:
                 dtype, shape = self._like[name]
                 count = rows * int(np.prod(shape, dtype=np.int64))
-                arrays[name] = (
-                    np.frombuffer(view, dtype, count, at).reshape(rows, *shape)
-                    if count
-                    else np.zeros((rows, *shape), dtype)
-                )
+                if count:
+                    arrays[name] = np.frombuffer(view, dtype, count, at).reshape(rows, *shape)
+                else:
+                    arrays[name] = np.zeros((rows, *shape), dtype)
                 at += count * dtype.itemsize
         return TraceMessage(kind, when, envs, arrays, facts), at
 
@@ -140,7 +162,10 @@ def _header_of(path: Path) -> dict[str, Any]:
         require_file(path)
         with path.open("rb") as file:
             mark, data = next(_frames(file, path), (b"", b""))
-        header = json.loads(data) if mark == FIRST else None
+        if mark == FIRST:
+            header = json.loads(data)
+        else:
+            header = None
     except OSError as error:
         raise ReplayInvalid("the trace cannot be read", field="file", got=str(error)) from error
     except (ValueError, RecursionError):
@@ -150,9 +175,12 @@ def _header_of(path: Path) -> dict[str, Any]:
         raise ReplayInvalid("not a trace", field="file", got=str(path), cure="ue-rl train --trace FILE writes one")
     if header.get("version") != VERSION:
         raise ReplayInvalid(
-            "a trace of another version", field="version", expected=VERSION, got=header.get("version"),
+            "a trace of another version",
+            field="version",
+            expected=VERSION,
+            got=header.get("version"),
             cure="play it with the ue_rl that has recorded it",
-        )  # fmt: skip
+        )
     if not all(isinstance(header.get(name), str) for name in texts) or not isinstance(header.get("versions"), dict):
         raise ReplayInvalid("the header of the trace is not complete", field="file", got=str(path))
     return {**header, "whole": header.get("whole") is True}
@@ -180,10 +208,15 @@ def _frames(file: IO[bytes], path: Path) -> Iterator[tuple[bytes, bytes]]:
             says = zstandard.frame_content_size(stored)
             if says != unpacked or unpacked > (_HEADER if mark == FIRST else LONGEST):
                 raise ReplayInvalid(
-                    "a frame of the trace unpacks to more than it may", field="file", expected=f"{unpacked} bytes",
+                    "a frame of the trace unpacks to more than it may",
+                    field="file",
+                    expected=f"{unpacked} bytes",
                     got=f"{says} bytes in {path}",
-                )  # fmt: skip
-            data = zstandard.ZstdDecompressor(max_window_size=LONGEST).decompress(stored) if unpacked else b""
+                )
+            if unpacked:
+                data = zstandard.ZstdDecompressor(max_window_size=LONGEST).decompress(stored)
+            else:
+                data = b""
         except zstandard.ZstdError as error:
             raise ReplayInvalid(
                 "a frame of the trace cannot be unpacked", field="file", got=f"{path}: {error}"
@@ -194,4 +227,6 @@ def _frames(file: IO[bytes], path: Path) -> Iterator[tuple[bytes, bytes]]:
 def _damage(file: IO[bytes], path: Path) -> str:
     """A sentence where something stands behind the last whole frame."""
     at = file.tell()
-    return f"{path} is damaged or cut off from byte {at} on" if file.read(1) else ""
+    if file.read(1):
+        return f"{path} is damaged or cut off from byte {at} on"
+    return ""

@@ -59,8 +59,10 @@ def _check_spec(before: EnvSpec, now: EnvSpec) -> None:
 
 class _Trainer:
     def __init__(self, spec: EnvSpec, transport: Transport) -> None:
-        self._spec, self._transport = spec, transport
-        self.steps, self.resets = [0] * spec.num_envs, 0
+        self._spec = spec
+        self._transport = transport
+        self.steps = [0] * spec.num_envs
+        self.resets = 0
         self._actions = np.zeros((spec.num_rows, spec.act_size), np.float32)
         self._step: set[int] = set()
         self._reset: dict[int, tuple[Any, Any, Any]] = {}  # seed, options, parameters
@@ -93,25 +95,38 @@ class _Trainer:
 
     def _ask(self) -> None:
         """What was asked since the last answers, and waits for all of it."""
-        resets, self._reset = self._reset, {}
-        steps, self._step = self._step, set()
+        resets = self._reset
+        self._reset = {}
+        steps = self._step
+        self._step = set()
         self.resets += len(resets)
         told = any(seed is not None or options is not None for seed, options, _ in resets.values())
         if resets and (told or not steps):
             envs = sorted(resets)
             seeds, options, parameters = (list(each) for each in zip(*(resets[env] for env in envs), strict=True))
             some = {env: values for env, values in zip(envs, parameters, strict=True) if values}
+            own_seeds = None
+            if any(seed is not None for seed in seeds):
+                own_seeds = seeds
+            own_options = None
+            if any(options):
+                own_options = options
             self._transport.reset(
-                envs, seeds if any(seed is not None for seed in seeds) else None,
-                options if any(options) else None, some or None,
-            )  # fmt: skip
+                envs,
+                own_seeds,
+                own_options,
+                some or None,
+            )
             self._take(envs, envs)
             resets = {}
         if steps:
             begin = sorted(resets)
             resting = [env for env in range(self._spec.num_envs) if env not in steps and env not in resets]
             some = {env: resets[env][2] for env in begin if resets[env][2]}
-            self._transport.send_actions(self._actions, begin or None, some or None, resting)
+            begun = None
+            if begin:
+                begun = begin
+            self._transport.send_actions(self._actions, begun, some or None, resting)
             self._take([*sorted(steps), *begin], begin)
 
     def _take(self, envs: Sequence[int], begun: Sequence[int]) -> None:
@@ -125,23 +140,38 @@ class _Trainer:
         self._first.update(begun)
 
     def _compare(self, env: int, at: int, message: TraceMessage) -> None:
-        agents, mine = self._spec.agents_per_env, self._came.pop(env, None)
+        agents = self._spec.agents_per_env
+        mine = self._came.pop(env, None)
         if mine is None:
             raise ReplayInvalid("the trace has an answer that nobody asked for", field="file", env_id=env)
         first = env in self._first
         self.steps[env] += not first
-        when = f"at the reset behind step {self.steps[env]}" if first else f"at step {self.steps[env]}"
+        if first:
+            when = f"at the reset behind step {self.steps[env]}"
+        else:
+            when = f"at step {self.steps[env]}"
         theirs = {name: array[at * agents : (at + 1) * agents] for name, array in message.arrays.items()}
         there = theirs.get("present", np.ones(agents, np.uint8)) != 0
         for name, array in theirs.items():
             if first and name in ("rewards", "dones", "truncated"):  # they mean nothing
                 continue
-            a, b = array[there].reshape(int(there.sum()), -1), mine[name][there].reshape(int(there.sum()), -1)
+            a = array[there].reshape(int(there.sum()), -1)
+            b = mine[name][there].reshape(int(there.sum()), -1)
             if a.tobytes() != b.tobytes():
-                row, k = np.argwhere(a != b)[0] if (a != b).any() else (0, 0)  # 0.0 and -0.0 differ in their bytes
-                field = f"{_WORDS.get(name, name)}[{k}]" if a.shape[1] > 1 or name == "obs" else _WORDS.get(name, name)
+                # 0.0 and -0.0 differ in their bytes
+                if (a != b).any():
+                    row, k = np.argwhere(a != b)[0]
+                else:
+                    row = 0
+                    k = 0
+                if a.shape[1] > 1 or name == "obs":
+                    field = f"{_WORDS.get(name, name)}[{k}]"
+                else:
+                    field = _WORDS.get(name, name)
                 raise departure("the engine", when, env, field, a[row, k].item(), b[row, k].item())
-        infos = message.facts.get("infos") or {}
+        infos = message.facts.get("infos")
+        if not infos:
+            infos = {}
         for agent in range(agents):
             row = env * agents + agent
             if infos.get(str(row)) != self._infos.get(row):
@@ -151,6 +181,9 @@ class _Trainer:
         try:
             answer = self._transport.call(self._line)
         except CommandFailed as error:
-            answer = write_refused(str(error.got or error.message))
+            reason = error.got
+            if not reason:
+                reason = error.message
+            answer = write_refused(str(reason))
         if answer.strip() != recorded.strip():
             raise departure("the engine", f"in its answer to {self._line[:80]}", None, "call", recorded, answer)

@@ -18,7 +18,8 @@ from ue_rl.protocol.text.calls import write_refused
 from ue_rl.protocol.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
 from ue_rl.system.errors import CommandFailed, UeRlError, UnexpectedMessage
 
-_STEP, _ANSWER = int(MessageKind.STEP), int(MessageKind.ANSWER)
+_STEP = int(MessageKind.STEP)
+_ANSWER = int(MessageKind.ANSWER)
 _pack = HEAD.pack  # attributes are slow to look up, and it is needed twice a step
 
 
@@ -40,8 +41,11 @@ class RecordingTransport(Transport):
 
     @owns_transport
     def __init__(self, transport: Transport, path: str | Path, limit: int = MOST) -> None:
-        self.transport, self._path, self._limit = transport, path, limit
-        self._receive, self._send = transport.receive, transport.send_actions
+        self.transport = transport
+        self._path = path
+        self._limit = limit
+        self._receive = transport.receive
+        self._send = transport.send_actions
         self._drawn: dict[int, Mapping[str, float] | None] = {}
         self._draw: Draw | None = None
         self._envs: list[int] | None = None  # of the request under way; None: all take a step
@@ -64,7 +68,10 @@ class RecordingTransport(Transport):
     @draw_parameters.setter
     def draw_parameters(self, draw: Draw | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._draw = draw
-        self.transport.draw_parameters = None if draw is None else self._noting(draw)
+        if draw is None:
+            self.transport.draw_parameters = None
+        else:
+            self.transport.draw_parameters = self._noting(draw)
 
     def _noting(self, draw: Draw) -> Draw:
         def noted(env: int) -> Mapping[str, float] | None:
@@ -79,11 +86,15 @@ class RecordingTransport(Transport):
         if "writer" not in vars(self):
             self._names = answer_arrays(spec)
             self._beside = self._names[4:]
-            self._spec, self._none = spec, np.zeros((0, spec.act_size), np.float32)
+            self._spec = spec
+            self._none = np.zeros((0, spec.act_size), np.float32)
             self.writer = writer = TraceWriter(self._path, spec, "trainer", self._limit)
-            self._pieces, self._began, self._every = writer.pieces, writer.began, 5 * writer.every
+            self._pieces = writer.pieces
+            self._began = writer.began
+            self._every = 5 * writer.every
             writer.add(MessageKind.SESSION, self.transport.describe())
-        self.buffers, self.handshake = self.transport.buffers, self.transport.handshake
+        self.buffers = self.transport.buffers
+        self.handshake = self.transport.handshake
         return spec
 
     def send_actions(
@@ -100,7 +111,10 @@ class RecordingTransport(Transport):
             pieces = self._pieces
             pieces += (_pack(_STEP, perf_counter() - self._began), actions.tobytes())
             return
-        begin = () if resets is None else resets
+        if resets is not None:
+            begin = resets
+        else:
+            begin = ()
         away = {*map(int, begin), *map(int, resting)}
         steps = [env for env in range(self._spec.num_envs) if env not in away]
         self._note(steps, list(map(int, begin)), None, None, parameters, actions[rows_of(steps, self._spec)])
@@ -114,15 +128,26 @@ class RecordingTransport(Transport):
         except BaseException as error:
             self._failed("reset", error)
             raise
-        envs = list(range(self._spec.num_envs)) if env_ids is None else [int(env) for env in env_ids]
+        if env_ids is None:
+            envs = list(range(self._spec.num_envs))
+        else:
+            envs = [int(env) for env in env_ids]
         self._note([], envs, seeds, options, parameters, self._none)
 
     def _note(
-        self, steps: list[int], resets: list[int], seeds: Seeds, options: Options, parameters: Params,
+        self,
+        steps: list[int],
+        resets: list[int],
+        seeds: Seeds,
+        options: Options,
+        parameters: Params,
         actions: NDArray[np.float32],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A request that is not the usual one."""
-        drawn = self._drawn if parameters is None and self._draw is not None else parameters
+        if not (parameters is None and self._draw is not None):
+            drawn = parameters
+        else:
+            drawn = self._drawn
         facts: dict[str, Any] = {}
         if seeds is not None:
             facts["seeds"] = list(seeds)
@@ -144,21 +169,33 @@ class RecordingTransport(Transport):
             now = perf_counter()
             pieces = self._pieces
             pieces += (
-                _pack(_ANSWER, now - self._began), buffers.obs.tobytes(), buffers.rewards.tobytes(),
-                buffers.dones.tobytes(), buffers.truncated.tobytes(),
-            )  # fmt: skip
+                _pack(_ANSWER, now - self._began),
+                buffers.obs.tobytes(),
+                buffers.rewards.tobytes(),
+                buffers.dones.tobytes(),
+                buffers.truncated.tobytes(),
+            )
             for name in self._beside:
                 pieces.append(getattr(buffers, name).tobytes())
             if len(pieces) > self._every or now > self.writer.due:
                 self.writer.filled(now)
             return buffers
-        envs = None if self._envs is None else sorted(self._envs)
+        envs = None
+        if self._envs is not None:
+            envs = sorted(self._envs)
         rows: Any = slice(None)
         if envs is not None:
             agents = self._spec.agents_per_env  # a slice of one env is quicker than its ids
             one = slice(envs[0] * agents, (envs[0] + 1) * agents)
-            rows = one if len(envs) == 1 else rows_of(envs, self._spec)
-        facts: dict[str, Any] = {"infos": buffers.infos} if buffers.infos else {}
+            if len(envs) == 1:
+                rows = one
+            else:
+                rows = rows_of(envs, self._spec)
+        facts: dict[str, Any]
+        if buffers.infos:
+            facts = {"infos": buffers.infos}
+        else:
+            facts = {}
         if buffers.lost:
             facts["lost"] = sorted(buffers.lost)
         self.writer.part(envs, facts, *(getattr(buffers, name)[rows] for name in self._names))
@@ -169,7 +206,10 @@ class RecordingTransport(Transport):
         try:
             answer = self.transport.call(line)
         except CommandFailed as error:
-            self.writer.called(line, write_refused(str(error.got or error.message)))
+            reason = error.got
+            if not reason:
+                reason = error.message
+            self.writer.called(line, write_refused(str(reason)))
             raise
         except BaseException as error:
             self._failed("call", error)
@@ -181,7 +221,10 @@ class RecordingTransport(Transport):
         if isinstance(error, UnexpectedMessage) and error.fault == "caller":
             return  # a reset takes what may be under way, and as a rule nothing is: no message at all
         if "writer" in vars(self):
-            said = error.plain() if isinstance(error, UeRlError) else str(error)
+            if isinstance(error, UeRlError):
+                said = error.plain()
+            else:
+                said = str(error)
             self.writer.add(MessageKind.ERROR, {"during": during, "error": type(error).__name__, "message": said})
 
     @property

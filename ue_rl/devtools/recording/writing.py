@@ -78,11 +78,16 @@ class TraceWriter:
         size = agent * spec.num_envs + 2 * HEAD.size
         if size > LONGEST // 2 or limit < 1_000_000:
             raise ConfigurationError(
-                "a trace cannot be written", field="trace", got=f"{amount(size)} a step, {amount(limit)} in all",
+                "a trace cannot be written",
+                field="trace",
+                got=f"{amount(size)} a step, {amount(limit)} in all",
                 expected=f"steps of at most {amount(LONGEST // 2)}, and 1 MB or more in all",
-            )  # fmt: skip
+            )
         self.every = max(2 * _BATCH // size, 1)  # messages of a frame
-        self._limit, self._written, self._closed, self._dropped = limit // 2, 0, False, False
+        self._limit = limit // 2
+        self._written = 0
+        self._closed = False
+        self._dropped = False
         self._header = {
             "format": FORMAT, "version": VERSION, "id": uuid.uuid4().hex, "side": side, "whole": True,
             "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -104,9 +109,11 @@ class TraceWriter:
 
     def part(self, envs: Ids | None, facts: Mapping[str, Any], *arrays: NDArray[Any]) -> None:
         """An answer that is not the usual one; `arrays` of the rows of these envs."""
-        self.add(
-            MessageKind.PART, facts, (ALL if envs is None else len(envs),), () if envs is None else (envs,), *arrays
-        )
+        if envs is None:
+            size = ALL
+        else:
+            size = len(envs)
+        self.add(MessageKind.PART, facts, (size,), () if envs is None else (envs,), *arrays)
 
     def called(self, line: str, answer: str) -> None:
         """A call, and its answer."""
@@ -114,11 +121,17 @@ class TraceWriter:
         self.add(MessageKind.REPLY, {"line": answer})
 
     def add(
-        self, kind: MessageKind, facts: Mapping[str, Any], counts: tuple[int, ...] = (), ids: Sequence[Ids] = (),
+        self,
+        kind: MessageKind,
+        facts: Mapping[str, Any],
+        counts: tuple[int, ...] = (),
+        ids: Sequence[Ids] = (),
         *arrays: NDArray[Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A message of any kind but the two usual ones, at this moment."""
-        text = json.dumps(facts, default=_plain).encode() if facts else b""
+        text = b""
+        if facts:
+            text = json.dumps(facts, default=_plain).encode()
         now = time.perf_counter()
         pieces = self.pieces
         pieces += (HEAD.pack(kind, now - self.began), LENGTHS[kind].pack(len(text), *counts), text)
@@ -189,7 +202,8 @@ class TraceWriter:
         self._begin(self._file)
 
     def _let_go(self) -> None:
-        file, self._file = self._file, None
+        file = self._file
+        self._file = None
         try:
             if file is not None:
                 file.close()

@@ -83,7 +83,8 @@ class ChaosEngine:
         for line in self._output:
             self.said.append(line.rstrip("\n"))
             if found := re.fullmatch(r"listening on (tcp://\S+:(\d+))", self.said[-1]):
-                self.url, self.port = found[1], int(found[2])
+                self.url = found[1]
+                self.port = int(found[2])
                 return self.url
         raise RuntimeError(f"the engine ended with {self.process.wait()}: {self.said}")
 

@@ -140,7 +140,9 @@ def _infinite(value: Any) -> Any:
     """`value` with the numbers that JSON has not."""
     if isinstance(value, list):
         return [_infinite(item) for item in value]
-    return float(value) if value in ("inf", "-inf") else value
+    if value in ("inf", "-inf"):
+        return float(value)
+    return value
 
 
 def _vector(block: Any, line_number: int) -> GoldenVector:
@@ -149,10 +151,13 @@ def _vector(block: Any, line_number: int) -> GoldenVector:
     allowed = {field.name for field in fields(GoldenVector)} - {"line_number"}
     if unknown := set(block) - allowed:
         raise ValueError(f"unknown keys {sorted(unknown)}")
+    spec = None
+    if "spec" in block:
+        spec = {key: _infinite(value) for key, value in block["spec"].items()}
     vector = GoldenVector(
         **{
             **block,
-            "spec": {key: _infinite(value) for key, value in block["spec"].items()} if "spec" in block else None,
+            "spec": spec,
             "asks": tuple(_ask(ask) for ask in block.get("asks", ())),
             "states": tuple(_state(state) for state in block.get("states", ())),
             "line_number": line_number,
@@ -163,9 +168,12 @@ def _vector(block: Any, line_number: int) -> GoldenVector:
     if not vector.config and vector.notice is None:
         raise ValueError("a vector names its handshake")
     meanings = {
-        "handshake": vector.spec, "request": vector.asks, "reply": vector.states, "call": vector.asked,
+        "handshake": vector.spec,
+        "request": vector.asks,
+        "reply": vector.states,
+        "call": vector.asked,
         "notice": vector.means,
-    }  # fmt: skip
+    }
     if bool(meanings[vector.kind]) == bool(vector.reject):
         raise ValueError("a vector says what its line means, or how it is rejected")
     if (vector.answer is None) != (vector.answered is None) or (vector.answer is not None and vector.kind != "call"):

@@ -50,7 +50,8 @@ class Leftovers:
     """
 
     def __init__(self, folder: Path | None = None, within: float = 5.0) -> None:
-        self.folder, self.within = folder, within
+        self.folder = folder
+        self.within = within
         self.mark = secrets.token_hex(8)
         self._set = {MARK: self.mark}
         if folder is not None:
@@ -175,7 +176,10 @@ def _described(process: psutil.Process) -> str:
     with contextlib.suppress(psutil.Error):
         ports = _listening(process)
         text = f"process {process.pid} ({process.status()}): {' '.join(process.cmdline())}"
-        return text + (f", listening on {sorted(ports)}" if ports else "")
+        listening = ""
+        if ports:
+            listening = f", listening on {sorted(ports)}"
+        return text + listening
     return f"process {process.pid}"
 
 
@@ -198,11 +202,15 @@ def _files() -> list[Path]:
 
 
 def _segments() -> list[Path]:
-    return [] if sys.platform == "win32" or not _SEGMENTS.is_dir() else list(_SEGMENTS.glob("ue_rl_*"))
+    if sys.platform == "win32" or not _SEGMENTS.is_dir():
+        return []
+    return list(_SEGMENTS.glob("ue_rl_*"))
 
 
 def _locks() -> list[Path]:
-    return [] if sys.platform == "win32" else list(_LOCKS.glob("*.lock"))
+    if sys.platform == "win32":
+        return []
+    return list(_LOCKS.glob("*.lock"))
 
 
 def _is_held(lock: Path) -> bool:
@@ -227,5 +235,9 @@ def _maker(path: Path) -> int:
         except OSError:
             word = ""
     else:
-        word = path.name.split("_")[2] if path.name.count("_") >= 2 else ""
-    return int(word) if word.isascii() and word.isdigit() else 0
+        word = ""
+        if path.name.count("_") >= 2:
+            word = path.name.split("_")[2]
+    if word.isascii() and word.isdigit():
+        return int(word)
+    return 0

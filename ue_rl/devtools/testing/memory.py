@@ -85,7 +85,11 @@ class MemoryTransport(BaseTransport):
 
     def _open(self) -> EnvSpec:
         announce = getattr(self.bridge, "announce", None)  # the spec with the game's parameters, as hosts are told it
-        spec: EnvSpec = self.bridge.spec if announce is None else announce()
+        spec: EnvSpec
+        if announce is None:
+            spec = self.bridge.spec
+        else:
+            spec = announce()
         if getattr(getattr(self.bridge, "mode", None), "name", None) == "IDLE":
             self.bridge.start_training()  # type: ignore[attr-defined]
         if self.through_codec:
@@ -121,14 +125,26 @@ class MemoryTransport(BaseTransport):
             self._copy_resets(resets)
 
     def _copy_resets(self, resets: Resets) -> None:
-        inbox, per_env = self.bridge.inbox, self.spec.agents_per_env
-        for n, env in enumerate(range(self.spec.num_envs) if resets.env_ids is None else resets.env_ids):
+        inbox = self.bridge.inbox
+        per_env = self.spec.agents_per_env
+        if resets.env_ids is not None:
+            envs = resets.env_ids
+        else:
+            envs = range(self.spec.num_envs)
+        for n, env in enumerate(envs):
             row = env * per_env
             inbox.command[row : row + per_env] = ActionBatch.RESET
-            seed = None if resets.seeds is None else resets.seeds[n]
-            inbox.seeds[row] = -1 if seed is None else seed
+            seed = None
+            if resets.seeds is not None:
+                seed = resets.seeds[n]
+            if seed is None:
+                inbox.seeds[row] = -1
+            else:
+                inbox.seeds[row] = seed
             for given, into in ((resets.options, inbox.options), (resets.parameters, inbox.parameters)):
-                value = None if given is None else given[n]
+                value = None
+                if given is not None:
+                    value = given[n]
                 if value is not None:
                     into[row] = dict(value)
 
@@ -140,7 +156,8 @@ class MemoryTransport(BaseTransport):
             self.bridge.update_rl(1 / 60)
             self._take_answers()
         late = np.unique(np.flatnonzero(self.buffers.pending) // self.spec.agents_per_env).tolist()
-        what, cure = f"the bridge did not answer within {self.max_ticks} ticks", "does its action ever end?"
+        what = f"the bridge did not answer within {self.max_ticks} ticks"
+        cure = "does its action ever end?"
         raise EngineTimeout(what, env_id=late[0], expected=f"answers of envs {late}", cure=cure)
 
     def _call(self, line: bytes) -> bytes:
@@ -157,7 +174,10 @@ class MemoryTransport(BaseTransport):
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
-        facts = {"transport": "memory", "wiring": "codec" if self.through_codec else "arrays"}
+        wiring = "arrays"
+        if self.through_codec:
+            wiring = "codec"
+        facts = {"transport": "memory", "wiring": wiring}
         if self._spec is not None:
             facts |= {"protocol": f"version {self._spec.version}", "kernels": self._codec.kernels}
         return facts
@@ -171,7 +191,8 @@ class MemoryTransport(BaseTransport):
         ids = np.flatnonzero(self.bridge.answered)
         if not len(ids):
             return
-        out, buffers = self.bridge.outbox, self.buffers
+        out = self.bridge.outbox
+        buffers = self.buffers
         if buffers.image is not None and out.image is not None:
             buffers.image[ids] = out.image[ids]
         if self.through_codec:
@@ -187,7 +208,8 @@ class MemoryTransport(BaseTransport):
             out.infos.pop(row, None)
 
     def _copy_answers(self, rows: NDArray[np.intp]) -> None:
-        out, buffers = self.bridge.outbox, self.buffers
+        out = self.bridge.outbox
+        buffers = self.buffers
         for name in ("obs", "rewards", "dones", "truncated", "masks"):
             getattr(buffers, name)[rows] = getattr(out, name)[rows]
         buffers.infos.update({row: dict(out.infos[row]) for row in rows.tolist() if row in out.infos})

@@ -42,7 +42,8 @@ class _Way:
     """One direction of a connection: what was read and is not yet written."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
-        self.source, self.target = source, target
+        self.source = source
+        self.target = target
         self.pieces: deque[tuple[float, bytes]] = deque()  # (when it is due, the bytes)
         self.size = 0
         self.not_before = 0.0
@@ -212,7 +213,10 @@ class FaultyNetwork(EngineLoop):
             self._close_line(line, reset=True)
             return
         if data:
-            way.put(data, time.monotonic() + self.delay if self.delay else 0.0)
+            due = 0.0
+            if self.delay:
+                due = time.monotonic() + self.delay
+            way.put(data, due)
         else:
             way.ended = True
 
@@ -221,9 +225,13 @@ class FaultyNetwork(EngineLoop):
         while way.pieces and way.pieces[0][0] <= now and way.not_before <= now:
             due, data = way.pieces.popleft()
             try:
-                sent = way.target.send(data[: self.piece or len(data)])
+                size = self.piece
+                if not size:
+                    size = len(data)
+                sent = way.target.send(data[:size])
             except BlockingIOError:
-                sent, way.not_before = 0, now + _AGAIN
+                sent = 0
+                way.not_before = now + _AGAIN
             except OSError:
                 self._close_line(line, reset=True)
                 return
@@ -249,7 +257,9 @@ class FaultyNetwork(EngineLoop):
                 self._unwatch(way.source)
 
     def _chosen(self, connection: int | None) -> list[_Line]:
-        return self._lines if connection is None else [self._lines[connection]]
+        if connection is None:
+            return self._lines
+        return [self._lines[connection]]
 
     def _set_held(self, connection: int | None, held: bool) -> None:
         if connection is None:

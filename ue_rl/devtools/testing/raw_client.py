@@ -24,7 +24,11 @@ class RawClient:
 
     def send(self, data: str | bytes) -> None:
         """Sends `data` as it is, without adding a newline."""
-        self.sock.sendall(data.encode() if isinstance(data, str) else data)
+        if isinstance(data, str):
+            raw = data.encode()
+        else:
+            raw = data
+        self.sock.sendall(raw)
 
     def ask(self, line: str) -> str:
         """Sends `line` with a newline, and reads one line."""
@@ -57,7 +61,8 @@ class RawClient:
             TimeoutError: it did not close in time.
         """
         deadline = time.monotonic() + self.timeout
-        data, self._buffer = self._buffer, b""
+        data = self._buffer
+        self._buffer = b""
         with suppress(ConnectionError):
             while chunk := self._receive(deadline):
                 data += chunk

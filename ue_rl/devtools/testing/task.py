@@ -75,8 +75,13 @@ class TinyTask:
         self.steps += 1
         for k in range(self.obs_size):
             j = k % self.act_size
-            value = to_float32(action[j]) if j < len(action) else 0.0
-            value = 1.0 if math.isnan(value) else min(max(value, -1.0), 1.0)
+            value = 0.0
+            if j < len(action):
+                value = to_float32(action[j])
+            if math.isnan(value):
+                value = 1.0
+            else:
+                value = min(max(value, -1.0), 1.0)
             moved = self.positions[k] + round(value * self.units / 10)
             self.positions[k] = min(max(moved, -5 * self.units), 5 * self.units)
         return self.observation, self.reward, self.done

@@ -95,7 +95,9 @@ def call_in(text: str) -> Said:
     if not calls:
         if parts.unfinished:
             raise ValueError(_UNFINISHED)
-        what = objects.broken[-1].how if objects.broken else "no JSON object with a tool is"
+        what = "no JSON object with a tool is"
+        if objects.broken:
+            what = objects.broken[-1].how
         raise ValueError(f"{what} in the model's answer {shorten(answer)!r}")
     chosen = _chosen(calls, answer)
     if not _NO_PROSE.fullmatch(answer, 0, chosen.begin):  # then what comes behind it may be what it has decided
@@ -155,8 +157,11 @@ def _apart(text: str, actions: bool = True) -> _Parts:
     """
     thoughts: list[str] = []
     answer: list[str] = []
-    begin, tries = 0, MAX_TRIES
-    thinks, acted = False, ""  # acted: how the last ACTION: was written
+    begin = 0
+    tries = MAX_TRIES
+    # acted: how the last ACTION: was written
+    thinks = False
+    acted = ""
     for mark in _MARKS.finditer(text):
         kind = str(mark.lastgroup)
         acts = kind in ("line", "within")
@@ -173,7 +178,11 @@ def _apart(text: str, actions: bool = True) -> _Parts:
             acted = "line"
             continue
         if kind == "open":
-            (thoughts if thinks else answer).append(piece)
+            if thinks:
+                into = thoughts
+            else:
+                into = answer
+            into.append(piece)
             thinks = True
         elif thinks and not acts:
             thoughts.append(piece)
@@ -181,7 +190,9 @@ def _apart(text: str, actions: bool = True) -> _Parts:
         else:  # an end tag alone, or ACTION:
             thoughts += [*answer, piece]
             answer.clear()
-            acted = kind if acts else ""
+            acted = ""
+            if acts:
+                acted = kind
         begin = mark.end()
     (thoughts if thinks else answer).append(text[begin:])
     return _Parts("".join(thoughts), "".join(answer), thinks)
@@ -205,7 +216,10 @@ def _decoded(text: str, at: int) -> tuple[Any, int]:
         return _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
         cut_off = error.msg.startswith("Unterminated string") or not text[error.pos :].strip()
-        return None, -1 if cut_off else 0
+        status = 0
+        if cut_off:
+            status = -1
+        return None, status
     except RecursionError:
         return None, 0
 
@@ -226,7 +240,8 @@ def _objects(text: str) -> _Objects:
             broken.append(_Broken(at, len(text), "the JSON object breaks off"))
             break
         elif _KEY.match(text, at):
-            ends = _closing(text) if ends is None else ends
+            if ends is None:
+                ends = _closing(text)
             end = ends.get(at, 0)
             if end:
                 broken.append(_Broken(at, end, "the JSON object is broken"))
@@ -279,7 +294,10 @@ def _chosen(calls: list[_Found], text: str) -> _Found:
     if len(calls) == 1 or _NO_PROSE.fullmatch(text, 0, calls[0].begin):
         return calls[0]
     fenced = [call for call in calls if _in_fence(call.begin, text)]
-    return [*_heads(fenced or calls, text)][-1]
+    found_calls = fenced
+    if not found_calls:
+        found_calls = calls
+    return [*_heads(found_calls, text)][-1]
 
 
 def _in_fence(place: int, text: str) -> bool:

@@ -70,12 +70,24 @@ class AgentArena:
         access: ServerAccess | None = None,
         allow_hosts: Collection[str] = (),
     ) -> None:
-        self.behaviors = behaviors if behaviors is not None else {}
-        self.deadline, self.host, self.port = deadline, host, port
-        self.access, self.allow_hosts = access, allow_hosts
+        if behaviors is not None:
+            self.behaviors = behaviors
+        else:
+            self.behaviors = {}
+        self.deadline = deadline
+        self.host = host
+        self.port = port
+        self.access = access
+        self.allow_hosts = allow_hosts
         self.seen: dict[str, AgentObservation] = {}
-        self.tools = tools if tools is not None else standard_tools(self.seen)
-        self.log = log if log is not None else RunLog()
+        if tools is not None:
+            self.tools = tools
+        else:
+            self.tools = standard_tools(self.seen)
+        if log is not None:
+            self.log = log
+        else:
+            self.log = RunLog()
         self.counts: Counter[str] = Counter()
         self._seats: dict[str, AgentSlot] = {}
         self._deadlines: dict[str, float] = {}
@@ -111,9 +123,11 @@ class AgentArena:
         plays = [name for name, other in list(self.behaviors.items()) if other is behavior and name != agent_id]
         if plays:
             raise ConfigurationError(
-                f"this behaviour plays agent {plays[0]!r} already", field="behavior", got=agent_id,
+                f"this behaviour plays agent {plays[0]!r} already",
+                field="behavior",
+                got=agent_id,
                 cure="make another one",
-            )  # fmt: skip
+            )
         self.behaviors[agent_id] = behavior
         if deadline is not None:
             self._deadlines[agent_id] = deadline
@@ -164,7 +178,8 @@ class AgentArena:
         result = self._results.pop(seen.agent_id, None)
         if result is not None and (seen.tool_result is None or seen.tool_result.tool == IDLE):
             seen = seen.model_copy(update={"tool_result": result})
-        seat, began = self._seat(seen.agent_id), time.perf_counter()
+        seat = self._seat(seen.agent_id)
+        began = time.perf_counter()
         self._see(seen, stranger=seat is None)
         if seat is None:
             return _Asked(seen, None, None, began)
@@ -221,7 +236,10 @@ class AgentArena:
         if error is not None:
             self.counts[DECISION_FAILED] += 1
             self._say(agent_id, DECISION_FAILED, f"the end of an episode: {shorten(error, 500)}")
-        self.log.add_episode(agent_id, success, metrics, "" if error is not None else future.result())
+        text = ""
+        if error is None:
+            text = future.result()
+        self.log.add_episode(agent_id, success, metrics, text)
 
     def remember(self, agent_id: str, entry: Entry) -> Future[bool]:
         """Stores something in the memory of an agent's behaviour; the future says whether it has one.
@@ -253,9 +271,12 @@ class AgentArena:
         try:
             if agent_id and agent_id not in self.behaviors and agent_id not in self.seen:
                 raise ToolError(
-                    f"there is no agent {shorten(agent_id)!r}", tool=tool, code=AGENT_NOT_FOUND, field="agent_id",
+                    f"there is no agent {shorten(agent_id)!r}",
+                    tool=tool,
+                    code=AGENT_NOT_FOUND,
+                    field="agent_id",
                     cure="register it, or post its observation to /observe or /tick first",
-                )  # fmt: skip
+                )
             said = self.tools.answer(tool, params, agent=agent_id)
         except ToolError as error:
             self.counts[error.code] += 1
@@ -282,9 +303,14 @@ class AgentArena:
 
         self._stopped.clear()
         self._server = serve_app(
-            make_app(self), self.host, self.port, "arena", connections=MAX_CONNECTIONS, access=self.access,
+            make_app(self),
+            self.host,
+            self.port,
+            "arena",
+            connections=MAX_CONNECTIONS,
+            access=self.access,
             allow_hosts=self.allow_hosts,
-        )  # fmt: skip
+        )
         self.port = urlsplit(self._server.url).port or self.port
         return self._server
 
@@ -305,7 +331,8 @@ class AgentArena:
     def stop(self) -> None:
         """Stops listening, and ends the agents' threads; from any thread, idempotent."""
         self._stopped.set()
-        server, self._server = self._server, None
+        server = self._server
+        self._server = None
         if server is not None:
             server.close()
         self.close()
@@ -313,7 +340,8 @@ class AgentArena:
     def close(self) -> None:
         """Ends the agents' threads. One that is within decide() ends with it."""
         with self._lock:
-            seats, self._seats = self._seats, {}
+            seats = self._seats
+            self._seats = {}
         for seat in seats.values():
             seat.worker.close()
 

@@ -34,7 +34,9 @@ _MOVES = ("move_to", "navigate_to", "plan_path")
 _TAKES = ("pickup_item", "pickup", "collect")
 _GIVES = ("drop_item", "drop", "use_item", "use")
 _TURNS = ("rotate_to_face", "rotate", "measure_distance")
-DANGER, REACH = 3.0, 5.0  # of Agent Arena's servers: a hazard nearer than this is fled, a resource is gone for
+# of Agent Arena's servers: a hazard nearer than this is fled, a resource is gone for
+DANGER = 3.0
+REACH = 5.0
 
 
 def infer_params(tool: str, observation: AgentObservation) -> dict[str, Any]:
@@ -42,7 +44,8 @@ def infer_params(tool: str, observation: AgentObservation) -> dict[str, Any]:
 
     Of a tool that is not known here, and where nothing is near: none.
     """
-    resource, hazard = nearest(observation.nearby_resources), nearest(observation.nearby_hazards)
+    resource = nearest(observation.nearby_resources)
+    hazard = nearest(observation.nearby_hazards)
     if tool in _MOVES or tool in _TURNS:
         if resource is not None:
             return {"target_position": list(resource.position)}
@@ -165,7 +168,9 @@ def drawn(schema: Mapping[str, Any], observation: AgentObservation, rng: random.
     if kind == "boolean":
         return rng.random() < 0.5
     names = [thing.name for thing in observation.nearby_resources] + [item.name for item in observation.inventory]
-    return rng.choice(names) if names else schema.get("default")
+    if names:
+        return rng.choice(names)
+    return schema.get("default")
 
 
 class RulesBehavior(AgentBehavior):
@@ -179,11 +184,13 @@ class RulesBehavior(AgentBehavior):
     inline = True
 
     def __init__(self, reach: float = 1.5, take: str = "collect") -> None:
-        self.reach, self.take = reach, take
+        self.reach = reach
+        self.take = take
 
     def decide(self, observation: AgentObservation, tools: Sequence[ToolSchema]) -> AgentDecision:
         """See AgentBehavior."""
-        hazard, resource = nearest(observation.nearby_hazards), nearest(observation.nearby_resources)
+        hazard = nearest(observation.nearby_hazards)
+        resource = nearest(observation.nearby_resources)
         if resource is not None and resource.distance <= self.reach:
             return AgentDecision(self.take, {"item_name": resource.name}, f"{resource.name} is in reach")
         if hazard is not None and hazard.distance < DANGER:
@@ -200,7 +207,14 @@ class RulesBehavior(AgentBehavior):
     def _onwards(self, observation: AgentObservation) -> list[float]:
         """Round about the middle: from each quarter of the ground to the next, by the position alone."""
         x, y, z = observation.position
-        return [-10.0 if z >= 0 else 10.0, y, 10.0 if x >= 0 else -10.0]
+        x_ahead = 10.0
+        if z >= 0:
+            x_ahead = -10.0
+        if x >= 0:
+            z_ahead = 10.0
+        else:
+            z_ahead = -10.0
+        return [x_ahead, y, z_ahead]
 
 
 class PolicyBehavior(AgentBehavior):
@@ -213,7 +227,8 @@ class PolicyBehavior(AgentBehavior):
     """
 
     def __init__(self, policy: Any, scene: type[Scene]) -> None:
-        self.policy, self.scene = policy, scene
+        self.policy = policy
+        self.scene = scene
 
     @classmethod
     def load(cls, path: Path | str, scene: type[Scene], vec_normalize: Any = None) -> PolicyBehavior:

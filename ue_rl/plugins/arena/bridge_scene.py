@@ -41,12 +41,18 @@ class BridgeScene:
             raise ConfigurationError(
                 "agents play a bridge with one env", field="num_envs", expected=1, got=spec.num_rows
             )
-        self.bridge, self._size = bridge, spec.act_size
+        self.bridge = bridge
+        self._size = spec.act_size
         self.tools = ToolRegistry.of(bridge, hidden=("env_id",))
         self.tools.add(self._act_tool(), "act", f"Act for one tick; {spec.act_size} numbers: {_meaning(bridge)}.")
         self.tools.add(_idle, "idle", "Do nothing for one tick.")
-        self._names = bridge.observation_names or [f"number_{n}" for n in range(spec.obs_size)]
-        self.tick, self.over, self.success = 0, True, False
+        if bridge.observation_names:
+            self._names = bridge.observation_names
+        else:
+            self._names = [f"number_{n}" for n in range(spec.obs_size)]
+        self.tick = 0
+        self.over = True
+        self.success = False
         self._reward = self._total = 0.0
         self._action: list[float] | None = None
         self._result: ToolResult | None = None
@@ -59,7 +65,7 @@ class BridgeScene:
 
         act.__annotations__["action"] = Annotated[
             list[FiniteFloat], Field(min_length=self._size, max_length=self._size)
-        ]  # fmt: skip
+        ]
         return act
 
     def reset(self, seed: int | None = None) -> None:
@@ -67,7 +73,10 @@ class BridgeScene:
         inbox = self.bridge.inbox
         inbox.command[0], inbox.seeds[0] = ActionBatch.RESET, -1 if seed is None else seed
         self._answered()
-        self.tick, self.over, self.success, self._result = 0, False, False, None
+        self.tick = 0
+        self.over = False
+        self.success = False
+        self._result = None
         self._reward = self._total = 0.0
 
     def observe(self, agent: str) -> AgentObservation:
@@ -80,11 +89,16 @@ class BridgeScene:
 
     def step(self, decisions: Mapping[str, AgentDecision]) -> None:
         """See Scene."""
-        decision, self._action = decisions.get("player", AgentDecision()), None
+        decision = decisions.get("player", AgentDecision())
+        self._action = None
         try:
             said = self.tools.answer(decision.tool, decision.params, env_id=0)
             self._result = ToolResult(tool=decision.tool, result=said, duration_ticks=1)
-            self._step(self._no_op() if self._action is None else self._action)
+            if self._action is None:
+                action = self._no_op()
+            else:
+                action = self._action
+            self._step(action)
         except (ToolError, UeRlError) as error:  # a choice that does not exist is refused by the bridge
             self._result = ToolResult(tool=decision.tool, success=False, error=error.plain())
             self._step(self._no_op())
@@ -135,4 +149,6 @@ def _meaning(bridge: BaseBridge) -> str:
     names = ", ".join(bridge.action_names)
     if spec.counts:
         return f"{names or 'choices'}, of {', '.join(map(str, spec.counts))}, from 0"
-    return names or "within their bounds"
+    if names:
+        return names
+    return "within their bounds"

@@ -85,11 +85,17 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, A
 
     def read_tree() -> None:
         for key, folder in _FOLDERS.items():
-            file = None if path is None else path.parent / folder / f"{config.get(key)}.yaml"
+            file = None
+            if path is not None:
+                file = path.parent / folder / f"{config.get(key)}.yaml"
             if file is not None and isinstance(config.get(key), str) and file.exists():
                 config[key] = read(text_of(file), key)
 
-    config: Any = {} if path is None else read(text_of(path), "config")
+    config: Any
+    if path is None:
+        config = {}
+    else:
+        config = read(text_of(path), "config")
     if not isinstance(config, dict):
         raise ConfigurationError("a config is a mapping", field="config", got=config)
     read_tree()  # what they say may be changed
@@ -101,8 +107,16 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, A
         at: Any = config
         for group in groups:
             known = at.get(group)
-            short = {"name" if group == "scene" else "kind": known} if isinstance(known, str) else {}
-            at[group] = at = known if isinstance(known, dict) else short
+            short = {}
+            if isinstance(known, str):
+                word = "kind"
+                if group == "scene":
+                    word = "name"
+                short = {word: known}
+            if isinstance(known, dict):
+                at[group] = at = known
+            else:
+                at[group] = at = short
         at[last] = read(text, name)
         read_tree()  # another one may be named
     require_known(config, Config.model_fields, "no such key")
@@ -120,14 +134,24 @@ def scene_of(config: Mapping[str, Any]) -> type[Scene]:
         ConfigurationError: there is none of that name.
     """
     given = config.get("scene", {})
-    changed = _checked(SceneConfig, given if isinstance(given, Mapping) else {"name": given}, "scene")
+    if isinstance(given, Mapping):
+        section = given
+    else:
+        section = {"name": given}
+    changed = _checked(SceneConfig, section, "scene")
     name = changed.pop("name", "foraging")
-    found: Any = loaded(name, "scene") if ":" in name else SCENES.get(name)
+    found: Any
+    if ":" in name:
+        found = loaded(name, "scene")
+    else:
+        found = SCENES.get(name)
     if not (isinstance(found, type) and issubclass(found, Scene)):
         raise ConfigurationError(
             "no such scene", field="scene", expected=f"{', '.join(SCENES)} or module:Class", got=name
         )
-    return type(found.__name__, (found,), changed) if changed else found
+    if changed:
+        return type(found.__name__, (found,), changed)
+    return found
 
 
 def behaviors_of(
@@ -141,8 +165,13 @@ def behaviors_of(
     Raises:
         ConfigurationError: what the config names does not exist, or does not take what it says.
     """
-    name = str(named or config.get("behavior", "rules"))
-    backend = _chosen("backend", config.get("backend"), BACKENDS) if name == "llm" else None
+    kind = named
+    if not kind:
+        kind = config.get("behavior", "rules")
+    name = str(kind)
+    backend = None
+    if name == "llm":
+        backend = _chosen("backend", config.get("backend"), BACKENDS)
     return {agent: _behavior(name, agent, config, scene, backend, folder) for agent in scene.agents}
 
 
@@ -150,13 +179,19 @@ def _behavior(
     name: str, agent: str, config: Mapping[str, Any], scene: type[Scene], backend: Backend | None, folder: Path | None
 ) -> AgentBehavior:
     if backend is not None:
-        memory = _memory(config.get("memory") or {}, backend, folder and folder / f"memory-{agent}.jsonl")
+        section = config.get("memory")
+        if not section:
+            section = {}
+        memory = _memory(section, backend, folder and folder / f"memory-{agent}.jsonl")
         mind: AgentBehavior = _made(
             "llm", lambda **options: LLMAgentBehavior(backend, memory, **options), config.get("llm", {})
         )
         return mind
     if name == "random":
-        return RandomBehavior(int(config.get("seed") or 0))
+        number = config.get("seed")
+        if not number:
+            number = 0
+        return RandomBehavior(int(number))
     if name == "rules":
         return RULES.get(scene.name, RULES["foraging"])()
     if name.endswith(".onnx"):
@@ -174,7 +209,10 @@ def _behavior(
 
 def _memory(given: Any, backend: Backend, path: Path | None) -> Memory:
     """`summarise: model` lets the agent's model sum up; `embedder` is a mapping."""
-    options = {"kind": "sliding", **given} if isinstance(given, Mapping) else {"kind": given}
+    if isinstance(given, Mapping):
+        options = {"kind": "sliding", **given}
+    else:
+        options = {"kind": given}
     if "embedder" in options:
         options["embedder"] = _chosen("memory.embedder", options["embedder"], EMBEDDERS)
     if options.get("summarise") == "model":
@@ -185,7 +223,10 @@ def _memory(given: Any, backend: Backend, path: Path | None) -> Memory:
 
 def _chosen(field: str, given: Any, kinds: Mapping[str, Any]) -> Any:
     """What `given` asks for: the name of a kind, or a mapping with it and its settings."""
-    options = dict(given) if isinstance(given, Mapping) else {"kind": given}
+    if isinstance(given, Mapping):
+        options = dict(given)
+    else:
+        options = {"kind": given}
     kind = options.pop("kind", None)
     if kind not in kinds:
         raise ConfigurationError(f"no such {field}", field=f"{field}.kind", expected=", ".join(kinds), got=kind)
@@ -198,5 +239,6 @@ def _made(field: str, kind: Any, options: Mapping[str, Any]) -> Any:
     except ConfigurationError:
         raise
     except (TypeError, ValueError) as error:
-        raise ConfigurationError("a setting that does not exist, or is of the wrong type", field=field,
-                                 got=str(error)) from error  # fmt: skip
+        raise ConfigurationError(
+            "a setting that does not exist, or is of the wrong type", field=field, got=str(error)
+        ) from error

@@ -55,7 +55,9 @@ def nearest_choice(scene: type[Scene], decision: AgentDecision, seen: AgentObser
         return next((n for n in same if calls[n].params == decision.params), same[0])
     target = [float(part) for part in target]  # a tool takes "1" for 1, as language models write it
     exact = [n for n in same if calls[n].params["target_position"] == target]
-    return exact[0] if exact else max(same, key=lambda n: _likeness(calls[n], target, seen))
+    if exact:
+        return exact[0]
+    return max(same, key=lambda n: _likeness(calls[n], target, seen))
 
 
 def _likeness(call: AgentDecision, target: Any, seen: AgentObservation) -> float:
@@ -75,17 +77,24 @@ def record(
 
         def on_tick(game: Any, outcomes: list[Decision], rows: Any = rows) -> None:
             for outcome in outcomes:
-                seen, agent = outcome.observation, outcome.agent_id
+                seen = outcome.observation
+                agent = outcome.agent_id
                 choice = nearest_choice(scene, outcome.decision, seen)
                 rows[agent].append((scene.encode(seen), choice, game.reward(agent)))
 
         AgentArena.play(world, behaviors, seed=seed + n, on_tick=on_tick)
         for agent, row in rows.items():
             seen, choices, rewards = zip(*row, strict=True)
-            found.append(Trajectory(
-                agent, seed + n, np.array([*seen, scene.encode(world.observe(agent))], np.float32),
-                np.array(choices, np.int64), np.array(rewards, np.float32), not world.truncated,
-            ))  # fmt: skip
+            found.append(
+                Trajectory(
+                    agent,
+                    seed + n,
+                    np.array([*seen, scene.encode(world.observe(agent))], np.float32),
+                    np.array(choices, np.int64),
+                    np.array(rewards, np.float32),
+                    not world.truncated,
+                )
+            )
     return found
 
 
@@ -112,20 +121,34 @@ def to_minari(trajectories: list[Trajectory], dataset_id: str, scene: type[Scene
     buffers = []
     for n, each in enumerate(trajectories):
         ends = np.arange(len(each.actions)) == len(each.actions) - 1
-        buffers.append(buffer(
-            id=n, seed=each.seed, observations=each.observations, actions=each.actions, rewards=each.rewards,
-            terminations=ends & each.terminated, truncations=ends & (not each.terminated),
-        ))  # fmt: skip
+        buffers.append(
+            buffer(
+                id=n,
+                seed=each.seed,
+                observations=each.observations,
+                actions=each.actions,
+                rewards=each.rewards,
+                terminations=ends & each.terminated,
+                truncations=ends & (not each.terminated),
+            )
+        )
     return minari.create_dataset_from_buffers(
-        dataset_id, buffers, observation_space=spaces.Box(-np.inf, np.inf, (len(scene.obs_names),), np.float32),
-        action_space=spaces.Discrete(len(scene.choices)), **about,
-    )  # fmt: skip
+        dataset_id,
+        buffers,
+        observation_space=spaces.Box(-np.inf, np.inf, (len(scene.obs_names),), np.float32),
+        action_space=spaces.Discrete(len(scene.choices)),
+        **about,
+    )
 
 
 def preference_pairs(
-    scene: type[Scene], better: Mapping[str, AgentBehavior], worse: Mapping[str, AgentBehavior], path: Path | str,
-    episodes: int = 10, seed: int = 0,
-) -> int:  # fmt: skip
+    scene: type[Scene],
+    better: Mapping[str, AgentBehavior],
+    worse: Mapping[str, AgentBehavior],
+    path: Path | str,
+    episodes: int = 10,
+    seed: int = 0,
+) -> int:
     """Writes {"prompt", "chosen", "rejected"} as JSON lines, for DPO: what both would do where `better` came to.
 
     Returns:

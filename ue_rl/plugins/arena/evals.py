@@ -46,11 +46,17 @@ class Score:
         low, high = interval(scores)
         decisions = max(1, sum(episode.decisions for episode in episodes))
         return cls(
-            label, len(episodes), float(scores.mean()), low, high, float(np.mean([e.success for e in episodes])),
+            label,
+            len(episodes),
+            float(scores.mean()),
+            low,
+            high,
+            float(np.mean([e.success for e in episodes])),
             {name: float(np.mean([e.metrics[name] for e in episodes])) for name in episodes[0].metrics},
-            sum(e.seconds for e in episodes) / decisions, sum(e.tokens for e in episodes) / decisions,
+            sum(e.seconds for e in episodes) / decisions,
+            sum(e.tokens for e in episodes) / decisions,
             sum(sum(e.codes.values()) for e in episodes) / decisions,
-        )  # fmt: skip
+        )
 
 
 def interval(values: Any) -> tuple[float, float]:
@@ -62,9 +68,13 @@ def interval(values: Any) -> tuple[float, float]:
 
 
 def evaluate(
-    game: Callable[[], Playable], behaviors: Mapping[str, Callable[[], Mapping[str, AgentBehavior]]], *,
-    episodes: int = 10, seeds: Sequence[int] = (0,), deadline: float | None = None,
-) -> list[Score]:  # fmt: skip
+    game: Callable[[], Playable],
+    behaviors: Mapping[str, Callable[[], Mapping[str, AgentBehavior]]],
+    *,
+    episodes: int = 10,
+    seeds: Sequence[int] = (0,),
+    deadline: float | None = None,
+) -> list[Score]:
     """Each behaviour plays the same episodes: `episodes` from each of `seeds` on, with fresh behaviours for each seed.
 
     Args:

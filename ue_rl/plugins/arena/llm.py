@@ -54,14 +54,30 @@ class LLMAgentBehavior(AgentBehavior):
     system_prompt = "You are an agent in a game. Collect what is useful, keep away from what hurts."
 
     def __init__(
-        self, backend: Backend, memory: Memory | None = None, *, system_prompt: str | None = None, remembered: int = 5,
-        max_tokens: int | None = None, plan_every: int = 0, reflect_every: int = 0, template: str = DECIDE,
-    ) -> None:  # fmt: skip
-        self.backend, self.remembered, self.max_tokens, self.template = backend, remembered, max_tokens, template
-        self._memory: Memory = memory if memory is not None else SlidingWindow()
+        self,
+        backend: Backend,
+        memory: Memory | None = None,
+        *,
+        system_prompt: str | None = None,
+        remembered: int = 5,
+        max_tokens: int | None = None,
+        plan_every: int = 0,
+        reflect_every: int = 0,
+        template: str = DECIDE,
+    ) -> None:
+        self.backend = backend
+        self.remembered = remembered
+        self.max_tokens = max_tokens
+        self.template = template
+        self._memory: Memory
+        if memory is not None:
+            self._memory = memory
+        else:
+            self._memory = SlidingWindow()
         self.memory = self._memory
         self.system_prompt = system_prompt or self.system_prompt
-        self.plan_every, self.reflect_every = plan_every, reflect_every
+        self.plan_every = plan_every
+        self.reflect_every = reflect_every
         self.current_plan: dict[str, Any] = {}
         self.reasoning_trace: deque[dict[str, Any]] = deque(maxlen=100)
         self._tick = self._asked = self._spent = 0
@@ -79,7 +95,8 @@ class LLMAgentBehavior(AgentBehavior):
 
     def decide(self, observation: AgentObservation, tools: Sequence[ToolSchema]) -> AgentDecision:
         """See AgentBehavior."""
-        self._tick, self._spent = observation.tick, 0
+        self._tick = observation.tick
+        self._spent = 0
         try:
             if self.plan_every and self._asked % self.plan_every == 0:
                 self.plan(observation)
@@ -90,8 +107,12 @@ class LLMAgentBehavior(AgentBehavior):
             prompt = self.build_prompt(observation, tools, found)
             self.trace = {"prompt": prompt, "memory": [entry.text for entry in found], "plan": dict(self.current_plan)}
             answer = self.backend.generate_with_tools(prompt, tools, self.max_tokens)
-            self.trace = {**self.trace, "answer": answer.text[:4000], "cached": answer.cached,
-                          "tokens": self._spent + answer.spent}  # fmt: skip
+            self.trace = {
+                **self.trace,
+                "answer": answer.text[:4000],
+                "cached": answer.cached,
+                "tokens": self._spent + answer.spent,
+            }
             decision = AgentDecision.from_llm_response(answer.text, tools)
         except BackendRefused:
             raise
@@ -111,7 +132,10 @@ class LLMAgentBehavior(AgentBehavior):
         """Asks for a goal and its steps; they are in the prompts from now on."""
         said = self._asks(PLAN.format(system=self.system_prompt, observation=observation.text()))
         goal, *steps = [line.strip(" -*.0123456789") for line in said.splitlines() if line.strip()] or [""]
-        self.current_plan = {"goal": goal[:300], "steps": [step[:300] for step in steps[:5]]} if goal else {}
+        if goal:
+            self.current_plan = {"goal": goal[:300], "steps": [step[:300] for step in steps[:5]]}
+        else:
+            self.current_plan = {}
         self._note("plan", goal[:300])
         return self.current_plan
 
@@ -124,12 +148,16 @@ class LLMAgentBehavior(AgentBehavior):
 
     def on_tool_result(self, result: ToolResult) -> None:
         """Remembers what became of the call."""
-        how = f"gave {result.result}" if result.success else f"failed: {result.error}"
+        if result.success:
+            how = f"gave {result.result}"
+        else:
+            how = f"failed: {result.error}"
         self._note("result", f"{result.tool} {how}"[:500])
 
     def on_episode_start(self) -> None:
         """The plan was the last episode's."""
-        self.current_plan, self._asked = {}, 0
+        self.current_plan = {}
+        self._asked = 0
 
     def on_episode_end(self, success: bool, metrics: Mapping[str, Any]) -> None:
         """Remembers how it ended."""

@@ -14,7 +14,8 @@ from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.json_values import readable
 
 SHOWN = 100  # of each kind, kept for GET /debug
-DECISIONS, SUMMARIES = "decisions.jsonl", "summaries.jsonl"
+DECISIONS = "decisions.jsonl"
+SUMMARIES = "summaries.jsonl"
 _OF_ROW = {"agent_id", "tick", "observation", "tool", "params", "reasoning", "code", "seconds"}
 _log = logging.getLogger("ue_rl.plugins.arena")
 
@@ -29,7 +30,10 @@ class RunLog:
     """
 
     def __init__(self, folder: Path | str | None = None) -> None:
-        self.folder = None if folder is None else Path(folder)
+        if folder is None:
+            self.folder = None
+        else:
+            self.folder = Path(folder)
         self.recent: deque[Decision] = deque(maxlen=SHOWN)
         self._files: dict[str, JsonLines] = {}
         if self.folder is not None:
@@ -60,7 +64,8 @@ class RunLog:
         found = []
         for outcome in list(self.recent):
             seen = readable(outcome.observation.model_dump())
-            before, last[outcome.agent_id] = last.get(outcome.agent_id), seen
+            before = last.get(outcome.agent_id)
+            last[outcome.agent_id] = seen
             if before is not None:
                 changed = {name: value for name, value in seen.items() if before.get(name) != value}
                 found.append({"agent_id": outcome.agent_id, "tick": outcome.observation.tick, "changes": changed})
@@ -95,6 +100,11 @@ def decisions_in(folder: Path) -> Iterator[dict[str, Any]]:
         ConfigurationError: the folder has none.
     """
     if not (folder / DECISIONS).is_file():
-        raise ConfigurationError("no log of decisions is there", field="run", expected=DECISIONS, got=str(folder),
-                                 cure="write one: --out FOLDER")  # fmt: skip
+        raise ConfigurationError(
+            "no log of decisions is there",
+            field="run",
+            expected=DECISIONS,
+            got=str(folder),
+            cure="write one: --out FOLDER",
+        )
     return (row for row in JsonLines(folder / DECISIONS).read() if set(row) >= _OF_ROW)

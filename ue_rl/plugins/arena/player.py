@@ -52,7 +52,8 @@ class ArenaEpisode:
         self.decisions += 1
         self.seconds += outcome.seconds
         tokens = outcome.trace.get("tokens")
-        self.tokens += tokens if isinstance(tokens, int) else 0
+        if isinstance(tokens, int):
+            self.tokens += tokens
         if outcome.code is not None:
             self.codes[outcome.code] = self.codes.get(outcome.code, 0) + 1
 
@@ -66,11 +67,17 @@ OnTick = Callable[[Playable, list[Decision]], None]
 
 
 def play(
-    arena_class: type[AgentArena], game: Playable | BaseBridge,
-    behaviors: Mapping[str, AgentBehavior] | AgentBehavior | None = None, *, episodes: int = 1, seed: int | None = 0,
-    deadline: float | None = None, log: RunLog | None = None, replay: Path | str | None = None,
+    arena_class: type[AgentArena],
+    game: Playable | BaseBridge,
+    behaviors: Mapping[str, AgentBehavior] | AgentBehavior | None = None,
+    *,
+    episodes: int = 1,
+    seed: int | None = 0,
+    deadline: float | None = None,
+    log: RunLog | None = None,
+    replay: Path | str | None = None,
     on_tick: OnTick | None = None,
-) -> list[ArenaEpisode]:  # fmt: skip
+) -> list[ArenaEpisode]:
     """Episodes of `game`, one after the other.
 
     Args:
@@ -89,13 +96,21 @@ def play(
         game = game.worlds[0]
     elif isinstance(game, BaseBridge):
         game = BridgeScene(game)
-    given = dict.fromkeys(game.agents[:1], behaviors) if isinstance(behaviors, AgentBehavior) else dict(behaviors or {})
+    if isinstance(behaviors, AgentBehavior):
+        given = dict.fromkeys(game.agents[:1], behaviors)
+    else:
+        chosen = behaviors
+        if not chosen:
+            chosen = {}
+        given = dict(chosen)
     if strangers := set(given) - set(game.agents):
         raise ConfigurationError(
             "the game has no such agent", field="behaviors", expected=", ".join(game.agents), got=sorted(strangers)
         )
     arena = arena_class(deadline=deadline, tools=game.tools, log=log)
-    writer = None if replay is None else ReplayWriter(replay, seed, getattr(game, "tick_rate", 60.0), game.name)
+    writer = None
+    if replay is not None:
+        writer = ReplayWriter(replay, seed, getattr(game, "tick_rate", 60.0), game.name)
     try:
         for agent_id, behavior in given.items():
             arena.register(agent_id, behavior)
@@ -130,8 +145,12 @@ def _episode(
             episode.returns[outcome.agent_id] += float(game.reward(outcome.agent_id))
             if writer is not None:
                 said = outcome.decision
-                data = {"agent_id": outcome.agent_id, "tool": said.tool, "params": said.params,
-                        "reasoning": said.reasoning}  # fmt: skip
+                data = {
+                    "agent_id": outcome.agent_id,
+                    "tool": said.tool,
+                    "params": said.params,
+                    "reasoning": said.reasoning,
+                }
                 writer.event(game.tick, "decision", data)
         if writer is not None:
             writer.event(game.tick, "tick", {"hash": game.digest(), "metrics": readable(game.metrics())})
@@ -152,9 +171,11 @@ def replay(path: Path | str, game: Playable, on_tick: OnTick | None = None) -> i
     Raises:
         ConfigurationError: not a replay log, or the world differs: it names the tick.
     """
-    same, decisions = 0, dict[str, AgentDecision]()
+    same = 0
+    decisions = dict[str, AgentDecision]()
     for event in read_replay(path)["events"]:
-        kind, data = event["type"], event["data"]
+        kind = event["type"]
+        data = event["data"]
         if kind not in _OF_EVENT:
             continue
         if not isinstance(data, dict) or not all(isinstance(data.get(key), of) for key, of in _OF_EVENT[kind].items()):
@@ -172,7 +193,10 @@ def replay(path: Path | str, game: Playable, on_tick: OnTick | None = None) -> i
                 on_tick(game, [])
         if data["hash"] != game.digest():
             raise ConfigurationError(
-                f"the world differs at tick {event['tick']}", field="path", expected=data["hash"], got=game.digest(),
+                f"the world differs at tick {event['tick']}",
+                field="path",
+                expected=data["hash"],
+                got=game.digest(),
                 cure="replay it with the version of the game that wrote it",
-            )  # fmt: skip
+            )
     return same

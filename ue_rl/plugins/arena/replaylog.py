@@ -32,9 +32,13 @@ class ReplayWriter:
     def __init__(self, path: Path | str, seed: int | None, tick_rate: float = 60.0, scene: str = "") -> None:
         self._pack = partial(packb, unicode_errors="surrogatepass")  # a behaviour may say half a character
         self._file = Path(path).open("wb")  # noqa: SIM115 - until close()
-        metadata = {"seed": seed, "tick_rate": tick_rate, "version": VERSION, **({"scene": scene} if scene else {})}
+        more = {}
+        if scene:
+            more = {"scene": scene}
+        metadata = {"seed": seed, "tick_rate": tick_rate, "version": VERSION, **more}
         self._file.write(b"\x82" + self._pack("metadata") + self._pack(metadata) + self._pack("events") + _ARRAY32)
-        self._at, self._count = self._file.tell(), 0
+        self._at = self._file.tell()
+        self._count = 0
         self._file.write(struct.pack(">I", 0))
 
     def event(self, tick: int, kind: str, data: Mapping[str, Any]) -> None:

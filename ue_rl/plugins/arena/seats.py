@@ -21,8 +21,11 @@ from ue_rl.system.json_values import json_value
 MAX_PARAMS = 65_536  # bytes of a decision's parameters as JSON
 MAX_TRACE = 1_000_000
 MAX_WAITING = 10  # jobs of one agent
-LLM_TIMEOUT, PARSING_ERROR, INVALID_PARAMETERS = "LLM_TIMEOUT", "PARSING_ERROR", "INVALID_PARAMETERS"
-DECISION_FAILED, AGENT_NOT_FOUND = "DECISION_FAILED", "AGENT_NOT_FOUND"
+LLM_TIMEOUT = "LLM_TIMEOUT"
+PARSING_ERROR = "PARSING_ERROR"
+INVALID_PARAMETERS = "INVALID_PARAMETERS"
+DECISION_FAILED = "DECISION_FAILED"
+AGENT_NOT_FOUND = "AGENT_NOT_FOUND"
 
 
 class Worker:
@@ -44,7 +47,10 @@ class Worker:
         future: Future[Any] = Future()
         with self._lock:
             if self._closed or self._jobs.qsize() >= MAX_WAITING:
-                why = "has ended" if self._closed else f"has {MAX_WAITING} jobs to do already"
+                if self._closed:
+                    why = "has ended"
+                else:
+                    why = f"has {MAX_WAITING} jobs to do already"
                 future.set_exception(ResourceExhausted(f"the thread {self._name} {why}"))
                 return future
             if self._thread is None:
@@ -130,10 +136,13 @@ class AgentSlot:
     def ask(self, observation: AgentObservation, tools: ToolRegistry, inline: bool) -> Future[Decision]:
         """Starts decide(), unless the last one still runs: then that one is waited for again."""
         with self._lock:
-            tick, last, self._last_tick = observation.tick, self._last_tick, observation.tick
+            tick = observation.tick
+            last = self._last_tick
+            self._last_tick = observation.tick
             self._begins |= last is None or (tick <= last and tick <= 1)
             if self._pending is None:
-                begins, self._begins = self._begins, False
+                begins = self._begins
+                self._begins = False
                 self._pending = self.do(lambda: _think(self.behavior, observation, tools, begins), inline)
             return self._pending
 
@@ -142,7 +151,9 @@ class AgentSlot:
 
         def told() -> str:
             self.behavior.on_episode_end(success, metrics)
-            return "" if self.behavior.memory is None else self.behavior.memory.summarize()
+            if self.behavior.memory is None:
+                return ""
+            return self.behavior.memory.summarize()
 
         with self._lock:
             self._last_tick = None
@@ -188,7 +199,11 @@ def _think(behavior: AgentBehavior, seen: AgentObservation, tools: ToolRegistry,
             behavior.on_episode_start()
         if seen.tool_result is not None:
             behavior.on_tool_result(seen.tool_result)
-        decide: Any = behavior.decide_whole if isinstance(behavior, SimpleAgentBehavior) else behavior.decide
+        decide: Any
+        if isinstance(behavior, SimpleAgentBehavior):
+            decide = behavior.decide_whole
+        else:
+            decide = behavior.decide
         said = decide(seen, tools.schemas())
         try:
             decision = AgentDecision.of(said)
@@ -198,19 +213,34 @@ def _think(behavior: AgentBehavior, seen: AgentObservation, tools: ToolRegistry,
         tools.validate(decision.tool, decision.params)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a behaviour's mistake ends its decision alone
         refused = {"tool": decision.tool, "params": shorten(decision.params, 500)}
-        refusal = error if isinstance(error, BackendRefused) else None
+        refusal = None
+        if isinstance(error, BackendRefused):
+            refusal = error
         return Decision.failed(seen, *_why(error), trace={**_told(behavior), "refused": refused}, refusal=refusal)
     return Decision(seen, decision, trace=_told(behavior))
 
 
 def _why(error: BaseException) -> tuple[str, str]:
     """(code, message)."""
-    code = str(getattr(error, "code", "")) if isinstance(error, (DecisionFailed, ToolError)) else DECISION_FAILED
+    if isinstance(error, (DecisionFailed, ToolError)):
+        code = str(getattr(error, "code", ""))
+    else:
+        code = DECISION_FAILED
     try:
-        said = error.plain() if isinstance(error, UeRlError) else str(error)
+        if isinstance(error, UeRlError):
+            said = error.plain()
+        else:
+            said = str(error)
     except Exception:  # noqa: BLE001 - its own __str__ raises
         said = ""
-    return LLM_TIMEOUT if isinstance(error, TimeoutError) else code, shorten(said or type(error).__name__, 500)
+    if isinstance(error, TimeoutError):
+        reason = LLM_TIMEOUT
+    else:
+        reason = code
+    message = said
+    if not message:
+        message = type(error).__name__
+    return reason, shorten(message, 500)
 
 
 def _sendable(decision: AgentDecision) -> AgentDecision:

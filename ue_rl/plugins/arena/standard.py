@@ -88,8 +88,12 @@ class Queries:
     def _of(self, agent: str) -> AgentObservation:
         found = self._seen.get(agent)
         if found is None:
-            raise ToolError(f"there is no observation of agent {agent!r}", code="AGENT_NOT_FOUND", field="agent_id",
-                            cure="post to /observe or /tick first")  # fmt: skip
+            raise ToolError(
+                f"there is no observation of agent {agent!r}",
+                code="AGENT_NOT_FOUND",
+                field="agent_id",
+                cure="post to /observe or /tick first",
+            )
         return found
 
     @tool
@@ -126,7 +130,8 @@ class Queries:
     @tool
     def raycast(self, agent: str, direction: Point, max_distance: NonNegativeFloat = 100.0) -> dict[str, Any]:
         """What lies first on a line from the agent, within one unit of it."""
-        seen, length = self._of(agent), math.hypot(*direction)
+        seen = self._of(agent)
+        length = math.hypot(*direction)
         if not length:
             raise ValueError("a direction is not 0, 0, 0")
         hits = []

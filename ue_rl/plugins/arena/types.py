@@ -163,7 +163,8 @@ def away_from(position: Sequence[float], other: Sequence[float], far: float = 5.
     step = [a - b for a, b in zip(position, other, strict=True)]
     length = math.sqrt(sum(number * number for number in step))
     if length < 1e-9:
-        step, length = [1.0, 0.0, 0.0], 1.0
+        step = [1.0, 0.0, 0.0]
+        length = 1.0
     return [a + number / length * far for a, number in zip(position, step, strict=True)]
 
 
@@ -183,12 +184,17 @@ class AgentDecision:
             ValueError: something else, or a mapping whose parts are of the wrong type.
         """
         if isinstance(value, AgentDecision):
-            tool, params, reasoning = value.tool, value.params, value.reasoning
+            tool = value.tool
+            params = value.params
+            reasoning = value.reasoning
         elif value is None or isinstance(value, str):
-            tool, params, reasoning = value or IDLE, {}, ""
+            tool = value or IDLE
+            params = {}
+            reasoning = ""
         elif isinstance(value, Mapping):
             given = {name: value[spelt] for name, words in SPELLINGS.items() for spelt in words if spelt in value}
-            tool, params = given.get("tool") or IDLE, given.get("params") or {}
+            tool = given.get("tool") or IDLE
+            params = given.get("params") or {}
             reasoning = given.get("reasoning") or ""
         else:
             raise ValueError(f"a decision is an AgentDecision, not a {type(value).__name__}")
@@ -220,7 +226,11 @@ class AgentDecision:
         if not any(spelt in found for spelt in SPELLINGS["params"]):
             beside = _beside(cls.of(found).tool, found, tools)
             loose = [found[word] for word in LOOSE if isinstance(found.get(word), (dict, str))]
-            found = {**found, "params": beside if beside or not loose else loose[0]}
+            if beside or not loose:
+                params = beside
+            else:
+                params = loose[0]
+            found = {**found, "params": params}
         for spelt in SPELLINGS["params"]:
             if isinstance(found.get(spelt), str):  # OpenAI's arguments are JSON in a string
                 found = {**found, spelt: _read(found[spelt])}
@@ -240,7 +250,10 @@ def _beside(name: str, found: Mapping[str, Any], tools: Iterable[ToolSchema]) ->
 
 def _read(text: str) -> Any:
     try:
-        return json.loads(text or "{}", strict=False)
+        document = text
+        if not document:
+            document = "{}"
+        return json.loads(document, strict=False)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the arguments of the call are no JSON, or break off: {shorten(text)!r}") from error
 

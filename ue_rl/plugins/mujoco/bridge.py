@@ -76,8 +76,12 @@ class MujocoBridge(VectorBridge):
         if num_envs < 1:
             raise ConfigurationError("size out of range", field="ENV_COUNT", expected="1 or more", got=num_envs)
         self.model, self.task, self.name = load(model, task)
-        self._ranges, self._threads = parameters, threads
-        self._cameras = Cameras(self, picture or (240, 320), camera)
+        self._ranges = parameters
+        self._threads = threads
+        size = picture
+        if not size:
+            size = (240, 320)
+        self._cameras = Cameras(self, size, camera)
         self._scene = SceneCommands(self)
         self._num = 0  # simulations that were made
         self._make(num_envs)
@@ -128,15 +132,19 @@ class MujocoBridge(VectorBridge):
 
     def _try_task(self) -> int:
         """How many numbers the task observes; it is tried before there is a trainer."""
-        n, now = self._num, self.physics.now
+        n = self._num
+        now = self.physics.now
         self.physics.forward(None)
-        before, actions = now.rows(None), np.zeros((n, self.model.nu), np.float32)
+        before = now.rows(None)
+        actions = np.zeros((n, self.model.nu), np.float32)
         obs = np.asarray(self.task.observe(now))
-        rewards, over = np.asarray(self.task.reward(before, actions, now)), np.asarray(self.task.terminated(now))
+        rewards = np.asarray(self.task.reward(before, actions, now))
+        over = np.asarray(self.task.terminated(now))
         for field, array, good in (
             ("observe", obs, obs.ndim == 2 and len(obs) == n and obs.size > 0),
-            ("reward", rewards, rewards.shape == (n,)), ("terminated", over, over.shape == (n,)),
-        ):  # fmt: skip
+            ("reward", rewards, rewards.shape == (n,)),
+            ("terminated", over, over.shape == (n,)),
+        ):
             if not good:
                 raise ConfigurationError(
                     "the task gave an array of a wrong shape",
@@ -176,15 +184,28 @@ class MujocoBridge(VectorBridge):
 
     def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
         """See VectorBridge."""
-        physics, task, out = self.physics, self.task, self.outbox
-        ids: Ids = None if len(env_ids) == self._num else env_ids
-        rows: Any = slice(None) if ids is None else ids
+        physics = self.physics
+        task = self.task
+        out = self.outbox
+        ids: Ids
+        if len(env_ids) == self._num:
+            ids = None
+        else:
+            ids = env_ids
+        rows: Any
+        if ids is None:
+            rows = slice(None)
+        else:
+            rows = ids
         given = actions[rows]
         physics.ctrl[rows] = given
         self._scene.hold(physics.ctrl)
         before = physics.now.rows(ids)
         unstable = physics.step(ids)
-        now = physics.now if ids is None else physics.now.rows(ids)
+        if ids is None:
+            now = physics.now
+        else:
+            now = physics.now.rows(ids)
         over = task.terminated(now)
         self._steps[rows] += 1
         if unstable is not None and unstable.any():
@@ -221,11 +242,14 @@ class MujocoBridge(VectorBridge):
     def _stop_unstable(
         self, env_ids: EnvIds, unstable: NDArray[np.bool_], before: Any, actions: NDArray[np.float32], now: Any
     ) -> None:
-        out, good, bad = self.outbox, env_ids[~unstable], env_ids[unstable]
+        out = self.outbox
+        good = env_ids[~unstable]
+        bad = env_ids[unstable]
         out.obs[good] = self.task.observe(now)[~unstable]
         out.rewards[good] = self.task.reward(before, actions, now)[~unstable]
         out.dones[good] = self.task.terminated(now)[~unstable]
-        out.rewards[bad], out.dones[bad] = 0, 1
+        out.rewards[bad] = 0
+        out.dones[bad] = 1
         for env in bad.tolist():
             self.write_info(env, {"unstable": True})
         _log.warning("the simulation of env %s got out of hand: its episode ends", ", ".join(map(str, bad.tolist())))
@@ -258,7 +282,10 @@ class MujocoBridge(VectorBridge):
         self, seed: int | None, parameters: Mapping[str, float], randomization: Ranges, env_ids: Sequence[int]
     ) -> None:
         """See BeginsContracts; ranges are drawn from in each reset until the next contract."""
-        for env in env_ids or range(self.num_envs):
+        envs = env_ids
+        if not envs:
+            envs = range(self.num_envs)
+        for env in envs:
             self._contracts[env] = _Contract(seed, dict(parameters), dict(randomization))
 
     def register_commands(self, dispatcher: Dispatcher) -> None:
@@ -271,10 +298,13 @@ class _Contract:
     """What the next resets of an env begin with."""
 
     def __init__(self, seed: int | None, parameters: dict[str, float], ranges: dict[str, tuple[float, float]]) -> None:
-        self.seed, self.parameters, self.ranges = seed, parameters, ranges
+        self.seed = seed
+        self.parameters = parameters
+        self.ranges = ranges
 
     def draw(self, rng: np.random.Generator) -> dict[str, float]:
         """The parameters of the episode that begins."""
         drawn = {name: float(rng.uniform(low, high)) for name, (low, high) in self.ranges.items()}
-        fixed, self.parameters = self.parameters, {}
+        fixed = self.parameters
+        self.parameters = {}
         return {**fixed, **drawn}

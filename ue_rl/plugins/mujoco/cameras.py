@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
 Picture = NDArray[np.uint8]
 
-_SPHERE, _CAPSULE = int(mj.mjtGeom.mjGEOM_SPHERE), int(mj.mjtGeom.mjGEOM_CAPSULE)
+_SPHERE = int(mj.mjtGeom.mjGEOM_SPHERE)
+_CAPSULE = int(mj.mjtGeom.mjGEOM_CAPSULE)
 _LABEL = int(mj.mjtGeom.mjGEOM_LABEL)
-_LINE_RADIUS, _TEXT_SIZE = 0.005, 0.02  # m
+# m
+_LINE_RADIUS = 0.005
+_TEXT_SIZE = 0.02
 _MAX_SHAPES = 1000
 _UPRIGHT = np.eye(3).reshape(-1)
 
@@ -43,7 +46,8 @@ class Cameras:
     """
 
     def __init__(self, bridge: MujocoBridge, size: tuple[int, int], camera: str | int | None) -> None:
-        self._bridge, model = bridge, bridge.model
+        self._bridge = bridge
+        model = bridge.model
         self._height, self._width = map(int, size)
         if min(size) < 1:
             raise ConfigurationError(
@@ -52,7 +56,8 @@ class Cameras:
         self._names = [str(model.camera(k).name or f"camera_{k}") for k in range(model.ncam)] + ["free"]
         self._own = self._number(camera)
         view = model.vis.global_
-        view.offwidth, view.offheight = max(view.offwidth, self._width), max(view.offheight, self._height)
+        view.offwidth = max(view.offwidth, self._width)
+        view.offheight = max(view.offheight, self._height)
         self._thread: ThreadPoolExecutor | None = None
         self._renderer: Any = None  # of that thread
         self.forget()
@@ -72,9 +77,11 @@ class Cameras:
     def register(self, dispatcher: Dispatcher) -> None:
         """Sets the handlers."""
         for method, handler in (
-            (Method.LIST_CAMERAS, self.list_cameras), (Method.STREAM_CAMERA, self.stream_camera),
-            (Method.STREAM_VIEWPORT, self.stream_viewport), (Method.DEBUG_DRAW, self.debug_draw),
-        ):  # fmt: skip
+            (Method.LIST_CAMERAS, self.list_cameras),
+            (Method.STREAM_CAMERA, self.stream_camera),
+            (Method.STREAM_VIEWPORT, self.stream_viewport),
+            (Method.DEBUG_DRAW, self.debug_draw),
+        ):
             dispatcher.register(method, handler)
 
     # -- pictures
@@ -102,7 +109,8 @@ class Cameras:
                 ) from error
         view = mj.MjvCamera()
         if k < model.ncam:
-            view.type, view.fixedcamid = int(mj.mjtCamera.mjCAMERA_FIXED), k
+            view.type = int(mj.mjtCamera.mjCAMERA_FIXED)
+            view.fixedcamid = k
         else:
             mj.mjv_defaultFreeCamera(model, view)
         self._renderer.update_scene(data, view)
@@ -131,7 +139,8 @@ class Cameras:
 
     def list_cameras(self, payload: Any, command: Command) -> Any:
         """All cameras of all envs, named `ENV/CAMERA`."""
-        model, m = self._bridge.model, messages()
+        model = self._bridge.model
+        m = messages()
         angles = [*model.cam_fovy.tolist(), float(model.vis.global_.fovy)]
         return m.CamerasT(
             cameras=[
@@ -187,7 +196,10 @@ class Cameras:
         shapes = [_Shape(env, _CAPSULE, line, (line.start, line.end)) for line in payload.lines or ()]
         shapes += [_Shape(env, _SPHERE, ball, (ball.center,), ball.radius) for ball in payload.spheres or ()]
         shapes += [_Shape(env, _LABEL, label, (label.at,), label=text(label.text)) for label in payload.texts or ()]
-        kept = [] if payload.clear else self._shapes
+        if payload.clear:
+            kept = []
+        else:
+            kept = self._shapes
         if payload.clear and env != -1:
             kept = [shape for shape in self._shapes if shape.env != env]
         self._shapes = [*kept, *shapes][-_MAX_SHAPES:]
@@ -205,7 +217,10 @@ class _Shape:
     ) -> None:
         if any(point is None for point in points):
             raise ConfigurationError("a point of a drawing is missing", field=type(drawn).__name__)
-        self.env, self._kind, self._radius, self._label = env, kind, float(radius), label
+        self.env = env
+        self._kind = kind
+        self._radius = float(radius)
+        self._label = label
         self._points = [np.array((p.x, p.y, p.z), np.float64) for p in points]
         color = int(drawn.color)
         self._color = np.array([color >> shift & 255 for shift in (24, 16, 8, 0)], np.float32) / 255
@@ -219,7 +234,11 @@ class _Shape:
 
     def draw(self, geom: Any) -> None:
         """Into an MjvGeom."""
-        size = np.full(3, _TEXT_SIZE if self._kind == _LABEL else self._radius)
+        if self._kind == _LABEL:
+            half = _TEXT_SIZE
+        else:
+            half = self._radius
+        size = np.full(3, half)
         mj.mjv_initGeom(geom, self._kind, size, self._points[0], _UPRIGHT, self._color)
         if self._kind == _CAPSULE:
             mj.mjv_connector(geom, _CAPSULE, self._radius, *self._points)
@@ -229,4 +248,6 @@ class _Shape:
 
 def _cure() -> str:
     screen = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    return "install OpenGL" if screen else "there is no screen: set MUJOCO_GL=egl (or osmesa) before Python starts"
+    if screen:
+        return "install OpenGL"
+    return "there is no screen: set MUJOCO_GL=egl (or osmesa) before Python starts"

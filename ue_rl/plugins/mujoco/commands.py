@@ -33,7 +33,10 @@ class Clock:
     """
 
     def __init__(self, num_envs: int, rate: float) -> None:
-        self._period = 1 / rate if rate > 0 else 0.0
+        if rate > 0:
+            self._period = 1 / rate
+        else:
+            self._period = 0.0
         self._last = np.full(num_envs, -np.inf)
 
     def due(self, ids: NDArray[np.intp], time: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -66,7 +69,8 @@ class SceneCommands:
     """
 
     def __init__(self, bridge: MujocoBridge) -> None:
-        self._bridge, model = bridge, bridge.model
+        self._bridge = bridge
+        model = bridge.model
         self._joints = {
             _name(model.joint(j), "joint", j): j for j in range(model.njnt) if model.jnt_type[j] in (_HINGE, _SLIDE)
         }
@@ -84,12 +88,16 @@ class SceneCommands:
     def register(self, dispatcher: Dispatcher) -> None:
         """Sets the handlers."""
         for method, handler in (
-            (Method.JOINT_STATE, self.joint_state), (Method.JOINT_CONTROL, self.joint_control),
-            (Method.GET_TELEMETRY_SCHEMA, self.telemetry_schema), (Method.TELEMETRY_STREAM, self.telemetry_stream),
-            (Method.GET_SCENE_INFO, self.scene_info), (Method.LIST_ENTITIES, self.list_entities),
-            (Method.GET_ENTITY, self.get_entity), (Method.SET_ENTITY, self.set_entity),
+            (Method.JOINT_STATE, self.joint_state),
+            (Method.JOINT_CONTROL, self.joint_control),
+            (Method.GET_TELEMETRY_SCHEMA, self.telemetry_schema),
+            (Method.TELEMETRY_STREAM, self.telemetry_stream),
+            (Method.GET_SCENE_INFO, self.scene_info),
+            (Method.LIST_ENTITIES, self.list_entities),
+            (Method.GET_ENTITY, self.get_entity),
+            (Method.SET_ENTITY, self.set_entity),
             (Method.SET_SIMULATION_MODE, self.set_mode),
-        ):  # fmt: skip
+        ):
             dispatcher.register(method, handler)
 
     # -- joints
@@ -100,7 +108,8 @@ class SceneCommands:
         names = [text(name) for name in payload.names or ()] or list(self._joints)
         joints = [self._joint(name) for name in names]
         model, data = self._bridge.physics.simulation(env)
-        at, dof = model.jnt_qposadr[joints], model.jnt_dofadr[joints]
+        at = model.jnt_qposadr[joints]
+        dof = model.jnt_dofadr[joints]
         return messages().JointStateT(
             names=names, positions=data.qpos[at], velocities=data.qvel[dof], efforts=data.qfrc_actuator[dof], envId=env
         )
@@ -110,7 +119,10 @@ class SceneCommands:
         env = int(payload.envId)
         rows = slice(None) if env == -1 else check_env(self._bridge.num_envs, env)
         names = [text(name) for name in payload.names or ()]
-        targets = np.array([] if payload.targets is None else payload.targets, np.float64)
+        given_targets = []
+        if payload.targets is not None:
+            given_targets = payload.targets
+        targets = np.array(given_targets, np.float64)
         if len(names) != len(targets) or not np.isfinite(targets).all():
             raise ConfigurationError(
                 "there is one finite target for each name", field="targets", expected=len(names), got=targets.tolist()
@@ -144,7 +156,8 @@ class SceneCommands:
         """Those of a joint, or the one of this name."""
         if name in self.actuator_names:
             return [self.actuator_names.index(name)]
-        model, joint = self._bridge.model, self._joint(name)
+        model = self._bridge.model
+        joint = self._joint(name)
         found = [
             a
             for a in range(model.nu)
@@ -156,9 +169,17 @@ class SceneCommands:
 
     def _actuator_name(self, actuator: int) -> str:
         model = self._bridge.model
-        joint = model.actuator_trnid[actuator, 0] if model.actuator_trntype[actuator] in _OF_JOINTS else -1
-        fallback = _name(model.joint(joint), "joint", joint) if joint >= 0 else ""
-        return str(model.actuator(actuator).name or fallback or f"actuator_{actuator}")
+        if model.actuator_trntype[actuator] in _OF_JOINTS:
+            joint = model.actuator_trnid[actuator, 0]
+        else:
+            joint = -1
+        fallback = ""
+        if joint >= 0:
+            fallback = _name(model.joint(joint), "joint", joint)
+        name = model.actuator(actuator).name or fallback
+        if not name:
+            name = f"actuator_{actuator}"
+        return str(name)
 
     # -- telemetry
 
@@ -177,7 +198,10 @@ class SceneCommands:
                     "there is no such channel", field="channels", expected=list(self._channels), got=name
                 )
         self._clock = Clock(self._bridge.num_envs, checked_rate(payload.rateHz))
-        self._streamed = channels if payload.enabled else []
+        if payload.enabled:
+            self._streamed = channels
+        else:
+            self._streamed = []
 
     def stream(self, ids: NDArray[np.intp]) -> None:
         """Sends what is due; called after each step of `ids`."""
@@ -197,18 +221,24 @@ class SceneCommands:
 
     def _all_channels(self) -> dict[str, tuple[str, str, int]]:
         """Name -> (unit, field of MjData, number in its row)."""
-        model, found = self._bridge.model, {"time": ("s", "time", 0)}
+        model = self._bridge.model
+        found = {"time": ("s", "time", 0)}
         for kind, field, starts, per in (
-            ("position", "qpos", model.jnt_qposadr, ""), ("velocity", "qvel", model.jnt_dofadr, "/s"),
-        ):  # fmt: skip
-            ends = [*starts[1:], getattr(model, "nq" if field == "qpos" else "nv")]
+            ("position", "qpos", model.jnt_qposadr, ""),
+            ("velocity", "qvel", model.jnt_dofadr, "/s"),
+        ):
+            count = "nv"
+            if field == "qpos":
+                count = "nq"
+            ends = [*starts[1:], getattr(model, count)]
             for j, (start, end) in enumerate(zip(starts, ends, strict=True)):
                 name = f"{kind}/{_name(model.joint(j), 'joint', j)}"
                 unit = {_HINGE: f"rad{per}", _SLIDE: f"m{per}"}.get(int(model.jnt_type[j]), "")
                 for k in range(end - start):
                     found[name if end - start == 1 else f"{name}[{k}]"] = unit, field, int(start) + k
         for s in range(model.nsensor):
-            size, start = int(model.sensor_dim[s]), int(model.sensor_adr[s])
+            size = int(model.sensor_dim[s])
+            start = int(model.sensor_adr[s])
             name = f"sensor/{_name(model.sensor(s), 'sensor', s)}"
             for k in range(size):
                 found[name if size == 1 else f"{name}[{k}]"] = "", "sensordata", start + k
@@ -224,11 +254,15 @@ class SceneCommands:
 
     def list_entities(self, payload: Any, command: Command) -> Any:
         """Bodies, named `ENV/BODY`."""
-        wanted, bodies = text(payload.nameContains), range(1, len(self._bodies))
+        wanted = text(payload.nameContains)
+        bodies = range(1, len(self._bodies))
         found = []
         for env in range(self._bridge.num_envs):
             chosen = [body for body in bodies if wanted in f"{env}/{self._bodies[body]}"]
-            found += self._entities(env, chosen) if chosen else []
+            if chosen:
+                found += self._entities(env, chosen)
+            else:
+                found += []
         return messages().EntitiesT(entities=found)
 
     def get_entity(self, payload: Any, command: Command) -> Any:
@@ -242,7 +276,8 @@ class SceneCommands:
         if entity is None:
             raise ConfigurationError("an entity is missing", field="entity")
         env, body = self._find(entity.id)
-        model, now = self._bridge.model, self._bridge.physics.now
+        model = self._bridge.model
+        now = self._bridge.physics.now
         joint = int(model.body_jntadr[body])
         if joint < 0 or model.jnt_type[joint] != _FREE:
             raise ConfigurationError(
@@ -285,7 +320,9 @@ class SceneCommands:
         return env, body
 
     def _entities(self, env: int, bodies: Sequence[int]) -> list[Any]:
-        m, found, velocity = messages(), [], np.empty(6)
+        m = messages()
+        found = []
+        velocity = np.empty(6)
         model, data = self._bridge.physics.simulation(env)
         for body in bodies:
             mj.mj_objectVelocity(model, data, _XBODY, body, velocity, 0)
@@ -313,7 +350,10 @@ def send_or_drop(bridge: MujocoBridge, method: int, payload: Any) -> bool:
 
 
 def _name(named: Any, kind: str, number: int) -> str:
-    return str(named.name or f"{kind}_{number}")
+    name = named.name
+    if not name:
+        name = f"{kind}_{number}"
+    return str(name)
 
 
 def _three(vector: Any) -> tuple[float, float, float]:

@@ -33,10 +33,14 @@ class PhysicsParameters:
     """
 
     def __init__(self, batch: Any, ranges: Mapping[str, tuple[float, float]] | None) -> None:
-        self._batch, model = batch, batch.model
+        self._batch = batch
+        model = batch.model
         own = np.array(model.opt.gravity, np.float64)
         size = float(np.linalg.norm(own))
-        self._down = own / size if size else np.array([0.0, 0.0, -1.0])
+        if size:
+            self._down = own / size
+        else:
+            self._down = np.array([0.0, 0.0, -1.0])
         usual = {name: span for name, (_, span) in _SCALES.items()}
         if ranges is None:
             ranges = {"gravity": (0.0, 2 * max(size, _EARTH)), **usual}
@@ -67,18 +71,28 @@ class PhysicsParameters:
 
     def set(self, name: str, value: float, env_id: int) -> None:
         """In one env; -1: in all. Holds from the next step on."""
-        rows = slice(None) if env_id < 0 else slice(env_id, env_id + 1)
+        if env_id < 0:
+            rows = slice(None)
+        else:
+            rows = slice(env_id, env_id + 1)
         if (self._values[name][rows] == value).all():
             return
         self._values[name][rows] = value
         if name == "gravity":
             self._batch.expand("opt.gravity")[rows] = value * self._down
             return
-        fields = _SCALES[name][0] if name in _SCALES else (name,)
+        if name in _SCALES:
+            fields = _SCALES[name][0]
+        else:
+            fields = (name,)
         for field in fields:
             self._scale(field, rows)
         if not _INDEPENDENT.issuperset(fields):
-            self._batch.set_const(None if env_id < 0 else np.array([env_id]))
+            if env_id < 0:
+                envs = None
+            else:
+                envs = np.array([env_id])
+            self._batch.set_const(envs)
 
     def _scale(self, field: str, rows: slice) -> None:
         """Two parameters may scale the same field."""

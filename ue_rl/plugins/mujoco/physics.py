@@ -42,12 +42,17 @@ def load(model: Any, task: MujocoTask | type[MujocoTask] | None) -> tuple[Any, M
     Raises:
         ConfigurationError: no such file or task, or MuJoCo cannot read the model.
     """
-    made = task() if isinstance(task, type) else task
+    if not isinstance(task, type):
+        made = task
+    else:
+        made = task()
     if made is not None and not isinstance(made, MujocoTask):
-        what, cure = "the task is no MujocoTask", "derive its class from ue_rl.plugins.mujoco.MujocoTask"
+        what = "the task is no MujocoTask"
+        cure = "derive its class from ue_rl.plugins.mujoco.MujocoTask"
         raise ConfigurationError(what, field="task", got=type(made).__name__, cure=cure)
     if isinstance(model, str) and model in TASKS:
-        made = TASKS[model]() if made is None else made
+        if made is None:
+            made = TASKS[model]()
         path: Any = model_file(TASKS[model]())
     else:
         path = model
@@ -56,10 +61,14 @@ def load(model: Any, task: MujocoTask | type[MujocoTask] | None) -> tuple[Any, M
     text = str(path)
     try:
         if text.lstrip().startswith("<"):
-            loaded, name = _compiled(mj.MjSpec.from_string, text), "model"
+            loaded = _compiled(mj.MjSpec.from_string, text)
+            name = "model"
         elif Path(text).is_file():
             binary = text.endswith(".mjb")
-            loaded = mj.MjModel.from_binary_path(text) if binary else _compiled(mj.MjSpec.from_file, text)
+            if binary:
+                loaded = mj.MjModel.from_binary_path(text)
+            else:
+                loaded = _compiled(mj.MjSpec.from_file, text)
             name = Path(text).stem
         else:
             raise ConfigurationError(
@@ -101,7 +110,8 @@ class Physics:
     """
 
     def __init__(self, model: Any, task: MujocoTask, num_envs: int, threads: int | None) -> None:
-        self.model, self.task = model, task
+        self.model = model
+        self.task = task
         if threads is None:
             threads = max(1, min(_cores(), num_envs // _ENVS_PER_THREAD))
         task.prepare(model)
@@ -167,5 +177,10 @@ def _needs_own_data(model: Any, names: Iterable[str]) -> bool:
 
 
 def _cores() -> int:
-    count = getattr(os, "process_cpu_count", os.cpu_count)() or 1  # not before Python 3.13
-    return min(count, len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else count
+    # not before Python 3.13
+    count = getattr(os, "process_cpu_count", os.cpu_count)()
+    if not count:
+        count = 1
+    if hasattr(os, "sched_getaffinity"):
+        return min(count, len(os.sched_getaffinity(0)))
+    return count

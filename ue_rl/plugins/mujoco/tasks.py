@@ -99,7 +99,8 @@ class MujocoTask:
 
     def prepare(self, model: Any) -> None:
         """Called once with the mujoco.MjModel, before anything else."""
-        self.model, self.dt = model, float(model.opt.timestep * self.frame_skip)
+        self.model = model
+        self.dt = float(model.opt.timestep * self.frame_skip)
 
     def begin(self, rng: np.random.Generator, qpos: Floats, qvel: Floats) -> None:
         """Draws the first state of one env, in place.
@@ -107,7 +108,8 @@ class MujocoTask:
         Args:
             rng: that env's own. qpos [nq], qvel [nv]: the model's initial state.
         """
-        low, high = -self.reset_noise, self.reset_noise
+        low = -self.reset_noise
+        high = self.reset_noise
         qpos += rng.uniform(low, high, len(qpos))
         qvel += rng.uniform(low, high, len(qvel))
 
@@ -134,7 +136,10 @@ def _flat(array: Floats) -> Floats:
 class HalfCheetah(MujocoTask):
     """HalfCheetah-v5: run forward."""
 
-    file, frame_skip, max_episode_steps, reset_noise = "half_cheetah.xml", 5, 1000, 0.1
+    file = "half_cheetah.xml"
+    frame_skip = 5
+    max_episode_steps = 1000
+    reset_noise = 0.1
 
     def begin(self, rng: np.random.Generator, qpos: Floats, qvel: Floats) -> None:
         """Uniform noise on positions, normal on velocities."""
@@ -154,7 +159,10 @@ class HalfCheetah(MujocoTask):
 class Hopper(MujocoTask):
     """Hopper-v5: hop forward without falling."""
 
-    file, frame_skip, max_episode_steps, reset_noise = "hopper.xml", 4, 1000, 5e-3
+    file = "hopper.xml"
+    frame_skip = 4
+    max_episode_steps = 1000
+    reset_noise = 5e-3
 
     def observe(self, now: PhysicsStates) -> Floats:
         """All but how far it has come; velocities are cut at 10."""
@@ -168,7 +176,8 @@ class Hopper(MujocoTask):
 
     def terminated(self, now: PhysicsStates) -> Bools:
         """Fallen, tilted, or a number is out of hand."""
-        height, angle = now.qpos[:, 1], now.qpos[:, 2]
+        height = now.qpos[:, 1]
+        angle = now.qpos[:, 2]
         rest = np.concatenate((now.qpos, now.qvel), axis=1)[:, 2:]
         healthy: Bools = (np.abs(rest) < 100).all(axis=1) & (height > 0.7) & (np.abs(angle) < 0.2)
         return ~healthy
@@ -177,7 +186,11 @@ class Hopper(MujocoTask):
 class Ant(MujocoTask):
     """Ant-v5 with include_cfrc_ext_in_observation=False and contact_cost_weight=0: walk forward."""
 
-    file, frame_skip, max_episode_steps, reset_noise, fields = "ant.xml", 5, 1000, 0.1, ("xpos",)
+    file = "ant.xml"
+    frame_skip = 5
+    max_episode_steps = 1000
+    reset_noise = 0.1
+    fields = ("xpos",)
     begin = HalfCheetah.begin
 
     def observe(self, now: PhysicsStates) -> Floats:
@@ -199,7 +212,10 @@ class Ant(MujocoTask):
 class InvertedPendulum(MujocoTask):
     """InvertedPendulum-v5: keep the pole up."""
 
-    file, frame_skip, max_episode_steps, reset_noise = "inverted_pendulum.xml", 2, 1000, 0.01
+    file = "inverted_pendulum.xml"
+    frame_skip = 2
+    max_episode_steps = 1000
+    reset_noise = 0.01
 
     def reward(self, before: PhysicsStates, actions: NDArray[np.float32], now: PhysicsStates) -> NDArray[Any]:
         """1 while it is up."""
@@ -213,7 +229,10 @@ class InvertedPendulum(MujocoTask):
 class Reacher(MujocoTask):
     """Reacher-v5: bring the finger to a target that is drawn anew in each episode."""
 
-    file, frame_skip, max_episode_steps, fields = "reacher.xml", 2, 50, ("xpos",)
+    file = "reacher.xml"
+    frame_skip = 2
+    max_episode_steps = 50
+    fields = ("xpos",)
 
     def prepare(self, model: Any) -> None:
         """Finds the finger and the target."""
@@ -264,6 +283,7 @@ def model_file(task: MujocoTask) -> Path:
         return path
     gymnasium = find_spec("gymnasium")
     if gymnasium is None or not gymnasium.submodule_search_locations:
-        what, cure = f"the model {task.file} comes with Gymnasium, which is not installed", "pip install gymnasium"
+        what = f"the model {task.file} comes with Gymnasium, which is not installed"
+        cure = "pip install gymnasium"
         raise ConfigurationError(what, field="model", cure=cure)
     return Path(gymnasium.submodule_search_locations[0]) / "envs" / "mujoco" / "assets" / path

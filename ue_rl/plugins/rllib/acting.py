@@ -44,10 +44,13 @@ class ModuleActor:
     """
 
     def __init__(self, module: Any, action_space: gym.Space[Any], config: Any, device: Any) -> None:
-        self._module, self._space, self._device = module, action_space, device
+        self._module = module
+        self._space = action_space
+        self._device = device
         self._is_box = isinstance(action_space, spaces.Box)
         self.starts: Any = getattr(action_space, "start", 0)  # RLlib counts choices from 0, wherever a space begins
-        self._normalize, self._clip = config.normalize_actions, config.clip_actions
+        self._normalize = config.normalize_actions
+        self._clip = config.clip_actions
         # RLlib's forward passes go through all parts of a module to turn training off and on again, in each step.
         self._plain = all(
             getattr(type(module), name) is getattr(TorchRLModule, name)
@@ -75,20 +78,31 @@ class ModuleActor:
             Actions as an episode stores them, actions for the envs, and what else the module gave, by the
             path of its names, which is longer than one where that is nested.
         """
-        module, clock = self._module, time.perf_counter
+        module = self._module
+        clock = time.perf_counter
         began = clock()
         given = torch.from_numpy(obs).to(self._device)
-        batch = {Columns.OBS: given.float() if given.dtype is torch.float64 else given}
+        if given.dtype is torch.float64:
+            observed = given.float()
+        else:
+            observed = given
+        batch = {Columns.OBS: observed}
         made = clock()
         with torch.no_grad():
             if explore:
-                forward = module._forward_exploration if self._plain else module.forward_exploration
+                if self._plain:
+                    forward = module._forward_exploration
+                else:
+                    forward = module.forward_exploration
                 out = dict(forward(batch, t=steps))
             else:
                 out = dict((module._forward_inference if self._plain else module.forward_inference)(batch))
             passed = clock()
             if Columns.ACTIONS not in out:
-                kind = module.get_exploration_action_dist_cls if explore else module.get_inference_action_dist_cls
+                if explore:
+                    kind = module.get_exploration_action_dist_cls
+                else:
+                    kind = module.get_inference_action_dist_cls
                 how = kind().from_logits(out[Columns.ACTION_DIST_INPUTS])
                 if not explore:
                     how = how.to_deterministic()
@@ -101,7 +115,11 @@ class ModuleActor:
         actions = arrays.pop((Columns.ACTIONS,))
         for_env = arrays.pop((Columns.ACTIONS_FOR_ENV,), actions + self.starts)
         if self._is_box and (self._normalize or self._clip):
-            for_env = np.asarray((unsquash_action if self._normalize else clip_action)(actions, self._space))
+            if self._normalize:
+                convert = unsquash_action
+            else:
+                convert = clip_action
+            for_env = np.asarray(convert(actions, self._space))
         seconds = self.seconds
         seconds["to_module"] += made - began
         seconds["forward"] += passed - made
@@ -119,9 +137,15 @@ def _flat(out: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple
 
 def _array(value: Any) -> NDArray[Any]:
     """[num_envs, ...] on the CPU, in 32 bits, as RLlib's convert_to_numpy has it."""
-    array: NDArray[Any] = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    array: NDArray[Any]
+    if isinstance(value, torch.Tensor):
+        array = value.detach().cpu().numpy()
+    else:
+        array = np.asarray(value)
     small = {"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype)
-    return array.astype(small, copy=False) if array.dtype.itemsize > 4 else array
+    if array.dtype.itemsize > 4:
+        return array.astype(small, copy=False)
+    return array
 
 
 class EpisodeMaker:
@@ -146,9 +170,11 @@ class EpisodeMaker:
             infos: step of the sample -> infos of all envs after it, -1 for before the first one; without those of steps
                 that had none. times: of each step's end on time.perf_counter, with the sample's begin in front.
         """
-        episode, steps = copy(self._empty), len(chunk.rewards)
+        episode = copy(self._empty)
+        steps = len(chunk.rewards)
         end = chunk.first + steps
-        episode.id_, episode.t_started, episode.t = chunk.id_, chunk.t_started, chunk.t_started + steps
+        episode.id_ = chunk.id_
+        episode.t_started, episode.t = chunk.t_started, chunk.t_started + steps
         episode.observations = _with(episode.observations, chunk.obs)
         episode.actions = _with(episode.actions, chunk.actions)
         episode.rewards = _with(episode.rewards, chunk.rewards)
@@ -164,9 +190,11 @@ class EpisodeMaker:
             place[name] = values
         outputs[WEIGHTS_SEQ_NO] = np.full(steps, weights_seq)
         episode.extra_model_outputs = {name: _with(self._output, values) for name, values in outputs.items()}
-        episode.is_terminated, episode.is_truncated = chunk.terminated, chunk.truncated
+        episode.is_terminated = chunk.terminated
+        episode.is_truncated = chunk.truncated
         episode._custom_data = {}
-        episode._start_time, episode._last_step_time = times[chunk.first], times[end]
+        episode._start_time = times[chunk.first]
+        episode._last_step_time = times[end]
         return episode
 
 

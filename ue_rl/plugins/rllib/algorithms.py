@@ -44,7 +44,9 @@ _SAMPLE_TIMEOUT = 3600.0  # seconds; engines have deadlines of their own, and RL
 
 def num_env_runners(options: TrainOptions) -> int:
     """How many processes play; 0: the one that trains does."""
-    return 2 if options.num_env_runners is None else options.num_env_runners
+    if options.num_env_runners is None:
+        return 2
+    return options.num_env_runners
 
 
 def check_actions(options: TrainOptions, space: spaces.Space[Any]) -> None:
@@ -62,8 +64,17 @@ def check_actions(options: TrainOptions, space: spaces.Space[Any]) -> None:
 
 def resources(options: TrainOptions) -> tuple[int, float]:
     """(CPUs, GPUs) that a run takes from Ray."""
-    learners, gpus = options.num_learners or 0, options.num_gpus_per_learner or 0.0
-    return num_env_runners(options) + (0 if gpus else learners), gpus * learners
+    learners = options.num_learners
+    if not learners:
+        learners = 0
+    gpus = options.num_gpus_per_learner
+    if not gpus:
+        gpus = 0.0
+    if gpus:
+        own = 0
+    else:
+        own = learners
+    return num_env_runners(options) + own, gpus * learners
 
 
 def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any:
@@ -91,7 +102,13 @@ def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any
         what = "this process learns, and has no GPU"
         cure = "leave it out; --num-learners 1 learns on another node of a cluster"
         raise ConfigurationError(what, field="num_gpus_per_learner", got=o.num_gpus_per_learner, cure=cure)
-    config = config.learners(num_learners=o.num_learners or 0, num_gpus_per_learner=o.num_gpus_per_learner or 0)
+    num_learners = o.num_learners
+    if not num_learners:
+        num_learners = 0
+    num_gpus_per_learner = o.num_gpus_per_learner
+    if not num_gpus_per_learner:
+        num_gpus_per_learner = 0
+    config = config.learners(num_learners=num_learners, num_gpus_per_learner=num_gpus_per_learner)
     # What an env runner raises ends the run by name; one whose process is killed is started again.
     restarts, _ = read_restarts(o.restarts)
     config = config.fault_tolerance(
@@ -117,7 +134,10 @@ def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any
 def lost_ends(config: Any) -> str:
     """A sentence where RLlib's replay buffer never gives the learner the ends of episodes; "" otherwise."""
     n_step = getattr(config, "n_step", 1)
-    most = max(n_step) if isinstance(n_step, (list, tuple)) else n_step
+    if isinstance(n_step, (list, tuple)):
+        most = max(n_step)
+    else:
+        most = n_step
     if most is None or most <= 1:
         return ""
     return (
@@ -136,7 +156,10 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
     o = options
     _check_wrappers(o)
     said: dict[str, Any] = {name: getattr(o, name) for name in OPTIONS if name not in HOSTED}
-    said["seed"] = random.SystemRandom().randrange(2**31) if o.seed is None else o.seed
+    if o.seed is None:
+        said["seed"] = random.SystemRandom().randrange(2**31)
+    else:
+        said["seed"] = o.seed
     said["output_dir"] = str(output.absolute())
     if o.urls:
         return {**said, "url": _urls(o)}
@@ -147,7 +170,10 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
     command_of(o)  # there is such an env, or the command can be read
     if o.engine is not None:
         return {**said, "engine": o.engine}
-    return {**said, "env": o.env or DEFAULT_ENV, **{name: getattr(o, name) for name in HOSTED}}
+    hosted = o.env
+    if not hosted:
+        hosted = DEFAULT_ENV
+    return {**said, "env": hosted, **{name: getattr(o, name) for name in HOSTED}}
 
 
 def _check_wrappers(options: TrainOptions) -> None:
@@ -157,7 +183,8 @@ def _check_wrappers(options: TrainOptions) -> None:
     hosted = [name for name, _ in hosted_wrappers(options)]
     for name, _ in named_of(options.env_wrapper):
         if name not in hosted:
-            what, expected = "it stands around the envs of Stable-Baselines3", "a gymnasium.Wrapper"
+            what = "it stands around the envs of Stable-Baselines3"
+            expected = "a gymnasium.Wrapper"
             raise ConfigurationError(what, field="env_wrapper", expected=expected, got=name, cure=LEAVE)
 
 
@@ -201,9 +228,10 @@ def _arguments(config: Any, given: Mapping[str, Any], options: TrainOptions) -> 
             )
         falling = schedule(value)
         _check_value(name, value, isinstance(falling, LinearSchedule), getattr(config, name, None))
-        arguments[name] = (
-            [[0, falling.start], [options.timesteps, 0.0]] if isinstance(falling, LinearSchedule) else value
-        )
+        if isinstance(falling, LinearSchedule):
+            arguments[name] = [[0, falling.start], [options.timesteps, 0.0]]
+        else:
+            arguments[name] = value
     if options.algo == "sac" and "lr" in arguments:  # its three networks have rates of their own
         rate = arguments.pop("lr")
         arguments = {"actor_lr": rate, "critic_lr": rate, "alpha_lr": rate, "lr": None, **arguments}
@@ -221,12 +249,15 @@ def _check_value(name: str, value: Any, falling: bool, default: Any) -> None:
         right = (isinstance(value, int) and number and value > 0) or (value is None and default is None)
         expected = "a positive integer"
     elif name in _FRACTIONS:
-        right, expected = number and 0 <= value <= 1, "a number from 0 to 1"
+        right = number and 0 <= value <= 1
+        expected = "a number from 0 to 1"
     elif isinstance(default, bool):
-        right, expected = isinstance(value, bool), "true or false"
+        right = isinstance(value, bool)
+        expected = "true or false"
     else:  # n_step may be a range to draw from
         right = not isinstance(default, (int, float)) or value is None or (name == "n_step" and listed)
-        right, expected = right or (number and not falling), "a number"
+        right = right or (number and not falling)
+        expected = "a number"
     if not right:
         raise ConfigurationError(
             "not a value of this argument", field=f"hyperparameters.{name}", expected=expected, got=value
@@ -247,7 +278,10 @@ def _check_model(name: str, value: Any) -> None:
     """Raises ConfigurationError for layers or an activation that RLlib could not make a network of."""
     expected = ""
     if name.endswith("fcnet_hiddens"):
-        layers = value if isinstance(value, (list, tuple)) else [0]
+        if isinstance(value, (list, tuple)):
+            layers = value
+        else:
+            layers = [0]
         if not all(isinstance(layer, int) and not isinstance(layer, bool) and layer > 0 for layer in layers):
             expected = "a list of positive integers, such as [64, 64]"
     elif name.endswith("_activation"):

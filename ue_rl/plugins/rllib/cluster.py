@@ -19,7 +19,9 @@ import ray.rllib  # sets up its loggers
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.writing import LogFile
 
-_LEAST, _MOST = 100_000_000, 2_000_000_000  # bytes of the object store of a cluster that is started here
+# bytes of the object store of a cluster that is started here
+_LEAST = 100_000_000
+_MOST = 2_000_000_000
 _OWN = 5.0  # seconds until a cluster that was just started knows what it has
 _NAMES = ("ray", "ray.rllib", "ray.tune", "ray.train", "ray.data")
 _log = logging.getLogger("ue_rl.plugins.rllib")
@@ -44,7 +46,10 @@ def cluster(address: str | None, cpus: int, gpus: float, wait: float) -> Iterato
         return
     given: dict[str, Any] = {"address": address, "log_to_driver": False, "configure_logging": False}
     if address is None:
-        own = {"num_cpus": max(cpus, os.cpu_count() or 1), "object_store_memory": _object_store()}
+        wanted = os.cpu_count()
+        if not wanted:
+            wanted = 1
+        own = {"num_cpus": max(cpus, wanted), "object_store_memory": _object_store()}
         given |= {"address": "local", "include_dashboard": False, **own}
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its C++ side writes onto our terminal, past sys.stderr
     try:
@@ -61,7 +66,11 @@ def cluster(address: str | None, cpus: int, gpus: float, wait: float) -> Iterato
                     got=f"{address}: {error}",
                     cure="start one with `ray start --head`, or leave --ray-address out to have one of this run",
                 ) from error
-        _wait_for(cpus, gpus, wait if address is not None else _OWN)
+        if address is not None:
+            patience = wait
+        else:
+            patience = _OWN
+        _wait_for(cpus, gpus, patience)
         _into_run_log()  # again: ray.init() clears handlers
         yield
     finally:
@@ -70,7 +79,9 @@ def cluster(address: str | None, cpus: int, gpus: float, wait: float) -> Iterato
 
 def _wait_for(cpus: int, gpus: float, wait: float) -> None:
     """Returns as soon as the cluster has that much to give; an error after `wait` seconds."""
-    needed, deadline, said = {"CPU": float(cpus), "GPU": gpus}, time.monotonic() + wait, False
+    needed = {"CPU": float(cpus), "GPU": gpus}
+    deadline = time.monotonic() + wait
+    said = False
     while True:
         free = ray.available_resources()
         missing = [name for name, amount in needed.items() if amount > 0 and free.get(name, 0.0) < amount]
@@ -80,12 +91,17 @@ def _wait_for(cpus: int, gpus: float, wait: float) -> None:
         there = ray.cluster_resources().get(name, 0.0)
         got = f"{free.get(name, 0.0):g} of {there:g} {name}s are free"
         if time.monotonic() >= deadline:
+            field = "num_gpus_per_learner"
+            if name == "CPU":
+                field = "num_env_runners"
+            if name == "CPU":
+                expected = f"{needed[name]:g} {name}s: one for each env runner and each learner"
+            else:
+                expected = f"{needed[name]:g} GPUs"
             raise ConfigurationError(
                 "the Ray cluster has not what this run takes",
-                field="num_env_runners" if name == "CPU" else "num_gpus_per_learner",
-                expected=f"{needed[name]:g} {name}s: one for each env runner and each learner"
-                if name == "CPU"
-                else f"{needed[name]:g} GPUs",
+                field=field,
+                expected=expected,
                 got=got,
                 cure="add nodes, run fewer env runners, or wait longer with --start-timeout",
             )
@@ -113,7 +129,8 @@ def _signals_kept() -> Iterator[None]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without what Ray's C++ side writes to stderr as it starts; what is wrong, it raises."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield
@@ -136,7 +153,8 @@ def _into_run_log() -> None:
     files = [handler for handler in logging.getLogger("ue_rl").handlers if isinstance(handler, LogFile)]
     for name in _NAMES:
         logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [*files] or [logging.NullHandler()], False
+        logger.handlers = [*files] or [logging.NullHandler()]
+        logger.propagate = False
         logger.setLevel(logging.WARNING)
 
 
@@ -150,5 +168,6 @@ def ray_log() -> Iterator[None]:
         yield
     finally:
         for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
-            logger.handlers, logger.propagate = handlers, propagate
+            logger.handlers = handlers
+            logger.propagate = propagate
             logger.setLevel(level)

@@ -90,7 +90,8 @@ def open_engines(
         )
     for key in HOSTED:
         if env_config.get(key) and given[0] != "env":
-            what, cure = f"it is for env, and this env_config has {given[0]}", "leave it out"
+            what = f"it is for env, and this env_config has {given[0]}"
+            cure = "leave it out"
             raise ConfigurationError(what, field=key, got=env_config[key], cure=cure)
     said: dict[str, Any] = dict(_DEFAULTS)
     for key, value in env_config.items():
@@ -120,7 +121,8 @@ def _value(key: str, value: Any) -> Any:
         if kind.read is not None and isinstance(value, str):
             with suppress(ValueError):
                 value = kind.read(value)
-        words, fits = kind.words, kind.fits(value) or (value is None and DEFAULTS[key] is None)
+        words = kind.words
+        fits = kind.fits(value) or (value is None and DEFAULTS[key] is None)
     else:
         types, words = _SAID[key]
         fits = (isinstance(value, types) and not isinstance(value, bool)) or (value is None and key in _KINDS)
@@ -135,11 +137,17 @@ def _engines(
     connection = {key: said[key] for key in CONNECTS if key in said}
     restarts = Restarts.of(said["restarts"])
     if kind == "url":
-        urls = said["url"].get(worker_index) if isinstance(said["url"], Mapping) else said["url"]
+        if isinstance(said["url"], Mapping):
+            urls = said["url"].get(worker_index)
+        else:
+            urls = said["url"]
         if not urls:
             expected = f"a url for worker_index {worker_index}"
             raise ConfigurationError("no engine for this env runner", field="url", expected=expected, got=said["url"])
-        urls = [urls] if isinstance(urls, str) else list(urls)
+        if isinstance(urls, str):
+            urls = [urls]
+        else:
+            urls = list(urls)
         return engines_at(urls, restarts, on_change, reconnect=said["reconnect"], wait=said["wait"], **connection)
     count = said["num_engines"]
     if count < 1 or num_envs % count:
@@ -152,7 +160,9 @@ def _engines(
     elif kind == "engine":
         command = said["engine"]
     else:
-        wrappers = [] if said["env_wrapper"] is None else named_of(said["env_wrapper"])
+        wrappers = []
+        if said["env_wrapper"] is not None:
+            wrappers = named_of(said["env_wrapper"])
         command = serve_command(said["env"], said["env_kwargs"], wrappers)
     return engines_started(
         command,
@@ -170,7 +180,10 @@ def _engines(
 def _own_folder(folder: Path, worker_index: int) -> Path:
     """A new one in `folder`: env runners of one node, trials of Tune and runs after one another share the former."""
     for number in itertools.count(1):
-        path = folder / (f"env-runner-{worker_index}" + (f"-{number}" if number > 1 else ""))
+        suffix = ""
+        if number > 1:
+            suffix = f"-{number}"
+        path = folder / (f"env-runner-{worker_index}" + suffix)
         try:
             path.mkdir(parents=True)
         except FileExistsError:
@@ -188,7 +201,9 @@ def _numbered(value: Any, worker_index: int) -> Any:
         return Path(_numbered(str(value), worker_index))
     if isinstance(value, Mapping):
         return {key: _numbered(part, worker_index) for key, part in value.items()}
-    return [_numbered(part, worker_index) for part in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_numbered(part, worker_index) for part in value]
+    return value
 
 
 def register(name: str = NAME) -> None:
@@ -212,7 +227,10 @@ def make_env(env_config: Mapping[str, Any]) -> UnrealVectorEnv:
     """
     said = dict(env_config)
     num_envs = int(said.pop("num_envs", 1))
-    engines = open_engines(said, num_envs, getattr(env_config, "worker_index", 0) or 0)
+    worker = getattr(env_config, "worker_index", 0)
+    if not worker:
+        worker = 0
+    engines = open_engines(said, num_envs, worker)
     return UnrealVectorEnv(engines)
 
 
@@ -228,7 +246,10 @@ def make_agents_env(env_config: Mapping[str, Any]) -> UnrealMultiAgentEnv:
     from ue_rl.plugins.rllib.multi_agent_env import UnrealMultiAgentEnv
 
     said = {**env_config, "seed": env_config.get("seed", 0) + _SEEDS * next(_made)}
-    return UnrealMultiAgentEnv(open_engines(said, 1, getattr(env_config, "worker_index", 0) or 0))
+    worker = getattr(env_config, "worker_index", 0)
+    if not worker:
+        worker = 0
+    return UnrealMultiAgentEnv(open_engines(said, 1, worker))
 
 
 def by_group(*groups: str) -> Callable[..., str]:

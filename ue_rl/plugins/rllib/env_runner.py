@@ -56,7 +56,10 @@ class _Env(DictInfoToList):
     def step_arrays(self, actions: NDArray[Any]) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], list[Any]]:
         """As `step`; no list of infos where there are none."""
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
-        return obs, rewards, terminated, truncated, self._convert_info_to_list(infos) if infos else []
+        listed_infos = []
+        if infos:
+            listed_infos = self._convert_info_to_list(infos)
+        return obs, rewards, terminated, truncated, listed_infos
 
 
 def cure_of(error: Exception, seen: Any) -> str:
@@ -103,7 +106,10 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         """
         if self.env is not None:
             self.env.close()
-        index, config = self.worker_index or 0, self.config
+        index = self.worker_index
+        if not index:
+            index = 0
+        config = self.config
         if config.output:
             raise ConfigurationError(
                 "UnrealEnvRunner does not record episodes",
@@ -127,16 +133,22 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
             config.env_config, worker_index=index, num_workers=self.num_workers, remote=config.remote_worker_envs
         )
         make_callback(
-            "on_environment_created", self._callbacks, config.callbacks_on_environment_created,
+            "on_environment_created",
+            self._callbacks,
+            config.callbacks_on_environment_created,
             kwargs={
-                "env_runner": self, "metrics_logger": self.metrics, "env": self.env.unwrapped, "env_context": context,
+                "env_runner": self,
+                "metrics_logger": self.metrics,
+                "env": self.env.unwrapped,
+                "env_context": context,
             },
-        )  # fmt: skip
+        )
 
     def make_module(self) -> None:
         """See SingleAgentEnvRunner."""
         super().make_module()
-        self._reason, self._cutter = None, None
+        self._reason = None
+        self._cutter = None
         if self.module is not None and self.env is not None:
             self._acting = ModuleActor(self.module, self.env.single_action_space, self.config, self._device)
 
@@ -177,7 +189,9 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
             if not self._sender.heard:
                 raise
             what = f"the policy or the env failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            seen = None if self.env is None else self.env.single_observation_space
+            seen = None
+            if self.env is not None:
+                seen = self.env.single_observation_space
             raise InferenceError(what, cure=cure_of(error, seen)) from error
         return episodes
 
@@ -214,11 +228,16 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
             return returns
         finally:
             env.record.paused = False
-            self._cutter, self._needs_initial_reset = None, True
+            self._cutter = None
+            self._needs_initial_reset = True
 
     def _sample(self, **given: Any) -> list[Any]:
         """See SingleAgentEnvRunner.sample."""
-        episodes: list[Any] = self._sample_batched(**given) if self.batched else super()._sample(**given)
+        episodes: list[Any]
+        if self.batched:
+            episodes = self._sample_batched(**given)
+        else:
+            episodes = super()._sample(**given)
         return episodes
 
     def _sample_batched(
@@ -234,13 +253,17 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
             self._begin()
         self._needs_initial_reset = num_episodes is not None
         assert self._cutter is not None
-        cutter, ended, calls = self._cutter, 0, 0
+        cutter = self._cutter
+        ended = 0
+        calls = 0
         self._acting.begin()
-        self._env_seconds, self._times = 0.0, [time.perf_counter()]
+        self._env_seconds = 0.0
+        self._times = [time.perf_counter()]
         while cutter.steps < num_timesteps if num_timesteps is not None else ended < (num_episodes or 0):
             ended += self._step(cutter, explore, random_actions)
             calls += 1
-        steps, lengths = cutter.steps, cutter.lengths
+        steps = cutter.steps
+        lengths = cutter.lengths
         episodes = self._cut_episodes(cutter)
         done = [episode for episode in episodes if episode.is_done][:num_episodes]
         self._done_episodes_for_metrics.extend(done)
@@ -258,7 +281,10 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
     def _begin(self) -> None:
         """New episodes of all envs; those before are forgotten."""
         self._ongoing_episodes_for_metrics.clear()
-        seed = None if self._seed is None or not self._needs_initial_reset else self._seed + SEEDS * self._number
+        if self._seed is None or not self._needs_initial_reset:
+            seed = None
+        else:
+            seed = self._seed + SEEDS * self._number
         obs, infos = self._try_env_reset(seed=seed, options=None)
         self._needs_initial_reset = False
         space = self.env.single_action_space
@@ -267,7 +293,10 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         self._cutter = EpisodeCutter(self.num_envs)
         self._cutter.begin(obs)
         self._obs, self._over = obs, np.zeros(self.num_envs, np.bool_)
-        self._infos = {-1: infos} if any(infos) else {}
+        if any(infos):
+            self._infos = {-1: infos}
+        else:
+            self._infos = {}
 
     def _step(self, cutter: EpisodeCutter, explore: bool, random_actions: bool) -> int:
         """One step of all envs; how many episodes ended."""
@@ -281,7 +310,8 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         obs, rewards, terminated, truncated, infos = self.env.step_arrays(for_env)
         now = time.perf_counter()
         self._env_seconds += now - began
-        over, acted = self._over, None
+        over = self._over
+        acted = None
         if over.any():  # NEXT_STEP: these took no step, and their observation begins an episode
             cutter.begin(obs, over)
             acted = ~over
@@ -290,12 +320,15 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         if infos:
             self._infos[len(self._times) - 1] = infos
         self._times.append(now)
-        self._obs, self._over = obs, terminated | truncated
+        self._obs = obs
+        self._over = terminated | truncated
         return int(np.count_nonzero(self._over))
 
     def _so_far(self, steps: int) -> int:
         """Env-steps of all env runners, of which RLlib's schedules of exploration are functions."""
-        runners = self.config.num_env_runners or 1
+        runners = self.config.num_env_runners
+        if not runners:
+            runners = 1
         if hasattr(self, NUM_ENV_STEPS_SAMPLED_LIFETIME):
             return int((self.num_env_steps_sampled_lifetime // runners + steps) * runners)
         # older than Ray 2.60: this runner's own, among its metrics
@@ -303,15 +336,21 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
 
     def _cut_episodes(self, cutter: EpisodeCutter) -> list[Any]:
         """What the cutter has; the next sample begins where this one ends."""
-        seq, infos, times = self._weights_seq_no, self._infos, self._times
+        seq = self._weights_seq_no
+        infos = self._infos
+        times = self._times
         episodes = [self._make(chunk, seq, infos, times) for chunk in cutter.take()]
         last = infos.get(len(times) - 2)
-        self._infos = {} if last is None else {-1: last}
+        if last is None:
+            self._infos = {}
+        else:
+            self._infos = {-1: last}
         return episodes
 
     def _log_times(self, calls: int, length: int, random_actions: bool) -> None:
         """RLlib's own timers, once a sample instead of once a step; of its connectors only what is done here, too."""
-        log, seconds = self.metrics.log_value, self._acting.seconds
+        log = self.metrics.log_value
+        seconds = self._acting.seconds
         self._log_env_steps(metric=self._metrics_num_try_env_step, num_steps=calls)
         log(ENV_STEP_TIMER, self._env_seconds / calls, reduce=_OF_TIMERS)
         for key in (ENV_TO_MODULE_SUM_EPISODES_LENGTH_IN, ENV_TO_MODULE_SUM_EPISODES_LENGTH_OUT):

@@ -103,9 +103,14 @@ def export_rl_module(
     outputs, head = find_head(convertible(twin), zeros, action_space, normalize_actions, clip_actions)
     ports = tuple(observation_ports(leaves, flat_input))
     done = (TensorInfo("actions", (space_size(space_to_json(action_space)),), ACTIONS),)
-    seen, trunk, roles = ObservationNet(leaves, None, False, flat_input), th.nn.Identity(), (OBSERVATION,) * len(ports)
+    seen = ObservationNet(leaves, None, False, flat_input)
+    trunk = th.nn.Identity()
+    roles = (OBSERVATION,) * len(ports)
     net = PolicyGraph(seen, outputs, None, trunk, head, roles, starts_of(action_space)).eval()
-    plan = Plan(algorithm or name, leaves, net, ports, done, stochastic=False, flat_input=flat_input)
+    named = algorithm
+    if not named:
+        named = name
+    plan = Plan(named, leaves, net, ports, done, stochastic=False, flat_input=flat_input)
     metadata = describe(plan, spec, policy=name, action_space=action_space, num_timesteps=num_timesteps)
     if spec is not None:
         check_sizes(spec, metadata)
@@ -131,7 +136,9 @@ class _Reference:
     def __init__(self, module: Any, action_space: Any, normalize: bool, clip: bool) -> None:
         self.action_space = action_space
         self.policy = SimpleNamespace(device=th.device("cpu"))
-        self._module, self._normalize, self._clip = module, normalize, clip
+        self._module = module
+        self._normalize = normalize
+        self._clip = clip
 
     def in_float64(self) -> _Reference:
         """The same, with the module's parameters in float64."""
@@ -165,11 +172,13 @@ def _alone(module: Any) -> Any:
     if isinstance(module, MultiRLModule):
         names = list(module.keys())
         if len(names) != 1:
-            what, cure = "a file holds one module", "export each on its own: module[NAME]"
+            what = "a file holds one module"
+            cure = "export each on its own: module[NAME]"
             raise ExportError(what, field="module", got=", ".join(map(str, names)), cure=cure)
         return _alone(module[names[0]])
     if not hasattr(module, "forward_inference") or getattr(module, "framework", None) != "torch":
-        what, cure = "not an RLModule of torch", "pass algorithm.get_module()"
+        what = "not an RLModule of torch"
+        cure = "pass algorithm.get_module()"
         raise ExportError(what, field="module", expected="a TorchRLModule", got=type(module).__name__, cure=cure)
     if module.is_stateful():
         raise ExportError(

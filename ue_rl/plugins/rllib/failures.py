@@ -104,7 +104,8 @@ def _answer(runner: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) ->
         try:
             return func(runner, *args, **kwargs)
         except Exception as error:
-            config, failure = runner.config, _ours(error)
+            config = runner.config
+            failure = _ours(error)
             go_on = config.ignore_env_runner_failures and not config.restart_failed_env_runners
             if failure is None or go_on:
                 raise

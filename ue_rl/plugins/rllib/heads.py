@@ -47,7 +47,9 @@ def _outputs(module: Any, column: str, size: int | None = None) -> Net:
     def compute(module: Any, obs: Any) -> th.Tensor:
         out: th.Tensor = module._forward_inference({Columns.OBS: obs})[column]
         out = out.reshape(out.shape[0], -1)[:, :size]
-        return out if out.is_floating_point() else out.float()
+        if out.is_floating_point():
+            return out
+        return out.float()
 
     return Net(module, compute)
 
@@ -57,7 +59,8 @@ def _free(head: Any, inputs: th.Tensor) -> th.Tensor:
 
     Without its len() of a tensor, which a graph cannot hold.
     """
-    mean, log_std = head.net(inputs), head.log_std
+    mean = head.net(inputs)
+    log_std = head.log_std
     if head.clip_log_std:
         log_std = th.clamp(log_std, -head.log_std_clip_param_const, head.log_std_clip_param_const)
     return th.cat([mean, log_std.expand_as(mean)], dim=1)
@@ -112,7 +115,10 @@ def find_head(module: Any, obs: Any, space: Any, normalize: bool, clip: bool) ->
     Raises:
         ExportError: the module fails on `obs`, or makes its actions by a distribution that is not known here.
     """
-    counts = [] if isinstance(space, spaces.Box) else np.ravel(getattr(space, "nvec", getattr(space, "n", 0))).tolist()
+    if isinstance(space, spaces.Box):
+        counts = []
+    else:
+        counts = np.ravel(getattr(space, "nvec", getattr(space, "n", 0))).tolist()
     check_counts(counts)
     if isinstance(module, DefaultDQNTorchRLModule):
         return Net(module, _values), GreedyHead(nn.Identity(), counts)

@@ -43,7 +43,8 @@ class Inbox(Fleet):
         self.episodes: Episodes | None = None
         self._report = report
         self._before = 0  # restarts of runners that ended
-        self._lock, self._over = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
         self._desk: Any = ray.remote(num_cpus=0)(NewsActor).options(name=name).remote()
         self._thread = threading.Thread(target=self._watch, name="ue_rl news", daemon=True)
 
@@ -113,7 +114,9 @@ class Inbox(Fleet):
         ]
 
     def _number(self, worker: int, engine: int) -> int:
-        facts = self.connected[worker].facts if worker in self.connected else {}
+        facts = {}
+        if worker in self.connected:
+            facts = self.connected[worker].facts
         return max(0, worker - 1) * int(facts.get("engines", 1)) + engine
 
     def _watch(self) -> None:

@@ -53,7 +53,8 @@ _SEED = 2**31  # seeds are below: NumPy's and engines'
 _FLUSH = 10.0  # seconds in which env runners tell what they have played
 _COUNTED = ("num_", "diff_num_", "module_train_batch_size", "weights_seq_no")  # not of learning
 _SYNCHRONOUS = ("ppo", "sac", "dqn")  # their env runners wait between two iterations
-FOLDER, REPLAY = "algorithm", "replay_buffer.pkl"
+FOLDER = "algorithm"
+REPLAY = "replay_buffer.pkl"
 
 
 class RllibLearner(Learner):
@@ -86,8 +87,13 @@ class RllibLearner(Learner):
         self._finite = True
         self._tables = WriteGuard("the run's tables", report.warned, Exception)
         self._periodic = Periodic(self._store, options.save_freq, options.save_interval)
-        checkpoint = self._restored() if resume else None
-        self._first = self.inbox.env_steps = 0 if checkpoint is None else checkpoint.env_steps
+        checkpoint = None
+        if resume:
+            checkpoint = self._restored()
+        if checkpoint is None:
+            self._first = self.inbox.env_steps = 0
+        else:
+            self._first = self.inbox.env_steps = checkpoint.env_steps
         connected = self.inbox.connected
         facts = dict(connected[min(connected)].facts)
         facts["engines"] = sum(int(each.facts.get("engines", 1)) for each in connected.values())
@@ -101,8 +107,12 @@ class RllibLearner(Learner):
     def _config(self, resume: bool, name: str) -> Any:
         """The AlgorithmConfig; a resumed run does not play the same episodes once more."""
         o = self.options
-        last = self._store.last if resume else None
-        done = 0 if last is None else last.env_steps
+        last = None
+        if resume:
+            last = self._store.last
+        done = 0
+        if last is not None:
+            done = last.env_steps
         check_unfinished(o, done)
         if o.seed is not None:
             o = replace(o, seed=(o.seed + done) % _SEED)
@@ -171,7 +181,11 @@ class RllibLearner(Learner):
 
     def _save_rest(self, stopped: BaseException | None) -> Checkpoint | None:
         if self._periodic.last is None or self._periodic.last.env_steps < self.env_steps:
-            self._save(OVER if stopped is None else sentence(stopped))
+            if stopped is None:
+                why = OVER
+            else:
+                why = sentence(stopped)
+            self._save(why)
         return self._periodic.last
 
     def _after(self, result: Any) -> None:
@@ -204,7 +218,9 @@ class RllibLearner(Learner):
 
     def _record(self, result: Any) -> None:
         """A row of the tables."""
-        logger, episodes, seconds = self._logger, self.episodes, time.monotonic() - self._begun_at
+        logger = self._logger
+        episodes = self.episodes
+        seconds = time.monotonic() - self._begun_at
         if episodes.mean_return is not None:
             logger.record("rollout/ep_rew_mean", episodes.mean_return)
             logger.record("rollout/ep_len_mean", episodes.mean_length)
@@ -225,7 +241,9 @@ class RllibLearner(Learner):
         """Warns once, where learning has diverged; RLlib also says NaN of a loss that was not computed."""
         if self._finite and not self._is_finite_now():
             self._finite = False
-            text = diverged({f"train/{name}": loss}, self.inbox.env_steps) or ""
+            text = diverged({f"train/{name}": loss}, self.inbox.env_steps)
+            if not text:
+                text = ""
             _log.warning("%s", text)
             self.report.warned(text)
 
@@ -240,7 +258,8 @@ class RllibLearner(Learner):
 
     def _write(self, reason: str, folder: Path) -> dict[str, object]:
         """The files of a checkpoint, see checkpoints.py."""
-        algorithm, o = self.algorithm, self.options
+        algorithm = self.algorithm
+        o = self.options
         algorithm.save_to_path((folder / FOLDER).absolute())
         buffer = algorithm.local_replay_buffer
         if buffer is not None and o.save_replay_buffer:
@@ -260,7 +279,9 @@ class RllibLearner(Learner):
     def _export(self, path: Path) -> Any:
         from ue_rl.plugins.rllib.exporting import export_rl_module
 
-        module, config, spec = self.algorithm.get_module(), self.algorithm.config, self._spec
+        module = self.algorithm.get_module()
+        config = self.algorithm.config
+        spec = self._spec
         state = self.algorithm.learner_group.get_state("learner/rl_module", inference_only=True)
         module.set_state(state["learner"]["rl_module"]["default_policy"])
         return export_rl_module(
@@ -276,9 +297,12 @@ class RllibLearner(Learner):
         )
 
     def _returns(self, episodes: int) -> Sequence[float]:
-        o, group = self.options, self.algorithm.env_runner_group
+        o = self.options
+        group = self.algorithm.env_runner_group
         runners = num_env_runners(o)
-        seed = None if o.seed is None else (o.seed + 500_000_000) % _SEED
+        seed = None
+        if o.seed is not None:
+            seed = (o.seed + 500_000_000) % _SEED
         group.sync_weights(
             from_worker_or_learner_group=self.algorithm.learner_group, inference_only=True, timeout_seconds=None
         )
@@ -300,9 +324,19 @@ def _tell_played(runner: Any) -> bool:
 
 def _evaluated(runner: Any, count: int, runners: int, seed: int | None) -> list[float]:
     """This runner's part of `count` episodes."""
-    worker = max(0, (runner.worker_index or 0) - 1)
+    number = runner.worker_index
+    if not number:
+        number = 0
+    worker = max(0, number - 1)
     part = (count + worker) // runners
-    found: list[float] = runner.evaluate(part, None if seed is None else seed + worker * SEEDS) if part else []
+    found: list[float]
+    if part:
+        own_seed = None
+        if seed is not None:
+            own_seed = seed + worker * SEEDS
+        found = runner.evaluate(part, own_seed)
+    else:
+        found = []
     return found
 
 
@@ -314,7 +348,8 @@ def restore(store: CheckpointStore, algorithm: Any) -> Checkpoint | None:
     """
 
     def load(checkpoint: Checkpoint) -> None:
-        facts, name = checkpoint.facts, type(algorithm).__name__
+        facts = checkpoint.facts
+        name = type(algorithm).__name__
         if facts.get("backend") != "rllib" or facts.get("algorithm") != name:
             raise ConfigurationError(
                 f"the checkpoint {checkpoint.path} is of another algorithm",
@@ -330,7 +365,9 @@ def restore(store: CheckpointStore, algorithm: Any) -> Checkpoint | None:
             algorithm.local_replay_buffer.set_state(load_pickle(replay))
 
     found = store.newest_that_loads(load)
-    return None if found is None else found[0]
+    if found is None:
+        return None
+    return found[0]
 
 
 def is_finite(weights: Any) -> bool:

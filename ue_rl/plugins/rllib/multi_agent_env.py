@@ -41,7 +41,8 @@ class UnrealMultiAgentEnv(MultiAgentEnv):  # type: ignore[misc]
         self.possible_agents = list(self._env.possible_agents)
         self.agents = list(self.possible_agents)
         super().__init__()
-        self.observation_spaces, self.action_spaces = self._env.observation_spaces, self._env.action_spaces
+        self.observation_spaces = self._env.observation_spaces
+        self.action_spaces = self._env.action_spaces
         self._ended: set[str] = set()  # in this episode of RLlib's
         self._going_on: tuple[dict[str, Any], dict[str, Any]] | None = None  # what the next one begins with
 
@@ -49,10 +50,12 @@ class UnrealMultiAgentEnv(MultiAgentEnv):  # type: ignore[misc]
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begins an episode: observations and infos of the agents that are there."""
-        answer, self._going_on = self._going_on, None
+        answer = self._going_on
+        self._going_on = None
         if answer is None or seed is not None or options:
             answer = self._env.reset(seed, options)
-        self.agents, self._ended = list(self._env.agents), set()
+        self.agents = list(self._env.agents)
+        self._ended = set()
         return answer
 
     def step(
@@ -69,7 +72,8 @@ class UnrealMultiAgentEnv(MultiAgentEnv):  # type: ignore[misc]
         """
         given = self._env.step(action_dict)
         self.agents = live = list(self._env.agents)
-        terminateds, truncateds = dict(given.terminations), dict(given.truncations)
+        terminateds = dict(given.terminations)
+        truncateds = dict(given.truncations)
         ended = {name for name in action_dict if terminateds[name] or truncateds[name]}
         over = ended == set(action_dict) or any(name in self._ended for name in live)
         self._ended |= ended
@@ -87,10 +91,12 @@ class UnrealMultiAgentEnv(MultiAgentEnv):  # type: ignore[misc]
                     {name: given.infos[name] for name in live},
                 )
         return (
-            _of(kept, given.observations), _of(kept, given.rewards),
-            {**_of(kept, terminateds), "__all__": whole}, {**_of(kept, truncateds), "__all__": cut},
+            _of(kept, given.observations),
+            _of(kept, given.rewards),
+            {**_of(kept, terminateds), "__all__": whole},
+            {**_of(kept, truncateds), "__all__": cut},
             _of(kept, given.infos),
-        )  # fmt: skip
+        )
 
     def render(self) -> None:
         """The engine draws its own window: nothing here."""

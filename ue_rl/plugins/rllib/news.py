@@ -56,7 +56,8 @@ class NewsActor:
 
     def take(self) -> list[tuple[int, Message]]:
         """All since the last call, in order."""
-        found, self._messages = self._messages, []
+        found = self._messages
+        self._messages = []
         return found
 
 
@@ -68,7 +69,9 @@ class Sender:
     """
 
     def __init__(self, name: str | None, worker_index: int) -> None:
-        self._index, self._sent, self._desk = worker_index, 0.0, None
+        self._index = worker_index
+        self._sent = 0.0
+        self._desk = None
         if name is not None:
             import ray  # here: episodes are counted without it, too
 
@@ -150,7 +153,10 @@ class EpisodeRecord:
             self._lengths += acted
         if self.paused:
             return
-        self.steps += len(rewards) if acted is None else int(np.count_nonzero(acted))
+        if acted is None:
+            self.steps += len(rewards)
+        else:
+            self.steps += int(np.count_nonzero(acted))
         if np.count_nonzero(ended):
             now = time.monotonic()
             for env in np.flatnonzero(ended).tolist():
@@ -162,7 +168,8 @@ class EpisodeRecord:
     def take(self) -> tuple[int, list[EpisodeSummary]]:
         """(env-steps, episodes that ended) since the last call."""
         found = self.steps, self._ended
-        self.steps, self._ended = 0, []
+        self.steps = 0
+        self._ended = []
         return found
 
 
@@ -187,14 +194,20 @@ class RecordedEnv(UnrealVectorEnv):
 
     def step(self, actions: Any) -> Any:
         """See UnrealVectorEnv."""
-        begins = self._over if np.count_nonzero(self._over) else None
+        begins = None
+        if np.count_nonzero(self._over):
+            begins = self._over
         answer = super().step(actions)
         if begins is not None:
             self.record.begin(begins)
-        ended, lost = self._over, self._lost
+        ended = self._over
+        lost = self._lost
         if lost and np.count_nonzero(ended):
             ended = ended.copy()
             ended[sorted(lost)] = False
-        self.record.step(answer[1], None if begins is None else ~begins, ended)
+        valid = None
+        if begins is not None:
+            valid = ~begins
+        self.record.step(answer[1], valid, ended)
         self._on_step()
         return answer

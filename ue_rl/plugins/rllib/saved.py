@@ -62,11 +62,23 @@ def load_and_export_rl_module(
                 cure = "export the module with ue_rl.plugins.rllib.export_rl_module; the game connects as it did"
                 raise ExportError(what, field=name, got=str(folder), cure=cure)
         module = _module_of(where / "learner_group" / "learner" / "rl_module", policy)
+    if path is not None:
+        target = path
+    else:
+        target = found.onnx
+    if spec is None:
+        observed = module.observation_space
+    else:
+        observed = observation_space(spec)
+    if spec is None:
+        acted = module.action_space
+    else:
+        acted = action_space(spec)
     return export_rl_module(
         module,
-        found.onnx if path is None else path,
-        module.observation_space if spec is None else observation_space(spec),
-        module.action_space if spec is None else action_space(spec),
+        target,
+        observed,
+        acted,
         **{name: config[name] for name in _ACTIONS},
         algorithm=kind,
         num_timesteps=_steps(found.manifest),
@@ -104,13 +116,21 @@ def _config_of(where: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _module_of(folder: Path, policy: str | None) -> Any:
-    names = sorted(path.name for path in folder.iterdir() if (path / _CLASS).is_file()) if folder.is_dir() else []
-    name = names[0] if policy is None and len(names) == 1 else policy
+    names = []
+    if folder.is_dir():
+        names = sorted(path.name for path in folder.iterdir() if (path / _CLASS).is_file())
+    if not (policy is None and len(names) == 1):
+        name = policy
+    else:
+        name = names[0]
     if name not in names:
+        expected = ", ".join(names)
+        if not expected:
+            expected = "a checkpoint with one"
         raise ExportError(
             "a file holds one of the checkpoint's policies",
             field="policy",
-            expected=", ".join(names) or "a checkpoint with one",
+            expected=expected,
             got=policy,
             cure="name it: --policy NAME",
         )

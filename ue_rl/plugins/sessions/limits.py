@@ -8,19 +8,24 @@ import numpy as np
 
 SERVICE = "ue_rl.v1.Sessions"
 SESSION_ID = "session-id"  # metadata of Play
-OBSERVATIONS, ASKED = "observations", "asked"  # more of it: each is sent when the client asks for one
+# more of it: each is sent when the client asks for one
+OBSERVATIONS = "observations"
+ASKED = "asked"
 MAX_TICKS = 5000  # of one FastAdvance
 MAX_CALLS = 4096  # that a server answers at once, a stream of Play among them; more get RESOURCE_EXHAUSTED
 FLOAT = np.dtype("<f4")  # numbers of actions, observations and rewards
 
 _MiB = 2**20
-_RECEIVE, _SEND = 64 * _MiB, 16 * _MiB
+_RECEIVE = 64 * _MiB
+_SEND = 16 * _MiB
 _PINGS = (  # either side may ask for signs of life at any time
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
 _NEVER = 2**31 - 1  # milliseconds: gRPC's own word for it
-_ASKS_EVERY, _PATIENCE = 30_000, 300_000  # milliseconds
+# milliseconds
+_ASKS_EVERY = 30_000
+_PATIENCE = 300_000
 # A server whose queue is full says RESOURCE_EXHAUSTED; gRPC itself asks again, five times at most.
 _RETRIES = {
     "methodConfig": [

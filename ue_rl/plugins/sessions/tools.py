@@ -44,7 +44,10 @@ async def advance(session: Session, ticks: Ticks, action: list[float] | None = N
         ticks: how many ticks, 1 to 5000.
         action: applied in the first of them.
     """
-    return await submitted(session, ticks=ticks, actions=[] if action is None else [action])
+    actions = []
+    if action is not None:
+        actions = [action]
+    return await submitted(session, ticks=ticks, actions=actions)
 
 
 async def get_observation(session: Session) -> SessionObservation:
@@ -90,9 +93,12 @@ class SessionTools:
         taken = set(pool.tools.names) & ({*self._own.names} | {*without})
         if taken:
             raise ConfigurationError(
-                "the game has a tool of a name that every game's tools have", fault="engine", field="tool",
-                got=sorted(taken), cure='give it another one: @tool(name="..")',
-            )  # fmt: skip
+                "the game has a tool of a name that every game's tools have",
+                fault="engine",
+                field="tool",
+                got=sorted(taken),
+                cure='give it another one: @tool(name="..")',
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,7 +111,11 @@ class SessionTools:
 
     def check(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Raises ToolError where there is no such tool, or it does not take these arguments."""
-        (self._own if name in self._own else self._games).validate(name, arguments)
+        if name in self._own:
+            owner = self._own
+        else:
+            owner = self._games
+        owner.validate(name, arguments)
 
     async def call(self, session: Session, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """What a tool answers: the keys of a SessionObservation, of a SessionState, or what get_map_info gives.
@@ -124,6 +134,8 @@ class SessionTools:
         answer = seen.info["tools"][-1]
         if "error" in answer:
             # what ran and failed is the game's; the caller has given what it asked for
-            fault = "engine" if answer["code"] == "TOOL_EXECUTION_FAILED" else None
+            fault = None
+            if answer["code"] == "TOOL_EXECUTION_FAILED":
+                fault = "engine"
             raise ToolError(answer["error"], tool=name, code=answer["code"], fault=fault)
         return seen.as_dict()

@@ -57,7 +57,9 @@ async def described(session: Session) -> str:
     """See Session.describe."""
     text = session.text()
     try:
-        return "" if text is None else await asyncio.wait_for(asyncio.wrap_future(text), ASKED_WITHIN)
+        if text is None:
+            return ""
+        return await asyncio.wait_for(asyncio.wrap_future(text), ASKED_WITHIN)
     except (SessionError, asyncio.TimeoutError):
         return ""
 

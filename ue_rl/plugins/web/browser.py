@@ -65,9 +65,11 @@ class HeadlessBrowser:
         """Raises EngineNotStarted: it has ended."""
         if self._process.ended.is_set():
             raise EngineNotStarted(
-                "the browser has ended before its page dialled", fault="engine", got=self._output.last_lines(),
+                "the browser has ended before its page dialled",
+                fault="engine",
+                got=self._output.last_lines(),
                 cure=f"does it run by itself? {_VARIABLE} names another one",
-            )  # fmt: skip
+            )
 
     def close(self) -> None:
         """Ends it; idempotent."""
@@ -90,11 +92,16 @@ def show(url: str) -> None:
 
 def _installed() -> str:
     given = os.environ.get(_VARIABLE)
-    found = shutil.which(given) if given else next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    if given:
+        found = shutil.which(given)
+    else:
+        found = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if found is None:
         raise ConfigurationError(
-            "Chromium was not found", field="browser", got=given,
+            "Chromium was not found",
+            field="browser",
+            got=given,
             expected=f"a program in {_VARIABLE}, a variable of the environment, or one of {', '.join(_PROGRAMS)}",
             cure=f"install it, set {_VARIABLE} to the program, or open the page in a browser of yours",
-        )  # fmt: skip
+        )
     return found

@@ -49,7 +49,9 @@ class PageConnection(TcpConnection):
         **options: Any,
     ) -> None:
         super().__init__(host, port, channel="shared", nul_terminated=False, wait=wait or _PATIENCE, **options)
-        self.name, self._origins, self._site = name, origins, site
+        self.name = name
+        self._origins = origins
+        self._site = site
         self._how = browser
         self._port: PagePort | None = None
         self._browser: HeadlessBrowser | None = None
@@ -83,10 +85,11 @@ class PageConnection(TcpConnection):
             return link, hear_handshake(link, self.connect_timeout, until)
         except EngineTimeout as error:
             raise HandshakeError(
-                "a page has dialled, and sent no handshake", expected=f"CONFIG:.. within {self.connect_timeout:g} s",
+                "a page has dialled, and sent no handshake",
+                expected=f"CONFIG:.. within {self.connect_timeout:g} s",
                 got=error.got,
                 cure="its console may say why; and is it a page of ue_rl.js, with the token, if there is one?",
-            ) from error  # fmt: skip
+            ) from error
 
     @classmethod
     def _show(cls, url: str) -> None:
@@ -111,9 +114,11 @@ class PageConnection(TcpConnection):
 
     def _drop(self) -> None:
         super()._drop()
-        port, self._port = self._port, None
+        port = self._port
+        self._port = None
         if port is not None:
             port.leave(self.name)
-        browser, self._browser = self._browser, None
+        browser = self._browser
+        self._browser = None
         if browser is not None:
             browser.close()

@@ -40,9 +40,12 @@ def dial(
     refuse_given(options, ("nul_terminated", "ca", "cert", "key"), "a page speaks text within a WebSocket")
     if browser is not None and (browser not in BROWSERS or serve is None):
         raise ConfigurationError(
-            "a browser is shown a page that is served here", field="browser", expected=" or ".join(BROWSERS),
-            got=browser, cure="give serve=PATH, too",
-        )  # fmt: skip
+            "a browser is shown a page that is served here",
+            field="browser",
+            expected=" or ".join(BROWSERS),
+            got=browser,
+            cure="give serve=PATH, too",
+        )
     where, _, name = place.partition("/")
     host, port = split_place(where)
     connection = PageConnection(

@@ -29,7 +29,8 @@ from ue_rl.system.keepalive import notice_dead_peer
 _log = logging.getLogger("ue_rl.connections")
 
 # Codes of WebSocket for applications (4000 to 4999), which samples/web/ue_rl.js knows.
-NO_SUCH_PLACE, TAKEN = 4404, 4409
+NO_SUCH_PLACE = 4404
+TAKEN = 4409
 _PATIENCE = 5.0  # seconds for a visitor's request, and for it to take the answer
 _MOST_VISITORS = 64  # that are answered at once; browsers open some connections ahead and say nothing on them
 _LOOK = 0.25  # seconds between two looks whether the port is closed, or Ctrl-C was pressed
@@ -54,7 +55,8 @@ class PagePort:
     _door = threading.Lock()  # for `_all`
 
     def __init__(self, host: str, port: int) -> None:
-        self.host, self.port = host, port
+        self.host = host
+        self.port = port
         self.origins: frozenset[str] = frozenset()
         self.site: Site | None = None
         self._came = threading.Condition()  # for all that follows
@@ -63,14 +65,19 @@ class PagePort:
         self._served: dict[str, PageSocket] = {}
         self._closed = False
         self._refused: set[str] = set()  # origins, for the log
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        if ":" in host:
+            family = socket.AF_INET6
+        else:
+            family = socket.AF_INET
         try:
             self._listener = socket.create_server((host, port), family=family, backlog=64)
         except OSError as error:
             raise EngineUnreachable(
-                f"nobody can listen on {self.place}", fault="caller", got=error.strerror or str(error),
+                f"nobody can listen on {self.place}",
+                fault="caller",
+                got=error.strerror or str(error),
                 cure="does another trainer listen there? Take another port, and have the page dial that one",
-            ) from error  # fmt: skip
+            ) from error
         leave_to_parent(self._listener)
         notify_of_forks(self)
         self._listener.settimeout(_LOOK)
@@ -79,7 +86,9 @@ class PagePort:
     @property
     def place(self) -> str:
         """HOST:PORT."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        if ":" in self.host:
+            return f"[{self.host}]:{self.port}"
+        return f"{self.host}:{self.port}"
 
     # -- who uses it
 
@@ -176,8 +185,14 @@ class PagePort:
 
     def page(self, name: str) -> str:
         """What a browser of this machine opens, where files are served."""
-        here = f"[::1]:{self.port}" if ":" in self.host else f"127.0.0.1:{self.port}"
-        place = here if self.host in _EVERYWHERE else self.place
+        if ":" in self.host:
+            here = f"[::1]:{self.port}"
+        else:
+            here = f"127.0.0.1:{self.port}"
+        if self.host in _EVERYWHERE:
+            place = here
+        else:
+            place = self.place
         return f"http://{place}/{'#engine=' + name if name else ''}"
 
     def _request(self, name: str) -> str:
@@ -278,14 +293,16 @@ class PagePort:
         """Has the page wait for its connection, or says why it is not needed. A page without a name takes any place."""
         with self._came:
             if name and name not in self._names:
-                code, why = NO_SUCH_PLACE, f"there is no place {name} here, but {', '.join(self._names) or 'none'}"
+                code = NO_SUCH_PLACE
+                why = f"there is no place {name} here, but {', '.join(self._names) or 'none'}"
             else:
                 place = next((each for each in ([name] if name else self._names) if self._is_free(each)), None)
                 if place is not None:
                     self._waiting[place] = page
                     self._came.notify_all()
                     return True
-                code, why = TAKEN, "another page is the engine here"
+                code = TAKEN
+                why = "another page is the engine here"
         page.close_because(code, why)
         with contextlib.suppress(OSError):
             page.shutdown(socket.SHUT_WR)
@@ -298,9 +315,11 @@ class PagePort:
         if origin not in self._refused and len(self._refused) < _MOST_VISITORS:
             self._refused.add(origin)
             _log.warning(
-                "a page of %s wanted to be the engine, and was refused; if it is yours: %s?origin=%s", origin,
-                f"page://{self.place}", origin,
-            )  # fmt: skip
+                "a page of %s wanted to be the engine, and was refused; if it is yours: %s?origin=%s",
+                origin,
+                f"page://{self.place}",
+                origin,
+            )
 
 
 def _read_request(sock: socket.socket, protocol: ServerProtocol) -> Request | None:

@@ -32,7 +32,9 @@ from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 LONGEST = PICTURE_LIMIT  # bytes of a message: no line of a session that a page can take part in is longer
 _AT_ONCE = 65_536  # bytes that are read from the system at once
 # Of a frame's first byte: a whole message of text, and bits that have no meaning; of its second: it is masked.
-_TEXT, _BITS, _MASKED = 0x81, 0x70, 0x80
+_TEXT = 0x81
+_BITS = 0x70
+_MASKED = 0x80
 _LENGTHS = {126: struct.Struct("!H"), 127: struct.Struct("!Q")}  # where the length does not fit into the second byte
 _GONE: dict[int, str] = {
     CloseCode.NORMAL_CLOSURE: "the page has closed its connection",
@@ -48,7 +50,8 @@ class PageSocket:
     """
 
     def __init__(self, sock: socket.socket, protocol: ServerProtocol) -> None:
-        self._sock, self._protocol = sock, protocol
+        self._sock = sock
+        self._protocol = protocol
         self._raw = bytearray()  # what has come of a frame that is not whole yet
         self._space = memoryview(bytearray(_AT_ONCE))
         self._split = False  # a message has begun, and its last frame has not come
@@ -57,7 +60,9 @@ class PageSocket:
         self._framed = False  # what `send` was given has become frames, and they are not all sent
         self._over: Exception | None = None  # why nothing comes any more
         # Spins before it blocks, where a wait is allowed at all.
-        fast = getattr(load("kernels"), "receive", None) if os.name == "posix" else None
+        fast = None
+        if os.name == "posix":
+            fast = getattr(load("kernels"), "receive", None)
         self._spinning: Callable[..., int] | None = fast
         self._take_events()
 
@@ -198,9 +203,11 @@ class PageSocket:
 
         It takes three times as long for a message, and that is most of what the trainer does in a step.
         """
-        raw, at = self._raw, 0
+        raw = self._raw
+        at = 0
         while self._over is None and len(raw) - at >= 2:
-            length, begin = raw[at + 1] & 0x7F, at + 2
+            length = raw[at + 1] & 0x7F
+            begin = at + 2
             further = _LENGTHS.get(length)
             if further is not None:
                 if len(raw) < begin + further.size:
@@ -214,7 +221,8 @@ class PageSocket:
             if raw[at] == _TEXT and not refused and not self._split:
                 self._add(apply_mask(raw[begin + 4 : end], raw[begin : begin + 4]), True)
             else:
-                end = len(raw) if refused else end
+                if refused:
+                    end = len(raw)
                 self._protocol.receive_data(raw[at:end])
                 self._take_events()
             at = end
@@ -240,9 +248,11 @@ class PageSocket:
     def _take(self, frame: Frame) -> None:
         if frame.opcode is Opcode.BINARY:
             self._over = MalformedMessage(
-                "the page has sent a binary message", fault="engine", expected="each line as a message of text",
+                "the page has sent a binary message",
+                fault="engine",
+                expected="each line as a message of text",
                 got=bytes(frame.data[:80]),
-            )  # fmt: skip
+            )
         elif frame.opcode in (Opcode.TEXT, Opcode.CONT):
             self._add(frame.data, frame.fin)
 
@@ -269,7 +279,9 @@ def _head(length: int) -> bytes:
     """Of a frame with a whole message of text, which a server does not mask."""
     if length < 126:
         return bytes((_TEXT, length))
-    word = 126 if length < 65_536 else 127
+    word = 127
+    if length < 65_536:
+        word = 126
     return bytes((_TEXT, word)) + _LENGTHS[word].pack(length)
 
 
@@ -279,9 +291,11 @@ def _broken(why: Exception) -> Exception:
         return ConnectionResetError("the connection to the page was cut")
     if isinstance(why, PayloadTooBig):
         return LineTooLong(
-            "the page has sent a message that is too long", fault="engine", expected=f"at most {LONGEST} bytes",
+            "the page has sent a message that is too long",
+            fault="engine",
+            expected=f"at most {LONGEST} bytes",
             got=str(why),
-        )  # fmt: skip
+        )
     return MalformedMessage(
         "what came is no WebSocket's", fault="engine", expected="frames as browsers write them", got=str(why)
     )

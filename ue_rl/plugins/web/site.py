@@ -41,13 +41,21 @@ class Site:
     """
 
     def __init__(self, path: Path) -> None:
-        self.folder = path if path.is_dir() else path.parent
-        self.first = "index.html" if path.is_dir() else path.name
+        if path.is_dir():
+            self.folder = path
+        else:
+            self.folder = path.parent
+        if path.is_dir():
+            self.first = "index.html"
+        else:
+            self.first = path.name
         if not (self.folder / self.first).is_file():
             raise ConfigurationError(
-                "there is no page to serve", field="serve", expected="a folder with an index.html, or a page",
+                "there is no page to serve",
+                field="serve",
+                expected="a folder with an index.html, or a page",
                 got=str(path),
-            )  # fmt: skip
+            )
 
     def answer(self, target: str) -> SiteAnswer:
         """The file that a GET of `target`, such as "/game.js?1", is for. Nothing outside of the folder is read."""
@@ -67,7 +75,9 @@ class Site:
         except OSError:
             return _missing(path)
         guessed, _ = mimetypes.guess_type(file.name)
-        kind = _TYPES.get(file.suffix.lower()) or guessed or "application/octet-stream"
+        kind = _TYPES.get(file.suffix.lower()) or guessed
+        if not kind:
+            kind = "application/octet-stream"
         return SiteAnswer(HTTPStatus.OK, kind, body)
 
 

@@ -85,8 +85,11 @@ def clone(
     test, train = ([demonstrations.episodes[n] for n in part] for part in (order[:kept], order[kept:]))
     learnt, judged = (_arrays(model, demonstrations, part) for part in (train, test))
     optimizer = torch.optim.Adam([p for network in networks for p in network.parameters()], lr=learning_rate)
-    best, state = _mean(loss, judged, batch_size), [copy.deepcopy(network.state_dict()) for network in networks]
-    first, at, rows = best, 0, []
+    best = _mean(loss, judged, batch_size)
+    state = [copy.deepcopy(network.state_dict()) for network in networks]
+    first = best
+    at = 0
+    rows = []
     model.policy.set_training_mode(True)
     if tell is not None:
         tell(f"cloning {len(learnt[1]):,} steps of {len(train)} episodes, until it gets no better on {kept} more")
@@ -106,7 +109,8 @@ def clone(
             told = time.monotonic()
             tell(f"cloning, epoch {epoch}: loss {rows[-1][1]:.4g}, of held-out episodes {now:.4g}")
         if now < best:
-            best, at = now, epoch
+            best = now
+            at = epoch
             state = [copy.deepcopy(network.state_dict()) for network in networks]
         elif epoch - at >= patience:
             break
@@ -134,12 +138,18 @@ def _loss_of(model: Any) -> tuple[Loss, list[torch.nn.Module], list[tuple[torch.
     if hasattr(policy, "actor"):
 
         def distance(seen: Any, acted: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, float]:
-            mean = policy.actor(seen, deterministic=True) if squashed else policy.actor(seen)
+            if squashed:
+                mean = policy.actor(seen, deterministic=True)
+            else:
+                mean = policy.actor(seen)
             return functional.mse_loss(mean, acted), 0.0
 
         squashed = hasattr(policy.actor, "log_std")
         target = getattr(policy, "actor_target", None)
-        return distance, [policy.actor], [] if target is None else [(target, policy.actor)]
+        copies = []
+        if target is not None:
+            copies = [(target, policy.actor)]
+        return distance, [policy.actor], copies
     network = getattr(policy, "q_net", None) or getattr(policy, "quantile_net", None)
     if network is None:
         what = f"{type(model).__name__} cannot clone"
@@ -148,11 +158,17 @@ def _loss_of(model: Any) -> tuple[Loss, list[torch.nn.Module], list[tuple[torch.
 
     def choice(seen: Any, acted: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, float]:
         values = network(seen)
-        mean = values if values.ndim == 2 else values.mean(1)
+        if values.ndim == 2:
+            mean = values
+        else:
+            mean = values.mean(1)
         return functional.cross_entropy(mean, acted.long().flatten()), 0.0
 
-    return choice, [network], [(getattr(policy, f"{name}_target"), network) for name in ("q_net", "quantile_net")
-                               if hasattr(policy, name)]  # fmt: skip
+    return (
+        choice,
+        [network],
+        [(getattr(policy, f"{name}_target"), network) for name in ("q_net", "quantile_net") if hasattr(policy, name)],
+    )
 
 
 def _arrays(model: Any, demonstrations: Demonstrations, episodes: list[DemoEpisode]) -> tuple[Any, Any, Any]:
@@ -163,7 +179,9 @@ def _arrays(model: Any, demonstrations: Demonstrations, episodes: list[DemoEpiso
         seen = statistics.normalize_obs(seen)
     if hasattr(model.policy, "actor"):
         acted = model.policy.scale_action(acted)
-    scale = 1.0 if statistics is None else float(np.sqrt(statistics.ret_rms.var + statistics.epsilon))
+    scale = 1.0
+    if statistics is not None:
+        scale = float(np.sqrt(statistics.ret_rms.var + statistics.epsilon))
     returns = np.concatenate([_returns(episode.rewards / scale, model.gamma) for episode in episodes])
     seen, _ = model.policy.obs_to_tensor(seen)
     return seen, torch.as_tensor(acted, device=model.device), torch.as_tensor(returns, device=model.device)
@@ -188,7 +206,11 @@ def _take_in(statistics: VecNormalize, demonstrations: Demonstrations) -> None:
 
 def _batches(arrays: tuple[Any, Any, Any], size: int, random: np.random.Generator | None) -> Iterator[Any]:
     count = len(arrays[1])
-    order = torch.as_tensor(np.arange(count) if random is None else random.permutation(count))
+    if random is None:
+        order_of_rows = np.arange(count)
+    else:
+        order_of_rows = random.permutation(count)
+    order = torch.as_tensor(order_of_rows)
     for start in range(0, count, size):
         chosen = order[start : start + size].to(arrays[1].device)
         yield tuple(each(part, operator.itemgetter(chosen)) for part in arrays)

@@ -36,7 +36,9 @@ from ue_rl.training.demonstrations.names import ENCODING, PERCENT, original_key,
 from ue_rl.training.demonstrations.trees import each, fits, joined, leaves, moved, rebuilt
 from ue_rl.training.saving.lock import LOCK, RunLock
 
-DATA, EPISODES, ABOUT = "data", "episodes", "recording.json"
+DATA = "data"
+EPISODES = "episodes"
+ABOUT = "recording.json"
 
 
 @dataclass
@@ -94,21 +96,29 @@ class Demonstrations:
             if not fits(given, wanted, bounds=name == "action_space"):
                 raise ConfigurationError(
                     f"{self.path} was recorded in another game than the engine's: its {name} differs",
-                    fault="trainer", field=name, expected=wanted, got=given,
+                    fault="trainer",
+                    field=name,
+                    expected=wanted,
+                    got=given,
                     cure="give demonstrations of this game, and the --frame-stack and --env-wrapper that they have",
-                )  # fmt: skip
+                )
         episodes = [
             DemoEpisode(
                 moved(self.observation_space, observation_space, one.observations),
-                moved(self.action_space, action_space, one.actions), one.rewards, one.terminated,
+                moved(self.action_space, action_space, one.actions),
+                one.rewards,
+                one.terminated,
             )
             for one in self.episodes
-        ]  # fmt: skip
+        ]
         return Demonstrations(self.path, observation_space, action_space, episodes, self.about)
 
     def pairs(self, episodes: list[DemoEpisode] | None = None) -> tuple[Any, Any]:
         """(observations, actions) of all steps, or those of some episodes, one behind the other."""
-        chosen = self.episodes if episodes is None else episodes
+        if episodes is None:
+            chosen = self.episodes
+        else:
+            chosen = episodes
         seen = joined([each(one.observations, lambda leaf: leaf[:-1]) for one in chosen])
         return seen, joined([one.actions for one in chosen])
 
@@ -134,7 +144,8 @@ class DemoRecorder:
         action_space: spaces.Space[Any],
         **about: Any,
     ) -> None:
-        self.folder, self.count = Path(folder), 0
+        self.folder = Path(folder)
+        self.count = 0
         self._spaces = observation_space, action_space
         serialize = _minari("serialization").serialize_space
         _refuse_jpeg(observation_space)
@@ -158,10 +169,11 @@ class DemoRecorder:
         arrays: dict[str, Any] = {
             f"{name}{at}": np.asarray(leaf)
             for name, space, tree in (
-                ("observations", self._spaces[0], episode.observations), ("actions", self._spaces[1], episode.actions)
+                ("observations", self._spaces[0], episode.observations),
+                ("actions", self._spaces[1], episode.actions),
             )
             for at, (_, leaf) in enumerate(leaves(space, tree))
-        }  # fmt: skip
+        }
 
         arrays |= {"rewards": np.asarray(episode.rewards, np.float64), "terminated": np.array(episode.terminated)}
 
@@ -200,9 +212,14 @@ def finish(folder: Path) -> int:
     if not (folder / DATA).exists():
         half = folder.resolve() / f"{HALF}{DATA}"  # Minari adds up sizes wrongly under a relative path
         shutil.rmtree(half, ignore_errors=True)
-        name = re.sub(r"[^-\w]+", "-", folder.resolve().name).strip("-") or "demonstrations"
+        name = re.sub(r"[^-\w]+", "-", folder.resolve().name).strip("-")
+        if not name:
+            name = "demonstrations"
         more = {key: set(value) if isinstance(value, list) else value for key, value in about["about"].items()}
-        more["dataset_id"] = name if re.search(r"-v\d+$", name) else f"{name}-v0"
+        if re.search(r"-v\d+$", name):
+            more["dataset_id"] = name
+        else:
+            more["dataset_id"] = f"{name}-v0"
         _write(half, files, seen_in, acted_in, more)
         _compare(half, files, seen_in, acted_in)
         half.rename(folder / DATA)
@@ -218,7 +235,9 @@ def _write(half: Path, files: list[Path], seen_in: Any, acted_in: Any, about: di
     stored_acted_in = with_keys(acted_in, stored_key)
     new = _minari("dataset.minari_storage").MinariStorage.new
     # Minari 0.5.3 has no such argument, and compresses what it takes for pictures: see _refuse_jpeg
-    exact = {"jpeg_encoding": False} if "jpeg_encoding" in inspect.signature(new).parameters else {}
+    exact = {}
+    if "jpeg_encoding" in inspect.signature(new).parameters:
+        exact = {"jpeg_encoding": False}
     storage = new(half, stored_seen_in, stored_acted_in, **exact)
     buffer = _minari("data_collector.episode_buffer").EpisodeBuffer
     for number, path in enumerate(files):
@@ -286,7 +305,9 @@ def _opened(data: Path, about: dict[str, Any]) -> tuple[Any, Any, Iterator[DemoE
     encoded = about.get(ENCODING) == PERCENT
 
     def original(tree: Any) -> Any:
-        return tree_with_keys(tree, original_key) if encoded else tree
+        if encoded:
+            return tree_with_keys(tree, original_key)
+        return tree
 
     def episodes() -> Iterator[DemoEpisode]:
         for one in storage.get_episodes(range(int(about["total_episodes"]))):
@@ -324,7 +345,10 @@ def read(folder: Path | str, field: str = "demos") -> Demonstrations:
                     raise
                 except (OSError, ValueError, LookupError, BadZipFile) as error:  # not what a recorder writes
                     raise _unreadable(path, field, f"{type(error).__name__}: {error}") from error
-    data = path / DATA if (path / DATA).is_dir() else path
+    if (path / DATA).is_dir():
+        data = path / DATA
+    else:
+        data = path
     try:
         for part in data.rglob("*"):
             if not part.is_dir():
@@ -358,7 +382,9 @@ def _check_hdf5(path: Path) -> None:
         UntrustedFile: it would read another file, or would unpack into far more than it is.
     """
     h5py = import_module("h5py")
-    unpacked, waiting, seen = 0, [], set()
+    unpacked = 0
+    waiting = []
+    seen = set()
 
     def refuse(what: str, name: str) -> UntrustedFile:
         return UntrustedFile(
@@ -407,17 +433,20 @@ def _refuse_jpeg(space: spaces.Space[Any]) -> None:
 
 def _unreadable(path: Path, field: str, got: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{path} holds no demonstrations", field=field, got=got if path.exists() else "nothing",
+        f"{path} holds no demonstrations",
+        field=field,
+        got=got if path.exists() else "nothing",
         expected="the folder of a Minari dataset (data/metadata.json, data/main_data.hdf5)",
         cure="record some: ue-rl play MODEL --record-demos FOLDER, or ue-rl demos record FOLDER URL",
-    )  # fmt: skip
+    )
 
 
 def _check(episode: DemoEpisode, of: tuple[spaces.Space[Any], spaces.Space[Any]], path: Path, number: int) -> None:
     steps = len(episode)
     for name, space, tree, wanted in (
-        ("observations", of[0], episode.observations, steps + 1), ("actions", of[1], episode.actions, steps)
-    ):  # fmt: skip
+        ("observations", of[0], episode.observations, steps + 1),
+        ("actions", of[1], episode.actions, steps),
+    ):
         for part, leaf in leaves(space, tree):
             got = np.shape(leaf)
             expected = (wanted, *(part.shape or ()))
@@ -442,10 +471,20 @@ def _columns(path: Path, seen_in: Any, acted_in: Any) -> dict[str, Any]:
     ends[-1] = True
     over = bool(arrays["terminated"])
     none = np.zeros_like(ends)
+    if over:
+        terminations = ends
+    else:
+        terminations = none
+    if over:
+        truncations = none
+    else:
+        truncations = ends
     return {
-        **columns, "rewards": arrays["rewards"], "terminations": ends if over else none,
-        "truncations": none if over else ends,
-    }  # fmt: skip
+        **columns,
+        "rewards": arrays["rewards"],
+        "terminations": terminations,
+        "truncations": truncations,
+    }
 
 
 def _minari(module: str = "") -> Any:
@@ -456,4 +495,7 @@ def _minari(module: str = "") -> Any:
     """
     with named_if_missing("a dataset of demonstrations"):
         import_module("h5py")
-        return import_module(f"minari.{module}" if module else "minari")
+        module_name = "minari"
+        if module:
+            module_name = f"minari.{module}"
+        return import_module(module_name)

@@ -122,8 +122,12 @@ def record_played(
     space: Any = env.action_space
 
     def taken(_: Any, info: dict[str, Any]) -> Any:
-        action = None if "engine_lost" in info else action_of(spec, info)
-        return None if action is None else as_trained(action[None], space)[0]
+        action = None
+        if "engine_lost" not in info:
+            action = action_of(spec, info)
+        if action is None:
+            return None
+        return as_trained(action[None], space)[0]
 
     unheeded = np.zeros((env.num_envs, *space.shape), space.dtype)
     if isinstance(space, spaces.Box):

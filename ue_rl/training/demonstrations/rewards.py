@@ -75,8 +75,10 @@ class LearntRewards(BaseCallback):
     def _flat(self, observations: Any) -> torch.Tensor:
         """Observations as the policy gets them, float32 [n, numbers]; a leaf's leading dimensions become one."""
         space: Any = self.model.observation_space
-        parts = {name: (space[name], observations[name]) for name in observations} if isinstance(
-            observations, Mapping) else {"": (space, observations)}  # fmt: skip
+        if isinstance(observations, Mapping):
+            parts = {name: (space[name], observations[name]) for name in observations}
+        else:
+            parts = {"": (space, observations)}
         return torch.cat([self._numbers(*part) for part in parts.values()], 1)
 
     def _numbers(self, space: Any, values: Any) -> torch.Tensor:
@@ -97,7 +99,9 @@ class Gail(LearntRewards):
 
     def __init__(self, demonstrations: Demonstrations, updates: int = 16, batch_size: int = 512) -> None:
         super().__init__()
-        self._demonstrations, self._updates, self._batch = demonstrations, updates, batch_size
+        self._demonstrations = demonstrations
+        self._updates = updates
+        self._batch = batch_size
 
     def _made(self) -> None:
         seen, acted = self._demonstrations.pairs()
@@ -108,7 +112,9 @@ class Gail(LearntRewards):
 
     def _normal(self, seen: Any) -> Any:
         statistics = self.model.get_vec_normalize_env()
-        return seen if statistics is None else statistics.normalize_obs(seen)
+        if statistics is None:
+            return seen
+        return statistics.normalize_obs(seen)
 
     def _parts(self) -> dict[str, Any]:
         return {"judge": self._judge, "optimizer": self._optimizer}
@@ -116,8 +122,10 @@ class Gail(LearntRewards):
     def _rewards(self, buffer: Any, earned: Any, rest: Any) -> Any:
         mine = torch.cat([self._flat(buffer.observations), self._numbers(self.model.action_space, buffer.actions)], 1)
         theirs = torch.cat([self._flat(self._normal(self._seen)), self._acted], 1)
-        centre, spread = theirs.mean(0), theirs.std(0) + 1e-3
-        mine, theirs = (mine - centre) / spread, (theirs - centre) / spread
+        centre = theirs.mean(0)
+        spread = theirs.std(0) + 1e-3
+        mine = (mine - centre) / spread
+        theirs = (theirs - centre) / spread
         loss = torch.zeros(())
         for _ in range(self._updates):
             true, made = (
@@ -147,7 +155,11 @@ class Rnd(LearntRewards):
 
     def _made(self) -> None:
         space: Any = self.model.observation_space
-        inputs = self._flat(each(dict(space.spaces) if isinstance(space, spaces.Dict) else space, _nothing)).shape[1]
+        if isinstance(space, spaces.Dict):
+            space_in_it = dict(space.spaces)
+        else:
+            space_in_it = space
+        inputs = self._flat(each(space_in_it, _nothing)).shape[1]
         self._target, self._guess = (_network(inputs, 32).to(self.model.device) for _ in range(2))
         self._optimizer = torch.optim.Adam(self._guess.parameters(), lr=1e-3)
         self._scale = _Scale(inputs).to(self.model.device)
@@ -193,15 +205,24 @@ class _Scale(nn.Module):
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
-        for name, value in (("count", 1e-4), ("mean", torch.zeros(inputs)), ("var", torch.ones(inputs)),
-                            ("error", 1.0), ("seen", 0.0)):  # fmt: skip
+        for name, value in (
+            ("count", 1e-4),
+            ("mean", torch.zeros(inputs)),
+            ("var", torch.ones(inputs)),
+            ("error", 1.0),
+            ("seen", 0.0),
+        ):
             self.register_buffer(name, torch.as_tensor(value, dtype=torch.float32))
 
     def take(self, rows: torch.Tensor) -> None:
-        mean, var, count = rows.mean(0), rows.var(0), len(rows)
-        total, apart = self.count + count, mean - self.mean
+        mean = rows.mean(0)
+        var = rows.var(0)
+        count = len(rows)
+        total = self.count + count
+        apart = mean - self.mean
         self.var = (self.var * self.count + var * count + apart**2 * self.count * count / total) / total
-        self.mean, self.count = self.mean + apart * count / total, total
+        self.mean = self.mean + apart * count / total
+        self.count = total
 
     def note(self, errors: torch.Tensor) -> None:
         spread = errors.square().mean().sqrt()

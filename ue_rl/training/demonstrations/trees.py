@@ -13,7 +13,9 @@ def each(tree: Any, change: Callable[[Any], Any]) -> Any:
     """`tree` with every leaf changed."""
     if isinstance(tree, Mapping):
         return {name: each(part, change) for name, part in tree.items()}
-    return tuple(each(part, change) for part in tree) if isinstance(tree, tuple) else change(tree)
+    if isinstance(tree, tuple):
+        return tuple(each(part, change) for part in tree)
+    return change(tree)
 
 
 def leaves(space: spaces.Space[Any], tree: Any) -> Iterator[tuple[spaces.Space[Any], Any]]:
@@ -36,7 +38,9 @@ def rebuilt(space: spaces.Space[Any], values: Iterator[Any]) -> Any:
     """The tree of `space` whose leaves are the next ones of `values`."""
     if isinstance(space, spaces.Dict):
         return {name: rebuilt(part, values) for name, part in space.spaces.items()}
-    return tuple(rebuilt(part, values) for part in space.spaces) if isinstance(space, spaces.Tuple) else next(values)
+    if isinstance(space, spaces.Tuple):
+        return tuple(rebuilt(part, values) for part in space.spaces)
+    return next(values)
 
 
 def joined(rows: list[Any]) -> Any:
@@ -82,11 +86,14 @@ def fits(given: spaces.Space[Any], wanted: spaces.Space[Any], bounds: bool = Fal
 
 def moved(given: spaces.Space[Any], wanted: spaces.Space[Any], tree: Any) -> Any:
     """`tree` of `given` as `wanted` has it: its dtypes, and choices that begin where its begin."""
-    return rebuilt(wanted, (_moved(a, b, leaf) for (a, leaf), (b, _) in zip(
-        leaves(given, tree), leaves(wanted, tree), strict=True)))  # fmt: skip
+    return rebuilt(
+        wanted,
+        (_moved(a, b, leaf) for (a, leaf), (b, _) in zip(leaves(given, tree), leaves(wanted, tree), strict=True)),
+    )
 
 
 def _moved(given: spaces.Space[Any], wanted: spaces.Space[Any], leaf: Any) -> Any:
     first = np.asarray(getattr(given, "start", 0)), np.asarray(getattr(wanted, "start", 0))
-    return (np.asarray(leaf) - first[0] + first[1]).astype(wanted.dtype) if any(map(np.any, first)) else np.asarray(
-        leaf, wanted.dtype)  # fmt: skip
+    if any(map(np.any, first)):
+        return (np.asarray(leaf) - first[0] + first[1]).astype(wanted.dtype)
+    return np.asarray(leaf, wanted.dtype)

@@ -63,7 +63,9 @@ def add_step(
         values: [n_envs, 1]. masks: [n_envs, choices]; None where there are none.
     """
     if type(buffer) not in _PLAIN:
-        more = {} if masks is None else {"action_masks": masks}
+        more = {}
+        if masks is not None:
+            more = {"action_masks": masks}
         rows = actions.reshape(buffer.n_envs, buffer.action_dim)
         buffer.add(observations, rows, rewards, starts, torch.from_numpy(values), torch.from_numpy(log_probs), **more)
         return
@@ -107,7 +109,10 @@ class RolloutSteps:
         self._buffer = buffer
         self._features = features
         self._dtype = dtype
-        self._whole = self._all() if type(buffer) in _PLAIN else None
+        if type(buffer) not in _PLAIN:
+            self._whole = None
+        else:
+            self._whole = self._all()
 
     def minibatches(self, size: int | None) -> Iterator[Minibatch]:
         """One pass in an order that NumPy's global generator draws; size None: all steps at once."""

@@ -61,7 +61,10 @@ class CategoricalActions(ActionDistribution):
         self._width = int(self._counts.max())
         inside = np.arange(self._width) < self._counts[:, None]
         # Where each output stands in a table of one row for each number; None: the outputs are that table.
-        self._places = None if inside.all() else np.flatnonzero(inside)
+        if inside.all():
+            self._places = None
+        else:
+            self._places = np.flatnonzero(inside)
 
     def draw(self, outputs: Floats, masks: Masks | None = None) -> tuple[Actions, Floats]:
         """See ActionDistribution."""
@@ -70,7 +73,10 @@ class CategoricalActions(ActionDistribution):
         rivals = np.random.standard_exponential(weights.shape)
         chosen = (weights / rivals).argmax(axis=-1)
         log_probs = _picked(shifted, chosen) - np.log(sums[..., 0])
-        actions = chosen[:, 0] if self._alone else chosen
+        if self._alone:
+            actions = chosen[:, 0]
+        else:
+            actions = chosen
         return actions, _checked(np.add.reduce(log_probs, axis=1))
 
     def evaluate(
@@ -85,7 +91,9 @@ class CategoricalActions(ActionDistribution):
         logs -= np.log(sums)
         log_probs = _picked(logs, chosen)
         surprises = shares * logs
-        allowed = None if masks is None else self._table(masks, False)
+        allowed = None
+        if masks is not None:
+            allowed = self._table(masks, False)
         if allowed is not None:
             surprises *= allowed
         entropies = -np.add.reduce(surprises, axis=-1)
@@ -125,7 +133,9 @@ class CategoricalActions(ActionDistribution):
     def _row(self, table: Floats) -> Floats:
         """The reverse of `_table`."""
         row = table.reshape(len(table), -1)
-        return row if self._places is None else row[:, self._places]
+        if self._places is None:
+            return row
+        return row[:, self._places]
 
 
 class BernoulliActions(ActionDistribution):
@@ -217,7 +227,9 @@ def distribution_of(policy: Any, flat: FlatParameters, masked: bool) -> ActionDi
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
         return CategoricalActions(space.nvec.tolist(), alone=False)
     if isinstance(space, spaces.MultiBinary) and isinstance(space.n, int):
-        return CategoricalActions([2] * space.n, alone=False) if masked else BernoulliActions()
+        if masked:
+            return CategoricalActions([2] * space.n, alone=False)
+        return BernoulliActions()
     if isinstance(space, spaces.Box):
         log_deviations = flat.view(flat.values, policy.log_std)
         return GaussianActions(log_deviations, flat.view(flat.gradient, policy.log_std), space.shape)

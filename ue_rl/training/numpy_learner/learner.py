@@ -105,7 +105,9 @@ class NumpyLearning(OnPolicyAlgorithm):
         binding = self._bound()
         if binding is None:
             return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps, *args, **kwargs)
-        masked = _use_masking(*args, **kwargs) if is_masked(self.policy) else False
+        masked = False
+        if is_masked(self.policy):
+            masked = _use_masking(*args, **kwargs)
         return collect_rollouts(self, binding, env, callback, rollout_buffer, n_rollout_steps, masked)
 
     def train(self) -> None:
@@ -114,7 +116,10 @@ class NumpyLearning(OnPolicyAlgorithm):
         if binding is None:
             super().train()
             return
-        update = train_a2c if isinstance(self, A2C) else train_ppo
+        if isinstance(self, A2C):
+            update = train_a2c
+        else:
+            update = train_ppo
         with np.errstate(all="ignore"):  # torch, too, says nothing where numbers overflow
             update(self, binding)
 

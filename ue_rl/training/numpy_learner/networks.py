@@ -113,7 +113,10 @@ class ActorCritic:
     def __init__(self, policy: Any, flat: FlatParameters) -> None:
         actor = policy.mlp_extractor.policy_net
         critic = policy.mlp_extractor.value_net
-        stacks = [[actor, critic]] if same_shape(actor, critic) else [[actor], [critic]]
+        if same_shape(actor, critic):
+            stacks = [[actor, critic]]
+        else:
+            stacks = [[actor], [critic]]
         self._stacks = [StackedNetworks(modules, flat) for modules in stacks]
         self._action = OutputLayer(policy.action_net, flat)
         self._value = OutputLayer(policy.value_net, flat)
@@ -156,7 +159,10 @@ def parameter_order(policy: Any) -> list[torch.nn.Parameter]:
     """All parameters of the policy, those next to each other that a stack computes together."""
     actor = policy.mlp_extractor.policy_net
     critic = policy.mlp_extractor.value_net
-    stacks = [[actor, critic]] if same_shape(actor, critic) else [[actor], [critic]]
+    if same_shape(actor, critic):
+        stacks = [[actor, critic]]
+    else:
+        stacks = [[actor], [critic]]
     order: list[torch.nn.Parameter] = []
     for modules in stacks:
         for linears, _ in _by_layer(modules):

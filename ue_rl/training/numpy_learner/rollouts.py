@@ -98,5 +98,8 @@ def _add_values_of_cut_episodes(
         last = infos[row].get("terminal_observation")
         if last is None or not infos[row].get("TimeLimit.truncated", False):
             continue
-        one = {name: np.asarray(part)[None] for name, part in last.items()} if isinstance(last, dict) else last[None]
+        if isinstance(last, dict):
+            one = {name: np.asarray(part)[None] for name, part in last.items()}
+        else:
+            one = last[None]
         rewards[row] += gamma * float(binding.networks.values(binding.features(one))[0, 0])

@@ -65,7 +65,8 @@ def listed_run(run: RunDirectory) -> Listed:
     try:
         options, state = options_of(run), state_of(run)
     except UeRlError:
-        options, state = None, "broken"
+        options = None
+        state = "broken"
     outcome = outcome_of(run)
     return Listed(run.path, options, state, outcome.get("env_steps", steps), table.mean(), max(times, default=0.0))
 
@@ -75,8 +76,15 @@ def state_of(run: RunDirectory) -> str:
     writer = RunLock(run.path).writer()
     if writer is not None:
         host = writer.get("host")
-        return "running" if host == socket.gethostname() else printable(f"running on {host}")
-    return printable(str(outcome_of(run).get("state") or ("killed" if run.saved_anything else "new")))
+        if host == socket.gethostname():
+            return "running"
+        return printable(f"running on {host}")
+    state = outcome_of(run).get("state")
+    if not state:
+        state = "new"
+        if run.saved_anything:
+            state = "killed"
+    return printable(str(state))
 
 
 def outcome_of(run: RunDirectory) -> dict[str, Any]:
@@ -111,7 +119,10 @@ def run_named(name: str, log_dir: Path) -> RunDirectory:
     for path in (log_dir / name, Path(name)):
         if path.is_dir():
             run = RunDirectory(path)
-            inner = [] if run.config.exists() else runs_in(path)
+            if run.config.exists():
+                inner = []
+            else:
+                inner = runs_in(path)
             if inner:
                 what = f"{path} is a folder of {len(inner)} runs"
                 first = inner[0].parent

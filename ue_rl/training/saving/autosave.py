@@ -107,14 +107,26 @@ class AutoSave(BaseCallback):
         self.store = CheckpointStore(self.folder / CHECKPOINTS, keep, newest_only=(REPLAY,))
         self.resumed: Checkpoint | None = None
         self._periodic = Periodic(self.store, save_freq, save_interval)
-        self._with_replay_buffer, self._export = replay_buffer, export
-        self._parts, self._extra, self._after = dict(parts or {}), extra, after
-        self._signals, self._lock, self._say = signals, RunLock(self.folder) if lock else None, tell
+        self._with_replay_buffer = replay_buffer
+        self._export = export
+        given_parts = parts
+        if not given_parts:
+            given_parts = {}
+        self._parts = dict(given_parts)
+        self._extra = extra
+        self._after = after
+        self._signals = signals
+        if not lock:
+            self._lock = None
+        else:
+            self._lock = RunLock(self.folder)
+        self._say = tell
         self._env: UnrealVecEnv | None = None
         self._journal: JournalTransport | None = None  # of that env; those of agents keep none
         self._stops = Stopping(error=as_python_does)
         # While learning: the signals; within that, but for what is saved at the end: being stopped by them.
-        self._running, self._stoppable = ExitStack(), ExitStack()
+        self._running = ExitStack()
+        self._stoppable = ExitStack()
         self._savers: Sequence[AutoSave] = ()  # of this learn(), while it learns: they are told of its end together
         self._guards = ExitStack()  # of the first of them: the callbacks that tell them
         self._learning_in: int | None = None  # the thread that learns, or has left learn() without a word
@@ -156,19 +168,27 @@ class AutoSave(BaseCallback):
         found = resume(self.store, kind, env, load)
         if found is None:
             return None
-        self._to_restore, self.resumed = found, found.checkpoint
+        self._to_restore = found
+        self.resumed = found.checkpoint
         model: Algorithm = found.model
         self._say(f"going on from checkpoint {found.checkpoint}, at {found.checkpoint.env_steps:,} env-steps")
         return model
 
     def _watch(self, env: VecEnv | None, seed: int | None) -> None:
         """Has the engine's env under `env` keep its journal."""
-        inner = None if env is None else env.unwrapped
+        if env is None:
+            inner = None
+        else:
+            inner = env.unwrapped
         self._env = None
         self._journal = None
         if isinstance(inner, UnrealVecEnv):
             self._env = inner
-            self._journal = inner.keep_journal(secrets.randbits(62) if seed is None else seed)
+            if seed is None:
+                journal_seed = secrets.randbits(62)
+            else:
+                journal_seed = seed
+            self._journal = inner.keep_journal(journal_seed)
 
     def _take_lock(self) -> None:
         if self._lock is None or self._lock.held:
@@ -215,7 +235,10 @@ class AutoSave(BaseCallback):
                 raise
             callbacks = [*leaves(self.locals.get("callback", self))]
             savers = [each for each in callbacks if isinstance(each, AutoSave) and each._signals]
-            self._savers = savers if self in savers else [self]
+            if self in savers:
+                self._savers = savers
+            else:
+                self._savers = [self]
             if self._savers[0] is self:
                 rescue = functools.partial(_rescue, self._savers)
                 self._guards.enter_context(guarded(callbacks, CALLS, rescue))
@@ -223,16 +246,21 @@ class AutoSave(BaseCallback):
             atexit.register(self.rescue)
 
     def _on_rollout_start(self) -> None:
-        first, resumed = self.last is None, self._to_restore
+        first = self.last is None
+        resumed = self._to_restore
         if resumed is not None:
             resumed.put(self._parts, self._env)
-            self._to_restore, first = None, False
+            self._to_restore = None
+            first = False
         self._take_snapshot()
         if self._stops.requested is not None and self._signals:
             self._stop()
         self._stops.grace = WAITING
         if first or self._periodic.due(self.model.num_timesteps):
-            self.save("the run begins" if first else "")
+            reason = ""
+            if first:
+                reason = "the run begins"
+            self.save(reason)
 
     def _on_step(self) -> bool:
         if (
@@ -304,24 +332,37 @@ class AutoSave(BaseCallback):
         saved = self._periodic.save(model.num_timesteps, functools.partial(snapshot.is_finite, model), write, reason)
         if saved is not None:
             self._unsaved = False
-            self._tell(self._after or self._copy_up, saved)
+            hook = self._after
+            if not hook:
+                hook = self._copy_up
+            self._tell(hook, saved)
         return saved
 
     def rescue(self, error: BaseException | None = None) -> Checkpoint | None:
         """learn() was left, by `error`: saves what no checkpoint has yet. Nothing is done twice, nothing is raised."""
-        return _rescue(self._savers or [self], error).get(self)
+        savers = self._savers
+        if not savers:
+            savers = [self]
+        return _rescue(savers, error).get(self)
 
     def _save_rest(self, error: BaseException | None) -> Checkpoint | None:
         saved = None
         if self._unsaved:
             self._unsaved = False
             try:
-                saved = self.save("" if error is None else f"{type(error).__name__}: {error}")
+                if error is None:
+                    reason = ""
+                else:
+                    reason = f"{type(error).__name__}: {error}"
+                saved = self.save(reason)
             except Exception as failure:  # noqa: BLE001 - what is under way must not be hidden by it
                 _log.error("not saved: %s: %s", type(failure).__name__, failure)
         if saved is not None:
             # Whoever takes the signals says it, too.
-            level = logging.WARNING if self._signals else logging.INFO
+            if self._signals:
+                level = logging.WARNING
+            else:
+                level = logging.INFO
             _log.log(level, "the run is saved up to env-step %d; start it again to go on", saved.env_steps)
         return saved
 
@@ -336,8 +377,12 @@ class AutoSave(BaseCallback):
         try:
             snapshot.put(model, self._snapshot)
             write_model(model, folder, self._with_replay_buffer)
-            kept, ahead = snapshot.without_model(self._snapshot), snapshot.rows_ahead(live, self._snapshot)
-            journal = None if self._journal is None else self._journal.state()
+            kept = snapshot.without_model(self._snapshot)
+            ahead = snapshot.rows_ahead(live, self._snapshot)
+            if self._journal is None:
+                journal = None
+            else:
+                journal = self._journal.state()
             state = {"format": FORMAT, "snapshot": kept, "ahead": ahead, "env": journal}
             (folder / STATE).write_bytes(pickle.dumps(state, pickle.HIGHEST_PROTOCOL))
             for name, part in self._part_states.items():

@@ -58,7 +58,9 @@ class Checkpoint:
     def file(self, name: str) -> Path | None:
         """The path of the file `name` in it ("model.zip"); None where it has none of that name."""
         path = self.path / name
-        return path if path.is_file() else None
+        if path.is_file():
+            return path
+        return None
 
     def __str__(self) -> str:
         return self.path.name
@@ -99,7 +101,8 @@ class CheckpointStore:
             path = self.folder / f"{number:04d}_{env_steps}_steps"
             at = self.folder / f"{HALF}{path.name}"
             at.mkdir()
-            facts, files = write(at), _synced(at)
+            facts = write(at)
+            files = _synced(at)
             for name in self._newest_only:
                 if name in files:
                     files[name]["newest_only"] = True
@@ -111,7 +114,9 @@ class CheckpointStore:
             at = path
             sync_folder(self.folder)
         except BaseException as error:
-            needed = _size(at) if at else 0
+            needed = 0
+            if at:
+                needed = _size(at)
             self._delete(at)
             if isinstance(error, UeRlError) or not isinstance(error, Exception):
                 raise
@@ -153,8 +158,12 @@ class CheckpointStore:
             except Exception as error:  # noqa: BLE001 - pickles raise anything
                 found = _other_versions(checkpoint)
                 if broken is None:  # the newest one is that which is wanted
-                    broken, others = error, found
-                why = f"{type(error).__name__}: {error}" + (f"; {found}" if found else "")
+                    broken = error
+                    others = found
+                remark = ""
+                if found:
+                    remark = f"; {found}"
+                why = f"{type(error).__name__}: {error}" + remark
                 _log.warning("checkpoint %s does not load (%s)", checkpoint, why)
         if not self:
             return None
@@ -184,7 +193,8 @@ class CheckpointStore:
 
     def _look_for_room(self, path: Path) -> None:
         """Warns, once for each time that it begins, where the disk has no room for two more checkpoints like `path`."""
-        free, size = free_space(self.folder), _size(path)
+        free = free_space(self.folder)
+        size = _size(path)
         little = free is not None and free < 2 * size
         if free is not None and little and not self._little_room:
             _log.warning(
@@ -220,7 +230,11 @@ class CheckpointStore:
             if kept >= self.keep:
                 self._delete(path)
             elif _looks_whole(path, env_steps):
-                for name in self._newest_only if kept else ():
+                if kept:
+                    names = self._newest_only
+                else:
+                    names = ()
+                for name in names:
                     self._delete(path / name)
                 kept += 1
 
@@ -233,17 +247,32 @@ class CheckpointStore:
                 half = path.with_name(f"{HALF}{path.name}")
                 rename(path, half)
                 path = half
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
         except OSError as error:
             _log.warning("%s could not be deleted: %s", path, error)
 
     def _failure(self, env_steps: int, error: Exception, written: int) -> SaveFailed:
         newest = max(self._entries(), default=None)
-        needed = max(written, _size(newest[2]) if newest else 0)
-        free = free_space(self.folder if self.folder.exists() else self.folder.parent)
-        room = "" if free is None else f"; {amount(free)} are free at {self.folder}"
-        room += f", a checkpoint takes {amount(needed)} or more" if room and needed else ""
-        kept = f"; {newest[2].name} is kept" if newest else ""
+        last_size = 0
+        if newest:
+            last_size = _size(newest[2])
+        needed = max(written, last_size)
+        if self.folder.exists():
+            place = self.folder
+        else:
+            place = self.folder.parent
+        free = free_space(place)
+        room = ""
+        if free is not None:
+            room = f"; {amount(free)} are free at {self.folder}"
+        if room and needed:
+            room += f", a checkpoint takes {amount(needed)} or more"
+        kept = ""
+        if newest:
+            kept = f"; {newest[2].name} is kept"
         reason = f"{type(error).__name__}: {error}"
         what = f"the checkpoint at {env_steps} env-steps could not be written: {reason}{room}{kept}"
         return SaveFailed(what, cure="free some space, or check the folder's permissions")

@@ -96,7 +96,10 @@ class RunLock:
     ) -> None:
         if self.held:
             self.held = False
-            if (self.holder() or {}).get("pid") == os.getpid():  # else the folder was renamed, and that is another one
+            holder = self.holder()
+            if not holder:
+                holder = {}
+            if holder.get("pid") == os.getpid():  # else the folder was renamed, and that is another one
                 with suppress(OSError):
                     (self.folder / HOLDER).unlink(missing_ok=True)
             self._close()
@@ -128,12 +131,16 @@ class RunLock:
             found = json.loads((self.folder / HOLDER).read_text("utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        if isinstance(found, dict):
+            return found
+        return None
 
     def writer(self) -> dict[str, Any] | None:
         """The `holder`, unless its process has ended; of one on another machine that is not known. Locks nothing."""
         found = self.holder()
-        return None if found and found.get("host") == socket.gethostname() and not _runs(found) else found
+        if found and found.get("host") == socket.gethostname() and not _runs(found):
+            return None
+        return found
 
     def _write_holder(self) -> None:
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")

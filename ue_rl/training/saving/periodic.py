@@ -24,12 +24,14 @@ class Periodic:
     def __init__(self, store: CheckpointStore, save_freq: int, save_interval: float) -> None:
         self.last: Checkpoint | None = None
         self._store = store
-        self._steps_between, self._seconds_between = save_freq or math.inf, save_interval or math.inf
+        self._steps_between = save_freq or math.inf
+        self._seconds_between = save_interval or math.inf
         self.begin(0)
 
     def begin(self, env_steps: int) -> None:
         """The next one is due that much after this moment."""
-        self._steps, self._at = env_steps, time.monotonic()
+        self._steps = env_steps
+        self._at = time.monotonic()
 
     def due(self, env_steps: int, times: int = 1) -> bool:
         """Is it time for one, `times` over?"""
@@ -55,7 +57,10 @@ class Periodic:
         started = time.monotonic()
         try:
             if not is_finite():
-                kept = "" if self.last is None else f"; checkpoint {self.last} is kept"
+                if self.last is None:
+                    kept = ""
+                else:
+                    kept = f"; checkpoint {self.last} is kept"
                 _log.error(
                     "not saved: the policy's weights are not finite any more, learning has diverged%s. Lower the "
                     "learning rate, or clip the rewards",

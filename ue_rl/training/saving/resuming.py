@@ -26,7 +26,10 @@ from ue_rl.system.trust.files import load_model, load_pickle
 from ue_rl.training.saving import snapshot
 from ue_rl.training.saving.checkpoints import Checkpoint, CheckpointStore
 
-MODEL, NORMALIZE, REPLAY, STATE = "model.zip", "vecnormalize.pkl", "replay_buffer.pkl", "state.pkl"
+MODEL = "model.zip"
+NORMALIZE = "vecnormalize.pkl"
+REPLAY = "replay_buffer.pkl"
+STATE = "state.pkl"
 FORMAT = 2  # of state.pkl
 
 _log = logging.getLogger(__name__)
@@ -97,11 +100,14 @@ def resume(store: CheckpointStore, kind: Any, env: VecEnv, load: Mapping[str, An
         return _loaded(checkpoint, kind, env, load)
 
     found = store.newest_that_loads(loaded)
-    return None if found is None else _resumed(found[0], *found[1], env)
+    if found is None:
+        return None
+    return _resumed(found[0], *found[1], env)
 
 
 def _check(checkpoint: Checkpoint, kind: Any, env: VecEnv) -> None:
-    algorithm, name = checkpoint.facts.get("algorithm"), kind.__name__
+    algorithm = checkpoint.facts.get("algorithm")
+    name = kind.__name__
     if algorithm is not None and algorithm != name:
         what = f"the checkpoint {checkpoint.path} is of another algorithm"
         cure = "go on with that one, or begin a new run in another folder"
@@ -133,7 +139,9 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
             cure="connect to the engine that it was trained with, or begin a new run in another folder",
         ) from error
     file = checkpoint.file(STATE)
-    state = None if file is None else load_pickle(file)
+    state = None
+    if file is not None:
+        state = load_pickle(file)
     if state is not None and state["format"] != FORMAT:
         _log.warning("not exact: checkpoint %s was saved by another version of this library", checkpoint)
         state = None
@@ -211,9 +219,13 @@ def _resumed(checkpoint: Checkpoint, model: Any, state: Any, env: VecEnv) -> Res
     buffer = getattr(model, "replay_buffer", None)
     if isinstance(buffer, HerReplayBuffer):
         _forget_ends(buffer, state["ahead"])
-    done = None if buffer is None else buffer.dones[(buffer.pos - 1) % buffer.buffer_size].copy()
+    done = None
+    if buffer is not None:
+        done = buffer.dones[(buffer.pos - 1) % buffer.buffer_size].copy()
     given = snapshot.with_model(state["snapshot"], model)
-    draws = state["env"]["draws"] if envs else None
+    draws = None
+    if envs:
+        draws = state["env"]["draws"]
     return Resumed(checkpoint, model, int(given["plain"]["num_timesteps"]), given, envs, draws, done)
 
 
@@ -231,15 +243,24 @@ class _Filled:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         buffer = self._buffer
-        state = dict(buffer.__getstate__() if hasattr(buffer, "__getstate__") else vars(buffer))  # HER's leaves env out
+        if hasattr(buffer, "__getstate__"):
+            content = buffer.__getstate__()
+        else:
+            content = vars(buffer)
+        state = dict(content)  # HER's leaves env out
         size = buffer.buffer_size
         # With optimize_memory_usage the row at `pos` has the last step's next observation.
-        rows = size if buffer.full else min(buffer.pos + 1, size)
+        if buffer.full:
+            rows = size
+        else:
+            rows = min(buffer.pos + 1, size)
         own = type(buffer).add.__module__.partition(".")[0] not in ("stable_baselines3", "sb3_contrib", "ue_rl")
 
         def filled(value: Any) -> Any:
             whole = own and (value.dtype == object or value[rows:].any())  # it may fill them in another order
-            return value if whole else value[:rows]
+            if whole:
+                return value
+            return value[:rows]
 
         cut = [name for name in _ROWS if name in state and rows < size]
         state.update({name: _each(state[name], filled) for name in cut})
@@ -259,10 +280,15 @@ def _whole(kind: type[Any], state: dict[str, Any], cut: list[str], size: int) ->
 
     state.update({name: _each(state[name], whole) for name in cut})
     buffer = object.__new__(kind)
-    buffer.__setstate__(state) if hasattr(buffer, "__setstate__") else vars(buffer).update(state)
+    if hasattr(buffer, "__setstate__"):
+        buffer.__setstate__(state)
+    else:
+        vars(buffer).update(state)
     return buffer
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
     """An array, or a Dict's part by part."""
-    return {name: change(part) for name, part in value.items()} if isinstance(value, dict) else change(value)
+    if isinstance(value, dict):
+        return {name: change(part) for name, part in value.items()}
+    return change(value)

@@ -104,7 +104,8 @@ def put(model: BaseAlgorithm, state: State, envs: bool = True) -> None:
     buffer = own.get("replay_buffer")
     if buffer is not None and "buffer" in state:
         pos, full, started, _ = state["buffer"]
-        buffer.pos, buffer.full = int(pos), bool(full)
+        buffer.pos = int(pos)
+        buffer.full = bool(full)
         if len(started) and hasattr(buffer, "_current_ep_start"):
             buffer._current_ep_start = started.copy()
     for wrapper, values in zip(_wrappers(model.env), state["wrappers"], strict=False):
@@ -159,7 +160,8 @@ def rows_ahead(live: State, state: State) -> int:
     """How many rows the replay buffer has been given since an earlier snapshot of the same rollout."""
     if "buffer" not in live:
         return 0
-    rows, laps = live["buffer"][0] - state["buffer"][0], live["buffer"][3]
+    rows = live["buffer"][0] - state["buffer"][0]
+    laps = live["buffer"][3]
     return int(rows % laps)
 
 
@@ -177,7 +179,9 @@ def kept_random(model: BaseAlgorithm) -> Iterator[None]:
 
 
 def _random(model: BaseAlgorithm) -> tuple[Any, ...]:
-    cuda = torch.cuda.get_rng_state_all() if model.device.type == "cuda" else []
+    cuda = []
+    if model.device.type == "cuda":
+        cuda = torch.cuda.get_rng_state_all()
     generators = [one.bit_generator.state for one in _generators(model)]
     return random.getstate(), read_state(), torch.get_rng_state(), cuda, generators
 
@@ -210,14 +214,23 @@ def _wrappers(env: VecEnv | None) -> Iterator[VecEnvWrapper]:
 
 def _engine(env: VecEnv | None) -> UnrealVecEnv | None:
     """What stands in all of them, where that is an engine's env."""
-    inner = None if env is None else env.unwrapped
-    return inner if isinstance(inner, UnrealVecEnv) else None
+    inner = None
+    if env is not None:
+        inner = env.unwrapped
+    if isinstance(inner, UnrealVecEnv):
+        return inner
+    return None
 
 
 def _wrapper(wrapper: VecEnvWrapper) -> State:
     if isinstance(wrapper, VecNormalize):
         rms = getattr(wrapper, "obs_rms", None)
-        by_name = rms if isinstance(rms, dict) else {} if rms is None else {"": rms}
+        if isinstance(rms, dict):
+            by_name = rms
+        elif rms is None:
+            by_name = {}
+        else:
+            by_name = {"": rms}
         return {
             "obs": {name: (one.mean, one.var, one.count) for name, one in by_name.items()},
             "ret": (wrapper.ret_rms.mean, wrapper.ret_rms.var, wrapper.ret_rms.count),
@@ -237,7 +250,12 @@ def _wrapper(wrapper: VecEnvWrapper) -> State:
 def _put_wrapper(wrapper: VecEnvWrapper, state: State, envs: bool) -> None:
     if isinstance(wrapper, VecNormalize) and "ret" in state:
         rms: Any = getattr(wrapper, "obs_rms", None)
-        by_name = rms if isinstance(rms, dict) else {} if rms is None else {"": rms}
+        if isinstance(rms, dict):
+            by_name = rms
+        elif rms is None:
+            by_name = {}
+        else:
+            by_name = {"": rms}
         for name, one in by_name.items():
             if name in state["obs"]:
                 one.mean, one.var, one.count = state["obs"][name]
@@ -255,9 +273,9 @@ def _put_wrapper(wrapper: VecEnvWrapper, state: State, envs: bool) -> None:
 
 
 def _stacks(stacked: Any) -> list[Any]:
-    return (
-        list(stacked.sub_stacked_observations.values()) if hasattr(stacked, "sub_stacked_observations") else [stacked]
-    )
+    if hasattr(stacked, "sub_stacked_observations"):
+        return list(stacked.sub_stacked_observations.values())
+    return [stacked]
 
 
 # -- parts of algorithms
@@ -269,7 +287,11 @@ def _noises(noise: Any) -> list[Any]:
 
 def _sde(model: BaseAlgorithm) -> Any:
     policy: Any = model.policy
-    return (policy.actor if hasattr(policy, "actor") else policy).action_dist
+    if hasattr(policy, "actor"):
+        actor = policy.actor
+    else:
+        actor = policy
+    return actor.action_dist
 
 
 def _targets(model: BaseAlgorithm) -> list[torch.Tensor] | None:
@@ -278,24 +300,38 @@ def _targets(model: BaseAlgorithm) -> list[torch.Tensor] | None:
     if not hasattr(own, "_n_calls") or getattr(own, "tau", 1.0) == 1.0:
         return None
     network = next((getattr(own, name) for name in _TARGETS if hasattr(own, name)), None)
-    return None if network is None else list(network.state_dict().values())
+    if network is None:
+        return None
+    return list(network.state_dict().values())
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [tree] if isinstance(tree, torch.Tensor) else [tensor for part in tree for tensor in _tensors(part)]
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    return [tensor for part in tree for tensor in _tensors(part)]
 
 
 def _like(tree: Any, tensors: Iterator[Any]) -> Any:
     """`tree`, tuples of tensors, with other tensors in it."""
     if isinstance(tree, torch.Tensor):
         value = next(tensors)
-        return (torch.from_numpy(value) if isinstance(value, np.ndarray) else value).to(tree.device)
+        if isinstance(value, np.ndarray):
+            tensor = torch.from_numpy(value)
+        else:
+            tensor = value
+        return tensor.to(tree.device)
     parts = [_like(part, tensors) for part in tree]
-    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    if hasattr(tree, "_fields"):
+        return type(tree)(*parts)
+    return tuple(parts)
 
 
 def _tensor(model: BaseAlgorithm, value: Any) -> torch.Tensor:
-    tensor: torch.Tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+    tensor: torch.Tensor
+    if isinstance(value, np.ndarray):
+        tensor = torch.from_numpy(value)
+    else:
+        tensor = value
     return tensor.to(model.device)
 
 
@@ -307,11 +343,15 @@ def read_state() -> tuple[Any, ...]:
         return tuple(np.random.get_state())
     memory = ctypes.string_at(generator.ctypes.state_address, _BYTES)
     words = np.frombuffer(memory, np.uint32)
-    left, number = 0, 0.0
+    left = 0
+    number = 0.0
     if memory != _nothing_left:
         asked: Any = np.random.get_state()
         left, number = asked[3:]
-        _nothing_left = b"" if left else memory
+        if left:
+            _nothing_left = b""
+        else:
+            _nothing_left = memory
     return "MT19937", words[:_WORDS], int(words[_WORDS]), left, number
 
 

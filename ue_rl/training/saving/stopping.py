@@ -35,7 +35,10 @@ class RunStopped(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         self.signal = signal.Signals(number)
-        self.exit_code = 130 if self.signal.name == "SIGBREAK" else 128 + number
+        if self.signal.name == "SIGBREAK":
+            self.exit_code = 130
+        else:
+            self.exit_code = 128 + number
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -45,7 +48,9 @@ class RunStopped(KeyboardInterrupt):
 def as_python_does(number: int) -> BaseException:
     """For a script: KeyboardInterrupt itself for Ctrl-C (Python exits with 1 for a subclass), otherwise SystemExit."""
     stopped = RunStopped(number)
-    return KeyboardInterrupt(str(stopped)) if stopped.exit_code == 130 else SystemExit(stopped.exit_code)
+    if stopped.exit_code == 130:
+        return KeyboardInterrupt(str(stopped))
+    return SystemExit(stopped.exit_code)
 
 
 class Stopping:
@@ -134,7 +139,8 @@ class Stopping:
         Raises:
             Stopped: at once, if a signal came before. Otherwise anywhere in the block.
         """
-        outer, self.grace = self.grace, grace
+        outer = self.grace
+        self.grace = grace
         self._depth += 1
         try:
             self.check()
@@ -162,7 +168,8 @@ class Stopping:
             else:
                 signal.raise_signal(number)
             return
-        own, self._due = self._due, False
+        own = self._due
+        self._due = False
         if self.requested is None:
             self.requested = signal.Signals(number)
         self._count += not own
@@ -174,7 +181,9 @@ class Stopping:
                 self._stop()
         else:
             shown = _SHOWN.get(self.requested.name, self.requested.name)
-            again = " (again: at once, and saving)" if self.requested.name == "SIGINT" else ""
+            again = ""
+            if self.requested.name == "SIGINT":
+                again = " (again: at once, and saving)"
             self._tell(f"{shown}: stopping after this step, then saving{again}")
             self._graces.put(self.grace)
 
@@ -190,7 +199,10 @@ class Stopping:
             if number is not None and self._depth:
                 self._due = True
                 if hasattr(signal, "pthread_kill"):  # ends a wait in the kernel, which interrupt_main does not
-                    signal.pthread_kill(threading.main_thread().ident or 0, number)
+                    main = threading.main_thread().ident
+                    if not main:
+                        main = 0
+                    signal.pthread_kill(main, number)
                 else:
                     _thread.interrupt_main(number)
 
@@ -200,4 +212,7 @@ def write_to_stderr(text: str) -> None:
     its buffer is not to be entered twice.
     """
     with suppress(OSError):  # a terminal that hung up
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\n{text}\n".encode())
+        stderr = 2
+        if sys.__stderr__:
+            stderr = sys.__stderr__.fileno()
+        os.write(stderr, f"\n{text}\n".encode())

@@ -22,7 +22,9 @@ def keys(bench: Bench) -> str:
     """The handshake says what it should say, in words that are known."""
     peer = bench.peer()
     spec = peer.spec
-    shown = peer.handshake.decode("ascii", "backslashreplace").strip() if isinstance(peer, TextPeer) else ""
+    shown = ""
+    if isinstance(peer, TextPeer):
+        shown = peer.handshake.decode("ascii", "backslashreplace").strip()
     for sentence in unknown_words(spec):
         bench.warn("unknown-key", sentence, shown)
     if spec.version == 0 and not bench.options.base:
@@ -62,15 +64,21 @@ def _refused_env(bench: Bench, wrong: Wrong) -> Wrong:
     if bench.carrier == PER_ENV:  # all their sockets come first
         return wrong
     last = bench.peer().spec.num_envs - 1
-    first_taken, last_taken = _takes(bench, 0), _takes(bench, last)
+    first_taken = _takes(bench, 0)
+    last_taken = _takes(bench, last)
     if not first_taken and last > 1 and _takes(bench, 1):
         return Wrong("env-off-by-one", "a request for ENV=0 ends the session, and one for ENV=1 does not", wrong.seen)
     if not first_taken or last_taken:
         return wrong
-    low, high = 0, last  # the first is taken, the last is not
+    # the first is taken, the last is not
+    low = 0
+    high = last
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _takes(bench, middle) else (low, middle)
+        if _takes(bench, middle):
+            low = middle
+        else:
+            high = middle
     text = f"ENV_COUNT={last + 1}, and a request for ENV={high} ends the session; one for ENV={low} does not"
     if wrong.text:  # the engine's own words, where it has said why
         text = f"{wrong.text}; {text}"
@@ -130,7 +138,9 @@ def silence(bench: Bench) -> str:
 
 def _step(bench: Bench) -> AnsweredStates:
     """Of all envs; where one is over all begin anew, so that no request names some envs only (that comes later)."""
-    return bench.reset() if bench.over() else bench.step()
+    if bench.over():
+        return bench.reset()
+    return bench.step()
 
 
 def _nothing_comes(bench: Bench, when: str) -> None:
@@ -154,6 +164,9 @@ def fields(bench: Bench) -> str:
             text = "it is not percent-encoded, and breaks with the first semicolon or bar in it"
             bench.tolerate("bad-info", text, line.decode("utf-8", "backslashreplace"))
             continue
-        text = f"{key}; {nearest(key, _FIELDS)}" if nearest(key, _FIELDS) else key
+        if nearest(key, _FIELDS):
+            text = f"{key}; {nearest(key, _FIELDS)}"
+        else:
+            text = key
         bench.warn("unknown-field", text, line.decode("utf-8", "backslashreplace"))
     return "no row has a field that nobody knows"

@@ -41,13 +41,16 @@ def parameters(bench: Bench) -> str:
     bench.reset()
     bench.step()
     said = f"{len(known)} parameters: read, set and put back; a name that nobody knows is refused"
-    return f"{said}; refused were {', '.join(refused)}" if refused else said
+    if refused:
+        return f"{said}; refused were {', '.join(refused)}"
+    return said
 
 
 def parameters_of_a_reset(bench: Bench) -> str:
     """SET beside a reset."""
     peer = _announced(bench, bool(bench.peer().spec.parameters), "PARAMS")
-    parameter, env = peer.spec.parameters[0], peer.spec.num_envs - 1
+    parameter = peer.spec.parameters[0]
+    env = peer.spec.num_envs - 1
     before = _ask(peer, calls.write_get((parameter.name,), env), calls.read_values)
     if isinstance(before, str):
         raise Skip(f"GET is refused: {before}")
@@ -81,7 +84,9 @@ def time_scale(bench: Bench) -> str:
     peer = _announced(bench, "TIME_SCALE" in bench.peer().spec.features, "TIME_SCALE")
     said = _ask(peer, calls.write_time_scale(1.0), calls.read_ok)
     bench.step()
-    return f"it is refused: {said}" if isinstance(said, str) else "the time scale is 1 now"
+    if isinstance(said, str):
+        return f"it is refused: {said}"
+    return "the time scale is 1 now"
 
 
 def render(bench: Bench) -> str:
@@ -89,7 +94,9 @@ def render(bench: Bench) -> str:
     peer = _announced(bench, "RENDER" in bench.peer().spec.features, "RENDER")
     picture = _ask(peer, calls.write_render(peer.spec.num_envs - 1), calls.read_picture)
     bench.step()
-    return f"it is refused: {picture}" if isinstance(picture, str) else f"a picture of {picture.shape}"
+    if isinstance(picture, str):
+        return f"it is refused: {picture}"
+    return f"a picture of {picture.shape}"
 
 
 def goals(bench: Bench) -> str:
@@ -101,7 +108,9 @@ def goals(bench: Bench) -> str:
     pairs = np.zeros((2, size), np.float32)
     rewards = _ask(peer, calls.write_goals(pairs, pairs + 1), lambda text: calls.read_rewards(text, 2))
     bench.step()
-    return f"they are refused: {rewards}" if isinstance(rewards, str) else f"two rewards: {rewards.tolist()}"
+    if isinstance(rewards, str):
+        return f"they are refused: {rewards}"
+    return f"two rewards: {rewards.tolist()}"
 
 
 # -- helpers
@@ -150,11 +159,17 @@ def _set_and_back(bench: Bench, peer: TextPeer, parameter: Parameter, env: int) 
 
 def _another(parameter: Parameter, value: float) -> float:
     """Another value of its range; the same where there is none."""
-    low, high = parameter.low, parameter.high
+    low = parameter.low
+    high = parameter.high
     if np.isfinite(low) and np.isfinite(high):
         middle = (low + high) / 2
-        return middle if middle != value else (low + middle) / 2
-    return float(np.clip(value * 1.25 if value else 1.0, low, high))
+        if middle != value:
+            return middle
+        return (low + middle) / 2
+    wished = 1.0
+    if value:
+        wished = value * 1.25
+    return float(np.clip(wished, low, high))
 
 
 def _refuses(bench: Bench, peer: TextPeer, line: str) -> None:
@@ -175,5 +190,8 @@ def _goal_size(spec: EnvSpec) -> int:
     sizes = {path[0]: 0 for path, _, _ in leaves(spec.obs_space)}
     for path, leaf, _ in leaves(spec.obs_space):
         sizes[path[0]] += leaf.size
-    achieved, desired = sizes.get("achieved_goal", 0), sizes.get("desired_goal", 0)
-    return achieved if achieved == desired else 0
+    achieved = sizes.get("achieved_goal", 0)
+    desired = sizes.get("desired_goal", 0)
+    if achieved == desired:
+        return achieved
+    return 0

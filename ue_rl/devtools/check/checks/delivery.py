@@ -140,7 +140,8 @@ def long_lines(bench: Bench) -> str:
 
 def _reads_on_later(bench: Bench, size: int) -> None:
     """The plugin reads 1024 bytes in a tick. So does it take a tick more for a long line, and for each of them?"""
-    usual, long = [], []
+    usual = []
+    long = []
     for _ in range(_PAIRS):
         usual.append(min(states.seconds for states in episode(bench, PLAIN)[1:]))
         manner = RequestStyle("short-reads", functools.partial(_padded, size))
@@ -189,15 +190,19 @@ def partial_effect(bench: Bench) -> str:
     _need_two(bench)
     bench.needs_right("partial-batch", *_GAME)
 
-    seen, what = "", ""
+    seen = ""
+    what = ""
 
     def ask() -> bool:
         nonlocal seen, what
         usual = reference(bench)[0]
         for n, (envs, states, exchange) in enumerate(_in_parts(bench)):
             if len(usual) > 1 and not _equal_rows(bench, states, usual[1], envs):
-                part = "the others, asked in the next one, had gone on, too" if n else "did something else"
-                seen, what = exchange, f"in a request for some envs {'these did right, and ' if n else 'these '}{part}"
+                part = "did something else"
+                if n:
+                    part = "the others, asked in the next one, had gone on, too"
+                seen = exchange
+                what = f"in a request for some envs {'these did right, and ' if n else 'these '}{part}"
                 return False
         return True
 
@@ -208,7 +213,8 @@ def partial_effect(bench: Bench) -> str:
 
 def _in_parts(bench: Bench) -> list[tuple[list[int], AnsweredStates, str]]:
     """(the envs, their answers, the exchange) of a step of every other env, then of the rest. One is reset too."""
-    peer, found = bench.text(), []
+    peer = bench.text()
+    found = []
     halves = ids_of(bench)[1::2], ids_of(bench)[0::2]
     actions = first_actions(bench, begin(bench))
     for envs in halves:
@@ -248,7 +254,8 @@ def mixed_effect(bench: Bench) -> str:
 
 def _together(bench: Bench) -> list[tuple[list[int], list[int], AnsweredStates]]:
     """(envs that were stepped, envs that were reset, what they answered), twice, each env once of either."""
-    peer, found = bench.text(), []
+    peer = bench.text()
+    found = []
     halves = ids_of(bench)[1::2], ids_of(bench)[0::2]
     for steps, resets in (halves, halves[::-1]):
         rows = peer.step_rows(first_actions(bench, begin(bench)), steps)
@@ -259,9 +266,9 @@ def _together(bench: Bench) -> list[tuple[list[int], list[int], AnsweredStates]]
 
 
 def _compared(bench: Bench) -> str:
-    return (
-        "the same episode as all at once" if reference(bench)[1] else "its episodes do not repeat, so nothing is seen"
-    )
+    if reference(bench)[1]:
+        return "the same episode as all at once"
+    return "its episodes do not repeat, so nothing is seen"
 
 
 # -- helpers

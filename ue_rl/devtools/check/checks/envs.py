@@ -27,9 +27,14 @@ _NUMBERS = 16
 _LONGER = 60  # steps, where a few show nothing
 _ALIKE = 15  # steps that are equal to the bit by no chance
 _STEPS = 150  # for each order of the rows, where there are no seeds
-_CERTAIN, _NOTHING = 6.5, 4.5  # standard deviations
+# standard deviations
+_CERTAIN = 6.5
+_NOTHING = 4.5
 _ENOUGH = 60  # samples
-_WHOLE, _DRAWN, _CHOICES = 1500, 3, 16  # steps of an episode; random tries, and actions that are held
+# steps of an episode; random tries, and actions that are held
+_WHOLE = 1500
+_DRAWN = 3
+_CHOICES = 16
 _AT_ENDS = 3.0  # standard deviations: a little is enough to doubt that actions do nothing
 _BEFORE = ("reset-ignored", "stale-reset", "same-trajectory", "bound-refused", "choice-refused")
 
@@ -82,7 +87,11 @@ def _effect(
     if len(at) < _ENOUGH:
         return np.zeros(reel.actions.shape[2])
     came = reel.came(at, env)
-    return effect(came if rewarded else came[:, :-1], reel.obs[at - 1, env], reel.actions[at, of])
+    if rewarded:
+        observed = came
+    else:
+        observed = came[:, :-1]
+    return effect(observed, reel.obs[at - 1, env], reel.actions[at, of])
 
 
 # -- with seeds
@@ -97,13 +106,18 @@ def own_actions(bench: Bench) -> str:
     if spec.num_envs == 1:
         raise Skip("there is one env")
     known = replayed(bench)
-    return _own_by_chance(bench) if known is None else _own_by_seeds(bench, known)
+    if known is None:
+        return _own_by_chance(bench)
+    return _own_by_seeds(bench, known)
 
 
 def _own_by_seeds(bench: Bench, known: ProbeEpisode) -> str:
-    spec, seeds = bench.peer().spec, seeds_of(bench)
+    spec = bench.peer().spec
+    seeds = seeds_of(bench)
     idle = []
-    few = _FEW if bench.shared.setdefault("first carrier", bench.carrier) == bench.carrier else 1
+    few = 1
+    if bench.shared.setdefault("first carrier", bench.carrier) == bench.carrier:
+        few = _FEW
     for env in sorted({spec.num_envs - 1, *range(min(few, spec.num_envs))}):
         other = _again(bench, known, _other(bench, [env]))
         changed = known.until_an_end().differs(other.until_an_end())
@@ -127,21 +141,29 @@ def _own_by_seeds(bench: Bench, known: ProbeEpisode) -> str:
         other = replay(bench, seeds, len(known.actions), known, order=backwards)
         if (wrong := known.first_difference(other)) is not None:
             return _judge_order(bench, known, other, *wrong)
-    return "another action for one env changes that env alone" + (f"; nothing changes env {idle}" if idle else "")
+    idle_one = ""
+    if idle:
+        idle_one = f"; nothing changes env {idle}"
+    return "another action for one env changes that env alone" + idle_one
 
 
 def _judge_order(bench: Bench, known: ProbeEpisode, other: ProbeEpisode, env: int, step: int) -> str:
     """The same seeds and actions gave another episode when the envs were asked in reverse order."""
     envs = known.obs.shape[1]
-    how = "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
-    text, seen = f"the same seeds and actions, {how}: env {env}", bench.peer().seen
+    how = "with the rows reversed"
+    if bench.carrier == PER_ENV:
+        how = "over its own socket, asked in another order"
+    text = f"the same seeds and actions, {how}: env {env}"
+    seen = bench.peer().seen
     if (known.obs[0] == other.obs[0, ::-1]).all():
         return bench.fail("wrong-env-acted", f"{text} began where another one had begun before", seen, env)
     swapped = known.actions.reshape(len(known.actions), envs, -1)[:, ::-1].reshape(known.actions.shape)
     mirrored = _again(bench, known, lambda t, actions: swapped[t])
     if (mirrored.obs[:2] == other.obs[:2]).all():
         return bench.fail("wrong-env-acted", f"{text} went where the actions of env {envs - 1 - env} lead", seen, env)
-    what = f"went elsewhere from step {step} on" if step else "began elsewhere"
+    what = "began elsewhere"
+    if step:
+        what = f"went elsewhere from step {step} on"
     return bench.fail("not-repeatable", f"{text} {what}", seen, env)
 
 
@@ -155,13 +177,20 @@ def _other(bench: Bench, envs: Sequence[int], number: int | None = None) -> Chan
     spec = bench.peer().spec
     low, high = bench.sampler.at(0), bench.sampler.at(1)
     rows = [env * spec.agents_per_env + agent for env in envs for agent in range(spec.agents_per_env)]
-    which = slice(None) if number is None else slice(number, number + 1)
+    if number is None:
+        which = slice(None)
+    else:
+        which = slice(number, number + 1)
 
     def change(step: int, actions: NDArray[np.float32]) -> NDArray[np.float32]:
         drawn = bench.sampler.random(bench.states)
         for row in rows:
             far = np.where(np.abs(actions[row] - low[row]) > np.abs(high[row] - actions[row]), low[row], high[row])
-            actions[row, which] = (drawn[row] if spec.mask_size else far)[which]
+            if spec.mask_size:
+                source = drawn[row]
+            else:
+                source = far
+            actions[row, which] = source[which]
         return actions
 
     return change
@@ -184,9 +213,13 @@ def _own_by_chance(bench: Bench) -> str:
             if bench.states is None or len(over) == spec.num_envs:
                 bench.begin()
                 continue
-            ids = None if order is None else [env for env in order if env not in over]
+            ids = None
+            if order is not None:
+                ids = [env for env in order if env not in over]
             bench.play(bench.sampler.random(bench.states), ids, over)
-        how = "in the usual order" if order is None else "in reverse order"
+        how = "in reverse order"
+        if order is None:
+            how = "in the usual order"
         said.append(_cross(bench, bench.tape.reel(since), how))
         if "wrong-env-acted" in bench.failed:
             return ""
@@ -227,7 +260,9 @@ def actions_arrive(bench: Bench) -> str:
     needs_actions(bench)
     bench.needs_right("wrong-env-acted", *_BEFORE)
     known = replayed(bench)
-    return _arrive_by_chance(bench) if known is None else _arrive_by_seeds(bench, known)
+    if known is None:
+        return _arrive_by_chance(bench)
+    return _arrive_by_seeds(bench, known)
 
 
 def _arrive_by_seeds(bench: Bench, known: ProbeEpisode) -> str:
@@ -238,7 +273,9 @@ def _arrive_by_seeds(bench: Bench, known: ProbeEpisode) -> str:
         known = replay(bench, seeds_of(bench), _LONGER)
         changed = _changed(bench, known, everyone)
     if min(changed) < 0 and (found := _idle_envs(bench, lambda t, actions, other: other(t, actions))):
-        where = "in all envs" if len(found) == spec.num_envs else f"in env {min(found)}"
+        where = "in all envs"
+        if len(found) != spec.num_envs:
+            where = f"in env {min(found)}"
         text = f"with the same seeds a whole episode was the same to the bit {where}, {found[min(found)]}"
         return bench.fail("action-ignored", text, shown(known.obs[-1, [min(found)]]), min(found))
     if max(changed) < 0:
@@ -270,7 +307,8 @@ def _idle_envs(bench: Bench, use: Callable[[int, NDArray[np.float32], Change], N
     Args:
         use: (step, actions as they were, what gives others) -> the actions to take.
     """
-    spec, sampler, began = bench.peer().spec, bench.sampler, time.perf_counter()
+    spec = bench.peer().spec
+    sampler, began = bench.sampler, time.perf_counter()
     known = replay(bench, seeds_of(bench), min(_WHOLE, int(bench.options.patience / max(bench.pace, 1e-5))))
     sides = np.linspace(0, 1, int(np.clip(most_choices(bench), 2, _CHOICES)))
     idle = {env for env in range(spec.num_envs) if known.over[:, env].any() and known.there[:, env].sum() > _FEW + 1}
@@ -343,7 +381,8 @@ def _arrive_by_chance(bench: Bench) -> str:
 def _acts_otherwise(reel: HistoryArrays) -> bool:
     """May actions count only together with what is shown, as in a bandit with contexts, or only at the end?"""
     t, env = np.argwhere(reel.steps).T
-    came, before = reel.came(t, env), reel.obs[t - 1, env]
+    came = reel.came(t, env)
+    before = reel.obs[t - 1, env]
     if interplay(came, before, reel.actions[t, env]) > _NOTHING:
         return True
     ends = np.flatnonzero(reel.over[t, env])

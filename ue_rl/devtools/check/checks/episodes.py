@@ -17,18 +17,28 @@ from ue_rl.devtools.check.checks.resets import JUMP, SURE, goes_on, numbers, sho
 from ue_rl.devtools.check.history import RESET, HistoryArrays
 from ue_rl.devtools.check.peer import Skip, Wrong
 
-_MOST, _MOST_OF_LIMIT = 1500, 3600  # steps; and where all ends so far may be a limit's
-_SHORT, _MIDDLE = 200, 500  # steps after which it is enough that each env has ended twice, or once
+# steps; and where all ends so far may be a limit's
+_MOST = 1500
+_MOST_OF_LIMIT = 3600
+# steps after which it is enough that each env has ended twice, or once
+_SHORT = 200
+_MIDDLE = 500
 _ENDS = 8
 _LONG = 1200  # steps without an end that are worth a word: a limit of 1000 is customary
-_ENOUGH, _MANY = 4, 6  # ends that a verdict needs
+# ends that a verdict needs
+_ENOUGH = 4
+_MANY = 6
 _SURE_ENDS = 50  # episodes of one step, where no other was seen
-_SOON, _TRIES = 40, 24  # steps behind a reset, and such resets, where a long walk has ended no episode
+# steps behind a reset, and such resets, where a long walk has ended no episode
+_SOON = 40
+_TRIES = 24
 _BEHIND = 40  # steps behind an end, to see whether the game goes on
 _ORDINARY = 20  # steps that end no episode, without which nobody knows how far one goes
 _ASIDE = 2.5  # usual steps: two places that are farther apart have no step to one third place
 _LIMIT = 10  # steps: shorter episodes of one length are rounds of a game
-_SAME, _SAME_LONG = 6, 3  # episodes of the greatest length, and where that is
+# episodes of the greatest length, and where that is
+_SAME = 6
+_SAME_LONG = 3
 _FAR_LIMIT = 100  # steps long
 _LOOKED_AT = 4000  # observations that are compared with the last ones
 
@@ -37,9 +47,12 @@ def ends(bench: Bench) -> str:
     """Random steps until episodes have ended."""
     bench.needs_right("reset-ignored")
     bench.anew()
-    tape, steps = bench.tape, 0
+    tape = bench.tape
+    steps = 0
     count = np.zeros(tape.envs, np.intp)
-    cut, agents, began = 0, 0, time.perf_counter()
+    cut = 0
+    agents = 0
+    began = time.perf_counter()
     for n in bench.while_there_is_time(bench.options.patience * 2, _MOST_OF_LIMIT):
         if n == _MOST and not count.any():
             break
@@ -79,7 +92,10 @@ def _ends_soon(bench: Bench) -> int | None:
     steps = 0
     for n in bench.while_there_is_time(bench.options.patience / 2, _TRIES):
         bench.reset()
-        held = None if n % 2 or bench.peer().spec.mask_size else bench.sampler.random(bench.states)
+        if n % 2 or bench.peer().spec.mask_size:
+            held = None
+        else:
+            held = bench.sampler.random(bench.states)
         for _ in range(_SOON):
             if bench.step(held).dones.any():
                 return None
@@ -106,7 +122,11 @@ def lengths(bench: Bench) -> str:
             return bench.fail("done-after-reset", text, env_id=env)
         for (steps, ended), (then, whole) in pairwise(episodes):
             if whole or then > 1:
-                (after_long if ended and steps > 1 else after_short).append(then == 1)
+                if ended and steps > 1:
+                    after = after_long
+                else:
+                    after = after_short
+                after.append(then == 1)
     if len(after_long) >= _MANY and all(after_long) and len(after_short) >= _MANY and np.mean(after_short) < 0.25:
         text = f"{len(after_long)} of {len(after_long)} times the episode behind an end was over with its first step, "
         bench.fail("done-after-reset", f"{text}and {sum(after_short)} of {len(after_short)} others")
@@ -126,7 +146,8 @@ def lengths(bench: Bench) -> str:
 def _goes_on_behind(bench: Bench, reel: HistoryArrays, env: int) -> bool:
     """Is the env after a reset where its episode had ended?"""
     at = [t for t in np.flatnonzero(reel.kinds[:, env] == RESET) if t and reel.follows[t] and reel.over[t - 1, env]]
-    before, answer = reel.obs[np.array(at, np.intp) - 1, env], reel.obs[at, env]
+    before = reel.obs[np.array(at, np.intp) - 1, env]
+    answer = reel.obs[at, env]
     steady = [t for t in at if t + 1 < len(reel.obs) and reel.steps[t + 1, env] and reel.over[t + 1, env]]
     if len(steady) < _ENOUGH or not goes_on(reel, before, answer, env):
         return False
@@ -138,14 +159,19 @@ def _goes_on_behind(bench: Bench, reel: HistoryArrays, env: int) -> bool:
 def _plays_on(bench: Bench, reel: HistoryArrays) -> bool:
     """Do steps behind the end of an episode of one step lead farther than its own? Then it was no end."""
     near = np.concatenate([reel.obs[reel.ages[:, env] < 2, env] for env in range(reel.obs.shape[1])])
-    low, high = near.min(axis=0), near.max(axis=0)
+    low = near.min(axis=0)
+    high = near.max(axis=0)
     margin = 0.5 * (high - low) + 1e-6 * np.abs(near).max()
     try:
         for side in (1.0, 0.0):
             states = bench.anew()
             for _ in range(_BEHIND):
                 masked = bench.peer().spec.mask_size > 0
-                states = bench.play(bench.sampler.random(states) if masked else bench.sampler.at(side))
+                if masked:
+                    actions = bench.sampler.random(states)
+                else:
+                    actions = bench.sampler.at(side)
+                states = bench.play(actions)
             rows = states.obs.reshape(bench.peer().spec.num_envs, -1)
             if ((rows < low - margin) | (rows > high + margin)).any():
                 return True
@@ -162,10 +188,14 @@ def _is_limit(bench: Bench, reel: HistoryArrays) -> bool:
     peer = bench.peer()
     if bench.options.base or peer.spec.version == 0 or peer.spec.groups or (peer.spec.image and peer.spec.image.only):
         return False  # the deployed plugin has no TRUNC; agents come and go; and images are not looked at
-    ages, ends = reel.ages, reel.ends()
+    ages = reel.ages
+    ends = reel.ends()
     most = max((int(ages[t, env]) for t, env in ends), default=0)
     longest = [(t, env) for t, env in ends if ages[t, env] == most]
-    few = _SAME_LONG if most >= _FAR_LIMIT else _SAME
+    if most >= _FAR_LIMIT:
+        few = _SAME_LONG
+    else:
+        few = _SAME
     if most < _LIMIT or len(longest) < max(few, len(ends) / 2) or any(reel.cut[t, env] for t, env in longest):
         return False
     if (ages[reel.ordinary] >= most).any() or (reel.obs == reel.obs[0, 0]).all():
@@ -247,13 +277,18 @@ def _jumps_to_starts(bench: Bench, reel: HistoryArrays, found: list[tuple[int, i
         return False
     inside = _near_starts(reel, last)
     ordinary = reel.obs[reel.steps & ~reel.over]
-    usually = _near_starts(reel, ordinary).mean() if len(ordinary) else 1.0
+    usually = 1.0
+    if len(ordinary):
+        usually = _near_starts(reel, ordinary).mean()
     jumps = reel.jump(last - before) > JUMP
     would = np.mean(reel.jump(answer - before) > JUMP)
     if would >= 0.3 and jumps.sum() >= 3 and jumps.mean() >= 0.6 * would and inside.mean() >= 0.9:
         text = f"{len(found)} episodes ended: with DONE=1 the observation jumped {jumps.sum()} times, "
         text += "to where episodes begin"
-        judge = bench.fail if len(found) >= 2 * _ENOUGH or usually < 0.5 else bench.warn
+        if len(found) >= 2 * _ENOUGH or usually < 0.5:
+            judge = bench.fail
+        else:
+            judge = bench.warn
         judge("resets-itself", text, seen, env)
         return True
     return False
@@ -295,7 +330,10 @@ def _from_too_many(reel: HistoryArrays, before: NDArray[np.float32], start: NDAr
     ends = set(last.tolist())
     if len(ends) > 1.5 * max(reached.max(), _ENOUGH):
         return True
-    back = np.mean([(b, a) in steps for a, b in steps if int(home[0]) not in (a, b)] or [False])
+    turned = [(b, a) in steps for a, b in steps if int(home[0]) not in (a, b)]
+    if not turned:
+        turned = [False]
+    back = np.mean(turned)
     return bool(back > 0.8) and not any((int(home[0]), each) in steps for each in ends)
 
 
@@ -317,7 +355,9 @@ def _stays(bench: Bench, reel: HistoryArrays, found: list[tuple[int, int]]) -> N
         change = reel.obs[later, env] - reel.obs[np.array(later, np.intp) - 1, env]
         stale = len(later) > 0 and float(np.mean(reel.jump(change) > JUMP)) >= 0.5
         seen = f"with DONE=1 {shown(last[-1:])}; answer to the reset {shown(answer[-1:])}"
-        name = "stale-reset" if stale else "reset-ignored"
+        name = "reset-ignored"
+        if stale:
+            name = "stale-reset"
         bench.fail(name, f"in {len(pairs)} of {len(pairs)} resets after an end", seen, env)
         return
 
@@ -326,7 +366,8 @@ def behind_the_end(bench: Bench) -> str:
     """A step where a reset should come: the env is still where its episode ended."""
     numbers(bench)
     bench.needs_right("reset-ignored", "stale-reset", "done-after-reset", "resets-itself", "never-done")
-    spec, found = bench.peer().spec, []
+    spec = bench.peer().spec
+    found = []
     if spec.groups:
         raise Skip("agents come and go at different times")
     usual = [steps for env in range(bench.tape.envs) for steps, ended in bench.tape.reel().episodes(env) if ended]
@@ -362,7 +403,8 @@ def behind_the_end(bench: Bench) -> str:
 def _near_starts(reel: HistoryArrays, rows: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Which of these observations, [n, D], are where episodes begin, or half that width beside it."""
     starts = np.concatenate([reel.starts(env) for env in range(reel.obs.shape[1])])
-    low, high = starts.min(axis=0), starts.max(axis=0)
+    low = starts.min(axis=0)
+    high = starts.max(axis=0)
     margin = 0.5 * (high - low)
     inside: NDArray[np.bool_] = ((rows >= low - margin) & (rows <= high + margin)).all(axis=-1)
     return inside

@@ -23,7 +23,9 @@ _NUMBERS = 6  # of an action that are looked at
 _LAST = 0.875  # of the way from the middle to the end
 _STEPS = 8  # of each episode, with seeds
 _DRAWN = 240  # steps for each pair of values, without
-_CERTAIN, _NOTHING = 9.0, 4.5  # standard deviations
+# standard deviations
+_CERTAIN = 9.0
+_NOTHING = 4.5
 Differs = Callable[[int, float, float], bool | None]  # (number, one value, another one) -> do they make a difference?
 
 
@@ -42,11 +44,17 @@ def whole_range(bench: Bench) -> str:
     if not which:
         raise Skip("no number of an action has bounds")
     known = replayed(bench)
-    differs = _by_chance(bench) if known is None else _by_seeds(bench, known)
+    if known is None:
+        differs = _by_chance(bench)
+    else:
+        differs = _by_seeds(bench, known)
     clipped = []
     for d in which:
         ends = [side for side in (0.0, 1.0) if _is_clipped(differs, d, low[d], high[d], side)]
-        if len(ends) == (2 if low[d] < 0 < high[d] else 1):
+        count = 1
+        if low[d] < 0 < high[d]:
+            count = 2
+        if len(ends) == count:
             clipped.append(d)
     if clipped:
         shown = ", ".join(f"{d} ({low[d]:g} to {high[d]:g})" for d in clipped)
@@ -57,7 +65,12 @@ def whole_range(bench: Bench) -> str:
 
 def _is_clipped(differs: Differs, d: int, low: float, high: float, side: float) -> bool:
     """Of number d at its lowest (0) or highest (1) end."""
-    end, middle = (high, max(low, 0.0)) if side else (low, min(high, 0.0))
+    if side:
+        end = high
+        middle = max(low, 0.0)
+    else:
+        end = low
+        middle = min(high, 0.0)
     last = middle + _LAST * (end - middle)
     if differs(d, last, end) is not False:
         return False
@@ -105,6 +118,8 @@ def _by_chance(bench: Bench) -> Differs:
         if len(t) < _DRAWN / 2:
             return None
         found = effect(reel.came(t, env), reel.obs[t - 1, env], reel.actions[t, env][:, d : d + 1]).max()
-        return bool(found > _CERTAIN) if found > _CERTAIN or found < _NOTHING else None
+        if found > _CERTAIN or found < _NOTHING:
+            return bool(found > _CERTAIN)
+        return None
 
     return differs

@@ -23,9 +23,13 @@ _OTHERS = 3
 JUMP = 1.25  # times the usual step: farther is no step
 SURE = 1e-4
 _UNLIKELY = 3e-3  # beside another sign
-_ENOUGH, _ENOUGH_NEAR = 3, 6  # resets of an env
+# resets of an env
+_ENOUGH = 3
+_ENOUGH_NEAR = 6
 _MOST = 100
-_MOST_AHEAD, _SEED = 1500, 5000  # steps until an episode ends whose next one was asked for; of that one
+# steps until an episode ends whose next one was asked for; of that one
+_MOST_AHEAD = 1500
+_SEED = 5000
 
 
 def numbers(bench: Bench) -> None:
@@ -109,7 +113,9 @@ def of_one(bench: Bench) -> str:
 def _plan(bench: Bench) -> Iterator[tuple[int, int]]:
     """(env to reset, steps before that)."""
     last = bench.tape.envs - 1
-    others = sorted({1, last // 2, last} - {0})[:_OTHERS] or [0]
+    others = sorted({1, last // 2, last} - {0})[:_OTHERS]
+    if not others:
+        others = [0]
     yield from ((0, steps) for steps in _FIRST)
     for steps in _LATER:
         yield from ((env, steps) for env in others if env <= last)
@@ -117,7 +123,9 @@ def _plan(bench: Bench) -> Iterator[tuple[int, int]]:
 
 def _try(bench: Bench, n: int, env: int, steps: int) -> Try | None:
     """Some steps, a reset of one env, and a step."""
-    held = bench.sampler.random(bench.states) if n % 2 and not bench.peer().spec.mask_size else None
+    held = None
+    if n % 2 and not bench.peer().spec.mask_size:
+        held = bench.sampler.random(bench.states)
     for _ in range(steps):
         bench.step(held)
     if env in bench.over():
@@ -143,7 +151,8 @@ def _judge_own(bench: Bench, reel: HistoryArrays, tries: list[Try]) -> bool:
     before = np.array([reel.obs[one.t - 1, one.env] for one in tries])
     answer = np.array([reel.obs[one.t, one.env] for one in tries])
     after = np.array([reel.obs[one.then, one.env] for one in tries])
-    env, times = tries[0].env, f"in {len(tries)} of {len(tries)} resets"
+    env = tries[0].env
+    times = f"in {len(tries)} of {len(tries)} resets"
     seen = f"before {shown(before[-1:])}; answer to the reset {shown(answer[-1:])}; a step later {shown(after[-1:])}"
     jumps = reel.jumps(after - answer) > JUMP
     if goes_on(reel, before, answer, env):
@@ -179,7 +188,8 @@ def _answered_by_another(
     Args:
         obs: before the resets, the answers to them, and a step later.
     """
-    (before, answer, after), env = obs, tries[0].env
+    (before, answer, after) = obs
+    env = tries[0].env
     if (reel.jump(answer - before) > JUMP).mean() < 0.5 or len(before) < _ENOUGH_NEAR:
         return False
     if not goes_on(reel, before, after, env):
@@ -270,10 +280,12 @@ def asked_ahead(bench: Bench) -> str:
     seeds = [bench.options.seed + _SEED + env if takes_seeds(bench) else None for env in range(spec.num_envs)]
     with bench.provoking("autoreset-wrong", "resets were asked ahead"):
         peer.ask_ahead(seeds)
-        steps, over = 0, bench.over()
+        steps = 0
+        over = bench.over()
         for _ in bench.while_there_is_time(bench.options.patience, _MOST_AHEAD):
             bench.step()
-            steps, over = steps + 1, bench.over()
+            steps = steps + 1
+            over = bench.over()
             if over:
                 break
         if not over:

@@ -38,7 +38,8 @@ def repeat(bench: Bench) -> str:
         replay(bench, seeds_of(bench, kind), len(one.actions))
         two = replay(bench, seeds, len(one.actions), one)
         behind = "; behind episodes of other seeds, and not before them: is something of an episode left in the next?"
-    again, first = one.differs(two), one.first_difference(two)
+    again = one.differs(two)
+    first = one.first_difference(two)
     if first is None:
         behind = ""
     bench.memo["repeats"] = first is None
@@ -117,13 +118,15 @@ def one_alone(bench: Bench) -> str:
     """The reset of one env, with a seed, in the middle of the others' episodes: they go on as if nothing were."""
     _seeded(bench)
     bench.needs_right("resets-all", "partial-batch", "mixed-batch", "unasked-env", "not-repeatable")
-    spec, one = bench.peer().spec, need_replayed(bench)
+    spec = bench.peer().spec
+    one = need_replayed(bench)
     if spec.num_envs == 1:
         raise Skip("there is one env")
     two = replay(bench, seeds_of(bench), len(one.actions), one, again=0)
     wrong = [env for env, step in enumerate(one.differs(two)) if env and step >= 0]
     if wrong:
-        env, step = wrong[0], one.differs(two)[wrong[0]]
+        env = wrong[0]
+        step = one.differs(two)[wrong[0]]
         text = f"env {env} went elsewhere when env 0 was reset with a seed; so did {len(wrong) - 1} others"
         seen = f"step {step}: {_unlike(one, two, step, env)}, with the reset of env 0"
         bench.fail("not-repeatable", text, seen, env)
@@ -141,7 +144,9 @@ def large(bench: Bench) -> str:
             return bench.begin(seeds=[seed] * envs).obs
 
     start(0)
-    first, other, again = start(_LARGEST), start(_LARGEST - 1), start(_LARGEST)
+    first = start(_LARGEST)
+    other = start(_LARGEST - 1)
+    again = start(_LARGEST)
     if (first != again).any():
         return bench.fail("seed-ignored", f"SEED={_LARGEST} does not repeat an episode", shown(first[:1]), 0)
     if not bench.memo.get("random starts"):

@@ -21,7 +21,8 @@ _QUIET = 0.02  # seconds in which nothing may come before the first request
 _BUSY_WITHIN = 0.3  # seconds; of an engine that announces ERROR, and so BUSY, as long as for an answer
 _TURN = 1.0  # seconds within which a trainer that waits should get its turn
 _HEARD = 0.01  # seconds that an engine gets for each piece of garbage
-_GARBAGE_SECONDS, _MUTATED = 1.0, 40
+_GARBAGE_SECONDS = 1.0
+_MUTATED = 40
 _ENDLESS = 1 << 20  # bytes; engines with longer lines are not sent an endless one
 
 
@@ -75,11 +76,17 @@ def second_trainer(bench: Bench) -> str:
     bench.reset()
     wire = _dial(bench)
     try:
-        within = bench.options.timeout if "ERROR" in peer.spec.features else _BUSY_WITHIN
+        if "ERROR" in peer.spec.features:
+            within = bench.options.timeout
+        else:
+            within = _BUSY_WITHIN
         said = _first_line(wire, within)
         with bench.provoking("disturbed-session"):
             bench.step()
-        notice = notice_of(said or b"")
+        line = said
+        if not line:
+            line = b""
+        notice = notice_of(line)
         if said is not None and said[:7].upper() == b"CONFIG:":
             return bench.tolerate("two-at-once", seen=said.decode("ascii", "backslashreplace"))
         if notice is None or notice[0] != "BUSY":
@@ -101,10 +108,16 @@ def garbage(bench: Bench) -> str:
     lines = _garbage(bench)
     sent = 0
     for n in bench.while_there_is_time(_GARBAGE_SECONDS, len(lines)):
-        peer = bench.text() if n == 0 else _open_after(bench, lines[n - 1])
+        if n == 0:
+            peer = bench.text()
+        else:
+            peer = _open_after(bench, lines[n - 1])
         with suppress(Wrong, NoLine):
             peer.send_raw(lines[n])
-            peer.wires[-1 if bench.carrier == PER_ENV else 0].line(_HEARD)
+            place = 0
+            if bench.carrier == PER_ENV:
+                place = -1
+            peer.wires[place].line(_HEARD)
         bench.drop()
         sent += 1
     _serve(bench, "dies-of-garbage", "garbage", _shown(lines[sent - 1]))
@@ -123,7 +136,10 @@ def _serve(bench: Bench, mistake: str, after: str, shown: str = "") -> None:
     try:
         peer = bench.peer()
     except Wrong as wrong:
-        raise Wrong(mistake, f"after {after}: {wrong.text or wrong.mistake}", shown or wrong.seen) from wrong
+        evidence = shown
+        if not evidence:
+            evidence = wrong.seen
+        raise Wrong(mistake, f"after {after}: {wrong.text or wrong.mistake}", evidence) from wrong
     try:
         if early := peer.stray(_QUIET):
             name, text = of_stray(early)
@@ -140,7 +156,10 @@ def _open_after(bench: Bench, line: bytes) -> TextPeer:
     try:
         return bench.text()
     except Wrong as wrong:
-        raise Wrong("dies-of-garbage", wrong.text or wrong.mistake, f"> {_shown(line)}") from wrong
+        problem = wrong.text
+        if not problem:
+            problem = wrong.mistake
+        raise Wrong("dies-of-garbage", problem, f"> {_shown(line)}") from wrong
 
 
 def _dial(bench: Bench) -> Wire:
@@ -177,12 +196,16 @@ def _one_play(bench: Bench) -> None:
 
 def _garbage(bench: Bench) -> list[bytes]:
     """Requests with one thing wrong, other protocols, an endless line, and changed requests; the same for a seed."""
-    peer, envs = bench.text(), bench.peer().spec.num_envs
+    peer = bench.text()
+    envs = bench.peer().spec.num_envs
     states = bench.reset()
     (row,) = peer.step_rows(bench.sampler.random(states), [0])[0][:1]
     reset = peer.reset_rows([0])[0][0]
     rlbase = peer.spec.env_type is EnvType.RLBASE
-    action = row if rlbase else row.split(";")[0].removeprefix("ACT=")
+    if rlbase:
+        action = row
+    else:
+        action = row.split(";")[0].removeprefix("ACT=")
     wrong = [f"{action},1", "nan", "1e999", "0x10", "yes", "", action[:-1] + "-"]
     if rlbase:
         texts = wrong
@@ -201,7 +224,8 @@ def _garbage(bench: Bench) -> list[bytes]:
     ]
     if peer.max_line <= _ENDLESS:
         lines.append(b"A" * (peer.max_line + 4096))
-    rng, good = random.Random(bench.options.seed), [row.encode(), reset.encode()]
+    rng = random.Random(bench.options.seed)
+    good = [row.encode(), reset.encode()]
     lines += [mutate(rng, rng.choice(good), good)[: peer.max_line] + b"\n" for _ in range(_MUTATED)]
     return lines
 

@@ -31,7 +31,8 @@ _ENDED = ("ends-session", "no-answer", "env-never-answered")
 def inside(bench: Bench) -> str:
     """All observations so far were in OBS_SPACE."""
     numbers(bench)
-    spec, watcher = bench.peer().spec, bench.tape.watcher
+    spec = bench.peer().spec
+    watcher = bench.tape.watcher
     ones = one_specs(spec)
     if not any(np.isfinite(side).any() for one in ones for side in one.obs_bounds):
         raise Skip("OBS_SPACE has no bounds")
@@ -58,7 +59,9 @@ def own_actions(bench: Bench) -> str:
     assert states is not None
     for env in range(spec.num_envs):
         given = states.infos.get(env, {}).get("demo_action")
-        numbers_given = given if isinstance(given, list) else []
+        numbers_given = []
+        if isinstance(given, list):
+            numbers_given = given
         wrong = any(not isinstance(number, (int, float)) for number in numbers_given)
         if wrong or len(numbers_given) != spec.act_size:
             bench.fail("no-demo-action", f"INFO had {given!r:.60}, not {spec.act_size} numbers", env_id=env)
@@ -85,7 +88,8 @@ def changing(bench: Bench) -> str:
 def _of_one_env(bench: Bench, reel: HistoryArrays) -> None:
     """An env that shows one thing, while another one shows something else in most steps."""
     moved = (reel.obs[1:] != reel.obs[:-1]).any(axis=2) & reel.steps[1:]
-    often, steps = moved.sum(axis=0), reel.steps[1:].sum(axis=0)
+    often = moved.sum(axis=0)
+    steps = reel.steps[1:].sum(axis=0)
     lively = int(np.argmax(often / np.maximum(steps, 1)))
     for env in np.flatnonzero((often == 0) & (steps >= _STILL / 2)).tolist():
         if often[lively] > steps[lively] / 2:
@@ -99,7 +103,8 @@ def _is_bandit(reel: HistoryArrays) -> bool:
     if not reel.ordinary.any():
         return True
     t, env = np.argwhere(reel.steps & (reel.ages > 1)).T
-    rewards, nothing = reel.rewards[t, env][:, None], np.zeros((len(t), 1), np.float32)
+    rewards = reel.rewards[t, env][:, None]
+    nothing = np.zeros((len(t), 1), np.float32)
     before = np.column_stack([reel.actions[t - 1, env], reel.rewards[t - 1, env]])
     return bool(np.ptp(rewards) > 0 and effect(rewards, nothing, before).max(initial=0.0) < _NOTHING)
 
@@ -114,7 +119,10 @@ def rewards(bench: Bench) -> str:
         held = None  # in turns: random actions lead nowhere in some games, and one that is held for a while does
         for n in bench.while_there_is_time(bench.options.patience, max(0, _MOST_STEPS - steps // bench.tape.envs)):
             if n % _BLOCK == 0:
-                held = None if spec.mask_size or n // _BLOCK % 2 else bench.sampler.random(bench.states)
+                if spec.mask_size or n // _BLOCK % 2:
+                    held = None
+                else:
+                    held = bench.sampler.random(bench.states)
             states = bench.step(held)
             steps += spec.num_envs
             if states.rewards.any():
@@ -149,12 +157,19 @@ def actions_taken(bench: Bench) -> str:
     spec = bench.peer().spec
     bench.needs_right("bound-refused", "choice-refused")
     bench.anew()
-    taken, masked = 0, spec.mask_size > 0
+    taken = 0
+    masked = spec.mask_size > 0
     corners = _corners(bench)
     for n in bench.while_there_is_time(bench.options.patience, len(corners)):
         name, rows = corners[n]
-        actions = bench.sampler.random(bench.states) if masked else rows
-        for _ in range(1 if name == "choice-refused" else _HELD):
+        if masked:
+            actions = bench.sampler.random(bench.states)
+        else:
+            actions = rows
+        times = 1
+        if name != "choice-refused":
+            times = _HELD
+        for _ in range(times):
             if masked:
                 actions = bench.sampler.random(bench.states)
             try:
@@ -165,9 +180,10 @@ def actions_taken(bench: Bench) -> str:
     if masked:
         return f"{taken} legal actions"
     choices = most_choices(bench)
-    return f"{taken} of {len(corners)} corners" + (
-        f"; {choices} choices" if choices else "; the lowest and the highest"
-    )
+    which = "; the lowest and the highest"
+    if choices:
+        which = f"; {choices} choices"
+    return f"{taken} of {len(corners)} corners" + which
 
 
 def most_choices(bench: Bench) -> int:
@@ -188,7 +204,8 @@ def refused(bench: Bench, wrong: Wrong) -> Wrong:
 def _corners(bench: Bench) -> list[tuple[str, NDArray[np.float32]]]:
     """(the mistake where it is not taken, actions of all rows): at the bounds, and with every choice."""
     spec = bench.peer().spec
-    ones, low = [one.action_spec for one in one_specs(spec)], bench.sampler.low
+    ones = [one.action_spec for one in one_specs(spec)]
+    low = bench.sampler.low
     made: list[tuple[str, NDArray[np.float32]]] = []
     if not bench.sampler.whole.all():
         made = [("bound-refused", bench.sampler.at(0)), ("bound-refused", bench.sampler.at(1))]
@@ -208,7 +225,8 @@ def _named(bench: Bench, wrong: Wrong, tried: list[tuple[str, NDArray[np.float32
     """`wrong`, or the action to blame: it ends a new session with its first step, and another one does not."""
     if wrong.mistake not in _ENDED:
         return wrong
-    guilty, innocent = None, False
+    guilty = None
+    innocent = False
     for n, (name, actions) in enumerate([("bound-refused", bench.sampler.at(0.5)), *tried]):
         if not _ends(bench, actions):
             innocent = True

@@ -19,13 +19,17 @@ from ue_rl.devtools.check.text_peer import TextPeer
 from ue_rl.devtools.check.wire import QUICKACK
 from ue_rl.protocol.spec import EnvType
 
-_SECONDS, _STEPS = 0.4, 300
+_SECONDS = 0.4
+_STEPS = 300
 _LOOKS = 8  # steps that are looked at for delays
 _HELD = (0.030, 0.210)  # seconds by which a late acknowledgement delays: 40 ms on Linux, 200 ms elsewhere
 _SLOW = 0.1  # seconds
 _TICKS_OF_RLBASE = 3  # that its dialect takes for a step: one to read it, one for the action, one to answer
 _ROUNDS = 3  # of looking, before a delay is more than the work of other programs
-_FEW, _GROWN, _GROWN_MS = 3, 4, 20  # steps; times, and milliseconds, that a step takes longer than it did
+# steps; times, and milliseconds, that a step takes longer than it did
+_FEW = 3
+_GROWN = 4
+_GROWN_MS = 20
 _TICKED = 0.003  # seconds; a step that takes less waits for no tick
 _RATES = (10, 15, 20, 24, 25, 30, 40, 50, 60, 72, 75, 90, 100, 120, 144, 165, 200, 240)
 
@@ -34,7 +38,8 @@ def speed(bench: Bench) -> str:
     """Steps of all envs, one after the other: how long each takes, as this checker sees it (it is no fast trainer)."""
     bench.step()
     _acknowledge(bench, late=True)  # as it is where trainers wait for whole answers
-    began, taken = time.perf_counter(), []
+    began = time.perf_counter()
+    taken = []
     for _ in bench.while_there_is_time(_SECONDS, _STEPS):
         taken.append(bench.step().seconds)
     _acknowledge(bench, late=False)
@@ -48,7 +53,9 @@ def speed(bench: Bench) -> str:
         "env_steps_per_s": round(steps * envs, 1),
     }
     said = f"p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms, {steps:.0f} steps/s, {steps * envs:.0f} env-steps/s"
-    ticks = _TICKS_OF_RLBASE if bench.peer().spec.env_type is EnvType.RLBASE else 1
+    ticks = 1
+    if bench.peer().spec.env_type is EnvType.RLBASE:
+        ticks = _TICKS_OF_RLBASE
     if ticks == 1 and (rate := ticks_of(taken)):
         said += f"; evenly, as of a tick of {rate:g} a second"
         bench.speed["ticks_per_s"] = rate
@@ -62,7 +69,8 @@ def slower(bench: Bench) -> str:
     if bench.failed or "p50_ms" not in bench.speed:
         raise Skip("what failed above comes first")
     bench.anew()
-    first, began = bench.speed["p50_ms"], time.perf_counter()
+    first = bench.speed["p50_ms"]
+    began = time.perf_counter()
     taken: list[float] = []
     while len(taken) < _FEW or (len(taken) < 2 * _LOOKS and time.perf_counter() < began + _SECONDS / 2):
         taken.append(bench.step().seconds * 1e3)
@@ -74,11 +82,15 @@ def slower(bench: Bench) -> str:
 
 def delays(bench: Bench) -> str:
     """Is a part of an answer held back until the part before it is acknowledged?"""
-    peer, late, at_once = bench.text(), 0.0, 0.0
+    peer = bench.text()
+    late = 0.0
+    at_once = 0.0
     for _ in range(_ROUNDS):
         late = _gaps(bench, peer, acknowledge_late=True)
         if not _HELD[0] < late < _HELD[1]:
-            return f"pieces of an answer come {late * 1e3:.2f} ms apart" if late else "each answer came at once"
+            if late:
+                return f"pieces of an answer come {late * 1e3:.2f} ms apart"
+            return "each answer came at once"
         if QUICKACK is None:
             raise Skip(f"pieces of an answer come {late * 1e3:.0f} ms apart; why cannot be seen on this system")
         at_once = _gaps(bench, peer, acknowledge_late=False)
@@ -106,7 +118,10 @@ def _gaps(bench: Bench, peer: TextPeer, acknowledge_late: bool) -> float:
 
 def _acknowledge(bench: Bench, late: bool) -> None:
     peer = bench.peer()
-    for wire in peer.wires if isinstance(peer, TextPeer) else []:
+    wires = []
+    if isinstance(peer, TextPeer):
+        wires = peer.wires
+    for wire in wires:
         wire.acknowledges_late = late
 
 
@@ -117,4 +132,6 @@ def ticks_of(taken: list[float]) -> float:
         return 0.0
     rate = 1 / float(p50)
     near = min(_RATES, key=lambda each: abs(each - rate))
-    return float(near) if abs(near - rate) < 0.06 * near else round(rate, 1)
+    if abs(near - rate) < 0.06 * near:
+        return float(near)
+    return round(rate, 1)

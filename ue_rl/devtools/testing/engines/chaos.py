@@ -58,7 +58,11 @@ class Record:
 
     def __init__(self, path: str | Path, num_envs: int) -> None:
         size = 2 + 2 * num_envs
-        mode: Any = "r+" if os.path.exists(path) else "w+"
+        mode: Any
+        if os.path.exists(path):
+            mode = "r+"
+        else:
+            mode = "w+"
         words = np.memmap(path, np.uint64, mode, shape=(size,))
         self.lives, self.pid, self.steps, self.resets = np.split(words, (1, 2, 2 + num_envs))
 
@@ -93,22 +97,33 @@ class ChaosBridge(VectorBridge):
     ) -> None:
         features = frozenset(("SEED", "TRUNC"))
         super().__init__(EnvSpec(3, 1, num_envs=num_envs, features=features, channel=channel))
-        self._record, self._fault, self._exit_code = record, fault, exit_code
-        self._left = after if fault is not None else -1
+        self._record = record
+        self._fault = fault
+        self._exit_code = exit_code
+        if fault is not None:
+            self._left = after
+        else:
+            self._left = -1
         self._step_seconds = step_seconds
-        self._x, self._begun = np.zeros(num_envs), np.zeros(num_envs)
-        self._step_of, self._length = np.zeros(num_envs), np.ones(num_envs)
+        self._x = np.zeros(num_envs)
+        self._begun = np.zeros(num_envs)
+        self._step_of = np.zeros(num_envs)
+        self._length = np.ones(num_envs)
         self._next = [seed * 1_000_003 + env * 7919 for env in range(num_envs)]  # the next episode's seed
 
     def reset_envs(self, env_ids: NDArray[np.intp], seeds: Sequence[Any], options: Sequence[Any]) -> None:
         """See VectorBridge."""
         for env, given in zip(env_ids.tolist(), seeds, strict=True):
-            seed = self._next[env] if given is None else given
+            if given is None:
+                seed = self._next[env]
+            else:
+                seed = given
             self._next[env] = seed + 1
             mixed = (seed * 2_654_435_761 + 1_013_904_223) % 2**32
             self._begun[env] = mixed / 2**31 - 1
             self._length[env] = 10 + mixed % 11
-        self._x[env_ids], self._step_of[env_ids] = self._begun[env_ids], 0
+        self._x[env_ids] = self._begun[env_ids]
+        self._step_of[env_ids] = 0
         self._write(env_ids)
         if self._record is not None:
             self._record.resets[env_ids] += np.uint64(1)
@@ -182,7 +197,9 @@ def main(words: Sequence[str] | None = None) -> int:
         record = Record(a.record, a.num_envs)
         record.pid[0] = os.getpid()
         record.lives += np.uint64(1)
-    fault = a.fault if record is None or record.lives[0] <= a.lives else None
+    fault = None
+    if record is None or record.lives[0] <= a.lives:
+        fault = a.fault
     # As games do: SIGTERM ends it in good order, or not at all.
     signal.signal(signal.SIGTERM, signal.SIG_IGN if a.ignore_sigterm else signal.default_int_handler)
     waiting = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
@@ -204,12 +221,15 @@ def _serve(a: argparse.Namespace, fault: str | None, record: Record | None) -> N
     from ue_rl.bridges.runners import over_tcp
     from ue_rl.bridges.shm.upgrade import ShmUpgrader
 
+    early = None
+    if a.after:
+        early = fault
     bridge = ChaosBridge(
         a.num_envs,
         seed=a.seed,
         channel=_WIRINGS[a.wiring],
         record=record,
-        fault=fault if a.after else None,
+        fault=early,
         after=a.after,
         exit_code=a.exit_code,
         step_seconds=a.step_seconds,
@@ -219,7 +239,10 @@ def _serve(a: argparse.Namespace, fault: str | None, record: Record | None) -> N
         print(f"listening on {server.url}", flush=True)
 
     time.sleep(a.listen_after)
-    options = {"host": "127.0.0.1", "port": a.port, "upgrader": ShmUpgrader() if a.shm else None}
+    upgrader = None
+    if a.shm:
+        upgrader = ShmUpgrader()
+    options = {"host": "127.0.0.1", "port": a.port, "upgrader": upgrader}
     over_tcp(bridge, options, None, ready)
 
 

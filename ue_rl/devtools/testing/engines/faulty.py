@@ -114,8 +114,15 @@ class FaultyEngine(LineEngine):
         env_type: str = "MULTI",
         host: str = "127.0.0.1",
     ) -> None:
-        self.script = Script(faults=(script,)) if isinstance(script, Fault) else script or Script()
-        self.num_envs, self.obs_size, self.act_size = num_envs, obs_size, act_size
+        if isinstance(script, Fault):
+            self.script = Script(faults=(script,))
+        else:
+            if not script:
+                script = Script()
+            self.script = script
+        self.num_envs = num_envs
+        self.obs_size = obs_size
+        self.act_size = act_size
         self.env_type = env_type
         self.sessions = 0
         self.requests: list[bytes] = []
@@ -134,7 +141,9 @@ class FaultyEngine(LineEngine):
             text += f";ENV_COUNT={self.num_envs}"
         if self.script.channel is not None:
             text += f";VERSION=1;CHANNEL={self.script.channel}"
-        return f"{text};{self.script.extra}" if self.script.extra else text
+        if self.script.extra:
+            return f"{text};{self.script.extra}"
+        return text
 
     def good_row(self, env: int, step: int) -> str:
         """The right answer of `env` to its request number `step`: each observed number is env + step / 4.
@@ -145,8 +154,15 @@ class FaultyEngine(LineEngine):
         if self.env_type == "RLBASE":
             return f"{','.join(numbers)};{step};0"
         row = f"OBS={','.join(numbers)};REW={step};DONE=0"
-        agent = ";AGENT=0" if "AGENTS=" in (self.handshake or "") else ""
-        return f"{row};ENV={env}{agent}" if self.env_type == "MULTI" else row
+        agent = ""
+        text = self.handshake
+        if not text:
+            text = ""
+        if "AGENTS=" in text:
+            agent = ";AGENT=0"
+        if self.env_type == "MULTI":
+            return f"{row};ENV={env}{agent}"
+        return row
 
     # -- connections
 
@@ -179,18 +195,27 @@ class FaultyEngine(LineEngine):
     def _answer(self, sock: socket.socket, line: bytes) -> None:
         if self._silent:
             return
-        default = self._envs.index(sock) if sock in self._envs else 0
+        default = 0
+        if sock in self._envs:
+            default = self._envs.index(sock)
         rows: list[str] = []
         struck: Fault | None = None
         for ask in line.split(b"||"):
             match = _ENV.search(ask)
-            env = int(match.group(1)) if match else default
+            if match:
+                env = int(match.group(1))
+            else:
+                env = default
             step, fault = self._count(env)
             if fault is not None and fault.kind not in _ROW_KINDS:
                 struck = fault
             rows += self._rows(env, step, fault)
-        between = "\n" if sock in self._envs else "||"
-        reply = f"{between.join(rows)}\n".encode() if rows else b""
+        between = "||"
+        if sock in self._envs:
+            between = "\n"
+        reply = b""
+        if rows:
+            reply = f"{between.join(rows)}\n".encode()
         if self.script.latency:
             self._wait(self.script.latency)
         if struck is None:
@@ -214,7 +239,11 @@ class FaultyEngine(LineEngine):
             return [row, row]
         if fault.kind is FaultKind.MALFORMED and fault.text is not None:
             return [fault.text]
-        number, reward = str(env + step / 4), f";{step};" if self.env_type == "RLBASE" else f"REW={step}"
+        number = str(env + step / 4)
+        if self.env_type == "RLBASE":
+            reward = f";{step};"
+        else:
+            reward = f"REW={step}"
         old, new = {
             FaultKind.MALFORMED: (number, "1.2.3"),
             FaultKind.NAN: (number, "nan"),

@@ -39,7 +39,10 @@ class EngineLoop:
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self.host, self.port = self.address
         self.url = f"tcp://{self.host}:{self.port}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True) if threaded else None
+        if not threaded:
+            self._thread = None
+        else:
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> Self:
         """Starts the thread, if there is one."""
@@ -56,7 +59,8 @@ class EngineLoop:
         self._close_all()
         self._wake_out.close()
         self._selector.close()
-        failure, self._failure = self._failure, None
+        failure = self._failure
+        self._failure = None
         if failure is not None:
             raise failure
 
@@ -191,7 +195,8 @@ class LineEngine(EngineLoop):
         try:
             data = sock.recv(65536)
         except OSError as error:
-            data, self._lost_by = b"", error
+            data = b""
+            self._lost_by = error
         if not data:
             self._gone(sock)
             return

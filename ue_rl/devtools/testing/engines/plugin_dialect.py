@@ -53,7 +53,9 @@ def split_rows(message: str) -> list[str]:
 def action_text(row: str) -> str:
     """The value of the first ACT field, trimmed; empty where there is none."""
     value = _field(row, "ACT=")
-    return "" if value is None else value.strip()
+    if value is None:
+        return ""
+    return value.strip()
 
 
 def env_id(row: str) -> int | None:
@@ -62,7 +64,9 @@ def env_id(row: str) -> int | None:
     if value is None:
         return None
     match = _INT.match(value)
-    return int(match.group(1)) if match else 0
+    if match:
+        return int(match.group(1))
+    return 0
 
 
 def action_numbers(text: str) -> list[float]:
@@ -73,7 +77,9 @@ def action_numbers(text: str) -> list[float]:
 def atof(text: str) -> float:
     """The number that `text` begins with; 0 where it begins with none."""
     match = _FLOAT.match(text)
-    return float(match.group(1)) if match else 0.0
+    if match:
+        return float(match.group(1))
+    return 0.0
 
 
 def _field(row: str, key: str) -> str | None:

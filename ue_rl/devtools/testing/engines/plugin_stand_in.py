@@ -102,7 +102,13 @@ class PluginStandIn(EngineLoop):
     ) -> None:
         if env_type not in ("MULTI", "SINGLE", "RLBASE"):
             raise ValueError(f"no such env_type: {env_type!r}")
-        self.num_envs = (2 if env_type == "MULTI" else 1) if num_envs is None else num_envs
+        if num_envs is None:
+            if env_type == "MULTI":
+                self.num_envs = 2
+            else:
+                self.num_envs = 1
+        else:
+            self.num_envs = num_envs
         if env_type != "MULTI" and self.num_envs != 1:
             raise ValueError(f"{env_type} has one env")
         self.env_type = env_type
@@ -112,12 +118,18 @@ class PluginStandIn(EngineLoop):
         self.lines: list[tuple[int, int, str]] = []
         self.ticks = 0
         self.aborted: str | None = None
-        self._memory = bytearray(_READ_LIMIT) if stale_reads and env_type != "MULTI" else None
+        if not (stale_reads and env_type != "MULTI"):
+            self._memory = None
+        else:
+            self._memory = bytearray(_READ_LIMIT)
         self._tag_lines = tag_lines and env_type == "MULTI"
         self._tick_rate = tick_rate
         self._accept_interval = accept_interval
         self._next_accept = 0.0
-        durations = [action_ticks] * self.num_envs if isinstance(action_ticks, int) else list(action_ticks)
+        if isinstance(action_ticks, int):
+            durations = [action_ticks] * self.num_envs
+        else:
+            durations = list(action_ticks)
         if len(durations) != self.num_envs:
             raise ValueError("action_ticks needs one number per env")
         options = {"obs_size": obs_size, "act_size": act_size, "episode_length": episode_length}
@@ -168,7 +180,11 @@ class PluginStandIn(EngineLoop):
                 self._stop.wait(max(0.0, due - time.monotonic()))
             elif not self._busy():
                 waits = self._accept_interval > 0 and self._accepting
-                self._selector.select(max(0.0, self._next_accept - time.monotonic()) if waits else None)
+                if not waits:
+                    timeout = None
+                else:
+                    timeout = max(0.0, self._next_accept - time.monotonic())
+                self._selector.select(timeout)
 
     @property
     def _accepting(self) -> bool:
@@ -194,7 +210,11 @@ class PluginStandIn(EngineLoop):
     def _tick_keyed(self) -> None:
         taken = [(env, line) for env in range(self.num_envs) if (line := self._read_line(env))]
         for env, line in taken:
-            for row in dialect.split_rows(f"{line};ENV={env}" if self._tag_lines else line):
+            if self._tag_lines:
+                tagged = f"{line};ENV={env}"
+            else:
+                tagged = line
+            for row in dialect.split_rows(tagged):
                 self._take_row(row, env)
                 if self.aborted is not None:
                     return
@@ -206,7 +226,10 @@ class PluginStandIn(EngineLoop):
 
     def _take_row(self, row: str, came_from: int) -> None:
         action = dialect.action_text(row)
-        env = dialect.env_id(row) if self.env_type == "MULTI" else 0
+        if self.env_type == "MULTI":
+            env = dialect.env_id(row)
+        else:
+            env = 0
         if env is None:
             self._send(self._slots[came_from], f"PROBLEM IS HERE{row}")
             return
@@ -258,12 +281,16 @@ class PluginStandIn(EngineLoop):
         task = self._slots[env].task
         state = dialect.state_string(task.observation, self.obs_format, self.decimals)
         # After a reset DONE means nothing: it is 1 every other time, to expose a trainer that reads it.
-        done = int(task.done) if task.steps else (env + task.episode + 1) % 2
+        if task.steps:
+            done = int(task.done)
+        else:
+            done = (env + task.episode + 1) % 2
         if self.env_type == "RLBASE":
             text = f"{state}{task.reward:.2f};{done}"
         else:
             text = f"OBS={state}REW={task.reward:.2f};DONE={done}"
-            text += f";ENV={env}" if self.env_type == "MULTI" else ""
+            if self.env_type == "MULTI":
+                text += f";ENV={env}"
         self._send(self._slots[env], text)
 
     # -- sockets
@@ -288,7 +315,8 @@ class PluginStandIn(EngineLoop):
             if self.env_type != "RLBASE":
                 return
         slot = next(slot for slot in self._slots if slot.sock is None)
-        slot.sock, slot.open = sock, True
+        slot.sock = sock
+        slot.open = True
         if not self.all_connected:
             return
         if self._listener is not None:

@@ -38,7 +38,9 @@ class Answer:
     @property
     def spent(self) -> int:
         """Tokens that this answer cost."""
-        return 0 if self.cached else self.prompt_tokens + self.tokens
+        if self.cached:
+            return 0
+        return self.prompt_tokens + self.tokens
 
 
 class BackendRefused(ConfigurationError):
@@ -92,7 +94,10 @@ class Backend(abc.ABC):
             self._kept.clear()
 
     def _ask(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int | None) -> Answer:
-        key = prompt, "" if tools is None else json.dumps([tool.as_dict() for tool in tools]), max_tokens
+        described = ""
+        if tools is not None:
+            described = json.dumps([tool.as_dict() for tool in tools])
+        key = prompt, described, max_tokens
         with self._counting:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -124,7 +129,9 @@ def decision_schema(tools: Sequence[ToolSchema]) -> dict[str, Any]:
         "required": ["decision"],
         "additionalProperties": False,
     }
-    return {**schema, "$defs": definitions} if definitions else schema
+    if definitions:
+        return {**schema, "$defs": definitions}
+    return schema
 
 
 def _of_tool(tool: ToolSchema, definitions: dict[str, Any]) -> dict[str, Any]:
@@ -181,5 +188,10 @@ class ScriptedBackend(Backend):
         self.prompts = [*self.prompts[-999:], prompt]
         if isinstance(line, Exception):
             raise line
-        text = json.dumps(line) if isinstance(line, dict) else line if isinstance(line, str) else line(prompt)
+        if isinstance(line, dict):
+            text = json.dumps(line)
+        elif isinstance(line, str):
+            text = line
+        else:
+            text = line(prompt)
         return Answer(text, len(prompt.split()), len(text.split()))

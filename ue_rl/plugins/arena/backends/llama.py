@@ -32,15 +32,23 @@ class LlamaBackend(Backend):
     """
 
     def __init__(
-        self, path: Path | str, *, context: int = 2048, threads: int | None = None, temperature: float = 0.0,
-        timeout: float = 30.0, cache: int = 256, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        path: Path | str,
+        *,
+        context: int = 2048,
+        threads: int | None = None,
+        temperature: float = 0.0,
+        timeout: float = 30.0,
+        cache: int = 256,
+        **options: Any,
+    ) -> None:
         super().__init__(cache)
         with named_if_missing("LlamaBackend"):
             self._llama_cpp: Any = import_module("llama_cpp")
         require_file(Path(path))
         self._made = {"model_path": str(path), "n_ctx": context, "n_threads": threads, "verbose": False, **options}
-        self._temperature, self._timeout = temperature, timeout
+        self._temperature = temperature
+        self._timeout = timeout
         self._model: Any = None
         self._grammars: dict[str, Any] = {}
         self._lock = threading.Lock()  # one model, however many agents ask
@@ -49,22 +57,37 @@ class LlamaBackend(Backend):
         with self._lock:
             if self._model is None:
                 self._model = self._loaded()
-            grammar = self._grammar(tools) if tools else None
+            grammar = None
+            if tools:
+                grammar = self._grammar(tools)
             ends = time.monotonic() + self._timeout
             read = len(self._model.tokenize(prompt.encode()))
             room = self._model.n_ctx()
             if read >= room:
                 raise BackendRefused(
-                    "the prompt is longer than what the model can read", field="context",
-                    expected=f"more than {read} tokens", got=room, cure="give it a larger `context`",
-                )  # fmt: skip
+                    "the prompt is longer than what the model can read",
+                    field="context",
+                    expected=f"more than {read} tokens",
+                    got=room,
+                    cure="give it a larger `context`",
+                )
+            if max_tokens is None:
+                most = _ANSWER
+            else:
+                most = max_tokens
             pieces = self._model.create_chat_completion(
-                messages=[{"role": "user", "content": prompt}], stream=True, temperature=self._temperature,
-                max_tokens=_ANSWER if max_tokens is None else max_tokens, grammar=grammar,
-            )  # fmt: skip
+                messages=[{"role": "user", "content": prompt}],
+                stream=True,
+                temperature=self._temperature,
+                max_tokens=most,
+                grammar=grammar,
+            )
             said = []
             for piece in pieces:
-                said.append(piece["choices"][0]["delta"].get("content") or "")
+                piece_text = piece["choices"][0]["delta"].get("content")
+                if not piece_text:
+                    piece_text = ""
+                said.append(piece_text)
                 if time.monotonic() > ends:
                     raise TimeoutError(f"the model did not answer within {self._timeout:g} s")
         return Answer("".join(said), read, sum(map(bool, said)))
@@ -82,9 +105,11 @@ class LlamaBackend(Backend):
                 grammar = self._llama_cpp.LlamaGrammar.from_json_schema(schema, verbose=False)
             except (ValueError, RuntimeError) as error:
                 raise BackendRefused(
-                    "llama.cpp makes no grammar of the tools' schemas", field="tools", got=str(error),
+                    "llama.cpp makes no grammar of the tools' schemas",
+                    field="tools",
+                    got=str(error),
                     cure="give the tools simpler parameters",
-                ) from error  # fmt: skip
+                ) from error
             self._grammars = {schema: grammar}
         return self._grammars[schema]
 
@@ -94,4 +119,5 @@ class LlamaBackend(Backend):
         with self._lock:
             if self._model is not None:
                 self._model.close()
-            self._model, self._grammars = None, {}
+            self._model = None
+            self._grammars = {}

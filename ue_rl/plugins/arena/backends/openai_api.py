@@ -37,10 +37,16 @@ def openai_client(what: str, base_url: str | None, api_key: str | None, timeout:
         import openai
     key = api_key or ("none" if base_url else None)
     more: dict[str, Any] = {}
-    address = urlsplit(base_url or os.environ.get("OPENAI_BASE_URL") or "")
+    url = base_url or os.environ.get("OPENAI_BASE_URL")
+    if not url:
+        url = ""
+    address = urlsplit(url)
     if address.hostname is not None and is_local(address.hostname):  # no proxy is asked for this machine
         if address.scheme == "https":  # what else the environment says counts: SSL_CERT_FILE
-            name = f"[{address.hostname}]" if ":" in address.hostname else address.hostname
+            if ":" in address.hostname:
+                name = f"[{address.hostname}]"
+            else:
+                name = address.hostname
             more["http_client"] = openai.DefaultHttpxClient(mounts={f"all://{name}": None})
         else:  # nor is one looked at: that of $all_proxy may need a package that is missing
             more["http_client"] = openai.DefaultHttpxClient(trust_env=False)
@@ -71,7 +77,11 @@ def _named(error: Any) -> Exception:
     """What a status says of a further try."""
     status = int(error.status_code)
     body = error.body if isinstance(error.body, Mapping) else {}
-    code, said = str(body.get("code")), shorten(body.get("message") or error, 600)
+    code = str(body.get("code"))
+    message = body.get("message")
+    if not message:
+        message = error
+    said = shorten(message, 600)
     spent = status == 429 and code == "insufficient_quota"
     if status >= 500 or status in _FOR_A_WHILE or (status == 429 and not spent):
         return ConnectionError(f"the service is overloaded: {said}")
@@ -101,17 +111,26 @@ class OpenAIBackend(Backend):
     """
 
     def __init__(
-        self, model: str, base_url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0,
-        retries: int = 2, constrain: Literal["json_schema", "json_object", "tools", "none"] = "json_schema",
-        cache: int = 256, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        model: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = 30.0,
+        retries: int = 2,
+        constrain: Literal["json_schema", "json_object", "tools", "none"] = "json_schema",
+        cache: int = 256,
+        **options: Any,
+    ) -> None:
         super().__init__(cache)
         if constrain not in _CONSTRAINTS:
             raise ConfigurationError(
                 "no such constraint", field="constrain", expected=", ".join(_CONSTRAINTS), got=constrain
             )
         self.client = openai_client("OpenAIBackend", base_url, api_key, timeout, retries)
-        self.model, self._constrain, self._options = model, constrain, options
+        self.model = model
+        self._constrain = constrain
+        self._options = options
 
     def _generate(self, prompt: str, tools: Sequence[ToolSchema] | None, max_tokens: int | None) -> Answer:
         asked: dict[str, Any] = {"model": self.model, **self._options}
@@ -124,9 +143,12 @@ class OpenAIBackend(Backend):
         with asking():
             said = self.client.chat.completions.create(**asked)
         try:
-            choice, usage = said.choices[0], said.usage
+            choice = said.choices[0]
+            usage = said.usage
             text = _text_of(choice)
-            return Answer(text, int(usage.prompt_tokens), int(usage.completion_tokens)) if usage else Answer(text)
+            if usage:
+                return Answer(text, int(usage.prompt_tokens), int(usage.completion_tokens))
+            return Answer(text)
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError(f"not an answer of a model: {shorten(said)}") from error
 
@@ -163,7 +185,10 @@ def _text_of(choice: Any) -> str:
     content = message.content
     if isinstance(content, list):  # some services send thoughts and answer as parts
         content = "".join(part["text"] for part in content if part.get("type") == "text")
-    text = str(content or "")
+    given_text = content
+    if not given_text:
+        given_text = ""
+    text = str(given_text)
     if getattr(message, "tool_calls", None):
         function = message.tool_calls[0].function
         thought = text[:_THOUGHT]  # a long one must not push the call out of what is read

@@ -52,10 +52,17 @@ def arena() -> None:
 @allow_host_option
 @_config
 def serve(
-    host: str, port: int, agents: tuple[str, ...], deadline: float | None, out: Path | None,
-    vecnormalize: Path | Literal[False] | None, config: Path | None, overrides: tuple[str, ...],
-    allow_hosts: tuple[str, ...], **guarded: Any,
-) -> None:  # fmt: skip
+    host: str,
+    port: int,
+    agents: tuple[str, ...],
+    deadline: float | None,
+    out: Path | None,
+    vecnormalize: Path | Literal[False] | None,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    allow_hosts: tuple[str, ...],
+    **guarded: Any,
+) -> None:
     """Answer games that post what their agents see, until Ctrl-C.
 
     BEHAVIOR is rules, random, llm, a model's .onnx or .zip, or module:Class. Others get the rule of thumb.
@@ -70,13 +77,22 @@ def serve(
         settings |= _statistics(vecnormalize, [name or settings.get("behavior", "") for name in names])
         scene = scene_of(settings)
         if deadline is None:
-            deadline = float(settings.get("deadline") or 10.0)
+            seconds = settings.get("deadline")
+            if not seconds:
+                seconds = 10.0
+            deadline = float(seconds)
         made = AgentArena(
             deadline=deadline, host=host, port=port, log=RunLog(out), access=access, allow_hosts=allow_hosts
         )
         for each in agents:
             agent_id, _, name = each.partition("=")
-            given = behaviors_of(settings, scene, None if out is None else out / agent_id, name or None)
+            folder = None
+            if out is not None:
+                folder = out / agent_id
+            shown = None
+            if name:
+                shown = name
+            given = behaviors_of(settings, scene, folder, shown)
             made.register(agent_id, next(iter(given.values())))
     try:
         made.run(lambda url: click.echo(f"agents {', '.join(made.behaviors) or 'by rule of thumb'} on {url}"))
@@ -97,10 +113,17 @@ def serve(
 @vecnormalize_option()
 @_config
 def run(
-    scene: str | None, behavior: str | None, episodes: int | None, seed: int | None, deadline: float | None,
-    out: Path | None, gif: Path | None, vecnormalize: Path | Literal[False] | None, config: Path | None,
+    scene: str | None,
+    behavior: str | None,
+    episodes: int | None,
+    seed: int | None,
+    deadline: float | None,
+    out: Path | None,
+    gif: Path | None,
+    vecnormalize: Path | Literal[False] | None,
+    config: Path | None,
     overrides: tuple[str, ...],
-) -> None:  # fmt: skip
+) -> None:
     """Play SCENE: foraging, crafting, capture, or module:Class."""
     from ue_rl.plugins.arena import AgentArena, RunLog
     from ue_rl.plugins.arena.config import behaviors_of, load_config, scene_of
@@ -116,14 +139,29 @@ def run(
         out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         played = AgentArena.play(
-            world, behaviors, episodes=int(settings.get("episodes", 1)), seed=settings.get("seed", 0),
-            deadline=settings.get("deadline"), log=RunLog(out), replay=None if out is None else out / "replay.msgpack",
+            world,
+            behaviors,
+            episodes=int(settings.get("episodes", 1)),
+            seed=settings.get("seed", 0),
+            deadline=settings.get("deadline"),
+            log=RunLog(out),
+            replay=None if out is None else out / "replay.msgpack",
             on_tick=_film(stack, gif),
-        )  # fmt: skip
-    _table([
-        {"episode": n, "seed": each.seed, "ticks": each.ticks, "success": each.success, "return": each.score,
-         "metrics": _words(each.metrics), "failed decisions": _words(each.codes)} for n, each in enumerate(played)
-    ])  # fmt: skip
+        )
+    _table(
+        [
+            {
+                "episode": n,
+                "seed": each.seed,
+                "ticks": each.ticks,
+                "success": each.success,
+                "return": each.score,
+                "metrics": _words(each.metrics),
+                "failed decisions": _words(each.codes),
+            }
+            for n, each in enumerate(played)
+        ]
+    )
     if out is not None:
         (out / "episodes.json").write_text(json.dumps([asdict(each) for each in played], indent=1), "utf-8")
         click.echo(f"log, replay and memories: {out}")
@@ -139,10 +177,16 @@ def run(
 @vecnormalize_option()
 @_config
 def evaluate(
-    scene: str | None, names: tuple[str, ...], episodes: int | None, seeds: int, json_file: Path | None,
-    chart_file: Path | None, vecnormalize: Path | Literal[False] | None, config: Path | None,
+    scene: str | None,
+    names: tuple[str, ...],
+    episodes: int | None,
+    seeds: int,
+    json_file: Path | None,
+    chart_file: Path | None,
+    vecnormalize: Path | Literal[False] | None,
+    config: Path | None,
     overrides: tuple[str, ...],
-) -> None:  # fmt: skip
+) -> None:
     """Each behaviour plays the same episodes of SCENE; returns with 95 % confidence intervals."""
     from ue_rl.plugins.arena.config import behaviors_of, load_config, scene_of
     from ue_rl.plugins.arena.evals import chart
@@ -157,16 +201,33 @@ def evaluate(
         for name in labels:  # a mistake is found before anything is played
             behaviors_of(settings, world, named=name)
     makers = {name: lambda name=name: behaviors_of(settings, world, named=name) for name in labels}
-    first = int(settings.get("seed") or 0)
+    number = settings.get("seed")
+    if not number:
+        number = 0
+    first = int(number)
+    count = episodes
+    if not count:
+        count = int(settings.get("episodes", 10))
     scores = compare(
-        world, makers, episodes=episodes or int(settings.get("episodes", 10)), seeds=range(first, first + seeds),
+        world,
+        makers,
+        episodes=count,
+        seeds=range(first, first + seeds),
         deadline=settings.get("deadline"),
-    )  # fmt: skip
-    _table([
-        {"behavior": score.label, "return": f"{score.mean:.2f} [{score.low:.2f}, {score.high:.2f}]",
-         "success": score.success, "metrics": _words(score.metrics), "ms": score.seconds * 1000,
-         "tokens": score.tokens} for score in scores
-    ])  # fmt: skip
+    )
+    _table(
+        [
+            {
+                "behavior": score.label,
+                "return": f"{score.mean:.2f} [{score.low:.2f}, {score.high:.2f}]",
+                "success": score.success,
+                "metrics": _words(score.metrics),
+                "ms": score.seconds * 1000,
+                "tokens": score.tokens,
+            }
+            for score in scores
+        ]
+    )
     if json_file is not None:
         json_file.write_text(json.dumps([asdict(score) for score in scores], indent=1), "utf-8")
     if chart_file is not None:
@@ -184,7 +245,10 @@ def replay(file: Path, scene: str | None, gif: Path | None) -> None:
     from ue_rl.plugins.arena.replaylog import read_replay
 
     with command_line():
-        world = scene_of({"scene": scene or read_replay(file)["metadata"].get("scene", "")})()
+        wanted = scene
+        if not wanted:
+            wanted = read_replay(file)["metadata"].get("scene", "")
+        world = scene_of({"scene": wanted})()
     with ExitStack() as stack:
         same = again(file, world, _film(stack, gif))
     click.echo(f"{same} ticks, each as it was; at the end: {_words(world.metrics())}")
@@ -220,7 +284,11 @@ def _statistics(given: Path | Literal[False] | None, behaviors: Sequence[str]) -
         raise click.UsageError("--vecnormalize is for a behaviour that is a model.zip: leave it out")
     from ue_rl.inference.statistics import NONE
 
-    return {"vecnormalize": NONE if given is False else str(given)}
+    if given is False:
+        vecnormalize = NONE
+    else:
+        vecnormalize = str(given)
+    return {"vecnormalize": vecnormalize}
 
 
 def _in_scene(settings: dict[str, Any], name: str | None) -> dict[str, Any]:

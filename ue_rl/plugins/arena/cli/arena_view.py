@@ -24,7 +24,10 @@ def show(screen: Console, rows: list[dict[str, Any]], ends: list[dict[str, Any]]
 
     table = Table("tick", "agent", "tool", "params", "reasoning", "tokens", "ms")
     for row in rows:
-        reason = f"{row['code']}: {row['reasoning']}" if row["code"] else row["reasoning"]
+        if row["code"]:
+            reason = f"{row['code']}: {row['reasoning']}"
+        else:
+            reason = row["reasoning"]
         cells = [row["tick"], row["agent_id"], row["tool"], shorten(json.dumps(row["params"]), 60), shorten(reason, 60),
                  row.get("trace", {}).get("tokens", ""), f"{row['seconds'] * 1000:.1f}"]  # fmt: skip
         table.add_row(*(printable(str(cell)) for cell in cells))
@@ -47,8 +50,10 @@ def show(screen: Console, rows: list[dict[str, Any]], ends: list[dict[str, Any]]
 
 def ended(end: Mapping[str, Any]) -> str:
     """How an episode ended for an agent."""
-    numbers = ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-                        for name, value in end["metrics"].items())  # fmt: skip
+    numbers = ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in end["metrics"].items()
+    )
     return f"{end['agent_id']}: the episode was {'won' if end['success'] else 'not won'}: {numbers}"
 
 
@@ -80,8 +85,10 @@ def _lines(value: Any) -> Iterable[str]:
 
 def page(title: str, rows: list[dict[str, Any]], ends: list[dict[str, Any]]) -> str:
     """One HTML file: decisions that open, the plans, and how episodes ended."""
-    out = [f"{_HEAD}<title>{html.escape(title)}</title><style>{_STYLE}</style>",
-           f"<h1>{html.escape(title)}: {len(rows)} decisions</h1>"]  # fmt: skip
+    out = [
+        f"{_HEAD}<title>{html.escape(title)}</title><style>{_STYLE}</style>",
+        f"<h1>{html.escape(title)}: {len(rows)} decisions</h1>",
+    ]
     if found := plans(rows):
         out.append("<h2>Plans</h2><ul>")
         for tick, agent, plan in found:
@@ -93,7 +100,9 @@ def page(title: str, rows: list[dict[str, Any]], ends: list[dict[str, Any]]) -> 
     out.append("<h2>Decisions</h2>")
     for row in rows:
         call = f"{row['tick']} {row['agent_id']}: {row['tool']}({shorten(json.dumps(row['params']), 100)})"
-        state = " class=bad" if row["code"] else ""
+        state = ""
+        if row["code"]:
+            state = " class=bad"
         why = html.escape(f"{row['code'] or ''} {row['reasoning']}".strip())
         out.append(f"<details><summary{state}>{html.escape(call)} <i>{why}</i></summary>")
         out += [f"<h4>{html.escape(name)}</h4><pre>{html.escape(text)}</pre>" for name, text in parts(row)]

@@ -37,7 +37,10 @@ READY: dict[str, Callable[[], AgentBehavior]] = {"rules": RulesBehavior, "random
 class _Refused(Exception):
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         self.status = status
-        self.answer = {"error": message, "error_code": code, "field": None if field is None else shorten(field)}
+        where = None
+        if field is not None:
+            where = shorten(field)
+        self.answer = {"error": message, "error_code": code, "field": where}
         super().__init__(message)
 
 
@@ -47,7 +50,11 @@ def make_app(arena: AgentArena, ready: dict[str, Callable[[], AgentBehavior]] | 
     Args:
         ready: behaviours that a game may ask for in POST /agents/register, by name; None: rules and random.
     """
-    routes = _Routes(arena, READY if ready is None else ready)
+    if ready is None:
+        check = READY
+    else:
+        check = ready
+    routes = _Routes(arena, check)
     table: list[tuple[str, str, Callable[[Request], Awaitable[Any]]]] = [
         ("GET", "/", routes.root), ("GET", "/health", routes.health), ("GET", "/tools/list", routes.tools),
         ("GET", "/metrics", routes.metrics), ("GET", "/memory/{agent_id:path}", routes.memory),
@@ -127,9 +134,10 @@ class _Routes:
         if shape == "agents":
             return {"tick": tick, "actions": [{"agent_id": o.agent_id, "action": _decided(o)} for o in outcomes]}
         metrics = {
-            "tick_time_ms": (time.perf_counter() - began) * 1000, "agents_processed": len(seen),
+            "tick_time_ms": (time.perf_counter() - began) * 1000,
+            "agents_processed": len(seen),
             "actions_generated": sum(outcome.code is None for outcome in outcomes),
-        }  # fmt: skip
+        }
         actions = [{"agent_id": o.agent_id, "tick": tick, **_decided(o)} for o in outcomes]
         return {"tick": tick, "actions": actions, "metrics": metrics}
 
@@ -159,7 +167,8 @@ class _Routes:
             result = await asyncio.to_thread(self.arena.execute, body.tool, body.params, body.agent_id, body.tick)
         except ToolError as error:
             name = body.tool
-            detail, code = shorten(error.plain(), 1000), error.code
+            detail = shorten(error.plain(), 1000)
+            code = error.code
             said = {
                 "TOOL_NOT_FOUND": f"Tool '{name}' not found",
                 INVALID_PARAMETERS: f"Invalid parameters for tool '{name}'",
@@ -188,8 +197,12 @@ class _Routes:
     # -- what a person looks at
 
     async def root(self, request: Request) -> Any:
-        return {"name": "ue_rl agent arena", "status": "running", "agents": sorted(self.arena.behaviors),
-                "routes": self.paths}  # fmt: skip
+        return {
+            "name": "ue_rl agent arena",
+            "status": "running",
+            "agents": sorted(self.arena.behaviors),
+            "routes": self.paths,
+        }
 
     async def health(self, request: Request) -> Any:
         return {"status": "healthy", "agents": len(self.arena.behaviors), "tick": self._last}
@@ -199,16 +212,25 @@ class _Routes:
 
     async def metrics(self, request: Request) -> Any:
         times = sorted(self._times)
-        middle = {f"p{p}": times[min(len(times) - 1, len(times) * p // 100)] * 1000 for p in (50, 99)} if times else {}
+        middle = {}
+        if times:
+            middle = {f"p{p}": times[min(len(times) - 1, len(times) * p // 100)] * 1000 for p in (50, 99)}
         counts = dict(self.arena.counts)
         errors = {code: count for code, count in counts.items() if code.isupper()}
-        return {"ticks": counts.get("ticks", 0), "decisions": counts.get("decisions", 0), "errors": errors,
-                "agents": len(self.arena.behaviors), "tick_time_ms": middle}  # fmt: skip
+        return {
+            "ticks": counts.get("ticks", 0),
+            "decisions": counts.get("decisions", 0),
+            "errors": errors,
+            "agents": len(self.arena.behaviors),
+            "tick_time_ms": middle,
+        }
 
     async def memory(self, request: Request) -> Any:
         agent_id = request.path_params["agent_id"]
         memory = self._behavior(agent_id).memory
-        entries = [] if memory is None else await asyncio.to_thread(memory.dump)
+        entries = []
+        if memory is not None:
+            entries = await asyncio.to_thread(memory.dump)
         return {"agent_id": agent_id, "count": len(entries), "memory": entries[-1000:]}
 
     async def traces(self, request: Request) -> Any:
@@ -230,5 +252,10 @@ class _Routes:
 
 def _decided(outcome: Decision) -> dict[str, Any]:
     said = outcome.decision
-    answer = {"tool": said.tool, "params": said.params, "reasoning": said.reasoning or "Agent decision"}
-    return answer if outcome.code is None else {**answer, "error_code": outcome.code}
+    reasoning = said.reasoning
+    if not reasoning:
+        reasoning = "Agent decision"
+    answer = {"tool": said.tool, "params": said.params, "reasoning": reasoning}
+    if outcome.code is None:
+        return answer
+    return {**answer, "error_code": outcome.code}

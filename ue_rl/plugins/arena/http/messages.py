@@ -75,28 +75,36 @@ def observe(body: Any) -> AgentObservation:
 def _observation(body: dict[str, Any], at: str = "") -> AgentObservation:
     size = len(json.dumps(body))
     if size > MAX_OBSERVATION:
+        field = at
+        if not field:
+            field = "body"
         raise ConfigurationError(
-            "the observation is too large", field=at or "body", expected=f"{MAX_OBSERVATION} characters", got=size
+            "the observation is too large", field=field, expected=f"{MAX_OBSERVATION} characters", got=size
         )
     seen = checked(AgentObservation, body, _MALFORMED, at)
     for kind in ("nearby_resources", "nearby_hazards"):
         for number, thing in enumerate(getattr(seen, kind)):
             if "position" not in thing.model_fields_set:  # agents walk there, or away from it
                 raise ConfigurationError(
-                    f"{_MALFORMED}: the field is missing", field=_path(at, f"{kind}.{number}.position"),
-                    expected="[x, y, z]", got=shorten(thing.name or thing.type),
-                )  # fmt: skip
+                    f"{_MALFORMED}: the field is missing",
+                    field=_path(at, f"{kind}.{number}.position"),
+                    expected="[x, y, z]",
+                    got=shorten(thing.name or thing.type),
+                )
     near = bool(seen.nearby_resources or seen.nearby_hazards)
     if near and "position" not in seen.model_fields_set:
         raise ConfigurationError(
-            f"{_MALFORMED}: the field is missing", field=_path(at, "position"),
+            f"{_MALFORMED}: the field is missing",
+            field=_path(at, "position"),
             expected="[x, y, z] of the agent, where it is near something",
-        )  # fmt: skip
+        )
     return seen
 
 
 def _path(at: str, field: str) -> str:
-    return f"{at}.{field}" if at else field
+    if at:
+        return f"{at}.{field}"
+    return field
 
 
 def body_of(kind: type[_Kind], body: Any) -> _Kind:
@@ -121,16 +129,33 @@ def observations_in(body: Any) -> tuple[int, str, list[AgentObservation]]:
     require_plain(body)
     tick = checked(Tick, body, _MALFORMED).tick
     shape = next((key for key in ("perceptions", "agents", "agent_id") if key in body), "")
-    given = [body] if shape == "agent_id" else body.get(shape)
+    if shape == "agent_id":
+        given = [body]
+    else:
+        given = body.get(shape)
     if not isinstance(given, list) or len(given) > 10_000:
-        raise ConfigurationError("not a list of agents", field=shape or "perceptions",
-                                 expected="perceptions or agents, at most 10000, or agent_id")  # fmt: skip
+        field = shape
+        if not field:
+            field = "perceptions"
+        raise ConfigurationError(
+            "not a list of agents", field=field, expected="perceptions or agents, at most 10000, or agent_id"
+        )
     seen: dict[str, AgentObservation] = {}
     for n, each in enumerate(given):
-        at = shape if shape == "agent_id" else f"{shape}.{n}"
-        inner = each if shape == "perceptions" or not isinstance(each, dict) else each.get("observations", {})
+        if shape == "agent_id":
+            at = shape
+        else:
+            at = f"{shape}.{n}"
+        if shape == "perceptions" or not isinstance(each, dict):
+            inner = each
+        else:
+            inner = each.get("observations", {})
         if not isinstance(inner, dict):
-            raise ConfigurationError("not an object", field=at if inner is each else f"{at}.observations", got=inner)
+            if inner is each:
+                place = at
+            else:
+                place = f"{at}.observations"
+            raise ConfigurationError("not an object", field=place, got=inner)
         whole = {"tick": tick, **inner, "agent_id": each.get("agent_id")}
         observation = _observation(whole, "" if shape == "agent_id" else at)
         if observation.agent_id in seen:
@@ -154,11 +179,16 @@ def require_plain(value: Any, at: str = "", depth: int = 0) -> None:
             raise ConfigurationError("the text is too long", field=at, expected=f"{MAX_TEXT} characters")
     elif isinstance(value, (dict, list)):
         if depth >= MAX_DEPTH:
-            raise ConfigurationError(
-                "nested too deep", field=at.split(".", maxsplit=1)[0] or "body", expected=f"{MAX_DEPTH} levels"
-            )
+            field = at.split(".", maxsplit=1)[0]
+            if not field:
+                field = "body"
+            raise ConfigurationError("nested too deep", field=field, expected=f"{MAX_DEPTH} levels")
         for name, part in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(part, (float, str, dict, list)):
-                require_plain(part, f"{at}.{name}" if at else str(name), depth + 1)
+                if at:
+                    place = f"{at}.{name}"
+                else:
+                    place = str(name)
+                require_plain(part, place, depth + 1)
     if not depth and not isinstance(value, dict):
         raise ConfigurationError("the body is a JSON object", field="body", got=value)

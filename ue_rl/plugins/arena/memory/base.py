@@ -37,7 +37,9 @@ class Entry:
         given: dict[str, Any] = {name: row[name] for name in cls.__dataclass_fields__ if name in row}
         entry = cls(**{"text": None, **given})
         texts = isinstance(entry.text, str) and isinstance(entry.kind, str)
-        return entry if texts and isinstance(entry.tick, int) and isinstance(entry.priority, (int, float)) else None
+        if texts and isinstance(entry.tick, int) and isinstance(entry.priority, (int, float)):
+            return entry
+        return None
 
 
 class Memory(abc.ABC):
@@ -84,7 +86,8 @@ class Memory(abc.ABC):
 
     def store(self, entry: Entry | str) -> None:
         """Keeps it; forgets another where the memory is full."""
-        entry = entry if isinstance(entry, Entry) else Entry(str(entry))
+        if not isinstance(entry, Entry):
+            entry = Entry(str(entry))
         entry = replace(entry, text=entry.text[:MAX_TEXT])
         self._take([entry])
         if self._file is not None:

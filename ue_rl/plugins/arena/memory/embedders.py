@@ -60,7 +60,10 @@ class HashingEmbedder:
 
     def _add(self, row: NDArray[np.float32], feature: str, weight: float) -> None:
         code = crc32(feature.encode())  # the same in every process, unlike hash()
-        row[code % self.size] += weight if code & 0x80000000 else -weight
+        if code & 0x80000000:
+            row[code % self.size] += weight
+        else:
+            row[code % self.size] += -weight
 
 
 class OnnxEmbedder:
@@ -117,11 +120,18 @@ class ApiEmbedder:
     """
 
     def __init__(
-        self, model: str, size: int, base_url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0,
+        self,
+        model: str,
+        size: int,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = 30.0,
         retries: int = 2,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._client = openai_client("ApiEmbedder", base_url, api_key, timeout, retries)
-        self.model, self.size = model, size
+        self.model = model
+        self.size = size
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See Embedder. Raises as Backend.generate."""

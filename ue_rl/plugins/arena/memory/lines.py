@@ -32,7 +32,9 @@ class JsonLines:
         """Writes one line."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
-            start = b"" if self._whole or not self._cut_off() else b"\n"
+            start = b"\n"
+            if self._whole or not self._cut_off():
+                start = b""
             file.write(start + _line(row))
         self._whole = True
         self.count += 1
@@ -48,7 +50,8 @@ class JsonLines:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lines = [_line(row) for row in rows]
         write_whole(self.path, lambda beside: beside.write_bytes(b"".join(lines)))
-        self.count, self._whole = len(lines), True
+        self.count = len(lines)
+        self._whole = True
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Every line that is whole; of others the log says how many there were."""

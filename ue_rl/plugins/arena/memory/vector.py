@@ -31,7 +31,10 @@ class NumpyIndex:
         """The numbers of the `count` rows with the largest products, those first; of equal ones the later."""
         products = self._rows[: self._used] @ query
         some = count < len(products)
-        best = np.argpartition(-products, count - 1)[:count] if some else np.arange(len(products))
+        if some:
+            best = np.argpartition(-products, count - 1)[:count]
+        else:
+            best = np.arange(len(products))
         return best[np.lexsort((-best, -products[best]))]
 
 
@@ -69,10 +72,17 @@ class VectorMemory(Memory):
     """
 
     def __init__(
-        self, capacity: int = 10_000, embedder: Embedder | None = None, index: str = "numpy",
+        self,
+        capacity: int = 10_000,
+        embedder: Embedder | None = None,
+        index: str = "numpy",
         path: Path | str | None = None,
-    ) -> None:  # fmt: skip
-        self.capacity, self.embedder, self._kind = capacity, embedder or HashingEmbedder(), index
+    ) -> None:
+        self.capacity = capacity
+        if not embedder:
+            embedder = HashingEmbedder()
+        self.embedder = embedder
+        self._kind = index
         self._empty()
         self._open(path)
 
@@ -87,7 +97,8 @@ class VectorMemory(Memory):
     def _take(self, entries: list[Entry]) -> None:
         entries = entries[-self.capacity :]
         for entry, row in zip(entries, self.embedder.embed([entry.text for entry in entries]), strict=True):
-            at, features = self._stored % self.capacity, row != 0
+            at = self._stored % self.capacity
+            features = row != 0
             if at < len(self._entries):
                 self._in -= self._features[at]
                 self._entries[at], self._features[at] = entry, features
@@ -99,14 +110,19 @@ class VectorMemory(Memory):
             self._stored += 1
 
     def _in_order(self) -> list[Entry]:
-        at = self._stored % self.capacity if len(self._entries) == self.capacity else 0
+        at = 0
+        if len(self._entries) == self.capacity:
+            at = self._stored % self.capacity
         return self._entries[at:] + self._entries[:at]
 
     def retrieve(self, query: str | None = None, limit: int | None = None) -> list[Entry]:
         """See Memory."""
         if query is None:
             return self._in_order()[::-1][:limit]
-        count = len(self._entries) if limit is None else min(limit, len(self._entries))
+        if limit is None:
+            count = len(self._entries)
+        else:
+            count = min(limit, len(self._entries))
         if not count:
             return []
         rare = np.log(1 + len(self._entries) / (1 + self._in))

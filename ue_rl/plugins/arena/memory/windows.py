@@ -28,7 +28,8 @@ class SlidingWindow(Memory):
     """
 
     def __init__(self, capacity: int = 10, forgets: Forgets = "fifo", path: Path | str | None = None) -> None:
-        self.capacity, self.forgets = capacity, forgets
+        self.capacity = capacity
+        self.forgets = forgets
         self._entries: list[Entry] = []  # oldest first; with "recency" the one that was used last is last
         self._open(path)
 
@@ -47,7 +48,10 @@ class SlidingWindow(Memory):
 
     def retrieve(self, query: str | None = None, limit: int | None = None) -> list[Entry]:
         """See Memory; a query finds those that share most words with it."""
-        found = self._entries[::-1] if query is None else self._by_words(query)
+        if query is None:
+            found = self._entries[::-1]
+        else:
+            found = self._by_words(query)
         found = found[:limit]
         if query is not None and self.forgets == "recency":
             used = {id(entry) for entry in found}
@@ -77,10 +81,16 @@ class SummarisingMemory(SlidingWindow):
     """
 
     def __init__(
-        self, capacity: int = 10, batch: int = 10, summarise: Summariser | None = None, longest: int = 1000,
+        self,
+        capacity: int = 10,
+        batch: int = 10,
+        summarise: Summariser | None = None,
+        longest: int = 1000,
         path: Path | str | None = None,
-    ) -> None:  # fmt: skip
-        self._batch, self.longest, self._summarise = batch, longest, summarise
+    ) -> None:
+        self._batch = batch
+        self.longest = longest
+        self._summarise = summarise
         super().__init__(capacity + batch, path=path)
 
     @property
@@ -93,7 +103,8 @@ class SummarisingMemory(SlidingWindow):
         super().store(entry)
         entries = [each for each in self._entries if each.kind != "summary"]
         if len(entries) >= self.capacity - 1:  # one place is the summary's
-            old, new = entries[: self._batch], entries[self._batch :]
+            old = entries[: self._batch]
+            new = entries[self._batch :]
             text = self._in_short(old)
             self._entries = [Entry(text, old[-1].tick, kind="summary"), *new]
             if self._file is not None:

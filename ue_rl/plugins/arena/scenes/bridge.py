@@ -58,8 +58,12 @@ class _Scenes:
     def _step(self, env: int, choices: NDArray[np.float32]) -> Scene:
         """One tick of an env; `choices`: one for each agent."""
         world = self.worlds[env]
-        world.step({agent: world.choose(int(choice), world.observe(agent))
-                    for agent, choice in zip(world.agents, choices, strict=True)})  # fmt: skip
+        world.step(
+            {
+                agent: world.choose(int(choice), world.observe(agent))
+                for agent, choice in zip(world.agents, choices, strict=True)
+            }
+        )
         self._see(env)
         return world
 
@@ -88,9 +92,11 @@ class SceneBridge(_Scenes, VectorBridge):
     def __init__(self, scene: type[Scene], num_envs: int = 1) -> None:
         if len(scene.agents) != 1:
             raise ConfigurationError("this scene has several agents", field="scene", cure="host it with TeamBridge")
-        self.scene, self.worlds = scene, [scene() for _ in range(num_envs)]
+        self.scene = scene
+        self.worlds = [scene() for _ in range(num_envs)]
         super().__init__(one_agent(scene, num_envs))
-        self.observation_names, self.action_names = scene.obs_names, ("choice",)
+        self.observation_names = scene.obs_names
+        self.action_names = ("choice",)
 
     def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
         """See VectorBridge."""
@@ -114,7 +120,8 @@ class TeamBridge(_Scenes, VectorAgentsBridge):
     """
 
     def __init__(self, scene: type[Scene], num_envs: int = 1) -> None:
-        self.scene, self.worlds = scene, [scene() for _ in range(num_envs)]
+        self.scene = scene
+        self.worlds = [scene() for _ in range(num_envs)]
         super().__init__([AgentGroup("team", len(scene.agents), one_agent(scene))], num_envs, {"INFO"})
 
     def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
@@ -141,6 +148,7 @@ def picture(world: Scene) -> NDArray[np.uint8]:
     ]
     discs += [(b.x, b.z, 0.8, _COLOURS.get(b.name.partition("_")[0], _AGENT)) for b in world.bodies.values()]
     for x, z, radius, colour in discs:
-        column, row = (x + world.size) * scale, (world.size - z) * scale
+        column = (x + world.size) * scale
+        row = (world.size - z) * scale
         image[(rows - row) ** 2 + (columns - column) ** 2 <= (radius * scale) ** 2] = colour
     return image

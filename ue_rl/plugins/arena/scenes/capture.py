@@ -8,7 +8,8 @@ from ue_rl.bridges.tools import tool
 from ue_rl.plugins.arena.scenes.scene import COMPASS, Body, Scene, named, relative
 from ue_rl.plugins.arena.types import IDLE, AgentDecision, AgentObservation
 
-RED, BLUE = ("red_0", "red_1", "red_2"), ("blue_0", "blue_1", "blue_2")
+RED = ("red_0", "red_1", "red_2")
+BLUE = ("blue_0", "blue_1", "blue_2")
 RADIUS = 3.0  # who is so near a place counts there
 TAKES = 5  # ticks of being more, until a place changes hands
 BLUE_SPEED = 1.0
@@ -36,7 +37,9 @@ class Capture(Scene):
         self.spread = 0
         self.place("place", 3, apart=4.0)
         for n, name in enumerate((*RED, *BLUE)):
-            side = -1 if name in RED else 1
+            side = 1
+            if name in RED:
+                side = -1
             self.bodies[name] = Body(name, side * (self.size - 1), 4.0 * (n % 3) - 4.0 + self.random.uniform(-1, 1))
         self.plan = [self.random.randrange(3) for _ in BLUE]
 
@@ -46,8 +49,12 @@ class Capture(Scene):
             body = self.bodies[name]
             free = [thing for at, thing in enumerate(self.things) if self.owner[at] != "blue"]
             planned = self.things[self.plan[n]]
-            goal = planned if planned in free or not free else min(free, key=body.away)
-            body.goal, body.speed = (goal.x, goal.z), BLUE_SPEED
+            if planned in free or not free:
+                goal = planned
+            else:
+                goal = min(free, key=body.away)
+            body.goal = (goal.x, goal.z)
+            body.speed = BLUE_SPEED
         super().step(decisions)
 
     def advance(self) -> None:
@@ -61,13 +68,23 @@ class Capture(Scene):
             if there["red"]:
                 held.add(n)
             more = len(there["red"]) - len(there["blue"])
-            side = "red" if more > 0 else "blue"
+            side = "blue"
+            if more > 0:
+                side = "red"
             if more == 0 or self.owner[n] == side:
                 self.progress[n] = 0
                 continue
-            self.progress[n] = self.progress[n] + (1 if more > 0 else -1) if self.progress[n] * more >= 0 else 0
+            if self.progress[n] * more >= 0:
+                if more > 0:
+                    change = 1
+                else:
+                    change = -1
+                self.progress[n] = self.progress[n] + change
+            else:
+                self.progress[n] = 0
             if abs(self.progress[n]) >= TAKES:
-                self.owner[n], self.progress[n] = side, 0
+                self.owner[n] = side
+                self.progress[n] = 0
                 for name in there["red"] if side == "red" else ():
                     self.shares[name] += 1
                     self.bodies[name].reward += 1.0
@@ -77,7 +94,8 @@ class Capture(Scene):
         for name in RED:
             self.bodies[name].reward += 0.1 * self.owner.count("red")
         if self.tick >= self.max_ticks:
-            self.over, self.success = True, self.score["red"] > self.score["blue"]
+            self.over = True
+            self.success = self.score["red"] > self.score["blue"]
             for name in RED:
                 self.bodies[name].reward += 5.0 * self.success
 
@@ -104,9 +122,11 @@ class Capture(Scene):
         """
         parts = list(self.shares.values())
         return {
-            "objectives": float(sum(parts)), "coordination": self.spread / (3 * max(self.tick, 1)),
-            "share": max(parts) / max(sum(parts), 1), "win": float(self.success),
-        }  # fmt: skip
+            "objectives": float(sum(parts)),
+            "coordination": self.spread / (3 * max(self.tick, 1)),
+            "share": max(parts) / max(sum(parts), 1),
+            "win": float(self.success),
+        }
 
     def state(self) -> list[Any]:
         """See Scene."""
@@ -120,11 +140,14 @@ class Capture(Scene):
         worth = {"red": 1.0, "blue": -1.0, "": 0.0}
         places = sorted(seen.nearby_resources, key=lambda place: place.name)
         return [
-            x / cls.size, z / cls.size, 1 - seen.tick / cls.max_ticks, *(float(seen.agent_id == name) for name in RED),
+            x / cls.size,
+            z / cls.size,
+            1 - seen.tick / cls.max_ticks,
+            *(float(seen.agent_id == name) for name in RED),
             *(worth[owner] for owner in seen.custom["owners"]),
             *(d / cls.size for place in places for d in (place.position[0] - x, place.position[2] - z)),
             *relative(seen.visible_entities, seen, 5, cls.size),
-        ]  # fmt: skip
+        ]
 
     @classmethod
     def call(cls, word: str, seen: AgentObservation) -> AgentDecision:

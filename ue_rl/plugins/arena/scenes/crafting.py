@@ -13,14 +13,16 @@ RECIPES: dict[str, dict[str, int]] = {
     "stick": {"plank": 1},
     "stone_pickaxe": {"stone": 3, "stick": 2},
 }
-GOAL, RAW = "stone_pickaxe", ("wood", "stone")
+GOAL = "stone_pickaxe"
+RAW = ("wood", "stone")
 ITEMS = (*RAW, *RECIPES)
 BENCH_REACH = 3.0
 
 
 def needed(have: dict[str, int]) -> dict[str, int]:
     """What is still missing for the goal, of each item, after everything that is carried is used."""
-    missing, left = dict.fromkeys(ITEMS, 0), dict(have)
+    missing = dict.fromkeys(ITEMS, 0)
+    left = dict(have)
 
     def want(item: str, count: int) -> None:
         used = min(left.get(item, 0), count)
@@ -49,7 +51,9 @@ class Crafting(Scene):
 
     def begin(self) -> None:
         """See Scene."""
-        self.crafted, self.gathered, self.wasted = 0, 0, 0
+        self.crafted = 0
+        self.gathered = 0
+        self.wasted = 0
         self.place("wood", 6)
         self.place("stone", 6)
         self.place("workbench", 1)
@@ -88,10 +92,19 @@ class Crafting(Scene):
         return f"made a {recipe}"
 
     def _gain(self, body: Body, item: str, missing: dict[str, int] | None = None) -> None:
-        useful = (missing or needed(body.items))[item] > 0
+        wants = missing
+        if not wants:
+            wants = needed(body.items)
+        useful = wants[item] > 0
         body.items[item] = body.items.get(item, 0) + 1
         self.wasted += not useful
-        body.reward += (5.0 if item == GOAL else 0.5) if useful else -0.5
+        if useful:
+            if item == GOAL:
+                body.reward += 5.0
+            else:
+                body.reward += 0.5
+        else:
+            body.reward += -0.5
 
     @tool
     def get_recipes(self, agent: str) -> dict[str, dict[str, int]]:
@@ -109,12 +122,18 @@ class Crafting(Scene):
 
     def metrics(self) -> dict[str, float]:
         """Efficiency: worth of what is carried of the worth of what was gathered and can serve the goal."""
-        useful = 5 if self.success else 0
-        efficiency = useful / self.gathered if self.gathered else 0.0
+        useful = 0
+        if self.success:
+            useful = 5
+        efficiency = 0.0
+        if self.gathered:
+            efficiency = useful / self.gathered
         return {
-            "items": float(self.crafted), "efficiency": efficiency, "waste": float(self.wasted),
+            "items": float(self.crafted),
+            "efficiency": efficiency,
+            "waste": float(self.wasted),
             "time": float(self.tick),
-        }  # fmt: skip
+        }
 
     def state(self) -> list[Any]:
         """See Scene."""
@@ -127,11 +146,15 @@ class Crafting(Scene):
         have = {item.name: item.quantity for item in seen.inventory}
         of_kind = {kind: [t for t in seen.nearby_resources if t.type == kind] for kind in (*RAW, "workbench")}
         return [
-            x / cls.size, z / cls.size, 1 - seen.tick / cls.max_ticks,
-            in_reach(of_kind["wood"] + of_kind["stone"]), *(have.get(item, 0) / 3 for item in ITEMS),
-            *relative(of_kind["wood"], seen, 2, cls.sight), *relative(of_kind["stone"], seen, 2, cls.sight),
+            x / cls.size,
+            z / cls.size,
+            1 - seen.tick / cls.max_ticks,
+            in_reach(of_kind["wood"] + of_kind["stone"]),
+            *(have.get(item, 0) / 3 for item in ITEMS),
+            *relative(of_kind["wood"], seen, 2, cls.sight),
+            *relative(of_kind["stone"], seen, 2, cls.sight),
             *relative(of_kind["workbench"], seen, 1, cls.sight),
-        ]  # fmt: skip
+        ]
 
     @classmethod
     def call(cls, word: str, seen: AgentObservation) -> AgentDecision:

@@ -8,7 +8,10 @@ from ue_rl.bridges.tools import tool
 from ue_rl.plugins.arena.scenes.scene import COMPASS, MAX_SPEED, Scene, in_reach, named, relative, walk_to
 from ue_rl.plugins.arena.types import IDLE, AgentDecision, AgentObservation, away_from, nearest
 
-BERRIES, FIRES, BURNS = 10, 6, 2.5  # so near a fire burns
+# so near a fire burns
+BERRIES = 10
+FIRES = 6
+BURNS = 2.5
 DAMAGE = 5.0  # a tick
 
 
@@ -24,7 +27,8 @@ class Foraging(Scene):
 
     def begin(self) -> None:
         """See Scene."""
-        self.collected, self.damage = 0, 0.0
+        self.collected = 0
+        self.damage = 0.0
         self.place("berry", BERRIES)
         self.place("fire", FIRES, DAMAGE, apart=BURNS + 1)
 
@@ -65,10 +69,14 @@ class Foraging(Scene):
         """See Scene."""
         x, _, z = seen.position
         return [
-            x / cls.size, z / cls.size, seen.health / 100, 1 - seen.tick / cls.max_ticks,
+            x / cls.size,
+            z / cls.size,
+            seen.health / 100,
+            1 - seen.tick / cls.max_ticks,
             in_reach(seen.nearby_resources),
-            *relative(seen.nearby_resources, seen, 4, cls.sight), *relative(seen.nearby_hazards, seen, 3, cls.sight),
-        ]  # fmt: skip
+            *relative(seen.nearby_resources, seen, 4, cls.sight),
+            *relative(seen.nearby_hazards, seen, 3, cls.sight),
+        ]
 
     @classmethod
     def call(cls, word: str, seen: AgentObservation) -> AgentDecision:

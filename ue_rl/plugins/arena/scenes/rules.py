@@ -22,7 +22,9 @@ class CraftingRules(AgentBehavior):
         have = {item.name: item.quantity for item in observation.inventory}
         missing = needed(have)
         for kind in RAW:
-            thing = nearest_of(kind, observation) if missing[kind] else None
+            thing = None
+            if missing[kind]:
+                thing = nearest_of(kind, observation)
             if thing is not None and thing.distance <= REACH:
                 return AgentDecision("collect", {"item_name": kind}, f"{missing[kind]} {kind} missing")
             if thing is not None:
@@ -46,10 +48,18 @@ class CaptureRules(AgentBehavior):
         owners = observation.custom["owners"]
         own = int(observation.agent_id[-1])
         free = [place for place in (own, 0, 1, 2) if owners[place] != "red"]
-        goal = free[0] if free else own
-        return AgentDecision("go_to_place", {"place": goal}, "not ours yet" if free else "holding it")
+        if free:
+            goal = free[0]
+        else:
+            goal = own
+        why = "holding it"
+        if free:
+            why = "not ours yet"
+        return AgentDecision("go_to_place", {"place": goal}, why)
 
 
 RULES: dict[str, Callable[[], AgentBehavior]] = {
-    "foraging": RulesBehavior, "crafting": CraftingRules, "capture": CaptureRules,
-}  # fmt: skip
+    "foraging": RulesBehavior,
+    "crafting": CraftingRules,
+    "capture": CaptureRules,
+}

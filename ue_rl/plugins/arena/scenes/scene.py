@@ -63,12 +63,18 @@ class Body:
         """Towards the goal, at most `speed` units, within the field of `size` each way from the middle."""
         if self.goal is None:
             return
-        dx, dz = self.goal[0] - self.x, self.goal[1] - self.z
+        dx = self.goal[0] - self.x
+        dz = self.goal[1] - self.z
         far = math.sqrt(dx * dx + dz * dz)
-        part = 1.0 if far <= self.speed else self.speed / far
+        if far <= self.speed:
+            part = 1.0
+        else:
+            part = self.speed / far
         x, z = (min(max(at + d * part, -size), size) for at, d in ((self.x, dx), (self.z, dz)))
         self.moved += math.sqrt((x - self.x) ** 2 + (z - self.z) ** 2)
-        self.x, self.z, self.goal = x, z, None
+        self.x = x
+        self.z = z
+        self.goal = None
 
 
 class Scene(abc.ABC):
@@ -98,7 +104,9 @@ class Scene(abc.ABC):
         """Begins an episode; with the same seed the same one. Without a seed the generator goes on."""
         if seed is not None:
             self.random = random.Random(seed)
-        self.tick, self.over, self.success = 0, False, False
+        self.tick = 0
+        self.over = False
+        self.success = False
         self.bodies = {name: Body(name) for name in self.agents}
         self.things: list[Thing] = []
         self.begin()
@@ -138,7 +146,9 @@ class Scene(abc.ABC):
             x, z = DIRECTIONS[COMPASS.index(word)]
             target = [seen.position[0] + MAX_SPEED * x, 0.0, seen.position[2] + MAX_SPEED * z]
             return AgentDecision("move_to", {"target_position": target, "speed": MAX_SPEED})
-        return AgentDecision(word) if word in (IDLE, "collect") else cls.call(word, seen)
+        if word in (IDLE, "collect"):
+            return AgentDecision(word)
+        return cls.call(word, seen)
 
     # -- a tick
 
@@ -150,7 +160,8 @@ class Scene(abc.ABC):
         for body in self.bodies.values():
             body.reward = 0.0
         for name in self.agents:
-            body, decision = self.bodies[name], decisions.get(name, AgentDecision())
+            body = self.bodies[name]
+            decision = decisions.get(name, AgentDecision())
             try:
                 said = self.tools.answer(decision.tool, decision.params, agent=name)
                 body.result = ToolResult(tool=decision.tool, success=True, result=said, duration_ticks=1)
@@ -172,14 +183,17 @@ class Scene(abc.ABC):
             position=(body.x, 0.0, body.z),
             nearby_resources=[thing for thing in near if not thing.damage],
             nearby_hazards=[thing for thing in near if thing.damage],
-            visible_entities=[self._seen(body, other, "agent") for other in self.bodies.values()
-                              if other is not body and body.away(other) <= self.sight],
+            visible_entities=[
+                self._seen(body, other, "agent")
+                for other in self.bodies.values()
+                if other is not body and body.away(other) <= self.sight
+            ],
             inventory=[Item(name=name, quantity=count) for name, count in body.items.items()],
             health=body.health,
             perception_radius=self.sight,
             tool_result=body.result,
             custom=self.told(body),
-        )  # fmt: skip
+        )
 
     def told(self, body: Body) -> dict[str, Any]:
         """What this game says beside the ordinary fields."""
@@ -238,7 +252,8 @@ class Scene(abc.ABC):
     def move_to(self, agent: str, target_position: Point, speed: FiniteFloat = 1.0) -> str:
         """Walk towards a point for one tick, at most `speed` units (2 at most)."""
         body = self.bodies[agent]
-        body.goal, body.speed = (target_position[0], target_position[2]), min(max(speed, 0.0), MAX_SPEED)
+        body.goal = (target_position[0], target_position[2])
+        body.speed = min(max(speed, 0.0), MAX_SPEED)
         return "walking"
 
     @tool
@@ -256,7 +271,8 @@ def relative(things: Sequence[VisibleObject], seen: AgentObservation, count: int
     """Of the `count` nearest: x and z as seen from the agent, the distance, and 1; zeros where there are fewer."""
     row: list[float] = []
     for thing in sorted(things, key=lambda thing: thing.distance)[:count]:
-        dx, dz = thing.position[0] - seen.position[0], thing.position[2] - seen.position[2]
+        dx = thing.position[0] - seen.position[0]
+        dz = thing.position[2] - seen.position[2]
         row += [dx / sight, dz / sight, thing.distance / sight, 1.0]
     return row + [0.0] * (4 * count - len(row))
 

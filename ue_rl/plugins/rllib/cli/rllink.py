@@ -96,9 +96,10 @@ def rllink(steps: int | None, host: str, port: int, seed: int | None, **flags: A
     from ue_rl.plugins.rllib.rllink.messages import ServerConfig
 
     screen = lasting_console()
-    said = ServerConfig(
-        flags["steps_per_sample"], flags["activation"], own_code=() if flags["default_network"] else None
-    )
+    own_code = None
+    if flags["default_network"]:
+        own_code = ()
+    said = ServerConfig(flags["steps_per_sample"], flags["activation"], own_code=own_code)
     with ExitStack() as stack:
         with command_line():
             engines = _engines(seed, flags)
@@ -116,9 +117,12 @@ def rllink(steps: int | None, host: str, port: int, seed: int | None, **flags: A
         )
         stack.callback(client.close)
         client.connect()
-        spec, config = engines.spec, client.config
+        spec = engines.spec
+        config = client.config
         assert config is not None
-        learner = config.algorithm or "an algorithm"
+        learner = config.algorithm
+        if not learner:
+            learner = "an algorithm"
         wants = f"it wants {config.steps_per_sample:,} env-steps at a time; its network: {config.activation}"
         screen.print(printable(f"{spec.num_envs} envs play for RLlib on {host}:{port} ({learner}); {wants}"))
         client.run(steps, on_sample=_Told(screen))
@@ -132,7 +136,9 @@ def _engines(seed: int | None, flags: dict[str, Any]) -> EnginesTransport:
     given = [name for name in ("env", "engine", "url") if flags[name]]
     if len(given) != 1:
         expected = "one of --env, --engine and --url"
-        got = ", ".join(f"--{name}" for name in given) or "none of them"
+        got = ", ".join(f"--{name}" for name in given)
+        if not got:
+            got = "none of them"
         raise WrongCommandLine("say which engine plays", field="env", expected=expected, got=got)
     if flags["env_kwargs"] != "{}" and not flags["env"]:
         raise WrongCommandLine("--env-kwargs is for --env", field="env_kwargs", cure="leave it out")
@@ -140,14 +146,18 @@ def _engines(seed: int | None, flags: dict[str, Any]) -> EnginesTransport:
         context = click.get_current_context(silent=True)
         for name in ("num_envs", "num_engines"):
             if context is not None and context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
-                what, cure = "an engine that runs has its own number of envs", "leave it out"
+                what = "an engine that runs has its own number of envs"
+                cure = "leave it out"
                 raise WrongCommandLine(what, field=name, got=flags[name], cure=cure)
     restarts = Restarts.of(flags["restarts"])
     if flags["url"]:
         return engines_at(flags["url"], restarts, reconnect=flags["reconnect"])
     command = flags["engine"] or serve_command(flags["env"], json_object(flags["env_kwargs"], "env_kwargs"))
+    first_seed = seed
+    if not first_seed:
+        first_seed = 0
     return engines_started(
-        command, restarts, num_envs=flags["num_envs"], seed=seed or 0, num_engines=flags["num_engines"]
+        command, restarts, num_envs=flags["num_envs"], seed=first_seed, num_engines=flags["num_engines"]
     )
 
 
@@ -155,14 +165,17 @@ class _Told:
     """A line for each message that RLlib has answered."""
 
     def __init__(self, screen: Any) -> None:
-        self._screen, self._began = screen, time.monotonic()
+        self._screen = screen
+        self._began = time.monotonic()
         self._steps, self._recent = 0, list[float]()
 
     def __call__(self, sample: CollectedSample) -> None:
         self._steps += sample.steps
         self._recent = [*self._recent, *sample.returns][-_RECENT:]
         took = time.monotonic() - self._began
-        mean = f"{sum(self._recent) / len(self._recent):.1f}" if self._recent else "-"
+        mean = "-"
+        if self._recent:
+            mean = f"{sum(self._recent) / len(self._recent):.1f}"
         self._screen.print(
             f"{self._steps:,} env-steps, {self._steps / took:,.0f} a second with RLlib's learning, return {mean}, "
             f"weights {sample.seq}"

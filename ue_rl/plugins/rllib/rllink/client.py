@@ -66,9 +66,15 @@ class RLlinkClient:
         said: ServerConfig | None = None,
         seed: int | None = None,
     ) -> None:
-        self._transport, self._address, self._dialect = transport, (host, port), dialect
-        self._timeout, self._wait, self._reconnect = timeout, wait, reconnect
-        self._said = said or ServerConfig()
+        self._transport = transport
+        self._address = (host, port)
+        self._dialect = dialect
+        self._timeout = timeout
+        self._wait = wait
+        self._reconnect = reconnect
+        if not said:
+            said = ServerConfig()
+        self._said = said
         self._seed = seed
         self._link: RLlinkConnection | None = None
         self._player: SampleCollector | None = None
@@ -88,10 +94,13 @@ class RLlinkClient:
         """
         spec = self._transport.connect()
         if spec.groups or spec.image is not None or spec.obs_space is not None:
+            field = "OBS_SPACE"
+            if spec.groups:
+                field = "AGENTS"
             raise UnsupportedByEngine(
                 "an RLlink client here plays engines with plain rows of numbers",
                 fault="engine",
-                field="AGENTS" if spec.groups else "OBS_SPACE",
+                field=field,
                 expected="one row of numbers for each env",
                 cure="use RLlib's own env runner with ue_rl.plugins.rllib, which takes every space",
             )
@@ -122,11 +131,16 @@ class RLlinkClient:
             self.connect()
         if self._player is None:
             self._player = SampleCollector(self._transport, self._seed)
-        sent, done, lost_in_a_row = 0, 0, 0
+        sent = 0
+        done = 0
+        lost_in_a_row = 0
         while (steps is None or sent < steps) and (samples is None or done < samples):
             assert self._link is not None
             assert self.policy is not None
-            sample = self._player.play(self.policy, self._first or self._wanted)
+            count = self._first
+            if not count:
+                count = self._wanted
+            sample = self._player.play(self.policy, count)
             try:
                 self._take(EPISODES_AND_GET_STATE, self._link.send_episodes(sample.chunks))
             except (LearnerDisconnected, LearnerUnreachable) as error:
@@ -139,7 +153,8 @@ class RLlinkClient:
                 self._player.begin_anew()
                 continue
             self._first = lost_in_a_row = 0
-            sent, done = sent + sample.steps, done + 1
+            sent = sent + sample.steps
+            done = done + 1
             if on_sample is not None and on_sample(sample):
                 return
 
@@ -174,12 +189,18 @@ class RLlinkClient:
                     got=self.config.algorithm,
                     cure="learn by PPO or SAC, or with ue_rl.plugins.rllib in RLlib's own env runners",
                 )
-            self._wanted = self.config.steps_per_sample or 0
+            if self.config.steps_per_sample:
+                self._wanted = self.config.steps_per_sample
+            else:
+                self._wanted = 0
             if not self._wanted:
                 what = "the server does not say how many steps it wants at a time"
                 cure = "say it: --steps-per-sample, RLlib's train_batch_size_per_learner / num_env_runners"
                 raise ConfigurationError(what, field="steps_per_sample", cure=cure)
-            self._first = max(self._wanted, self.config.steps_before_learning or 0)
+            least = self.config.steps_before_learning
+            if not least:
+                least = 0
+            self._first = max(self._wanted, least)
             most = MAX_BODY // (4 * self._transport.spec.obs_size + 8)  # bytes: an observation, its reward and logp
             if self._first > most:
                 raise ConfigurationError(
@@ -218,5 +239,6 @@ class RLlinkClient:
 def _as(kind: type[_Kind], what: str, answer: Answer) -> _Kind:
     if isinstance(answer, kind):
         return answer
-    message, got = f"RLlib answered {what} with something else", type(answer).__name__
+    message = f"RLlib answered {what} with something else"
+    got = type(answer).__name__
     raise MalformedMessage(message, fault="server", field="type", got=got)

@@ -55,38 +55,59 @@ def _steps(state: dict[Any, Any]) -> int | None:
     An off-policy algorithm takes what comes, and makes one update: it gets what RLlib's own runner would bring.
     """
     if _before_learning(state) is not None:
-        fragment, steps = state.get("rollout_fragment_length"), state.get("n_step")
-        last = steps[-1] if isinstance(steps, (list, tuple)) and steps else steps
+        fragment = state.get("rollout_fragment_length")
+        steps = state.get("n_step")
+        if isinstance(steps, (list, tuple)) and steps:
+            last = steps[-1]
+        else:
+            last = steps
         return _count(fragment) or _count(last) or 1
-    learners = max(_count(state.get("num_learners")) or 0, 1)
+    count = _count(state.get("num_learners"))
+    if not count:
+        count = 0
+    learners = max(count, 1)
     each = _count(state.get("_train_batch_size_per_learner"))
     if each is None:
         whole = _count(state.get("train_batch_size"))
-        each = None if whole is None else whole // learners
-    return _share(state, each * learners) if each else None
+        each = None
+        if whole is not None:
+            each = whole // learners
+    if each:
+        return _share(state, each * learners)
+    return None
 
 
 def _before_learning(state: dict[Any, Any]) -> int | None:
     steps = _count(state.get("num_steps_sampled_before_learning_starts"))
-    return None if steps is None else _share(state, steps)
+    if steps is None:
+        return None
+    return _share(state, steps)
 
 
 def _share(state: dict[Any, Any], steps: int) -> int:
-    return math.ceil(steps / max(_count(state.get("num_env_runners")) or 0, 1))
+    count = _count(state.get("num_env_runners"))
+    if not count:
+        count = 0
+    return math.ceil(steps / max(count, 1))
 
 
 def _spec(state: dict[Any, Any]) -> dict[Any, Any]:
     """What the user has said of the module; of several modules, the default one."""
     said = _state_of(state.get("_rl_module_spec"))
     several = said.get("rl_module_specs")
-    return _state_of(several.get("default_policy")) if isinstance(several, dict) else said
+    if isinstance(several, dict):
+        return _state_of(several.get("default_policy"))
+    return said
 
 
 def _model(state: dict[Any, Any]) -> dict[Any, Any]:
     """model_config, a dict or a DefaultModelConfig: the config's, under that of its module spec."""
     made: dict[Any, Any] = {}
     for found in (state.get("_model_config"), _spec(state).get("model_config")):
-        made |= found if isinstance(found, dict) else _state_of(found)
+        if isinstance(found, dict):
+            made |= found
+        else:
+            made |= _state_of(found)
     return made
 
 
@@ -105,11 +126,15 @@ def _own_code(state: dict[Any, Any]) -> tuple[str, ...]:
 
 
 def _state_of(value: Any) -> dict[Any, Any]:
-    return value.state if isinstance(value, Object) and isinstance(value.state, dict) else {}
+    if isinstance(value, Object) and isinstance(value.state, dict):
+        return value.state
+    return {}
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
+        return value
+    return None
 
 
 def _activation(value: Any) -> str:
@@ -118,8 +143,12 @@ def _activation(value: Any) -> str:
         return "linear"
     if isinstance(value, Name):
         return value.name.lower()
-    return value.lower() if isinstance(value, str) else f"no name: {type(value).__name__}"
+    if isinstance(value, str):
+        return value.lower()
+    return f"no name: {type(value).__name__}"
 
 
 def _flag(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
+    if isinstance(value, bool):
+        return value
+    return None

@@ -62,20 +62,29 @@ class Categorical(Distribution):
     def __init__(self, action: ActionSpec) -> None:
         self._counts = action.counts
         self._ends = np.cumsum(action.counts).tolist()
-        self._starts = np.array(action.starts or (0,) * len(action.counts), np.int64)
+        first = action.starts
+        if not first:
+            first = (0,) * len(action.counts)
+        self._starts = np.array(first, np.int64)
         self._one = action.kind is ActionKind.DISCRETE
         self.num_logits = self._ends[-1]
 
     def _choose(self, logits: Array, rng: np.random.Generator | None) -> NDArray[Any]:
         # the largest of log-probability plus Gumbel noise, for each number
-        scores = logits if rng is None else logits + rng.gumbel(size=logits.shape).astype(np.float32)
+        if rng is None:
+            scores = logits
+        else:
+            scores = logits + rng.gumbel(size=logits.shape).astype(np.float32)
         parts = zip(self._ends, self._counts, strict=True)
         chosen = np.stack([scores[:, end - count : end].argmax(axis=1) for end, count in parts], axis=1)
-        return chosen[:, 0] if self._one else chosen
+        if self._one:
+            return chosen[:, 0]
+        return chosen
 
     def logp(self, logits: Array, actions: NDArray[Any]) -> Array:
         """See Distribution."""
-        chosen, rows = actions.reshape(len(actions), -1), np.arange(len(logits))
+        chosen = actions.reshape(len(actions), -1)
+        rows = np.arange(len(logits))
         logp = np.zeros(len(logits), np.float32)
         for number, (end, count) in enumerate(zip(self._ends, self._counts, strict=True)):
             part = logits[:, end - count : end]
@@ -101,8 +110,10 @@ class Gaussian(Distribution):
         self.num_logits = 2 * action.size
         low, high = action.bounds
         bounded = bool(np.isfinite(low).all() and np.isfinite(high).all())
-        self._low, self._high = low, high
-        self._stretch, self._clip = normalize and bounded, clip and not normalize
+        self._low = low
+        self._high = high
+        self._stretch = normalize and bounded
+        self._clip = clip and not normalize
 
     def _choose(self, logits: Array, rng: np.random.Generator | None) -> NDArray[Any]:
         mean, log_std = self._parts(logits)

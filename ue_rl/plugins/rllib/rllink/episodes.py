@@ -43,7 +43,10 @@ class EpisodeCutter:
         """New episodes of these envs (bool [num_envs]; None: all), which begin with obs [num_envs, ...]."""
         if self._starts is None:
             self._starts = obs.copy()
-        chosen = np.ones(self.num_envs, np.bool_) if envs is None else envs
+        if envs is None:
+            chosen = np.ones(self.num_envs, np.bool_)
+        else:
+            chosen = envs
         self._starts[chosen] = obs[chosen]
         for env in np.flatnonzero(chosen).tolist():
             self._cut(env, False, False)  # a part of an episode that nobody ends: an engine was lost
@@ -85,7 +88,8 @@ class EpisodeCutter:
             self._grow(step)
         for name, values in step.items():
             self._arrays[name][self._count] = values
-        at, self._count = self._count, self._count + 1
+        at = self._count
+        self._count = self._count + 1
         if self._waiting:
             for env in [env for env in self._waiting if acted is None or acted[env]]:
                 self._first[env] = at
@@ -98,7 +102,11 @@ class EpisodeCutter:
             self.steps += int(np.count_nonzero(acted))
         over = terminated | truncated
         if over.any():
-            for env in np.flatnonzero(over if acted is None else over & acted).tolist():
+            if acted is None:
+                ended = over
+            else:
+                ended = over & acted
+            for env in np.flatnonzero(ended).tolist():
                 self._cut(env, bool(terminated[env]), bool(truncated[env]) and not terminated[env])
                 self._ids[env] = uuid.uuid4().hex
                 self._started[env] = 0
@@ -116,7 +124,8 @@ class EpisodeCutter:
         """All that was collected; episodes that are not over go on with the next step."""
         for env in range(self.num_envs):
             self._cut(env, False, False)
-        chunks, self._ready = self._ready, []
+        chunks = self._ready
+        self._ready = []
         self._count = self.steps = 0
         return chunks
 

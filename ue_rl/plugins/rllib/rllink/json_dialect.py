@@ -35,14 +35,20 @@ class JsonDialect(Dialect):
             what = "a message is not JSON as Ray 2.41 to 2.48 send it"
             cure = "Ray 2.49 and later speak msgpack: --dialect msgpack"
             raise MalformedMessage(what, fault="server", field="body", got=shorten(body, 60), cure=cure) from error
-        return message if isinstance(message, dict) else {}
+        if isinstance(message, dict):
+            return message
+        return {}
 
     def _episode(self, chunk: Chunk) -> dict[str, Any]:
         return {
-            "obs": chunk.obs.tolist(), "actions": chunk.actions.tolist(), "rewards": chunk.rewards.tolist(),
-            "action_dist_inputs": chunk.logits.tolist(), "action_logp": chunk.logp.tolist(),
-            "is_terminated": chunk.terminated, "is_truncated": chunk.truncated,
-        }  # fmt: skip
+            "obs": chunk.obs.tolist(),
+            "actions": chunk.actions.tolist(),
+            "rewards": chunk.rewards.tolist(),
+            "action_dist_inputs": chunk.logits.tolist(),
+            "action_logp": chunk.logp.tolist(),
+            "is_terminated": chunk.terminated,
+            "is_truncated": chunk.truncated,
+        }
 
     def _config(self, message: dict[str, Any]) -> ServerConfig:
         steps = message.get("env_steps_per_sample")

@@ -42,8 +42,12 @@ class RLlinkConnection:
     """
 
     def __init__(self, host: str, port: int, timeout: float, dialect: Dialect) -> None:
-        self.dialect, self.timeout = dialect, timeout
-        self.where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.dialect = dialect
+        self.timeout = timeout
+        if ":" in host:
+            self.where = f"[{host}]:{port}"
+        else:
+            self.where = f"{host}:{port}"
         self._frames = FrameReader()
         try:
             self._sock = socket.create_connection((host, port), timeout=timeout)

@@ -18,8 +18,11 @@ from numpy.typing import NDArray
 
 from ue_rl.system.errors import MalformedMessage
 
-PING, GET_CONFIG, GET_STATE = "PING", "GET_CONFIG", "GET_STATE"
-EPISODES, EPISODES_AND_GET_STATE = "EPISODES", "EPISODES_AND_GET_STATE"
+PING = "PING"
+GET_CONFIG = "GET_CONFIG"
+GET_STATE = "GET_STATE"
+EPISODES = "EPISODES"
+EPISODES_AND_GET_STATE = "EPISODES_AND_GET_STATE"
 ASKS = frozenset({PING, GET_CONFIG, GET_STATE, EPISODES, EPISODES_AND_GET_STATE})
 
 
@@ -121,7 +124,8 @@ class Dialect(abc.ABC):
 
     def episodes(self, chunks: list[Chunk]) -> bytes:
         """The body of EPISODES_AND_GET_STATE."""
-        episodes, steps = [self._episode(chunk) for chunk in chunks], sum(len(chunk.rewards) for chunk in chunks)
+        episodes = [self._episode(chunk) for chunk in chunks]
+        steps = sum(len(chunk.rewards) for chunk in chunks)
         return self._pack({"type": EPISODES_AND_GET_STATE, "episodes": episodes, "timesteps": steps})
 
     def answer(self, body: bytes) -> Answer:

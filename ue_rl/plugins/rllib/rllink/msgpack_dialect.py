@@ -40,25 +40,41 @@ class MsgpackDialect(Dialect):
         """SingleAgentEpisode.get_state(): all of these keys are read, though most mean nothing here."""
         steps = len(chunk.rewards)
         return {
-            "id_": chunk.id_, "agent_id": None, "module_id": None, "multi_agent_episode_id": None,
-            "observations": _buffer(chunk.obs), "actions": _buffer(chunk.actions), "rewards": _buffer(chunk.rewards),
+            "id_": chunk.id_,
+            "agent_id": None,
+            "module_id": None,
+            "multi_agent_episode_id": None,
+            "observations": _buffer(chunk.obs),
+            "actions": _buffer(chunk.actions),
+            "rewards": _buffer(chunk.rewards),
             # a finalized buffer of infos ends RLlib's listener without a word
             "infos": {"data": [{}] * (steps + 1), "lookback": 0, "finalized": False, "space": None},
             "extra_model_outputs": {"action_dist_inputs": _buffer(chunk.logits), "action_logp": _buffer(chunk.logp)},
-            "is_terminated": chunk.terminated, "is_truncated": chunk.truncated,
-            "t_started": chunk.t_started, "t": chunk.t_started + steps,
-            "_observation_space": None, "_action_space": None, "_start_time": None, "_last_step_time": None,
+            "is_terminated": chunk.terminated,
+            "is_truncated": chunk.truncated,
+            "t_started": chunk.t_started,
+            "t": chunk.t_started + steps,
+            "_observation_space": None,
+            "_action_space": None,
+            "_start_time": None,
+            "_last_step_time": None,
             "custom_data": {},
-        }  # fmt: skip
+        }
 
     def _config(self, message: dict[str, Any]) -> ServerConfig | None:
         config = message.get("config")
-        return config_of(read_pickle(config)) if isinstance(config, bytes) else None
+        if isinstance(config, bytes):
+            return config_of(read_pickle(config))
+        return None
 
     def _state(self, message: dict[str, Any]) -> ServerState:
         state = message.get("state")
-        weights = state.get("rl_module") if isinstance(state, dict) else None
-        seq = state.get("weights_seq_no", 0) if isinstance(state, dict) else 0
+        weights = None
+        if isinstance(state, dict):
+            weights = state.get("rl_module")
+        seq = 0
+        if isinstance(state, dict):
+            seq = state.get("weights_seq_no", 0)
         # one policy, or {"default_policy": one policy}
         if isinstance(weights, dict) and len(weights) == 1 and isinstance(inner := next(iter(weights.values())), dict):
             weights = inner
@@ -92,9 +108,12 @@ def pack(message: dict[str, Any]) -> bytes:
 def _packable(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
         return {
-            b"nd": True, b"type": value.dtype.str, b"kind": b"", b"shape": list(value.shape),
+            b"nd": True,
+            b"type": value.dtype.str,
+            b"kind": b"",
+            b"shape": list(value.shape),
             b"data": np.ascontiguousarray(value).tobytes(),
-        }  # fmt: skip
+        }
     if isinstance(value, np.generic):
         return value.item()
     raise ConfigurationError("this cannot be sent over RLlink", field="EPISODES", got=type(value).__name__)

@@ -24,7 +24,8 @@ _LAYER = re.compile(r"(?P<net>.+)\.net\.mlp\.(?P<at>\d{1,3})\.(?P<what>weight|bi
 # Of PPO and its kin with a shared and with an own encoder, and of SAC; in this order, as the first one found is taken.
 _ENCODERS = ("encoder.encoder", "encoder.actor_encoder", "pi_encoder", "encoder")
 _HEAD = "pi"
-_LOG_STD, _LOG_STD_CLIP = "pi.log_std", "pi.log_std_clip_param_const"
+_LOG_STD = "pi.log_std"
+_LOG_STD_CLIP = "pi.log_std_clip_param_const"
 # Nets of which the policy needs nothing.
 _OTHERS = re.compile(r"(vf|qf|qf_twin|qf_encoder|qf_twin_encoder|target_\w+|encoder\.critic_encoder)\b.*")
 
@@ -66,7 +67,10 @@ def activation(name: str | None) -> Callable[[Array], Array]:
     Raises:
         UnsupportedNetwork: it is not known here.
     """
-    found = ACTIVATIONS.get((name or "linear").lower())
+    known = name
+    if not known:
+        known = "linear"
+    found = ACTIVATIONS.get(known.lower())
     if found is None:
         raise UnsupportedNetwork(
             "this activation is not known here", field="activation", expected=", ".join(ACTIVATIONS), got=name
@@ -95,12 +99,17 @@ class Network:
     @property
     def obs_size(self) -> int:
         """Numbers of an observation."""
-        return len((self.encoder or self.head)[0][0])
+        layers = self.encoder
+        if not layers:
+            layers = self.head
+        return len(layers[0][0])
 
     @property
     def num_logits(self) -> int:
         """Numbers of a row that comes out."""
-        own = 0 if self.log_std is None else len(self.log_std)
+        own = 0
+        if self.log_std is not None:
+            own = len(self.log_std)
         return int(self.head[-1][0].shape[1]) + own
 
     def __call__(self, obs: Array) -> Array:
@@ -153,8 +162,11 @@ def network(
     strange = [name for name in rest if not _OTHERS.fullmatch(name)]
     strange += [name for name in nets if name not in (encoder, _HEAD) and not _OTHERS.fullmatch(name)]
     if strange or _HEAD not in nets:
+        problem = "there is no policy head among the weights"
+        if strange:
+            problem = "this policy is none of RLlib's default MLPs"
         raise UnsupportedNetwork(
-            "this policy is none of RLlib's default MLPs" if strange else "there is no policy head among the weights",
+            problem,
             field="weights",
             expected="ENCODER.net.mlp.N.weight and pi.net.mlp.N.weight",
             got=", ".join(sorted(strange or weights)),
@@ -162,8 +174,11 @@ def network(
         )
     clip = weights.get(_LOG_STD_CLIP)
     log_std = weights.get(_LOG_STD)
+    hidden = []
+    if encoder is not None:
+        hidden = _layers(nets[encoder], encoder)
     made = Network(
-        [] if encoder is None else _layers(nets[encoder], encoder),
+        hidden,
         _layers(nets[_HEAD], _HEAD),
         activation(encoder_activation),
         activation(head_activation),
@@ -183,7 +198,8 @@ def _layers(found: dict[int, dict[str, Array]], net: str) -> list[tuple[Array, A
     """In order, with weights turned so that `obs @ weight` is the layer."""
     layers = []
     for at in sorted(found):
-        weight, bias = found[at].get("weight"), found[at].get("bias")
+        weight = found[at].get("weight")
+        bias = found[at].get("bias")
         if weight is None or (bias is not None and len(bias) != len(weight)):
             got = f"{net}.net.mlp.{at}"
             expected = "a weight [out, in] and a bias [out]"

@@ -61,8 +61,10 @@ class OnnxNetwork:
             self._session: Any = onnxruntime.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"], enable_fallback=False
             )
-            (self._input,), (self._output,) = self._session.get_inputs(), self._session.get_outputs()
-            self.obs_size, self.num_logits = int(self._input.shape[1]), int(self._output.shape[1])
+            (self._input,) = self._session.get_inputs()
+            (self._output,) = self._session.get_outputs()
+            self.obs_size = int(self._input.shape[1])
+            self.num_logits = int(self._output.shape[1])
         except UnsupportedNetwork:
             raise
         except Exception as error:  # protobuf's and onnxruntime's own kinds

@@ -38,12 +38,14 @@ class SampleCollector:
     """
 
     def __init__(self, transport: Transport, seed: int | None = None) -> None:
-        self._transport, self._seed = transport, seed
+        self._transport = transport
+        self._seed = seed
         self._rng = np.random.default_rng(own_stream(seed, "actions"))
         count = transport.spec.num_envs
         self._cutter = EpisodeCutter(count)
         self._over = np.zeros(count, np.bool_)
-        self._returns, self._lengths = np.zeros(count), np.zeros(count, np.int64)
+        self._returns = np.zeros(count)
+        self._lengths = np.zeros(count, np.int64)
         self._obs = np.zeros((0, 0), np.float32)
 
     def play(self, policy: RLlinkPolicy, at_least: int) -> CollectedSample:
@@ -52,7 +54,8 @@ class SampleCollector:
         Raises:
             What Transport.send_actions and receive raise.
         """
-        cutter, sample = self._cutter, CollectedSample(0, policy.seq, [])
+        cutter = self._cutter
+        sample = CollectedSample(0, policy.seq, [])
         if not self._obs.size:
             self._begin()
         while cutter.steps < at_least:
@@ -66,7 +69,8 @@ class SampleCollector:
         self._over[:] = True
 
     def _begin(self) -> None:
-        spec, seeds = self._transport.spec, None
+        spec = self._transport.spec
+        seeds = None
         if self._seed is not None and "SEED" in spec.features:
             seeds = [self._seed + env for env in range(spec.num_envs)]
         self._transport.reset(seeds=seeds)
@@ -74,10 +78,14 @@ class SampleCollector:
         self._cutter.begin(self._obs)
 
     def _step(self, policy: RLlinkPolicy, sample: CollectedSample) -> None:
-        over, transport = self._over, self._transport
+        over = self._over
+        transport = self._transport
         actions, logits, logp = policy.act(self._obs, self._rng)
         resets = over.nonzero()[0].tolist()
-        transport.send_actions(policy.how.to_engine(actions), resets or None)
+        begun = None
+        if resets:
+            begun = resets
+        transport.send_actions(policy.how.to_engine(actions), begun)
         buffers = transport.receive()
         self._obs = obs = buffers.obs.copy()
         acted = None
@@ -89,7 +97,10 @@ class SampleCollector:
         if buffers.lost:  # nothing came of what these were asked: their episodes end with the step before
             lost = np.zeros(len(over), np.bool_)
             lost[list(buffers.lost)] = True
-            acted = ~lost if acted is None else acted & ~lost
+            if acted is None:
+                acted = ~lost
+            else:
+                acted = acted & ~lost
             for env in buffers.lost:
                 self._cutter.end(env)
         dones = buffers.dones != 0

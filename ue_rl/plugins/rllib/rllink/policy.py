@@ -42,7 +42,9 @@ class RLlinkPolicy:
         Raises:
             UnsupportedNetwork: it cannot be rebuilt, or does not fit the engine; it says what is not known.
         """
-        weights = state.weights or {}
+        weights = state.weights
+        if not weights:
+            weights = {}
         if config.own_code:
             raise UnsupportedNetwork(
                 "RLlib's config has classes or connectors of its own, which do not run here",
@@ -86,7 +88,10 @@ class RLlinkPolicy:
         """
         with np.errstate(all="ignore"):
             logits = self.net(obs)
-            actions, logp = self.how.draw(logits, rng if self.explore else None)
+            generator = None
+            if self.explore:
+                generator = rng
+            actions, logp = self.how.draw(logits, generator)
         if not np.isfinite(logp).all():
             raise ActionError(
                 "RLlib's policy gives numbers that are not finite",
@@ -105,4 +110,7 @@ def _network(state: ServerState, config: ServerConfig, *, gaussian: bool) -> Net
     if config.activation is None:
         what = "the server does not say which activation its network has, and weights do not either"
         raise UnsupportedNetwork(what, field="activation", cure="say it: --activation tanh (RLlib's default)")
-    return network(state.weights or {}, config.activation, config.head_activation, gaussian=gaussian)
+    weights = state.weights
+    if not weights:
+        weights = {}
+    return network(weights, config.activation, config.head_activation, gaussian=gaussian)

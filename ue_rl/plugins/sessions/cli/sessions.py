@@ -50,12 +50,14 @@ class _Sessions(click.Command):
 _carrier_flags = flags(
     *(
         click.option(
-            f"--{name}", type=_Port() if carrier.stdio else PortNumber(0), help=carrier.help,
+            f"--{name}",
+            type=_Port() if carrier.stdio else PortNumber(0),
+            help=carrier.help,
             metavar="stdio|PORT" if carrier.stdio else "PORT",
         )
         for name, carrier in CARRIERS.items()
     )
-)  # fmt: skip
+)
 
 
 @click.command(cls=_Sessions, short_help="Serve many sessions of a game that does not wait.")
@@ -83,10 +85,23 @@ _carrier_flags = flags(
 @access_options
 @allow_host_option
 def sessions(
-    game: str, host: str, max_sessions: int, workers: int | None, tick_rate: float | None, planning: float, hold: bool,
-    max_ticks: int, idle_timeout: float, num_envs: int, ticks: int, record: Path | None, kwargs: str, send_info: bool,
-    allow_hosts: tuple[str, ...], **ports: Any,
-) -> None:  # fmt: skip
+    game: str,
+    host: str,
+    max_sessions: int,
+    workers: int | None,
+    tick_rate: float | None,
+    planning: float,
+    hold: bool,
+    max_ticks: int,
+    idle_timeout: float,
+    num_envs: int,
+    ticks: int,
+    record: Path | None,
+    kwargs: str,
+    send_info: bool,
+    allow_hosts: tuple[str, ...],
+    **ports: Any,
+) -> None:
     """Serve sessions of GAME (module:Class, or a Gymnasium id) until Ctrl-C, SIGTERM or SIGHUP.
 
     The carriers share the sessions. `ue-rl sessions replay FILE` plays what --record has written.
@@ -119,13 +134,24 @@ def sessions(
         streams = [modules[name].StandardStreams() for name in stdio]
         with command_line():
             pool = SessionPool(
-                game, max_sessions=max_sessions, workers=workers, tick_rate=tick_rate, planning=planning, hold=hold,
-                max_ticks=max_ticks, idle_timeout=idle_timeout, record=record, kwargs=arguments,
-            )  # fmt: skip
+                game,
+                max_sessions=max_sessions,
+                workers=workers,
+                tick_rate=tick_rate,
+                planning=planning,
+                hold=hold,
+                max_ticks=max_ticks,
+                idle_timeout=idle_timeout,
+                record=record,
+                kwargs=arguments,
+            )
         stack.enter_context(pool)
-        paced = (
-            "when told" if tick_rate is None else f"{tick_rate:g} ticks a second" if tick_rate else "without a pause"
-        )
+        if tick_rate is None:
+            paced = "when told"
+        elif tick_rate:
+            paced = f"{tick_rate:g} ticks a second"
+        else:
+            paced = "without a pause"
         click.echo(f"{pool.name}: {max_sessions} sessions, {pool.workers} workers, ticks {paced}", err=bool(stdio))
         for name, port in asked.items():
             if port == "stdio":

@@ -46,12 +46,16 @@ def replay(file: Path, gif: Path | None, tcp: int | None, host: str, kwargs: str
             from ue_rl.training.gif import GifFile
 
             film = stack.enter_context(GifFile(gif))
-        ticks, total = 0, 0.0
+        ticks = 0
+        total = 0.0
         for seen in player.play():
             ticks += seen.tick > 0
             total += seen.reward
             if film is not None and not film.full and (picture := player.session.render().result()) is not None:
                 film.add(picture)
-        cut = "" if recorded.whole else "; the file was cut off behind that"
-        game, count = recorded.header["game"], len(recorded.episodes)
+        cut = "; the file was cut off behind that"
+        if recorded.whole:
+            cut = ""
+        game = recorded.header["game"]
+        count = len(recorded.episodes)
         click.echo(f"{game}: {count} episodes, {ticks} ticks, return {total:g}, equal to the bit{cut}")

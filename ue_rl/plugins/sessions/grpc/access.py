@@ -18,8 +18,13 @@ def credentials_of(access: ServerAccess) -> grpc.ServerCredentials:
     cert, key, client_ca = access.tls_files
     assert cert is not None
     chain = Path(cert).read_bytes()
-    own = chain if key is None else Path(key).read_bytes()
-    known = None if client_ca is None else Path(client_ca).read_bytes()
+    if key is None:
+        own = chain
+    else:
+        own = Path(key).read_bytes()
+    known = None
+    if client_ca is not None:
+        known = Path(client_ca).read_bytes()
     found: grpc.ServerCredentials = grpc.ssl_server_credentials([(own, chain)], known, client_ca is not None)
     return found
 
@@ -40,7 +45,9 @@ class TokenGuard(aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         """See aio.ServerInterceptor."""
-        sent = handler_call_details.invocation_metadata or ()
+        sent = handler_call_details.invocation_metadata
+        if not sent:
+            sent = ()
         shown = [value for name, value in sent if name == "authorization"]
         reason = self._visitors.unproved([value for value in shown if isinstance(value, str)])
         if reason is None:

@@ -25,14 +25,22 @@ def read_numbers(data: bytes, size: int, rows: int | None = None) -> NDArray[np.
     Raises:
         ActionError: they are too few or too many.
     """
-    expected = 4 * size * (1 if rows is None else rows)
+    count = 1
+    if rows is not None:
+        count = rows
+    expected = 4 * size * count
     if len(data) != expected:
         raise ActionError(
-            "the action has a wrong size", fault="caller", field="action", got=f"{len(data)} bytes",
+            "the action has a wrong size",
+            fault="caller",
+            field="action",
+            got=f"{len(data)} bytes",
             expected=f"{expected} bytes: {'' if rows is None else f'{rows} x '}{size} numbers, float32, little endian",
-        )  # fmt: skip
+        )
     numbers = np.frombuffer(data, FLOAT).astype(np.float32, copy=False)
-    return numbers if rows is None else numbers.reshape(rows, size)
+    if rows is None:
+        return numbers
+    return numbers.reshape(rows, size)
 
 
 def read_action(message: messages.Action, size: int) -> Action:
@@ -46,15 +54,20 @@ def read_action(message: messages.Action, size: int) -> Action:
     arguments = read_json(message.arguments_json)
     if arguments is None:
         raise ToolError(
-            "the arguments of a tool are no JSON object", tool=message.tool, code="INVALID_PARAMETERS",
-            field="arguments_json", got=message.arguments_json,
-        )  # fmt: skip
+            "the arguments of a tool are no JSON object",
+            tool=message.tool,
+            code="INVALID_PARAMETERS",
+            field="arguments_json",
+            got=message.arguments_json,
+        )
     return ToolCall(message.tool, arguments)
 
 
 def read_json(text: str) -> dict[str, Any] | None:
     """The object of a field; {} of an empty one, None where it holds no object."""
-    return json_object(text) if text else {}
+    if text:
+        return json_object(text)
+    return {}
 
 
 def observation(seen: SessionObservation) -> messages.Observation:
@@ -62,13 +75,18 @@ def observation(seen: SessionObservation) -> messages.Observation:
     told = seen._asdict()
     del told["info"]
     told["observation"] = seen.observation.astype(FLOAT, copy=False).tobytes()
-    told["mask"] = None if seen.mask is None else seen.mask.tobytes()
+    if seen.mask is None:
+        told["mask"] = None
+    else:
+        told["mask"] = seen.mask.tobytes()
     return messages.Observation(info_json=info_text(seen.info), **told)
 
 
 def info_text(info: Mapping[str, Any]) -> str:
     """The infos as JSON; "" where there are none."""
-    return json_text(info, "INFO") if info else ""
+    if info:
+        return json_text(info, "INFO")
+    return ""
 
 
 def rows(observations: Sequence[SessionObservation]) -> messages.StepAllResponse:

@@ -46,9 +46,12 @@ async def play(
         async for message in requests:
             if message.ask and not asked:
                 raise ActionError(
-                    "this stream sends each observation without being asked", fault="caller", field="ask", got=True,
+                    "this stream sends each observation without being asked",
+                    fault="caller",
+                    field="ask",
+                    got=True,
                     cure=f"open it with the metadata {OBSERVATIONS}: {ASKED}",
-                )  # fmt: skip
+                )
             if message.action or message.tool or not message.ask:
                 session.act(packing.read_action(message, size))
             if message.ask:

@@ -41,16 +41,26 @@ def serve(
     Raises:
         ConfigurationError: the token cannot stand in a header. OSError: the address cannot be listened on.
     """
-    door = access or ServerAccess()
-    guards = [] if door.token is None else [TokenGuard(door.token)]
-    shown = f"[{host}]" if ":" in host else host
+    door = access
+    if not door:
+        door = ServerAccess()
+    guards = []
+    if door.token is not None:
+        guards = [TokenGuard(door.token)]
+    if ":" in host:
+        shown = f"[{host}]"
+    else:
+        shown = host
 
     async def run(ready: Callable[[str], None], stop: asyncio.Event) -> None:
         if not door.asks:
             warn_if_open(host)
         warn_if_readable(host, door)
         server = aio.server(options=server_options(WATCHES), interceptors=guards, maximum_concurrent_rpcs=MAX_CALLS)
-        patience = pool.idle_timeout if stalled_after is None else stalled_after
+        if stalled_after is None:
+            patience = pool.idle_timeout
+        else:
+            patience = stalled_after
         add_SessionsServicer_to_server(SessionService(pool, patience), server)
         healthy = health.aio.HealthServicer()  # type: ignore[attr-defined]
         add_HealthServicer_to_server(healthy, server)

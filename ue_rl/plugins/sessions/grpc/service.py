@@ -43,7 +43,8 @@ class SessionService(SessionsServicer):
     """
 
     def __init__(self, pool: SessionPool, stalled_after: float) -> None:
-        self._pool, self._stalled_after = pool, stalled_after
+        self._pool = pool
+        self._stalled_after = stalled_after
         self._tools_json = pool.tools.json("input_schema")
 
     @_named
@@ -52,7 +53,10 @@ class SessionService(SessionsServicer):
         pool = self._pool
         if request.game and request.game != pool.name:
             raise SessionNotFound("another game is served here", field="game", expected=pool.name, got=request.game)
-        rate = request.tick_rate if request.HasField("tick_rate") else pool.tick_rate
+        if not request.HasField("tick_rate"):
+            rate = pool.tick_rate
+        else:
+            rate = request.tick_rate
         session = pool.create(_seed(request), _options(request.options_json), rate)
         return messages.SessionInfo(session_id=session.id, handshake=pool.handshake, tools_json=self._tools_json)
 
@@ -84,7 +88,10 @@ class SessionService(SessionsServicer):
                 "too many actions", fault="caller", expected=f"at most {MAX_TICKS}", got=len(request.actions)
             )
         actions = [packing.read_action(action, pool.spec.act_size) for action in request.actions]
-        ticks = min(request.ticks, MAX_TICKS) if request.reset else _clamped(request.ticks)
+        if request.reset:
+            ticks = min(request.ticks, MAX_TICKS)
+        else:
+            ticks = _clamped(request.ticks)
         submit = functools.partial(
             session.submit, ticks, actions, tuple(request.interrupts), request.reset, _seed(request), wait=0
         )
@@ -102,25 +109,36 @@ class SessionService(SessionsServicer):
         if len(given) < len(request.resets) or max(given, default=0) >= count:
             rows = [each.row for each in request.resets]
             raise ConfigurationError(
-                "the rows of the resets are those of session_ids, each once", field="resets",
-                expected=f"0 to {count - 1}", got=rows,
-            )  # fmt: skip
+                "the rows of the resets are those of session_ids, each once",
+                field="resets",
+                expected=f"0 to {count - 1}",
+                got=rows,
+            )
         actions = None
         if request.actions:
             actions = packing.read_numbers(request.actions, pool.spec.act_size, count)
         submit = functools.partial(
-            pool.submit_all, sessions, _clamped(request.ticks), actions, resets=list(given),
+            pool.submit_all,
+            sessions,
+            _clamped(request.ticks),
+            actions,
+            resets=list(given),
             seeds=[_seed(each) for each in given.values()],
-            options=[_options(each.options_json) for each in given.values()], wait=0,
-        )  # fmt: skip
+            options=[_options(each.options_json) for each in given.values()],
+            wait=0,
+        )
         seen = await queued(submit, pool.queue_wait)
         return packing.rows(seen)
 
     @_named
     async def Play(self, requests: Any, context: Any) -> None:
         """Real time, both ways: actions in, the newest observation out, until either side ends."""
-        metadata = dict(context.invocation_metadata() or ())
-        name, sent = metadata.get(SESSION_ID), metadata.get(OBSERVATIONS)
+        pairs = context.invocation_metadata()
+        if not pairs:
+            pairs = ()
+        metadata = dict(pairs)
+        name = metadata.get(SESSION_ID)
+        sent = metadata.get(OBSERVATIONS)
         if name is None:
             raise ConfigurationError("the metadata must name the session", field=SESSION_ID)
         if sent not in (None, ASKED):
@@ -145,7 +163,9 @@ def _clamped(ticks: int) -> int:
 
 
 def _seed(message: Any) -> int | None:
-    return int(message.seed) if message.HasField("seed") else None
+    if message.HasField("seed"):
+        return int(message.seed)
+    return None
 
 
 def _options(text: str) -> dict[str, Any] | None:

@@ -29,7 +29,10 @@ def make_server(name: str, players: Players) -> Any:
         return types.ListToolsResult.model_validate({"tools": players.tools(client)})
 
     async def call_tool(client: str | None, params: Any) -> Any:
-        return types.CallToolResult.model_validate(await players.call(client, params.name, params.arguments or {}))
+        given = params.arguments
+        if not given:
+            given = {}
+        return types.CallToolResult.model_validate(await players.call(client, params.name, given))
 
     async def list_resources(client: str | None, params: Any) -> Any:
         return types.ListResourcesResult.model_validate({"resources": players.resources()})
@@ -51,15 +54,20 @@ def make_server(name: str, players: Players) -> Any:
         version = importlib.metadata.version("ue_rl")
     if MODERN:
         return make(
-            name, version=version, on_list_tools=_of_2(list_tools), on_call_tool=_of_2(call_tool),
-            on_list_resources=_of_2(list_resources), on_read_resource=_of_2(read_resource),
-        )  # fmt: skip
+            name,
+            version=version,
+            on_list_tools=_of_2(list_tools),
+            on_call_tool=_of_2(call_tool),
+            on_list_resources=_of_2(list_resources),
+            on_read_resource=_of_2(read_resource),
+        )
     server = make(name, version)
     server.request_handlers |= {
-        types.ListToolsRequest: _of_1(server, list_tools), types.CallToolRequest: _of_1(server, call_tool),
+        types.ListToolsRequest: _of_1(server, list_tools),
+        types.CallToolRequest: _of_1(server, call_tool),
         types.ListResourcesRequest: _of_1(server, list_resources),
         types.ReadResourceRequest: _of_1(server, read_resource),
-    }  # fmt: skip
+    }
     return server
 
 
@@ -85,4 +93,6 @@ def _client(request: Any) -> str | None:
     if request is None:
         return ""
     name = request.headers.get(SESSION_ID)
-    return None if name is None else str(name)
+    if name is None:
+        return None
+    return str(name)

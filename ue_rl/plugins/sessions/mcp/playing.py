@@ -19,11 +19,13 @@ from ue_rl.system.errors import SessionEnded, ToolError, UeRlError
 
 _log = logging.getLogger("ue_rl.plugins.sessions.mcp")
 _REMEMBERED = 1024  # clients whose session has ended, to say why
-RULES, SPEC = "ue-rl://rules", "ue-rl://spec"
+RULES = "ue-rl://rules"
+SPEC = "ue-rl://spec"
 SESSION = "session_id"  # argument of each tool for a client that has no session
 _ABOUT = {
-    "type": "string", "description": "of the session, as reset has answered it; a reset without one begins another.",
-}  # fmt: skip
+    "type": "string",
+    "description": "of the session, as reset has answered it; a reset without one begins another.",
+}
 
 
 class Players:
@@ -36,23 +38,31 @@ class Players:
     """
 
     def __init__(self, pool: SessionPool) -> None:
-        self._pool, self._tools = pool, SessionTools(pool)
+        self._pool = pool
+        self._tools = SessionTools(pool)
         self._sessions: dict[str, Session] = {}
 
     def tools(self, client: str | None) -> list[dict[str, Any]]:
         """Name, description and inputSchema of each."""
         listed = [each.as_dict("inputSchema") for each in self._tools.schemas()]
-        return listed if client is not None else [_with_session(tool) for tool in listed]
+        if client is not None:
+            return listed
+        return [_with_session(tool) for tool in listed]
 
     async def call(self, client: str | None, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """A CallToolResult, as JSON has it; an error is one, too."""
         wrong = False
         begins = name == "reset"
         given = dict(arguments)
-        named = given.pop(SESSION, None) if client is None else None
+        named = None
+        if client is None:
+            named = given.pop(SESSION, None)
         try:
             self._tools.check(name, given)
-            session = self._named(named, begins) if client is None else self._session(client, begins)
+            if client is None:
+                session = self._named(named, begins)
+            else:
+                session = self._session(client, begins)
             answer = await self._tools.call(session, name, given)
             told = _text(answer)
         except UeRlError as error:
@@ -61,11 +71,16 @@ class Players:
             told = _text(answer)
         except Exception as error:  # noqa: BLE001 - told to the client, and logged
             _log.exception("a tool failed: %s", name[:80])
-            wrong, answer = True, {"code": "INTERNAL", "message": f"{type(error).__name__}: {error}"}
+            wrong = True
+            answer = {"code": "INTERNAL", "message": f"{type(error).__name__}: {error}"}
             told = _text(answer)
         answer = json.loads(told)
+        if wrong:
+            text = answer["message"]
+        else:
+            text = told
         return {
-            "content": [{"type": "text", "text": answer["message"] if wrong else told}],
+            "content": [{"type": "text", "text": text}],
             "structuredContent": answer,
             "isError": wrong,
         }
@@ -74,9 +89,13 @@ class Players:
         """What may be read."""
         return [
             {"uri": RULES, "name": "rules", "mimeType": "text/plain", "description": "What the game is about"},
-            {"uri": SPEC, "name": "spec", "mimeType": "application/json",
-             "description": "What the numbers of observations and actions mean"},
-        ]  # fmt: skip
+            {
+                "uri": SPEC,
+                "name": "spec",
+                "mimeType": "application/json",
+                "description": "What the numbers of observations and actions mean",
+            },
+        ]
 
     def read(self, uri: str) -> dict[str, Any]:
         """The contents of a resource.
@@ -94,22 +113,30 @@ class Players:
         spec = self._pool.spec
         low, high = spec.obs_bounds
         return {
-            "game": self._pool.name, "handshake": self._pool.handshake,
-            "observation_names": list(spec.obs_names), "action_names": list(spec.act_names),
+            "game": self._pool.name,
+            "handshake": self._pool.handshake,
+            "observation_names": list(spec.obs_names),
+            "action_names": list(spec.act_names),
             "observation_low": [float(n) if abs(n) < 3e38 else None for n in low],
             "observation_high": [float(n) if abs(n) < 3e38 else None for n in high],
-            "action_space": spec.action_spec.kind.value, "numbers_of_an_action": spec.act_size,
-        }  # fmt: skip
+            "action_space": spec.action_spec.kind.value,
+            "numbers_of_an_action": spec.act_size,
+        }
 
     def _session(self, client: str, begins: bool) -> Session:
         session = self._sessions.get(client)
         if session is not None and session.reason and not begins:
             raise SessionEnded(f"this session has ended: {session.reason}", cure="call reset: it begins another one")
-        return self._begin(client) if session is None or session.reason else session
+        if session is None or session.reason:
+            return self._begin(client)
+        return session
 
     def _begin(self, client: str | None) -> Session:
         session = self._pool.create()
-        key = session.id if client is None else client
+        if client is None:
+            key = session.id
+        else:
+            key = client
         self._sessions.pop(key, None)  # the new one is the newest of all
         ended = [each for each, its in self._sessions.items() if its.reason]
         for each in ended[:-_REMEMBERED]:  # those begun first, of clients that have gone without a word
@@ -123,9 +150,13 @@ class Players:
             return self._begin(None)
         if not isinstance(name, str):
             raise ToolError(
-                "no session is named", code="INVALID_PARAMETERS", field=SESSION, expected="what reset has answered",
-                got=name, cure="call reset, and give the session_id of its answer",
-            )  # fmt: skip
+                "no session is named",
+                code="INVALID_PARAMETERS",
+                field=SESSION,
+                expected="what reset has answered",
+                got=name,
+                cure="call reset, and give the session_id of its answer",
+            )
         try:
             return self._pool.get(name)
         except SessionEnded:

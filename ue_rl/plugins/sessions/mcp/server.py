@@ -101,7 +101,8 @@ class _Endpoint:
     """An ASGI application: what the package's session manager answers."""
 
     def __init__(self, manager: StreamableHTTPSessionManager, players: Players) -> None:
-        self._manager, self._players = manager, players
+        self._manager = manager
+        self._players = players
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}

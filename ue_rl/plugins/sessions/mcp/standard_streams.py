@@ -32,7 +32,8 @@ class StandardStreams(Closing):
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(line_buffering=True)  # as standard error is
         # Duplicates of os.dup are not inherited: children of the game cannot reach them.
-        self._input, self._output = os.dup(0), os.dup(1)
+        self._input = os.dup(0)
+        self._output = os.dup(1)
         _lead(0, os.open(os.devnull, os.O_RDONLY))
         _lead(1, _standard_error())
         # They stay open to the end of the process: a thread may be reading still when all else is over.

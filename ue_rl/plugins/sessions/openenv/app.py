@@ -91,7 +91,9 @@ def application(pool: SessionPool) -> Starlette:
 
     async def step(request: Request) -> JsonAnswer:
         told = await _body(request, Step)
-        return told if isinstance(told, JsonAnswer) else await alone(lambda player: player.step(told.action))
+        if isinstance(told, JsonAnswer):
+            return told
+        return await alone(lambda player: player.step(told.action))
 
     async def state(request: Request) -> JsonAnswer:
         return await alone(lambda player: player.state())
@@ -99,7 +101,9 @@ def application(pool: SessionPool) -> Starlette:
     async def health(request: Request) -> JsonAnswer:
         return JsonAnswer({"status": "healthy"})
 
-    rules = pool.rules or f"{pool.name}, served by ue_rl"
+    rules = pool.rules
+    if not rules:
+        rules = f"{pool.name}, served by ue_rl"
 
     async def metadata(request: Request) -> JsonAnswer:
         more = dict.fromkeys(("readme_content", "author", "documentation_url"))
@@ -137,9 +141,11 @@ def application(pool: SessionPool) -> Starlette:
         "/list_environments": environments, "/{env_name}/splits": no_tasks,
     }  # fmt: skip
     posts = {
-        "/reset": reset, "/step": step, "/mcp": remote,
+        "/reset": reset,
+        "/step": step,
+        "/mcp": remote,
         **{f"/{{env_name}}/{word}": no_tasks for word in TASKS},
-    }  # fmt: skip
+    }
     return Starlette(
         routes=[
             *(Route(path, answer, methods=["GET"]) for path, answer in gets.items()),
@@ -156,7 +162,11 @@ async def _body(request: Request, model: type[BaseModel]) -> Any:
     if text is None:
         return JsonAnswer({"detail": f"the body is larger than {_LARGEST} bytes"}, 413)
     try:
-        return model.model_validate(json.loads(text) if text else {})
+        if text:
+            document = json.loads(text)
+        else:
+            document = {}
+        return model.model_validate(document)
     except ValidationError as error:
         return _invalid(error, ["body"])
     except (ValueError, RecursionError) as error:
@@ -165,7 +175,8 @@ async def _body(request: Request, model: type[BaseModel]) -> Any:
 
 async def _read(request: Request) -> bytes | None:
     """The body; None where it is too large, of which no more is read."""
-    parts, size = [], 0
+    parts = []
+    size = 0
     async for part in request.stream():
         size += len(part)
         if size > _LARGEST:

@@ -31,11 +31,14 @@ def openapi(name: str, about: str) -> dict[str, Any]:
 
 def _paths() -> dict[str, Any]:
     stepped = {
-        "type": "object", "required": ["observation", "reward", "done"],
+        "type": "object",
+        "required": ["observation", "reward", "done"],
         "properties": {
-            "observation": _of(Observation), "reward": {"type": ["number", "null"]}, "done": {"type": "boolean"},
+            "observation": _of(Observation),
+            "reward": {"type": ["number", "null"]},
+            "done": {"type": "boolean"},
         },
-    }  # fmt: skip
+    }
     anything = {"type": "object"}
     no_tasks = {"501": {"description": "A game has no tasks"}, "404": {"description": "Another game is served here"}}
     get_tasks = {"parameters": [_ENV_NAME], "responses": no_tasks}

@@ -14,13 +14,20 @@ from ue_rl.plugins.sessions.tools import SessionTools
 from ue_rl.plugins.sessions.waiting import destroyed
 from ue_rl.system.errors import ResourceExhausted, SessionError, UeRlError
 
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
-INVALID_PARAMS, INTERNAL_ERROR, SERVER_ERROR = -32602, -32603, -32000
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+SERVER_ERROR = -32000
 
 
 def failed(code: int, message: str, id_: Any = None, **data: Any) -> dict[str, Any]:
     """An answer that is an error."""
-    return {"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": message, "data": data or None}}
+    more = None
+    if data:
+        more = data
+    return {"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": message, "data": more}}
 
 
 async def answered(
@@ -38,10 +45,14 @@ async def answered(
         return failed(INVALID_REQUEST, f"Invalid request: {error}")
     except (ValueError, RecursionError) as error:
         return failed(PARSE_ERROR, f"Parse error: {error}")
-    asked, temporary = request.params, None
+    asked = request.params
+    temporary = None
     try:
         if request.method == "openenv/session/create":
-            session = player.session if player else pool.create()
+            if player:
+                session = player.session
+            else:
+                session = pool.create()
             return _done(request, {"session_id": session.id})
         if request.method == "openenv/session/close":
             return await _close(request, pool, player)
@@ -61,14 +72,19 @@ async def answered(
         counts = {"active_sessions": len(pool.sessions()), "max_sessions": pool.max_sessions}
         return failed(SERVER_ERROR, str(error), request.id, **counts)
     except SessionError as error:
-        return failed(INVALID_PARAMS if player is None else INTERNAL_ERROR, str(error), request.id)
+        if player is None:
+            code = INVALID_PARAMS
+        else:
+            code = INTERNAL_ERROR
+        return failed(code, str(error), request.id)
     finally:
         if temporary is not None:
             await destroyed(temporary)
 
 
 async def _call(request: JsonRpc, player: SessionDriver) -> dict[str, Any]:
-    name, arguments = request.params.get("name"), request.params.get("arguments", {})
+    name = request.params.get("name")
+    arguments = request.params.get("arguments", {})
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return failed(INVALID_PARAMS, "params need 'name', a string, and 'arguments', an object", request.id)
     try:
@@ -77,7 +93,11 @@ async def _call(request: JsonRpc, player: SessionDriver) -> dict[str, Any]:
         raise
     except UeRlError as error:
         wrong = getattr(error, "code", "INVALID_PARAMETERS") != "TOOL_EXECUTION_FAILED"
-        return failed(INVALID_PARAMS if wrong else INTERNAL_ERROR, str(error), request.id)
+        if wrong:
+            code = INVALID_PARAMS
+        else:
+            code = INTERNAL_ERROR
+        return failed(code, str(error), request.id)
     content = [{"type": "text", "text": json.dumps(result, allow_nan=False)}]
     return _done(request, {"content": content, "structured_content": result, "data": result, "is_error": False})
 

@@ -125,5 +125,9 @@ class State(BaseModel):
 
 
 MESSAGES: dict[str, type[StrictMessage]] = {
-    "reset": ResetMessage, "step": StepMessage, "state": PlainMessage, "close": PlainMessage, "mcp": McpMessage,
-}  # fmt: skip
+    "reset": ResetMessage,
+    "step": StepMessage,
+    "state": PlainMessage,
+    "close": PlainMessage,
+    "mcp": McpMessage,
+}

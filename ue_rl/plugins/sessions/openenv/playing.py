@@ -25,7 +25,9 @@ class SessionDriver:
     """
 
     def __init__(self, session: Session, tools: SessionTools, begun: bool = True) -> None:
-        self.session, self._tools, self._begun = session, tools, begun
+        self.session = session
+        self._tools = tools
+        self._begun = begun
         self.episode_id: str | None = None
         self.steps = 0
 
@@ -36,8 +38,12 @@ class SessionDriver:
             pydantic.ValidationError, and what Session.submit raises.
         """
         told = Reset.model_validate(data)
-        seen = await submitted(self.session, ticks=0, reset=True, seed=told.seed, options=told.model_extra or None)
-        self.episode_id, self.steps = told.episode_id, 0
+        options = None
+        if told.model_extra:
+            options = told.model_extra
+        seen = await submitted(self.session, ticks=0, reset=True, seed=told.seed, options=options)
+        self.episode_id = told.episode_id
+        self.steps = 0
         self._begun = True
         return await self._answer(seen, reward=None)
 
@@ -52,18 +58,26 @@ class SessionDriver:
         if action.type == "list_tools":
             return {"observation": {"tools": self.tools()}, "reward": None, "done": False}
         if action.type == "call_tool":
-            return await self._called(action.tool_name or "", action.arguments)
+            name = action.tool_name
+            if not name:
+                name = ""
+            return await self._called(name, action.arguments)
         if (action.tool is None) == (action.action is None):
             raise ConfigurationError("an action has either numbers or a tool", field="action", expected="one of both")
         if not self._begun and (action.tool is None or action.ticks):
             # OpenEnv's client of 0.10 dials anew where its connection was lost, and would go on in another episode
             raise ConfigurationError(
-                "no episode has begun in this session", field="type", expected="reset before step", got="step",
+                "no episode has begun in this session",
+                field="type",
+                expected="reset before step",
+                got="step",
                 cure="call reset; where the connection was lost its episode is over, and this is a new session",
-            )  # fmt: skip
+            )
         if action.tool is None:
             assert action.action is not None
-            ticks = 1 if action.ticks is None else action.ticks
+            ticks = 1
+            if action.ticks is not None:
+                ticks = action.ticks
             return await self._answer(await submitted(self.session, ticks=ticks, actions=[action.action]))
         self._tools.check(action.tool, action.arguments)
         call = ToolCall(action.tool, action.arguments)
@@ -90,7 +104,9 @@ class SessionDriver:
         except ToolError as failed:
             error = {"error_type": _ERROR_TYPES.get(failed.code, "execution_error"), "message": str(failed)}
         observation = {"tool_name": name, "result": result, "error": error}
-        seen = result or {}
+        seen = result
+        if not seen:
+            seen = {}
         over = bool(seen.get("terminated") or seen.get("truncated"))
         return {"observation": observation, "reward": seen.get("reward"), "done": over}
 

@@ -29,16 +29,24 @@ class Socket:
     """
 
     def __init__(self, socket: WebSocket, pool: SessionPool, tools: SessionTools, plain_rpc: bool) -> None:
-        self._socket, self._pool, self._tools, self._rpc = socket, pool, tools, plain_rpc
+        self._socket = socket
+        self._pool = pool
+        self._tools = tools
+        self._rpc = plain_rpc
 
     async def serve(self) -> None:
         """To its end; the session that it began ends with it."""
-        socket, pool = self._socket, self._pool
+        socket = self._socket
+        pool = self._pool
         await socket.accept()
         named = socket.query_params.get("session_id")
-        session, built = None, bool(named)
+        session = None
+        built = bool(named)
         try:
-            session = pool.get(named) if named else pool.create()
+            if named:
+                session = pool.get(named)
+            else:
+                session = pool.create()
             session.attach()
             await submitted(session, ticks=0)
             built = True
@@ -65,7 +73,13 @@ class Socket:
             if message["type"] == "websocket.disconnect":
                 return
             text = message.get("text")
-            answer = await self._answered(player, message.get("bytes") or b"" if text is None else text)
+            if text is None:
+                received = message.get("bytes")
+                if not received:
+                    received = b""
+            else:
+                received = text
+            answer = await self._answered(player, received)
             if answer is None:
                 return
             await self._socket.send_text(json.dumps(answer, allow_nan=False))
@@ -78,7 +92,9 @@ class Socket:
             told = json.loads(text)
         except (ValueError, RecursionError) as error:
             return _error("INVALID_JSON", f"Invalid JSON: {error}")
-        kind = told.get("type") if isinstance(told, dict) else None
+        kind = None
+        if isinstance(told, dict):
+            kind = told.get("type")
         if not isinstance(kind, str) or kind not in MESSAGES:
             return _error("UNKNOWN_TYPE", f"Unknown message type: {str(kind)[:80]}")
         try:
@@ -90,7 +106,10 @@ class Socket:
             if kind == "mcp":
                 asked = json.dumps(told["data"])
                 return {"type": "mcp", "data": await jsonrpc.answered(asked, self._pool, self._tools, player)}
-            ask = player.reset if kind == "reset" else player.step
+            if kind == "reset":
+                ask = player.reset
+            else:
+                ask = player.step
             return {"type": "observation", "data": await ask(told.get("data", {}))}
         except ValidationError as error:
             found = faults(error)
@@ -115,8 +134,12 @@ class Socket:
 
 def _first(found: list[dict[str, Any]]) -> str:
     """The first fault in words: OpenEnv's clients show the message alone."""
-    place = ".".join(str(part) for part in found[0]["loc"]) or "it"
-    more = f" ({len(found) - 1} more faults)" if len(found) > 1 else ""
+    place = ".".join(str(part) for part in found[0]["loc"])
+    if not place:
+        place = "it"
+    more = ""
+    if len(found) > 1:
+        more = f" ({len(found) - 1} more faults)"
     return shorten(f"{place}: {found[0]['msg']}; got {found[0]['input']!r}", 500) + more
 
 

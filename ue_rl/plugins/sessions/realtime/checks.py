@@ -29,8 +29,13 @@ class Checks:
     """For sessions of one spec, with the tools and interrupts of `example`."""
 
     def __init__(self, spec: EnvSpec, tools: ToolRegistry, example: BaseBridge) -> None:
-        self._spec, self._tools, self._check = spec, tools, ActionCheck(spec)
-        self._interrupts = example.interrupts if isinstance(example, NamesInterrupts) else Interrupts(())
+        self._spec = spec
+        self._tools = tools
+        self._check = ActionCheck(spec)
+        if isinstance(example, NamesInterrupts):
+            self._interrupts = example.interrupts
+        else:
+            self._interrupts = Interrupts(())
 
     def actions(self, actions: Sequence[Action]) -> list[Action]:
         """Actions as they can be applied.
@@ -60,7 +65,10 @@ class Checks:
             return self._check.of_model(rows, range(len(rows)))
         except InferenceError as error:
             place = error.env_id
-            whose = "" if place is None or not sessions else f" (session {sessions[place].id})"
+            if place is None or not sessions:
+                whose = ""
+            else:
+                whose = f" (session {sessions[place].id})"
             facts = error.facts(fault="caller", field="ACT", cure=None, env_id=None)
             raise ActionError(f"{error.message}{whose}", **facts) from error
 
@@ -72,7 +80,9 @@ class Checks:
 
     def interrupts(self, interrupts: Sequence[str]) -> int:
         """Raises ConfigurationError where the game does not raise them; their bits."""
-        return self._interrupts.wanted(interrupts) if interrupts else 0
+        if interrupts:
+            return self._interrupts.wanted(interrupts)
+        return 0
 
     def seed(self, seed: int | None) -> int | None:
         """Raises ConfigurationError where it is none, UnsupportedByEngine where the game takes none."""
@@ -93,10 +103,14 @@ class Checks:
     def _require(self, feature: str) -> None:
         if feature not in self._spec.features:
             raise UnsupportedByEngine(
-                f"the game does not take {feature} on a reset", field=feature, got=sorted(self._spec.features),
+                f"the game does not take {feature} on a reset",
+                field=feature,
+                got=sorted(self._spec.features),
                 cure="leave it out",
-            )  # fmt: skip
+            )
 
     def tick_rate(self, rate: float | None) -> float | None:
         """Raises ConfigurationError where it is no rate."""
-        return None if rate is None else GameClock(rate).rate
+        if rate is None:
+            return None
+        return GameClock(rate).rate

@@ -46,15 +46,23 @@ class SessionsBridge(VectorBridge):
     def __init__(self, pool: SessionPool, num_envs: int, ticks: int = 1) -> None:
         if num_envs > pool.max_sessions:
             raise ConfigurationError(
-                "there are fewer sessions than envs", field="num_envs", expected=f"at most {pool.max_sessions}",
-                got=num_envs, cure="serve more: --max-sessions",
-            )  # fmt: skip
-        self.pool, self._ticks = pool, pool.checks.ticks(max(ticks, 1))
+                "there are fewer sessions than envs",
+                field="num_envs",
+                expected=f"at most {pool.max_sessions}",
+                got=num_envs,
+                cure="serve more: --max-sessions",
+            )
+        self.pool = pool
+        self._ticks = pool.checks.ticks(max(ticks, 1))
         self._sessions: list[Session | None] = [None] * num_envs
         self.real_time = pool.tick_rate is not None
-        features = {"REALTIME", "INFO"} if self.real_time else set()
+        if self.real_time:
+            features = {"REALTIME", "INFO"}
+        else:
+            features = set()
         super().__init__(replace(pool.spec, num_envs=num_envs, features=pool.spec.features | features))
-        self.observation_names, self.action_names = pool.example.observation_names, pool.example.action_names
+        self.observation_names = pool.example.observation_names
+        self.action_names = pool.example.action_names
 
     def reset_envs(
         self, env_ids: EnvIds, seeds: Sequence[int | None], options: Sequence[dict[str, Any] | None]
@@ -95,7 +103,8 @@ class SessionsBridge(VectorBridge):
     def _write(self, env_ids: EnvIds, observations: Sequence[SessionObservation]) -> None:
         if not observations:
             return
-        out, every = self.outbox, ObservationColumns.of(observations)
+        out = self.outbox
+        every = ObservationColumns.of(observations)
         seen = every.columns
         out.obs[env_ids], out.rewards[env_ids], out.truncated[env_ids] = seen.observation, seen.reward, seen.truncated
         out.dones[env_ids] = np.logical_or(seen.terminated, seen.truncated)

@@ -70,7 +70,9 @@ class Interrupts:
 
     def first(self, bits: int) -> str:
         """The name of the lowest of `bits`; "" for none."""
-        return self.names[(bits & -bits).bit_length() - 1] if bits else ""
+        if bits:
+            return self.names[(bits & -bits).bit_length() - 1]
+        return ""
 
 
 @runtime_checkable

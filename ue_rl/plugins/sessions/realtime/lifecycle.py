@@ -44,7 +44,8 @@ class SessionEvent(Enum):
     CLEANED = auto()
 
 
-_P, _E = Phase, SessionEvent
+_P = Phase
+_E = SessionEvent
 _LIVE = (
     _P.LAUNCHING, _P.LOADING, _P.CONNECTING, _P.STREAMING, _P.PLAYING, _P.GAME_OVER,
     _P.LOADING_REPLAY, _P.REPLAYING, _P.REPLAY_ENDED,
@@ -81,8 +82,10 @@ class LifeCycle:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.phase, self.since = Phase.IDLE, time.monotonic()
-        self.live, self.reason = False, ""
+        self.phase = Phase.IDLE
+        self.since = time.monotonic()
+        self.live = False
+        self.reason = ""
 
     def on(self, event: SessionEvent, reason: str = "") -> None:
         """Takes an event; the first `reason` is kept.
@@ -103,6 +106,8 @@ class LifeCycle:
         with self._lock:
             following = TABLE.get((self.phase, event))
             if following is not None:
-                self.phase, self.since, self.live = following, time.monotonic(), following in _LIVE
+                self.phase = following
+                self.since = time.monotonic()
+                self.live = following in _LIVE
                 self.reason = self.reason or reason
             return following is not None

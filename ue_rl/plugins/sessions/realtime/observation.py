@@ -69,7 +69,10 @@ class SessionObservation(NamedTuple):
         """For JSON: arrays are lists, no mask is null."""
         plain = self._asdict()
         plain["observation"] = self.observation.tolist()
-        plain["mask"] = None if self.mask is None else self.mask.tolist()
+        if self.mask is None:
+            plain["mask"] = None
+        else:
+            plain["mask"] = self.mask.tolist()
         return plain
 
 
@@ -86,7 +89,9 @@ class ObservationColumns(Sequence[SessionObservation]):
     @classmethod
     def of(cls, observations: Iterable[SessionObservation]) -> ObservationColumns:
         """Those, one or more, as columns."""
-        return observations if isinstance(observations, ObservationColumns) else cls(*zip(*observations, strict=True))
+        if isinstance(observations, ObservationColumns):
+            return observations
+        return cls(*zip(*observations, strict=True))
 
     def __len__(self) -> int:
         return len(self.columns.tick)

@@ -40,10 +40,18 @@ class Paces:
     """
 
     def __init__(
-        self, rows: int, catch_up: bool, at: Callable[[float, Callable[[], None]], None], wake: Callable[[], object],
+        self,
+        rows: int,
+        catch_up: bool,
+        at: Callable[[float, Callable[[], None]], None],
+        wake: Callable[[], object],
         late: Callable[[NDArray[np.bool_]], None],
-    ) -> None:  # fmt: skip
-        self._rows, self._catch_up, self._at, self._wake, self._late = rows, catch_up, at, wake, late
+    ) -> None:
+        self._rows = rows
+        self._catch_up = catch_up
+        self._at = at
+        self._wake = wake
+        self._late = late
         self._paces: dict[float, _Pace] = {}
         self.moving = False
 
@@ -72,7 +80,10 @@ class Paces:
                 clock.tick(now)
                 if clock.late_ticks > before:
                     self._late(pace.moving)
-                found = pace.moving if found is None else found | pace.moving
+                if found is None:
+                    found = pace.moving
+                else:
+                    found = found | pace.moving
             if clock.rate and not pace.awaited:
                 pace.awaited = True
                 self._at(min(clock.due, now + _LONGEST), partial(self._over, pace))

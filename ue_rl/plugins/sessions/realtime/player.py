@@ -38,16 +38,25 @@ class ReplayPlayer(Closing):
         self.life = LifeCycle()
         self.life.on(SessionEvent.LOAD_REPLAY)
         self.replay = replay
+        own_kwargs = kwargs
+        if not own_kwargs:
+            own_kwargs = {}
         self._pool = SessionPool(
-            header["game"], max_sessions=1, workers=1, hold=header["hold"], max_ticks=header["max_ticks"],
-            kwargs={**header["kwargs"], **(kwargs or {})},
-        )  # fmt: skip
+            header["game"],
+            max_sessions=1,
+            workers=1,
+            hold=header["hold"],
+            max_ticks=header["max_ticks"],
+            kwargs={**header["kwargs"], **own_kwargs},
+        )
         if self._pool.handshake != header["handshake"]:
             self._pool.close()
             raise ReplayInvalid(
-                "the game is not the one that was recorded", field="handshake", expected=header["handshake"],
+                "the game is not the one that was recorded",
+                field="handshake",
+                expected=header["handshake"],
                 got=self._pool.handshake,
-            )  # fmt: skip
+            )
         self.spec = self._pool.spec
         self.session = self._pool.create()
 
@@ -85,10 +94,11 @@ class ReplayPlayer(Closing):
         wanted = episode.sums.get(seen.tick)
         if wanted is not None and wanted != checksum(seen):
             raise ReplayInvalid(
-                "the game does not play as it was recorded", field="observation",
+                "the game does not play as it was recorded",
+                field="observation",
                 got=f"another observation at tick {seen.tick} of episode {number + 1}",
                 cure="was the game changed, or does it draw numbers that the seed does not decide?",
-            )  # fmt: skip
+            )
         return seen
 
     def close(self) -> None:
@@ -133,7 +143,10 @@ class ReplayBridge(VectorBridge):
     def _write(self, seen: SessionObservation) -> None:
         out = self.outbox
         out.obs[0], out.rewards[0], out.truncated[0], out.dones[0] = (
-            seen.observation, seen.reward, seen.truncated, seen.done,
-        )  # fmt: skip
+            seen.observation,
+            seen.reward,
+            seen.truncated,
+            seen.done,
+        )
         if seen.mask is not None:
             out.masks[0] = seen.mask

@@ -72,46 +72,86 @@ class SessionPool(Closing):
     """
 
     def __init__(
-        self, game: Game, *, max_sessions: int = 64, workers: int | None = None, tick_rate: float | None = None,
-        planning: float = 0.0, together: bool | None = None, hold: bool = False, idle_timeout: float = 300.0,
-        queue_wait: float = 5.0, max_ticks: int = 0, record: Path | None = None, catch_up: bool = False,
+        self,
+        game: Game,
+        *,
+        max_sessions: int = 64,
+        workers: int | None = None,
+        tick_rate: float | None = None,
+        planning: float = 0.0,
+        together: bool | None = None,
+        hold: bool = False,
+        idle_timeout: float = 300.0,
+        queue_wait: float = 5.0,
+        max_ticks: int = 0,
+        record: Path | None = None,
+        catch_up: bool = False,
         kwargs: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
-        count = min(os.cpu_count() or 1, 8) if workers is None else workers
+    ) -> None:
+        if workers is None:
+            cores = os.cpu_count()
+            if not cores:
+                cores = 1
+            count = min(cores, 8)
+        else:
+            count = workers
         if min(max_sessions, count) < 1 or min(max_ticks, planning, queue_wait) < 0 or not idle_timeout > 0:
             raise ConfigurationError(
-                "a pool of sessions cannot be so", got={"max_sessions": max_sessions, "workers": count},
+                "a pool of sessions cannot be so",
+                got={"max_sessions": max_sessions, "workers": count},
                 expected="one session and one worker at least, and no negative numbers",
-            )  # fmt: skip
-        self.max_sessions, self.workers, self.planning = max_sessions, count, planning
-        self._source = source = GameSource(game, max_sessions, kwargs or {}, together)
-        self.name, self.spec, self.example = source.name, source.spec, source.example
+            )
+        self.max_sessions = max_sessions
+        self.workers = count
+        self.planning = planning
+        game_kwargs = kwargs
+        if not game_kwargs:
+            game_kwargs = {}
+        self._source = source = GameSource(game, max_sessions, game_kwargs, together)
+        self.name = source.name
+        self.spec = source.spec
+        self.example = source.example
         self.handshake = encode_handshake(self.spec).decode().rstrip("\n")
         self.tools = ToolRegistry.of(self.example)
-        self.rules = whole_text(getattr(self.example, "rules", "") or type(self.example).__doc__ or "")
+        rules = getattr(self.example, "rules", "") or type(self.example).__doc__
+        if not rules:
+            rules = ""
+        self.rules = whole_text(rules)
         self.counters = Counters()
         self.checks = Checks(self.spec, self.tools, self.example)
         self.tick_rate = self.checks.tick_rate(tick_rate)
-        self.idle_timeout, self.queue_wait = idle_timeout, queue_wait
+        self.idle_timeout = idle_timeout
+        self.queue_wait = queue_wait
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._ended: OrderedDict[str, str] = OrderedDict()
         self._ids = itertools.count(1)
         self._name = secrets.token_hex(4)
         self._closed = False
-        self._places = threading.Semaphore(count * 4 + (max_sessions if source.shared is not None else 0))
+        extra = 0
+        if source.shared is not None:
+            extra = max_sessions
+        self._places = threading.Semaphore(count * 4 + extra)
         self._threads = Workers(count)
-        self._record, self._kwargs = record, dict(kwargs or {})
+        self._record = record
+        self._kwargs = dict(kwargs or {})
         self._world_options = {"hold": hold, "max_ticks": max_ticks, "catch_up": catch_up}
-        self._shared = None if source.shared is None else self._world(lambda: self.example, max_sessions, own=False)
+        if source.shared is None:
+            self._shared = None
+        else:
+            self._shared = self._world(lambda: self.example, max_sessions, own=False)
         self._reap()
 
     # -- sessions
 
     def create(
-        self, seed: int | None = None, options: Mapping[str, Any] | None = None,
-        tick_rate: float | None = _AS_THE_POOL, planning: float = _AS_THE_POOL, session_id: str | None = None,
-    ) -> Session:  # fmt: skip
+        self,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        tick_rate: float | None = _AS_THE_POOL,
+        planning: float = _AS_THE_POOL,
+        session_id: str | None = None,
+    ) -> Session:
         """A session, at once: a worker makes its world. What is asked of it before that waits.
 
         Args:
@@ -123,8 +163,12 @@ class SessionPool(Closing):
             ResourceExhausted: `max_sessions` are there. ConfigurationError, UnsupportedByEngine: a wrong argument.
             SessionEnded: the pool is closed.
         """
-        seed, options = self.checks.seed(seed), self.checks.options(options)
-        rate = self.tick_rate if tick_rate is _AS_THE_POOL else self.checks.tick_rate(tick_rate)
+        seed = self.checks.seed(seed)
+        options = self.checks.options(options)
+        if tick_rate is _AS_THE_POOL:
+            rate = self.tick_rate
+        else:
+            rate = self.checks.tick_rate(tick_rate)
         if seed is None and "SEED" in self.spec.features:
             seed = secrets.randbits(31)
         with self._lock:
@@ -132,15 +176,23 @@ class SessionPool(Closing):
                 raise SessionEnded("the pool of sessions is closed")
             if len(self._sessions) >= self.max_sessions:
                 raise ResourceExhausted(
-                    f"all {self.max_sessions} sessions are taken", field="session_id",
+                    f"all {self.max_sessions} sessions are taken",
+                    field="session_id",
                     cure="destroy one, try again later, or serve more: --max-sessions",
-                )  # fmt: skip
-            name = session_id or f"{self._name}-{next(self._ids)}"
+                )
+            name = session_id
+            if not name:
+                name = f"{self._name}-{next(self._ids)}"
             if name in self._sessions:
                 raise ConfigurationError("there is a session of this id", field="session_id", got=name)
             world = self._shared or self._world(self._source.own, 1, own=True)
-            planned = self.planning if planning is _AS_THE_POOL else planning
-            recorder = None if self._record is None else self._recorder(self._record, name, rate)
+            if planning is _AS_THE_POOL:
+                planned = self.planning
+            else:
+                planned = planning
+            recorder = None
+            if self._record is not None:
+                recorder = self._recorder(self._record, name, rate)
             session = Session(self, world, name, seed, options, rate, planned, recorder)
             self._sessions[name] = session
         self.counters.add("sessions_created")
@@ -169,9 +221,11 @@ class SessionPool(Closing):
                 return session
             if session_id in self._ended:
                 raise SessionEnded(
-                    f"the session has ended: {self._ended[session_id]}", field="session_id", got=session_id,
+                    f"the session has ended: {self._ended[session_id]}",
+                    field="session_id",
+                    got=session_id,
                     cure="create another session",
-                )  # fmt: skip
+                )
         raise SessionNotFound("there is no such session", field="session_id", got=session_id, cure="create it first")
 
     def get_all(self, session_ids: Iterable[str]) -> list[Session]:
@@ -206,10 +260,16 @@ class SessionPool(Closing):
     # -- several at once
 
     def submit_all(
-        self, sessions: Sequence[Session], ticks: int = 1, actions: NDArray[np.float32] | None = None,
-        interrupts: Sequence[str] = (), resets: Sequence[int] = (), seeds: Sequence[int | None] | None = None,
-        options: Sequence[Mapping[str, Any] | None] | None = None, wait: float | None = None,
-    ) -> Future[Sequence[SessionObservation]]:  # fmt: skip
+        self,
+        sessions: Sequence[Session],
+        ticks: int = 1,
+        actions: NDArray[np.float32] | None = None,
+        interrupts: Sequence[str] = (),
+        resets: Sequence[int] = (),
+        seeds: Sequence[int | None] | None = None,
+        options: Sequence[Mapping[str, Any] | None] | None = None,
+        wait: float | None = None,
+    ) -> Future[Sequence[SessionObservation]]:
         """One request to several sessions; they need one place in the queue.
 
         Args:
@@ -220,7 +280,8 @@ class SessionPool(Closing):
         Raises:
             as Session.submit. The future raises the first error, once all have answered.
         """
-        count, which = len(sessions), {place: number for number, place in enumerate(resets)}
+        count = len(sessions)
+        which = {place: number for number, place in enumerate(resets)}
         if not count or len(set(sessions)) < count:
             raise ConfigurationError("one session or more, each once", field="sessions", got=count)
         rows: Any = None
@@ -228,24 +289,38 @@ class SessionPool(Closing):
             rows = np.asarray(actions)
             if rows.shape != (count, self.spec.act_size):
                 raise ActionError(
-                    "there is one action for each session", fault="caller", field="ACT",
-                    expected=(count, self.spec.act_size), got=rows.shape,
-                )  # fmt: skip
+                    "there is one action for each session",
+                    fault="caller",
+                    field="ACT",
+                    expected=(count, self.spec.act_size),
+                    got=rows.shape,
+                )
             acting = [place for place in range(count) if place not in which]
             self.checks.rows(rows[acting], [sessions[place] for place in acting])
             rows = np.ascontiguousarray(rows, np.float32)
         if any(values is not None and len(values) != len(which) for values in (seeds, options)):
             raise ConfigurationError("seeds and options align with resets", field="resets", expected=len(which))
-        ticks, wanted = self.checks.ticks(ticks), self.checks.interrupts(interrupts)
-        for seed, option in itertools.zip_longest(seeds or (), options or ()):
+        ticks = self.checks.ticks(ticks)
+        wanted = self.checks.interrupts(interrupts)
+        all_seeds = seeds
+        if not all_seeds:
+            all_seeds = ()
+        all_options = options
+        if not all_options:
+            all_options = ()
+        for seed, option in itertools.zip_longest(all_seeds, all_options):
             self.checks.seed(seed)
             self.checks.options(option)
         batch = TickBatch(sessions, ticks, rows, wanted, self.take_place(wait))
         for place, session in enumerate(sessions):
             request: Request = batch
             if (number := which.get(place)) is not None:
-                seed = None if seeds is None else seeds[number]
-                option = None if options is None else options[number]
+                seed = None
+                if seeds is not None:
+                    seed = seeds[number]
+                option = None
+                if options is not None:
+                    option = options[number]
                 request = Request(batch.part(place), 0, (), 0, True, seed, option)
             session.wait_with(request)
         asked = [(each.world, (each,)) for each in sessions] if self._shared is None else [(self._shared, sessions)]
@@ -265,7 +340,11 @@ class SessionPool(Closing):
         Raises:
             ResourceExhausted: none was free within `wait` seconds; None: `queue_wait`.
         """
-        if not self._places.acquire(timeout=self.queue_wait if wait is None else wait):
+        if wait is None:
+            timeout = self.queue_wait
+        else:
+            timeout = wait
+        if not self._places.acquire(timeout=timeout):
             self.counters.add("requests_refused")
             raise ResourceExhausted(
                 "too many requests wait for a worker", cure="try again later, or serve with more --workers"

@@ -37,18 +37,24 @@ class Mailbox:
             if self.unread and old is not None:
                 self.dropped += wanted
                 tools = [*old.info.get("tools", ()), *observation.info.get("tools", ())]
+                if not tools:
+                    info = observation.info
+                else:
+                    info = {**observation.info, "tools": tools}
                 observation = observation._replace(
                     reward=observation.reward + old.reward,
                     ticks_advanced=observation.ticks_advanced + old.ticks_advanced,
                     dropped_observations=self.dropped,
-                    info={**observation.info, "tools": tools} if tools else observation.info,
+                    info=info,
                 )
-            self._newest, self.unread = observation, True
+            self._newest = observation
+            self.unread = True
             self._changed.notify_all()
 
     def give(self, seen: ObservationColumns, number: int) -> None:
         """As `put`, of one of several that its reader gets at once, by another way."""
-        self._newest, self.unread = (seen, number), False
+        self._newest = (seen, number)
+        self.unread = False
 
     def forget(self) -> None:
         """What is unread is of an episode that nobody plays any more."""

@@ -33,7 +33,8 @@ from ue_rl.system.errors import ReplayInvalid, shorten
 from ue_rl.system.messagepack import OutOfData, Unpacker, packb
 
 _log = logging.getLogger("ue_rl.plugins.sessions.realtime")
-FORMAT, VERSION = "ue_rl replay", 1
+FORMAT = "ue_rl replay"
+VERSION = 1
 _RESET, _NUMBERS, _TOOL, _REACHED = range(4)
 _FLUSHED_EVERY = 0.25  # seconds
 _LONGEST = 64 << 20  # bytes of one object
@@ -74,7 +75,10 @@ class ReplayRecorder:
 
     def began(self, seed: int | None, options: Mapping[str, Any] | None, seen: SessionObservation) -> None:
         """An episode."""
-        self._record(_RESET, 0, seed, [None if options is None else _packable(options), checksum(seen)])
+        given_options = None
+        if options is not None:
+            given_options = _packable(options)
+        self._record(_RESET, 0, seed, [given_options, checksum(seen)])
 
     def acted(self, tick: int, action: Action) -> None:
         """An action was applied, after so many ticks."""
@@ -133,7 +137,9 @@ class ReplayEpisode:
     @property
     def ticks(self) -> int:
         """Whole ticks."""
-        return max(*self.sums, *self.actions, 0) if self.actions else max(self.sums)
+        if self.actions:
+            return max(*self.sums, *self.actions, 0)
+        return max(self.sums)
 
 
 @dataclass
@@ -167,9 +173,12 @@ class Replay:
             raise ReplayInvalid("not a replay", field="file", got=str(path))
         if header.get("version") != VERSION:
             raise ReplayInvalid(
-                "a replay of another version", field="version", expected=VERSION, got=header.get("version"),
+                "a replay of another version",
+                field="version",
+                expected=VERSION,
+                got=header.get("version"),
                 cure="play it with the ue_rl that has recorded it",
-            )  # fmt: skip
+            )
         read = header.pop("checksum", None)
         total = _crc(header, 0, path, 0)
         if read != total:
@@ -186,9 +195,10 @@ class Replay:
                 reading.take(*record[:4])
             except ValueError as error:  # its checksum is right: whoever wrote it is not this library
                 raise ReplayInvalid(
-                    f"the replay has a record that no session writes: {error}", field="file",
+                    f"the replay has a record that no session writes: {error}",
+                    field="file",
                     got=f"{path}, from byte {last} on",
-                ) from None  # fmt: skip
+                ) from None
             last = at
         return cls(header, reading.episodes, last == len(data))
 
@@ -221,7 +231,9 @@ class _Reading:
             raise ValueError("its tick is not 0, or its seed is none")
         if not isinstance(b, list) or len(b) != 2:
             raise ValueError("it has no options and checksum")
-        options = None if b[0] is None else _map_of(b[0])
+        options = None
+        if b[0] is not None:
+            options = _map_of(b[0])
         self.episodes.append(ReplayEpisode(seed, options, sums={0: _sum_of(b[1])}))
         self._tick = 0
 
@@ -239,7 +251,10 @@ def _sum_of(value: Any) -> int:
 def _map_of(value: Any) -> dict[Any, Any]:
     """Options or arguments: a map, or JSON of one, as the recorder writes what MessagePack cannot carry."""
     try:
-        found = json.loads(value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            found = json.loads(value)
+        else:
+            found = value
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
@@ -271,9 +286,11 @@ def _require_header(header: Mapping[str, Any], path: Path) -> None:
             right = all(isinstance(key, str) for key in header["kwargs"])
         if not right:
             raise ReplayInvalid(
-                "the replay's header is not one that a session writes", field=name, expected=_named(kinds),
+                "the replay's header is not one that a session writes",
+                field=name,
+                expected=_named(kinds),
                 got=f"{shorten(value)} in {path}",
-            )  # fmt: skip
+            )
 
 
 def _named(kinds: tuple[type, ...]) -> str:

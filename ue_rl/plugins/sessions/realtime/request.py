@@ -26,12 +26,24 @@ class Request:
     """
 
     def __init__(
-        self, answer: Future[SessionObservation], ticks: int = 1, actions: Sequence[Action] = (), wanted: int = 0,
-        reset: bool = False, seed: int | None = None, options: Mapping[str, Any] | None = None,
+        self,
+        answer: Future[SessionObservation],
+        ticks: int = 1,
+        actions: Sequence[Action] = (),
+        wanted: int = 0,
+        reset: bool = False,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
         leave: Callable[[], None] | None = None,
-    ) -> None:  # fmt: skip
-        self.answer, self.ticks, self.actions, self.wanted = answer, ticks, actions, wanted
-        self.reset, self.seed, self.options, self.leave = reset, seed, options, leave
+    ) -> None:
+        self.answer = answer
+        self.ticks = ticks
+        self.actions = actions
+        self.wanted = wanted
+        self.reset = reset
+        self.seed = seed
+        self.options = options
+        self.leave = leave
         self._lock = threading.Lock()
         self._begun = self._over = False
 
@@ -59,11 +71,13 @@ class Request:
     def _ends(self) -> bool:
         with self._lock:
             self._leave()
-            over, self._over = self._over, True
+            over = self._over
+            self._over = True
             return not over and (self._begun or self.answer.set_running_or_notify_cancel())
 
     def _leave(self) -> None:
-        leave, self.leave = self.leave, None
+        leave = self.leave
+        self.leave = None
         if leave is not None:
             leave()
 
@@ -80,9 +94,13 @@ class TickBatch(Request):
     """
 
     def __init__(
-        self, sessions: Sequence[Session], ticks: int, rows: NDArray[np.float32] | None, wanted: int,
+        self,
+        sessions: Sequence[Session],
+        ticks: int,
+        rows: NDArray[np.float32] | None,
+        wanted: int,
         leave: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.future: Future[Sequence[SessionObservation]] = Future()
         self.future.set_running_or_notify_cancel()
         super().__init__(Future(), ticks, (), wanted, leave=leave)
@@ -99,7 +117,9 @@ class TickBatch(Request):
 
     def of(self, session: Session) -> Sequence[Action]:
         """See Request."""
-        return () if self.rows is None else (self.rows[self.places[session.id]],)
+        if self.rows is None:
+            return ()
+        return (self.rows[self.places[session.id]],)
 
     def begin(self, session: Session) -> bool:
         """See Request."""

@@ -56,12 +56,23 @@ class Session:
     """
 
     def __init__(
-        self, pool: SessionPool, world: SharedGame, session_id: str, seed: int | None,
-        options: Mapping[str, Any] | None, tick_rate: float | None, planning: float,
+        self,
+        pool: SessionPool,
+        world: SharedGame,
+        session_id: str,
+        seed: int | None,
+        options: Mapping[str, Any] | None,
+        tick_rate: float | None,
+        planning: float,
         recorder: ReplayRecorder | None = None,
-    ) -> None:  # fmt: skip
-        self.id, self.pool, self.tick_rate, self.planning = session_id, pool, tick_rate, planning
-        self.seed, self.options, self.recorder = seed, options, recorder
+    ) -> None:
+        self.id = session_id
+        self.pool = pool
+        self.tick_rate = tick_rate
+        self.planning = planning
+        self.seed = seed
+        self.options = options
+        self.recorder = recorder
         self.life = LifeCycle()
         self.queue: ActionQueue[Action] = ActionQueue()
         self.mailbox = Mailbox()
@@ -70,7 +81,8 @@ class Session:
         self.row = -1
         self.current: Request | None = None
         self.waiting: deque[Request] = deque()
-        self.resetting, self.untouched = True, False
+        self.resetting = True
+        self.untouched = False
         self.tool_answers: list[dict[str, Any]] = []
         self._used = time.monotonic()
         self.world = world
@@ -95,7 +107,9 @@ class Session:
     @property
     def idle_seconds(self) -> float:
         """Since an agent last did anything with it; 0 while a request is being done, and where it is kept."""
-        return 0.0 if self.kept or self.current is not None or self.waiting else time.monotonic() - self._used
+        if self.kept or self.current is not None or self.waiting:
+            return 0.0
+        return time.monotonic() - self._used
 
     def touch(self) -> None:
         """An agent is there: the session is not idle."""
@@ -104,9 +118,11 @@ class Session:
     def ended(self) -> SessionEnded:
         """The error for whoever still wants something of it."""
         return SessionEnded(
-            f"the session has ended: {self.reason or 'it was destroyed'}", field="session_id", got=self.id,
+            f"the session has ended: {self.reason or 'it was destroyed'}",
+            field="session_id",
+            got=self.id,
             cure="create another session",
-        )  # fmt: skip
+        )
 
     def _use(self) -> None:
         if not self.life.live:
@@ -116,9 +132,15 @@ class Session:
     # -- advancing
 
     def submit(
-        self, ticks: int = 1, actions: Sequence[Action] = (), interrupts: Sequence[str] = (), reset: bool = False,
-        seed: int | None = None, options: Mapping[str, Any] | None = None, wait: float | None = None,
-    ) -> Future[SessionObservation]:  # fmt: skip
+        self,
+        ticks: int = 1,
+        actions: Sequence[Action] = (),
+        interrupts: Sequence[str] = (),
+        reset: bool = False,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        wait: float | None = None,
+    ) -> Future[SessionObservation]:
         """First a reset, where asked for, then the actions, then the ticks; what is seen then.
 
         A session's requests are done one after the other. One ends early with its episode, or at an interrupt. Where
@@ -140,10 +162,21 @@ class Session:
             raise self.ended()
         checks = self.pool.checks
         answer: Future[SessionObservation] = Future()
+        wanted_seed = None
+        if reset:
+            wanted_seed = seed
+        wanted_options = None
+        if reset:
+            wanted_options = options
         request = Request(
-            answer, checks.ticks(ticks), checks.actions(actions), checks.interrupts(interrupts), reset,
-            checks.seed(seed if reset else None), checks.options(options if reset else None),
-        )  # fmt: skip
+            answer,
+            checks.ticks(ticks),
+            checks.actions(actions),
+            checks.interrupts(interrupts),
+            reset,
+            checks.seed(wanted_seed),
+            checks.options(wanted_options),
+        )
         request.leave = self.pool.take_place(wait)
         answer.add_done_callback(lambda _: self.touch())
         self.wait_with(request)
@@ -158,9 +191,16 @@ class Session:
             self.fail_all()
 
     def advance(
-        self, ticks: int = 1, actions: Sequence[Action] = (), interrupts: Sequence[str] = (), reset: bool = False,
-        seed: int | None = None, options: Mapping[str, Any] | None = None, *, timeout: float | None = None,
-    ) -> SessionObservation:  # fmt: skip
+        self,
+        ticks: int = 1,
+        actions: Sequence[Action] = (),
+        interrupts: Sequence[str] = (),
+        reset: bool = False,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> SessionObservation:
         """As `submit`, and waits.
 
         Raises:
@@ -265,17 +305,35 @@ class Session:
     def state(self, text: str | None = None) -> SessionState:
         """Where it stands, also once it has ended. `text`: what `describe` says; None: it is asked."""
         newest = self.mailbox.newest
-        tick = self.world.tick_of(self) if self.row >= 0 else newest.tick if newest is not None else 0
+        if self.row >= 0:
+            tick = self.world.tick_of(self)
+        elif newest is not None:
+            tick = newest.tick
+        else:
+            tick = 0
+        result = ""
+        if newest is not None:
+            result = newest.result
+        if text is None:
+            shown = self.describe()
+        else:
+            shown = text
         return SessionState(
-            self.id, self.phase.value, tick, newest.result if newest is not None else "",
-            self.describe() if text is None else text, self.idle_seconds,
-        )  # fmt: skip
+            self.id,
+            self.phase.value,
+            tick,
+            result,
+            shown,
+            self.idle_seconds,
+        )
 
     def describe(self) -> str:
         """What the game says of it in words; "" where it says nothing within 10 s, or no more."""
         text = self.text()
         try:
-            return str(text.result(ASKED_WITHIN)) if text is not None else ""
+            if text is not None:
+                return str(text.result(ASKED_WITHIN))
+            return ""
         except (SessionError, TimeoutError):
             return ""
 
@@ -315,7 +373,11 @@ class Session:
             wait: seconds to wait at most until it has left its world, whatever the game does; None: 10.
         """
         if self.leave(SessionEvent.DESTROY, "it was destroyed") and not self.pool.is_worker():
-            futures.wait([self.gone], DESTROYED_WITHIN if wait is None else wait)
+            if wait is None:
+                patience = DESTROYED_WITHIN
+            else:
+                patience = wait
+            futures.wait([self.gone], patience)
 
     def leave(self, event: SessionEvent, reason: str, why: SessionError | None = None) -> bool:
         """Begins the end; False: it has begun before. `why`: for the request that is being done."""
@@ -340,7 +402,10 @@ class Session:
         """Whoever waits for an answer is told that the session has ended; who is being answered, `why`."""
         error = self.ended()
         if (current := self.current) is not None:
-            current.fail(self, why or error)
+            reason = why
+            if not reason:
+                reason = error
+            current.fail(self, reason)
         while (request := self.next_request()) is not None:
             request.fail(self, error)
 

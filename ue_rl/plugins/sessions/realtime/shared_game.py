@@ -51,11 +51,23 @@ class SharedGame:
     turn = Turn.IDLE
 
     def __init__(
-        self, make: Callable[[], BaseBridge], rows: int, workers: Workers, counters: Counters, *, own: bool,
-        hold: bool, max_ticks: int, catch_up: bool,
-    ) -> None:  # fmt: skip
-        self._make, self._workers, self._counters = make, workers, counters
-        self._own, self._hold, self._max_ticks = own, hold, max_ticks
+        self,
+        make: Callable[[], BaseBridge],
+        rows: int,
+        workers: Workers,
+        counters: Counters,
+        *,
+        own: bool,
+        hold: bool,
+        max_ticks: int,
+        catch_up: bool,
+    ) -> None:
+        self._make = make
+        self._workers = workers
+        self._counters = counters
+        self._own = own
+        self._hold = hold
+        self._max_ticks = max_ticks
         self._inbox: deque[Callable[[], None]] = deque()
         self.orders = Orders(counters)
         self._sessions: list[Session | None] = [None] * rows
@@ -100,8 +112,11 @@ class SharedGame:
 
     def tick_of(self, session: Session) -> int:
         """Ticks of its episode."""
-        stage, row = self._stage, session.row
-        return int(stage.ticks[row]) if stage is not None and row >= 0 else 0
+        stage = self._stage
+        row = session.row
+        if stage is not None and row >= 0:
+            return int(stage.ticks[row])
+        return 0
 
     def run(self, until: float) -> bool:
         """Works, until `until` (time.perf_counter()) where there is that much to do; whether something is left."""
@@ -111,7 +126,8 @@ class SharedGame:
                 if self._inbox:
                     self.drain()
                 if self._resets:
-                    resets, self._resets = self._resets, []
+                    resets = self._resets
+                    self._resets = []
                     self._reset([each for each in resets if each[0].row >= 0])
                 rows = self._due()
                 if not len(rows):
@@ -155,13 +171,15 @@ class SharedGame:
         if session.gone.done():
             return
         session.fail_all()
-        session.current, row = None, session.row
+        session.current = None
+        row = session.row
         if row >= 0:
             self._stop(row)
             self._sessions[row], session.row = None, -1
             self.orders.waiting.discard(session)
             if self._own and self._stage is not None:
-                stage, self._stage = self._stage, None
+                stage = self._stage
+                self._stage = None
                 close_bridge(stage.bridge)
         session.cleaned()
         if self._newcomers and None in self._sessions:
@@ -188,7 +206,10 @@ class SharedGame:
 
     def next_all(self, batch: TickBatch, sessions: Sequence[Session]) -> None:
         """As `next` of each; those that have nothing else to do begin in one go."""
-        stage, ready, ordered, batch_alone = self._stage, [], self.orders.waiting, deque([batch])
+        stage = self._stage
+        ready = []
+        ordered = self.orders.waiting
+        batch_alone = deque([batch])
         for session in sessions:
             idle = session.life.phase is Phase.PLAYING and session.current is None and session.plain
             if idle and session.waiting == batch_alone and session not in ordered and session.next_request():
@@ -200,20 +221,27 @@ class SharedGame:
             return
         batch.taken_up()
         rows = [session.row for session in ready]
-        stage.left[rows], stage.wanted[rows], self._told[rows] = batch.ticks, batch.wanted, True
+        stage.left[rows], stage.wanted[rows] = batch.ticks, batch.wanted
+        self._told[rows] = True
         self._told_rows = None
         if batch.rows is not None:
             every = len(ready) == len(batch.places)
-            stage.act_all(rows, batch.rows if every else batch.rows[[batch.places[each.id] for each in ready]])
+            if every:
+                acting = batch.rows
+            else:
+                acting = batch.rows[[batch.places[each.id] for each in ready]]
+            stage.act_all(rows, acting)
 
     def _proceed(self, session: Session, request: Request) -> None:
         """The episode is there: the actions, and the ticks."""
-        stage, row = self._stage, session.row
+        stage = self._stage
+        row = session.row
         assert stage is not None
         over = session.life.phase in (Phase.GAME_OVER, Phase.LOADING)
         if request.ticks and over:
             session.current = None
-            what, cure = "the episode is over", "reset the session first"
+            what = "the episode is over"
+            cure = "reset the session first"
             request.fail(session, ConfigurationError(what, field="session_id", got=session.id, cure=cure))
             return
         actions = request.of(session)
@@ -227,7 +255,8 @@ class SharedGame:
             if session.life.phase is not Phase.PLAYING:
                 self.start(session)
             if session.tick_rate is None:
-                self._told[row], self._told_rows = True, None
+                self._told[row] = True
+                self._told_rows = None
             return
         self.orders.call_tools(session, stage)
         session.current = None
@@ -237,13 +266,15 @@ class SharedGame:
 
     def start(self, session: Session) -> None:
         """The world of this session moves from now on, by its clock where it has one."""
-        row, rate = session.row, session.tick_rate
+        row = session.row
+        rate = session.tick_rate
         if row < 0 or not session.life.may(SessionEvent.START) or rate is None:
             return
         self.paces.start(row, rate)
 
     def _stop(self, row: int) -> None:
-        self._told[row], self._told_rows = False, None
+        self._told[row] = False
+        self._told_rows = None
         self.paces.stop(row)
 
     # -- episodes
@@ -280,12 +311,14 @@ class SharedGame:
             self._end_failed(session, error)
             return
         session.life.may(SessionEvent.OVER)
-        session.resetting, session.current = False, None
+        session.resetting = False
+        session.current = None
         asked.fail(session, error)
         self.next(session)
 
     def _begun(self, stage: Stage, session: Session, asked: Request | None) -> None:
-        session.untouched, session.resetting = asked is None and session.tick_rate is None, False
+        session.untouched = asked is None and session.tick_rate is None
+        session.resetting = False
         session.life.on(SessionEvent.LOADED)
         session.mailbox.forget()
         try:
@@ -336,10 +369,14 @@ class SharedGame:
         except RAISED as error:
             self._failed(rows.tolist(), error)
             return
-        shown = stops | ~self._told[rows] if self.paces.moving else stops
+        if self.paces.moving:
+            shown = stops | ~self._told[rows]
+        else:
+            shown = stops
         if count := np.count_nonzero(shown):
             if count < len(rows):
-                rows, stops = rows[shown], stops[shown]
+                rows = rows[shown]
+                stops = stops[shown]
             self._told[rows] &= ~stops
             self._told_rows = None
             self._publish(stage, rows.tolist(), stops.tolist())
@@ -358,7 +395,8 @@ class SharedGame:
         sessions: list[Any] = [self._sessions[row] for row in rows]
         every = zip(sessions, stops, seen.columns.terminated, seen.columns.truncated, strict=True)
         for number, (session, stop, terminated, truncated) in enumerate(every):
-            request, over = session.current, terminated or truncated
+            request = session.current
+            over = terminated or truncated
             if session.recorder is not None:
                 session.recorder.reached(seen[number])
             if session.tick_rate is None:
@@ -373,7 +411,10 @@ class SharedGame:
                 if session.tick_rate is None:
                     answered.setdefault(request, []).append(number)
                 else:
-                    request.answered(ObservationColumns.of([session.mailbox.take() or seen[number]]), [0])
+                    seen_now = session.mailbox.take()
+                    if not seen_now:
+                        seen_now = seen[number]
+                    request.answered(ObservationColumns.of([seen_now]), [0])
         for request, numbers in answered.items():
             request.answered(seen, numbers)
         for session in sessions:
@@ -385,9 +426,17 @@ class SharedGame:
         """The game raised: ends the session that the error names by its env id, else all that were in the call."""
         assert self._stage is not None
         self._stage.forget()
-        named = error.env_id if isinstance(error, UeRlError) else None
-        for row in [named] if named in rows else rows:
-            session = None if row is None else self._sessions[row]
+        named = None
+        if isinstance(error, UeRlError):
+            named = error.env_id
+        if named in rows:
+            chosen = [named]
+        else:
+            chosen = rows
+        for row in chosen:
+            session = None
+            if row is not None:
+                session = self._sessions[row]
             if session is not None:
                 self._end_failed(session, error)
 

@@ -47,23 +47,31 @@ class GameSource:
         elif is_gymnasium_id(game):
             from ue_rl.bridges.hosted.gymnasium import GymnasiumBridge
 
-            self.name, factory, own = game, partial(GymnasiumBridge, game), together is not True
+            self.name = game
+            factory = partial(GymnasiumBridge, game)
+            own = together is not True
         else:
-            self.name, factory = game, loaded(game, "GAME")
+            self.name = game
+            factory = loaded(game, "GAME")
         self._factory = partial(factory, **kwargs)
         self._spare: BaseBridge | None = None
-        first = max_sessions if getattr(factory, "together", False) and not own else 1
+        first = 1
+        if getattr(factory, "together", False) and not own:
+            first = max_sessions
         self.shared: BaseBridge | None = None
         self.example = self._make(first)
         if own or not self.example.together:
             self._spare = self.example
+        elif first > 1 or max_sessions == 1:
+            self.shared = self.example = self.example
         else:
-            self.shared = self.example = self.example if first > 1 or max_sessions == 1 else self._make(max_sessions)
+            self.shared = self.example = self._make(max_sessions)
         self.spec = _one_env(self.example.announce())
 
     def own(self) -> BaseBridge:
         """A bridge for one session, in training mode."""
-        spare, self._spare = self._spare, None
+        spare = self._spare
+        self._spare = None
         return spare or self._make(1)
 
     def close(self) -> None:
@@ -76,9 +84,11 @@ class GameSource:
             bridge = self._factory(num_envs=num_envs)
         except TypeError as error:
             raise ConfigurationError(
-                f"{self.name} cannot be called so", field="GAME", got=str(error),
+                f"{self.name} cannot be called so",
+                field="GAME",
+                got=str(error),
                 expected="a class or function that takes num_envs",
-            ) from error  # fmt: skip
+            ) from error
         if not isinstance(bridge, BaseBridge):
             raise ConfigurationError(
                 f"{self.name} makes no bridge", field="GAME", expected="a bridge of ue_rl.bridges", got=type(bridge)
@@ -113,11 +123,15 @@ def no_op_of(bridge: BaseBridge) -> NDArray[np.float32]:
 def _one_env(spec: EnvSpec) -> EnvSpec:
     """What a session offers: what is said in a reset and a step, and nothing beside them."""
     if spec.groups or spec.image is not None:
+        field = "IMAGE"
+        if spec.groups:
+            field = "AGENTS"
         raise ConfigurationError(
-            "sessions carry the numbers of one agent", field="AGENTS" if spec.groups else "IMAGE",
+            "sessions carry the numbers of one agent",
+            field=field,
             expected="a game without groups of agents and without images",
             cure="serve it as a lock-step engine: ue-rl serve",
-        )  # fmt: skip
+        )
     features = spec.features & _FEATURES
     return replace(
         spec, num_envs=1, env_type=EnvType.MULTI, shm=None, parameters=(), features=features, render_fps=DEFAULT_FPS

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ue_rl.plugins.sessions.realtime.session import Session
 
 Rows = NDArray[np.intp]
-_STEP, _RESET = ActionBatch.STEP, ActionBatch.RESET
+_STEP = ActionBatch.STEP
+_RESET = ActionBatch.RESET
 _A_TICK = np.array([[1], [1], [-1]])  # of ticks, of those since the last observation, of those that are asked for
 
 
@@ -42,8 +43,11 @@ class Stage:
         bridge.announce()
         bridge.start_training()
         rows = bridge.num_envs
-        self.bridge, self._hold, self._max_ticks = bridge, hold, max_ticks
-        self._lockstep, self._together = bridge.lockstep, bridge.together
+        self.bridge = bridge
+        self._hold = hold
+        self._max_ticks = max_ticks
+        self._lockstep = bridge.lockstep
+        self._together = bridge.together
         self._counts = np.zeros((4, rows), np.int64)
         self.late, self.ticks, self._since, self.left = self._counts
         self._counted = self._counts[1:]  # by each tick
@@ -64,12 +68,16 @@ class Stage:
         Raises:
             what the game raises; MalformedMessage at fault "trainer": it cannot use the options.
         """
-        inbox, infos = self.bridge.inbox, self.bridge.outbox.infos
+        inbox = self.bridge.inbox
+        infos = self.bridge.outbox.infos
         for row in rows:
             infos.pop(row, None)  # of an episode whose end nobody saw, perhaps of another session: the game had failed
         for row, (seed, options) in zip(rows, told, strict=True):
             inbox.command[row], inbox.actions[row] = _RESET, self._no_op
-            inbox.seeds[row] = -1 if seed is None else seed
+            if seed is None:
+                inbox.seeds[row] = -1
+            else:
+                inbox.seeds[row] = seed
             if options is not None:
                 inbox.options[row] = dict(options)
         self._lockstep.update_rl(0.0)
@@ -103,7 +111,8 @@ class Stage:
         Raises:
             what the game raises.
         """
-        bridge, step = self.bridge, self._lockstep
+        bridge = self.bridge
+        step = self._lockstep
         out = bridge.outbox
         at = _at(rows)
         if self._interrupts is not None:
@@ -140,27 +149,36 @@ class Stage:
         Raises:
             NonFiniteValue: a number is not finite; `env_id` says whose.
         """
-        out, at, count = self.bridge.outbox, _at(rows), len(rows)
-        seen, rewards = out.obs[at].copy(), self._rewards[at].tolist()
+        out = self.bridge.outbox
+        at = _at(rows)
+        count = len(rows)
+        seen = out.obs[at].copy()
+        rewards = self._rewards[at].tolist()
         if not math.isfinite(np.vdot(seen, seen) + sum(rewards)):
             for name, numbers in (("observation", seen), ("reward", self._rewards[at][:, None])):
                 for bad in np.flatnonzero(~np.isfinite(numbers).all(axis=1)).tolist():
                     raise NonFiniteValue(
-                        f"the game's {name} is not finite", fault="engine", env_id=rows[bad], field=name,
+                        f"the game's {name} is not finite",
+                        fault="engine",
+                        env_id=rows[bad],
+                        field=name,
                         got=numbers[bad].tolist(),
-                    )  # fmt: skip
+                    )
         late, ticks, since, _ = self._counts[:, at].tolist()
         there: list[Any] = [sessions[row] for row in rows]
         infos: list[dict[str, Any]] = [{}] * count
         interrupts = results = [""] * count
         terminated = truncated = [False] * count
         if moved and self.answered:
-            dones, cuts = out.dones[at] != 0, out.truncated[at] != 0
+            dones = out.dones[at] != 0
+            cuts = out.truncated[at] != 0
             if self._max_ticks:
                 cuts |= ~dones & (self.ticks[at] >= self._max_ticks)
-            terminated, truncated = (dones & ~cuts).tolist(), cuts.tolist()
+            terminated = (dones & ~cuts).tolist()
+            truncated = cuts.tolist()
         if moved and self._interrupts is not None:
-            bits, asked = self._interrupts.bits[at].tolist(), self.wanted[at].tolist()
+            bits = self._interrupts.bits[at].tolist()
+            asked = self.wanted[at].tolist()
             first = self._interrupts.first
             interrupts = [first(bit & some or bit) for bit, some in zip(bits, asked, strict=True)]
         if True in terminated or True in truncated:
@@ -175,13 +193,28 @@ class Stage:
                 infos[number] = {**json_items(out.infos.pop(rows[number], {}))}
                 if session.tool_answers:
                     infos[number]["tools"], session.tool_answers = session.tool_answers, []
-        masks: Any = out.masks[at].copy() if out.masks.shape[1] else [None] * count
+        masks: Any
+        if out.masks.shape[1]:
+            masks = out.masks[at].copy()
+        else:
+            masks = [None] * count
         self._rewards[at] = self._since[at] = 0
         return ObservationColumns(
-            [session.id for session in there], ticks, seen, rewards, terminated, truncated, results, infos, since,
-            [session.mailbox.dropped for session in there], [session.queue.dropped for session in there], late,
-            interrupts, masks,
-        )  # fmt: skip
+            [session.id for session in there],
+            ticks,
+            seen,
+            rewards,
+            terminated,
+            truncated,
+            results,
+            infos,
+            since,
+            [session.mailbox.dropped for session in there],
+            [session.queue.dropped for session in there],
+            late,
+            interrupts,
+            masks,
+        )
 
     def tell_again(self, row: int, info: Mapping[str, Any]) -> None:
         """Nobody was given the observation that had this info: the next one of this row has it."""
@@ -196,5 +229,8 @@ class Stage:
 
 def _at(rows: Rows | Sequence[int]) -> Any:
     """`rows`, ascending, as an index; a slice, with which NumPy is quicker, where they stand side by side."""
-    first, last = int(rows[0]), int(rows[-1])
-    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
+    first = int(rows[0])
+    last = int(rows[-1])
+    if last - first + 1 == len(rows):
+        return slice(first, last + 1)
+    return rows

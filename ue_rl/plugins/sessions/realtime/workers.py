@@ -25,7 +25,9 @@ _log = logging.getLogger("ue_rl.plugins.sessions.realtime")
 RAISED = (Exception, SystemExit)  # a game that calls sys.exit() has failed: the worker goes on
 _SLICE = 0.005  # seconds after which a job lets the others go on
 _STUCK = 0.02  # seconds after which others do not wait for the job that runs
-_TRIED, _KEPT = 0.1, 10.0  # seconds of work side by side that are judged, and for which one works at a time then
+# seconds of work side by side that are judged, and for which one works at a time then
+_TRIED = 0.1
+_KEPT = 10.0
 
 
 class Turn(Enum):
@@ -49,7 +51,9 @@ class Workers:
         self._numbers = itertools.count()
         self._closed = False
         self._one_until = self._begun = 0.0
-        self._running, self._passed, self._computed = 0, 0.0, 0.0
+        self._running = 0
+        self._passed = 0.0
+        self._computed = 0.0
         self._count = count
         self.threads = [
             threading.Thread(target=self._run, name=f"ue_rl-session-{number}", daemon=True) for number in range(count)
@@ -134,7 +138,8 @@ class Workers:
         return True
 
     def _judge(self, passed: float, computed: float) -> None:
-        self._passed, self._computed = self._passed + passed, self._computed + computed
+        self._passed = self._passed + passed
+        self._computed = self._computed + computed
         if self._passed > _TRIED:
             if 0.7 < self._count * self._computed / self._passed < 0.8 * self._count:
                 self._one_until = time.perf_counter() + _KEPT
@@ -145,7 +150,9 @@ class Workers:
             with self._lock:
                 if self._closed:
                     return
-                wait = self._timers[0][0] - time.perf_counter() if self._timers else None
+                wait = None
+                if self._timers:
+                    wait = self._timers[0][0] - time.perf_counter()
                 if wait is None or wait > 0:
                     self._time.wait(wait)
                     continue

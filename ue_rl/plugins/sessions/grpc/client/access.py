@@ -54,15 +54,25 @@ class Access(NamedTuple):
         Raises:
             ConfigurationError: a file cannot be used.
         """
-        metadata = None if token_file is None else (("authorization", bearer(read_token(token_file))),)
+        metadata = None
+        if token_file is not None:
+            metadata = (("authorization", bearer(read_token(token_file))),)
         if key is not None and cert is None:
             raise ConfigurationError("a key is for a certificate", field="cert", expected="a PEM file", got=None)
         if not tls and ca is None and cert is None:
             return cls(metadata)
         context = trainer_context(ca, cert, key)  # says which file is wrong; gRPC would not
-        roots = _system_roots(context) if ca is None else Path(ca).read_bytes()
-        chain = None if cert is None else Path(cert).read_bytes()
-        own = chain if key is None else Path(key).read_bytes()
+        if ca is None:
+            roots = _system_roots(context)
+        else:
+            roots = Path(ca).read_bytes()
+        chain = None
+        if cert is not None:
+            chain = Path(cert).read_bytes()
+        if key is None:
+            own = chain
+        else:
+            own = Path(key).read_bytes()
         return cls(metadata, grpc.ssl_channel_credentials(roots, own, chain))
 
     def channel(self, library: Any, target: str, options: Sequence[tuple[str, Any]] = ()) -> Any:

@@ -30,7 +30,7 @@ _DEADLINE = 120.0  # seconds of one FastAdvance
 _SCHEMES = {
     name: Scheme(f"{name}://HOST:PORT", f"{name}://127.0.0.1:9999", host_and_port, GUARDED)
     for name in ("grpc", "grpcs")
-}  # fmt: skip
+}
 
 
 def numbers(observation: messages.Observation) -> NDArray[np.float32]:
@@ -41,7 +41,10 @@ def numbers(observation: messages.Observation) -> NDArray[np.float32]:
 def an_action(action: ArrayLike | None = None, tool: str = "", arguments: Mapping[str, Any] | None = None) -> Any:
     """An action as a message: numbers, float32 [act_size], or a tool with its arguments."""
     if tool:
-        return messages.Action(tool=tool, arguments_json=json.dumps(dict(arguments or {})))
+        given = arguments
+        if not given:
+            given = {}
+        return messages.Action(tool=tool, arguments_json=json.dumps(dict(given)))
     return messages.Action(action=np.asarray(action, FLOAT).tobytes())
 
 
@@ -104,12 +107,21 @@ class SessionClient:
     ) -> None:
         address = read_address(target, _SCHEMES)
         given = {"token_file": token_file, "ca": ca, "cert": cert, "key": key}
-        self.target, self.timeout = address.place, timeout
+        self.target = address.place
+        self.timeout = timeout
         self._access = Access.of(address.scheme == "grpcs", **{**given, **address.options})
+        game_name = game
+        if not game_name:
+            game_name = ""
+        options_json = ""
+        if options is not None:
+            options_json = json.dumps(dict(options))
         self._request = messages.CreateSessionRequest(
-            game=game or "", seed=seed, options_json="" if options is None else json.dumps(dict(options)),
+            game=game_name,
+            seed=seed,
+            options_json=options_json,
             tick_rate=tick_rate,
-        )  # fmt: skip
+        )
         self._channel: aio.Channel | None = None
         self._stream: Any = None
         self._reader: asyncio.Task[None] | None = None
@@ -128,7 +140,8 @@ class SessionClient:
         except BaseException:
             await channel.close()
             raise
-        self.session_id, self.handshake = info.session_id, info.handshake
+        self.session_id = info.session_id
+        self.handshake = info.handshake
         self.spec, self.tools = decode_handshake(info.handshake.encode("ascii")), json.loads(info.tools_json)
         self._named = messages.SessionRequest(session_id=self.session_id)
         return self
@@ -202,7 +215,8 @@ class SessionClient:
                 await self._ask_for_one()
             async with self._came:
                 await self._came.wait_for(lambda: not self._asked or self._newest is not None or self._over is not None)
-                seen, self._newest = self._newest, None
+                seen = self._newest
+                self._newest = None
             if seen is not None:
                 return seen
             if self._over is not None:
@@ -224,7 +238,10 @@ class SessionClient:
 
     def _open_stream(self) -> Any:
         if self._stream is None:
-            told = ((SESSION_ID, self.session_id), (OBSERVATIONS, ASKED), *(self._access.metadata or ()))
+            more = self._access.metadata
+            if not more:
+                more = ()
+            told = ((SESSION_ID, self.session_id), (OBSERVATIONS, ASKED), *more)
             self._stream = self._stub.Play(metadata=told)
             self._reader = asyncio.create_task(self._read())
         return self._stream
@@ -234,7 +251,8 @@ class SessionClient:
         try:
             async for seen in self._stream:
                 async with self._came:
-                    self._newest, self._asked = seen, False
+                    self._newest = seen
+                    self._asked = False
                     self._came.notify_all()
         except RpcError as error:
             over = named(error, self.target)

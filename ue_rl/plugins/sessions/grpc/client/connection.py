@@ -68,8 +68,15 @@ class GrpcConnection(BaseTransport):
         for name, value, most in (("num_envs", num_envs, MAX_ENVS), ("ticks", ticks, MAX_TICKS)):
             if not 1 <= value <= most:
                 raise ConfigurationError("out of range", field=name, expected=f"1 to {most}", got=value)
-        self.target, self.num_envs, self.game, self.ticks = target, num_envs, game or "", ticks
-        self.access = access or Access()
+        self.target = target
+        self.num_envs = num_envs
+        if not game:
+            game = ""
+        self.game = game
+        self.ticks = ticks
+        if not access:
+            access = Access()
+        self.access = access
         self._ids: list[str] = []
         self._rows: slice | NDArray[np.intp] = slice(None)
         self._answer: Any = None
@@ -109,9 +116,13 @@ class GrpcConnection(BaseTransport):
         self._keep()
         spec = decode_handshake(self.handshake.encode("ascii"))
         spec = replace(
-            spec, num_envs=self.num_envs, env_type=EnvType.MULTI, features=spec.features & _CARRIED, parameters=(),
+            spec,
+            num_envs=self.num_envs,
+            env_type=EnvType.MULTI,
+            features=spec.features & _CARRIED,
+            parameters=(),
             channel=None,
-        )  # fmt: skip
+        )
         self.buffers = StepBuffers.of(spec)
         return spec
 
@@ -146,28 +157,39 @@ class GrpcConnection(BaseTransport):
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
-        carried = "grpc" if self.access.credentials is None else "grpc with tls"
+        carried = "grpc with tls"
+        if self.access.credentials is None:
+            carried = "grpc"
         count = str(len(self._ids))
         return {"address": self.target, "transport": carried, "protocol": "ue_rl.v1", "sessions": count}
 
     # -- requests and answers
 
     def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
-        names, told, self._rows = self._ids, [], slice(None)
+        names = self._ids
+        told = []
+        self._rows = slice(None)
         if resets is None:
             self._check_step(actions, ())
         else:
             envs = sorted(set(range(len(self._ids))).difference(resets.resting))
             told = _resets(resets, [envs.index(env) for env in resets.env_ids or ()])
-            names, self._rows = [self._ids[env] for env in envs], np.array(envs, np.intp)
+            names = [self._ids[env] for env in envs]
+            self._rows = np.array(envs, np.intp)
         request = messages.StepAllRequest(
-            session_ids=names, actions=actions[self._rows].astype(FLOAT, copy=False).tobytes(), ticks=self.ticks,
+            session_ids=names,
+            actions=actions[self._rows].astype(FLOAT, copy=False).tobytes(),
+            ticks=self.ticks,
             resets=told,
-        )  # fmt: skip
+        )
         self._send(request, resets, steps=True)
 
     def _ask_resets(self, resets: Resets) -> None:
-        envs = list(range(len(self._ids)) if resets.env_ids is None else resets.env_ids)
+        if resets.env_ids is not None:
+            chosen = resets.env_ids
+        else:
+            chosen = range(len(self._ids))
+        envs = list(chosen)
         self._rows = np.array(envs, np.intp)
         request = messages.StepAllRequest(
             session_ids=[self._ids[env] for env in envs], resets=_resets(resets, range(len(envs)))
@@ -182,8 +204,13 @@ class GrpcConnection(BaseTransport):
         answer: messages.StepAllResponse = self._result(lambda: next(self._answer, None))
         if answer is None or self._result(lambda: next(self._answer, None)) is not None:
             raise MalformedMessage("the server did not give one answer", fault="engine", expected="one StepAllResponse")
-        spec, buffers, rows = self.spec, self.buffers, self._rows
-        envs = range(len(self._ids)) if isinstance(rows, slice) else rows.tolist()
+        spec = self.spec
+        buffers = self.buffers
+        rows = self._rows
+        if isinstance(rows, slice):
+            envs = range(len(self._ids))
+        else:
+            envs = rows.tolist()
         count = len(envs)
         buffers.obs[rows] = obs = _array("observations", answer.observations, FLOAT, count, spec.obs_size)
         rewards = _array("rewards", answer.rewards, FLOAT, count)
@@ -192,15 +219,22 @@ class GrpcConnection(BaseTransport):
         for field, finite in (("OBS", np.isfinite(obs).all(axis=1)), ("REW", np.isfinite(rewards))):
             if not finite.all():
                 raise NonFiniteValue(
-                    "the game gave NaN or infinity", fault="engine", env_id=envs[int((~finite).argmax())], field=field,
+                    "the game gave NaN or infinity",
+                    fault="engine",
+                    env_id=envs[int((~finite).argmax())],
+                    field=field,
                     expected="finite numbers",
-                )  # fmt: skip
+                )
         for field, flags in (("DONE", terminated), ("TRUNC", truncated)):
             if flags.max(initial=0) > 1:
                 raise MalformedMessage(
-                    "a flag is neither 0 nor 1", fault="engine", env_id=envs[int(flags.argmax())], field=field,
-                    expected="0 or 1", got=int(flags.max()),
-                )  # fmt: skip
+                    "a flag is neither 0 nor 1",
+                    fault="engine",
+                    env_id=envs[int(flags.argmax())],
+                    field=field,
+                    expected="0 or 1",
+                    got=int(flags.max()),
+                )
         buffers.rewards[rows] = rewards
         buffers.dones[rows] = terminated | truncated
         buffers.truncated[rows] = truncated & ~terminated & 1
@@ -220,7 +254,8 @@ class GrpcConnection(BaseTransport):
 
     def _drop(self) -> None:
         """Gives the sessions back, where the server still hears it, and closes the channel."""
-        channel, self._channel = self._channel, None
+        channel = self._channel
+        self._channel = None
         if channel is None or os.getpid() != self._process:
             return
         until = time.monotonic() + _FAREWELL
@@ -241,8 +276,12 @@ def _resets(resets: Resets, rows: Any) -> list[messages.SessionReset]:
     told = []
     for n, row in enumerate(rows):
         reset = messages.SessionReset(row=row)
-        seed = None if resets.seeds is None else resets.seeds[n]
-        options = None if resets.options is None else resets.options[n]
+        seed = None
+        if resets.seeds is not None:
+            seed = resets.seeds[n]
+        options = None
+        if resets.options is not None:
+            options = resets.options[n]
         if seed is not None:
             reset.seed = int(seed)
         if options is not None:
@@ -253,9 +292,17 @@ def _resets(resets: Resets, rows: Any) -> list[messages.SessionReset]:
 
 def _array(name: str, data: bytes, dtype: str | np.dtype[Any], rows: int, size: int | None = None) -> NDArray[Any]:
     """[rows, size], or [rows] without a size."""
-    found = np.frombuffer(data, dtype) if len(data) % np.dtype(dtype).itemsize == 0 else np.zeros(0, dtype)
-    if len(found) != rows * (size or 1):
+    if len(data) % np.dtype(dtype).itemsize == 0:
+        found = np.frombuffer(data, dtype)
+    else:
+        found = np.zeros(0, dtype)
+    width = size
+    if not width:
+        width = 1
+    if len(found) != rows * width:
         raise WrongCount(
             "an answer has a wrong size", field=name, expected=rows * (size or 1), got=f"{len(data)} bytes"
         )
-    return found if size is None else found.reshape(rows, size)
+    if size is None:
+        return found
+    return found.reshape(rows, size)

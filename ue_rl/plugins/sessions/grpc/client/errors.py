@@ -60,7 +60,9 @@ def named(error: RpcError, address: str) -> UeRlError:
     code, details = error.code(), error.details() or "no reason was given"  # type: ignore[attr-defined]
     kind = _NAMED.get(code, EngineDisconnected)
     if kind is EngineTimeout:
-        cure = _of_a_proxy(address) or "is the game paused, or the deadline too short?"
+        cure = _of_a_proxy(address)
+        if not cure:
+            cure = "is the game paused, or the deadline too short?"
         return EngineTimeout(f"{address} did not answer in time", cure=cure)
     if kind is AccessRefused:
         cure = "give the server's token: grpc://HOST:PORT?token-file=FILE"
@@ -95,4 +97,6 @@ def _of_a_proxy(address: str) -> str | None:
 def of_a_run(error: UeRlError) -> UeRlError:
     """The same once envs play: what ends a session ends the connection, which may be dialled again."""
     kind = _OF_A_RUN.get(type(error))
-    return error if kind is None else kind(error.message)
+    if kind is None:
+        return error
+    return kind(error.message)
