@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ue_rl.bridges import VectorAgentsBridge, run_in_thread
 from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.system import errors
-from ue_rl.training import RunDirectory, TrainOptions, learner, train
+from ue_rl.training import RunDirectory, TrainOptions, sb3, train
 from ue_rl.training.config import resolve
 
 
@@ -102,9 +102,9 @@ def test_steps_of_agents_that_are_away_are_left_out(serve: Callable[..., TrainOp
     more = {"hyperparameters": {"learning_starts": 64, "buffer_size": 1000}} if algo == "sac" else {}
     options = serve(More({"one": 2}, action, alone=True), algo=algo, **more)
     seen: list[Any] = []
-    made = learner.new_model
+    made = sb3.new_model
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learner, "new_model", lambda *arguments: seen.append(made(*arguments)) or seen[-1])
+        patch.setattr(sb3, "new_model", lambda *arguments: seen.append(made(*arguments)) or seen[-1])
         assert train(options).stopped_by is None
     (model,) = seen
     if algo == "sac":

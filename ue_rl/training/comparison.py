@@ -49,10 +49,11 @@ def compare(saved: Mapping[str, Any], options: TrainOptions, run: Path) -> Resum
     Raises:
         ConfigurationError: names the option that cannot change, with what can be done instead.
     """
-    # A run of before there was the option has learnt with torch.
-    before = resolve({}, None, base={"learner": "torch", **saved})
-    if options.learner == "auto":
-        options = replace(options, learner=before.learner)  # what was chosen for a run stays
+    before = resolve({}, None, base=saved)
+    if before.backend == "sb3":
+        before.learner = saved.get("learner", "torch")  # as runs learnt before there was the option
+        if options.learner == "auto":
+            options = replace(options, learner=before.learner)  # what was chosen for a run stays
     said = []
     for name, row in ROWS.items():
         was = getattr(before, name)

@@ -229,3 +229,11 @@ def test_what_is_left_to_torch_is_said_once_and_learns_as_ever(name: str) -> Non
 def test_other_algorithms_are_refused(kind: Any) -> None:
     with pytest.raises(ConfigurationError, match="NumPy does not learn"):
         ue_rl.numpy_learner(kind)
+
+
+@pytest.mark.parametrize("kind", [ue_rl.numpy_learner(ue_rl.overlap(PPO)), ue_rl.overlap(ue_rl.numpy_learner(PPO))])
+def test_overlap_is_torchs_whichever_stands_first(kind: Any) -> None:
+    model = kind("MlpPolicy", envs(BOX, ACTIONS["Box"]), **SMALL, batch_size=12)
+    assert "overlap" in model.torch_learns
+    with pytest.warns(UserWarning, match="overlap"):
+        assert model._bound() is None

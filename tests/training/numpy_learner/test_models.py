@@ -373,3 +373,12 @@ def test_another_buffer_is_asked_by_its_methods() -> None:
     model.learn(24)
     assert len(model.rollout_buffer.returns) == 8
     assert weights(model) != before
+
+
+@pytest.mark.parametrize("kind", [PPO, A2C])
+def test_a_learning_rate_that_is_far_too_high_ends_a_run_as_with_torch(kind: Any) -> None:
+    """A gradient that has one number too few spoils all weights, so that the next action shows it."""
+    for each in (kind, ue_rl.numpy_learner(kind)):
+        model = each("MlpPolicy", env_of(kind), **arguments(kind), learning_rate=1e30)
+        with pytest.raises(ValueError, match=r"NaN|nan"):
+            model.learn(240)

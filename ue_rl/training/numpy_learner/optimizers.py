@@ -46,7 +46,7 @@ class FlatOptimizer(ABC):
         gradient = self._flat.gradient
         norm = float(np.sqrt(np.dot(gradient, gradient)))
         share = max_norm / (norm + 1e-6)
-        if share < 1:
+        if not share >= 1:  # a norm that is no number, too: as with torch, nothing of the gradient is one then
             gradient *= share
         self._counts += 1
         self._move(self._optimizer.param_groups[0], gradient)
