@@ -224,7 +224,7 @@ def test_policies_that_see_pictures_are_exported_as_the_engine_draws_them(
     wrapped = model.get_env()
     assert wrapped is not None
     seen = wrapped.reset()  # as the policy is given it
-    raw = env._observations.read(env.transport.buffers)  # type: ignore[attr-defined]
+    raw = env.read(env.transport.buffers)
     acts = policy.run_inference(raw)
     np.testing.assert_array_equal(np.ravel(acts), model.predict(seen, deterministic=True)[0])
     shape = raw["image"].shape if isinstance(raw, dict) else raw.shape

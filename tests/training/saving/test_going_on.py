@@ -250,6 +250,17 @@ def test_a_run_without_resume_keeps_what_it_can(tmp_path: Path, caplog: pytest.L
     assert "began without a seed" in caplog.text
 
 
+def test_a_checkpoint_whose_state_has_another_form_is_read_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ue_rl.training.saving.autosave.FORMAT", 1)
+    learn("ppo", env_of(), tmp_path, callbacks=[At(100, broken)])
+    monkeypatch.undo()
+    caplog.set_level(logging.WARNING)
+    assert learn("ppo", env_of(), tmp_path).num_timesteps >= 288
+    assert "was saved by another version of this library" in caplog.text
+
+
 def test_steps_that_are_answered_from_the_journal_are_not_saved_again(tmp_path: Path) -> None:
     """A checkpoint of fewer env-steps than the one that was resumed would be the newest."""
     for _ in range(2):  # the second one resumes, and ends before it has passed the first one's end
