@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import webbrowser
@@ -49,8 +50,12 @@ def test_a_headless_browser_lives_as_long_as_its_connection() -> None:
     try:
         env.reset()
         env.step(np.zeros((16, 1), np.float32))
-        for process in browsers(page):
-            process.kill()
+        first = browsers(page)
+        all_of_them = [process for each in first for process in (each, *each.children(recursive=True))]
+        for process in all_of_them:  # one of its others would answer for a moment yet
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(all_of_them, timeout=20)
         _, _, dones, infos = env.step(np.zeros((16, 1), np.float32))
         assert dones.all()
         assert infos[0]["TimeLimit.truncated"]

@@ -12,6 +12,7 @@ from ue_rl.plugins.web.browser import HeadlessBrowser, show
 from ue_rl.plugins.web.page_port import PagePort
 from ue_rl.plugins.web.page_socket import PageSocket
 from ue_rl.plugins.web.site import Site
+from ue_rl.protocol.access.client_access import ClientAccess
 from ue_rl.protocol.spec import EnvSpec, EnvType
 from ue_rl.protocol.text import MAX_HANDSHAKE
 from ue_rl.system.errors import EngineDisconnected, EngineTimeout, HandshakeError
@@ -26,7 +27,8 @@ class PageConnection(TcpConnection):
         host, port: where pages dial. name: of the place there for one page; "": the first free one.
         origins: of pages of other servers that may be the engine. site: the files that are served there; None: none.
         browser: "open": the user's own shows the page of the site, "headless": a Chromium; None: none does.
-        wait: seconds to wait for a page; 0: five minutes. options: those of TcpConnection.
+        wait: seconds to wait for a page; 0: five minutes. timeout, connect_timeout, compiled: see TcpConnection.
+        access: the token of this side; None: it has none.
 
     Raises:
         ConfigurationError: an invalid argument.
@@ -45,10 +47,23 @@ class PageConnection(TcpConnection):
         origins: frozenset[str] = frozenset(),
         site: Site | None = None,
         browser: str | None = None,
+        timeout: float = 30.0,
+        connect_timeout: float | None = None,
         wait: float = 0.0,
-        **options: Any,
+        compiled: bool | None = None,
+        access: ClientAccess | None = None,
     ) -> None:
-        super().__init__(host, port, channel="shared", nul_terminated=False, wait=wait or _PATIENCE, **options)
+        super().__init__(
+            host,
+            port,
+            channel="shared",
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            wait=wait or _PATIENCE,
+            compiled=compiled,
+            nul_terminated=False,
+            access=access,
+        )
         self.name = name
         self._origins = origins
         self._site = site
