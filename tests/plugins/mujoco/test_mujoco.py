@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("stable_baselines3", reason="the extra train is not installed: a trainer plays here")
+
 os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported
 pytest.importorskip("mujoco", reason="the extra `mujoco` is not installed")
 pytest.importorskip("mujoco.batch", reason="MujocoBridge needs mujoco 4.0")

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+
+pytest.importorskip("stable_baselines3", reason="the extra train is not installed: a trainer plays here")
+
 from click.testing import CliRunner
 
 import ue_rl

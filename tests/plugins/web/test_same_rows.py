@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("stable_baselines3", reason="the extra train is not installed: a trainer plays here")
+
 import torch
 from stable_baselines3 import PPO
 
