@@ -344,7 +344,9 @@ class SharedMemoryConnection(BaseTransport):
             raise UpgradeRefused("the engine does not offer it")
         try:
             name, token = parse_offer(spec.shm)
-            check_name(name, link.sock.getpeername()[0])
+            if link.peer is None:
+                raise UpgradeRefused("the engine has closed the connection")
+            check_name(name, link.peer[0])
             self._map(Segment.open(name), lambda memory: check_offered(memory, token, spec))
         except UeRlError as error:
             raise UpgradeRefused(error) from error

@@ -157,9 +157,12 @@ def _busy(link: Link, said: dict[str, str]) -> EngineBusy:
         who = f"a trainer at {said['PEER']}"
     with contextlib.suppress(KeyError, ValueError):
         who += f", connected for {float(said['SINCE']):.0f} s"
-    host, port = link.sock.getpeername()[:2]
+    engine = "the engine"
+    if link.peer is not None:
+        host, port = link.peer
+        engine = f"the engine on {host}:{port}"
     return EngineBusy(
-        f"the engine on {host}:{port} serves {who}",
+        f"{engine} serves {who}",
         cure="close that one first (in a notebook: env.close() on the one of the cell's last run), start a second "
         "engine on another port, or wait for your turn: tcp://HOST:PORT?wait=60s, or wait=SECONDS",
     )

@@ -86,6 +86,15 @@ class Link:
             self._receive = lambda space: fast(fd, space, TRAINER_SPIN_US, TCP_SLICE_MS)
 
     @property
+    def peer(self) -> tuple[str, int] | None:
+        """Host and port of the other end; None where the connection is gone, though what came before can be read."""
+        try:
+            host, port = self.sock.getpeername()[:2]
+        except OSError:
+            return None
+        return host, port
+
+    @property
     def is_local(self) -> bool:
         """Do both ends have one address, as on one machine?"""
         try:
@@ -359,4 +368,7 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
 
 def _to_itself(sock: socket.socket) -> bool:
     """TCP can connect a socket to itself when dialling a free ephemeral port on loopback."""
-    return bool(sock.getsockname() == sock.getpeername())
+    try:
+        return bool(sock.getsockname() == sock.getpeername())
+    except OSError:  # the other end has gone already: reading says so
+        return False

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -19,10 +20,12 @@ import pytest
 from tests.harness.lab import Lab
 from tests.support.listening import engine
 from tests.support.steps import advance, begin
+from tests.support.waiting import eventually
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connections import MultiTcpConnection, open_engine
 from ue_rl.connections.tcp import greeting
+from ue_rl.connections.tcp.link import Link
 from ue_rl.devtools.testing import RawClient
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.system import errors
@@ -67,6 +70,20 @@ def test_a_second_trainer_is_told_at_once(channel: str, spoken: bool, monkeypatc
         assert isinstance(caught.value, errors.EngineUnreachable)
         begin(first)  # it has noticed nothing
         advance(first, 0)
+
+
+def test_an_engine_that_is_busy_and_gone_is_busy() -> None:
+    """Its line can still be read, and the system does not know any more who had sent it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dialled = socket.create_connection(listener.getsockname())
+        accepted = listener.accept()[0]
+        accepted.sendall(b"BUSY\n")
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()  # with a reset
+        with contextlib.closing(Link(dialled, 1000)) as link:
+            eventually(lambda: link.peer is None)
+            with pytest.raises(errors.EngineBusy, match="the engine serves another trainer"):
+                greeting.hear_handshake(link, 5, time.monotonic())
 
 
 @pytest.mark.usefixtures("hasty")
