@@ -77,8 +77,8 @@ class BaseTransport(Carrier):
     def ask_ahead(self, env_ids: Sequence[int], seeds: Seeds = None, parameters: Params = None) -> None:
         """From the next step on the engine begins the next episodes of these envs by itself, when the present ones end.
 
-        `reset` then needs no round trip, where it asks for the same. It is said for each episode; a reset that is asked
-        of the env voids it. Only where `asks_ahead`.
+        `reset` then needs no round trip, where it asks for the same. With a seed or parameters it is said for each
+        episode; without, once for all that follow. A reset that is asked of the env voids it. Only where `asks_ahead`.
 
         Args:
             env_ids, seeds, parameters: as for `reset`, but nothing is drawn here.

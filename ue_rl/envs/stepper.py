@@ -117,7 +117,8 @@ class Stepper:
         if self._behind:
             raise broken_off()
         if self._just_begun:
-            self._ask_ahead()
+            self._ask_ahead()  # before the actions: it is only noted here, and goes with the request that they are
+        # Envs whose engine was lost while others were reset begin instead of stepping; none after a reset of all.
         self.transport.send_actions(rows, self._cut.envs or None)
         self.steps += 1
 

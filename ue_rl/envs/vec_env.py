@@ -2,8 +2,9 @@
 
 What an SB3 user expects holds: automatic resets with `terminal_observation`, `TimeLimit.truncated`,
 `reset_infos`, `seed()`, `set_options()`, episode statistics in `info["episode"]`. All finished envs are reset in one
-round trip. Every array given out is a copy, unless the caller wants none: SB3 keeps the last observation, and the
-transport writes into its own buffers again at the next step. No I/O of its own: that is the transport's.
+round trip. Every array given out is the caller's, unless the caller wants no copies: SB3 keeps the last observation,
+and the transport writes into its own buffers again at the next step. It is a copy, or an array that the transport has
+given away (`StepBuffers.may_give`). No I/O of its own: that is the transport's.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class UnrealVecEnv(EngineControls, VecEnv):
     def step_async(self, actions: Any) -> None:
         """Sends one action per env; see ue_rl.envs.actions.ActionWriter for shapes and errors."""
         rows = self._writer(actions)
-        self.under_way = True
+        self.under_way = True  # before: a Ctrl-C may come while it is sent
         self.stepper.ask(rows)
 
     def step_wait(self) -> VecEnvStepReturn:
@@ -178,7 +179,7 @@ class UnrealVecEnv(EngineControls, VecEnv):
         infos = self._infos(buffers)
         if self._monitor:
             self._returns = returns
-        if finished:
+        if finished:  # in this order: a reset overwrites the buffers, the returns, and the rows of `obs`
             self._note_ends(finished, buffers, obs, infos)
             self._begin_again(finished, obs, dones, infos)
         if self.stepper.masks is not None:
@@ -188,6 +189,7 @@ class UnrealVecEnv(EngineControls, VecEnv):
 
     def _infos(self, buffers: StepBuffers) -> list[dict[str, Any]]:
         """A dict for each env, with what its engine has sent beside the observation."""
+        # The list's dicts that somebody has kept or changed are replaced, in the list itself; it is given out as it is.
         infos: list[dict[str, Any]] = self._own_dicts(self._next_infos, "TimeLimit.truncated", False)
         given = self._next_infos
         self._next_infos = self._later_infos
@@ -217,9 +219,9 @@ class UnrealVecEnv(EngineControls, VecEnv):
             info["terminal_observation"] = self._observations.row(obs, env)
             if buffers.dones[env]:
                 info["TimeLimit.truncated"] = bool(buffers.truncated[env])
-            else:  # cut off by `max_episode_steps`
+            else:  # at the limit `max_episode_steps`
                 info["TimeLimit.truncated"] = True
-            if self._monitor and "engine_lost" not in info:  # what was cut off has no return
+            if self._monitor and "engine_lost" not in info:  # an episode that was lost with its engine has no return
                 info["episode"] = {
                     "r": round(float(self._returns[env]), 6),
                     "l": int(self.stepper.steps - self._started[env]),
@@ -300,7 +302,7 @@ class UnrealVecEnv(EngineControls, VecEnv):
         Args:
             rows: see `wire_rows`; those of the other envs may be any valid ones.
         """
-        self.stepper.ask_some(rows, stepping)
+        self.stepper.ask_some(rows, stepping)  # first: what it refuses was not sent, and leaves no step under way
         self.under_way = True
 
     # -- runs that are stopped and go on, see ue_rl.envs.journal_transport
