@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
 import socket
 import threading
 import time
@@ -262,7 +263,15 @@ def test_whose_pages_are_let_in(
 
 @pytest.mark.parametrize(
     "said",
-    [b"", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01" + 64 * b"a", b"ACT=RESET;ENV=0\n", 70_000 * b"a", os.urandom(4096)],
+    [
+        b"",
+        b"GET / HTTP/1.1\r\n",
+        b"\x16\x03\x01" + 64 * b"a",
+        b"ACT=RESET;ENV=0\n",
+        70_000 * b"a",
+        random.Random(0).randbytes(4096),
+    ],
+    ids=["nothing", "half a request", "TLS", "a line", "a long line", "random bytes"],
 )
 def test_who_speaks_no_http_is_dropped(door: PagePort, said: bytes) -> None:
     with socket.create_connection(("127.0.0.1", door.port), timeout=10) as visitor:
