@@ -13,7 +13,7 @@ import ray
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.ppo import PPOConfig
 
-import ue_rl.plugins.rllib
+from ue_rl.plugins.rllib import UnrealEnvRunner, register
 
 add = (parser := argparse.ArgumentParser(description="PPO on the engines of a Ray cluster")).add_argument
 add("--engine", required=True, help="a command or preset, see docs/engines.md; its path is that of the nodes")
@@ -30,14 +30,12 @@ add("--output-dir", help="folder for what the engines print, on their own nodes"
 
 def build(o):
     """The algorithm, new or from the newest checkpoint."""
-    ue_rl.plugins.rllib.register()  # before a checkpoint is loaded, too
+    register()  # before a checkpoint is loaded, too
     if saved := sorted(o.folder.glob("iteration-*")):
         return Algorithm.from_checkpoint(saved[-1])
     # A game that renders also says num_gpus_per_env_runner=0.1: ten of them share a GPU then.
     config = PPOConfig().environment("ue_rl", env_config={"engine": o.engine, "output_dir": o.output_dir})
-    config.env_runners(
-        env_runner_cls=ue_rl.plugins.rllib.UnrealEnvRunner, custom_resources_per_env_runner={"engine": 1}
-    )
+    config.env_runners(env_runner_cls=UnrealEnvRunner, custom_resources_per_env_runner={"engine": 1})
     config.env_runners(num_env_runners=o.num_env_runners, num_envs_per_env_runner=o.num_envs)
     config.learners(num_gpus_per_learner=o.num_gpus_per_learner)
     config.training(train_batch_size_per_learner=o.batch_size, minibatch_size=o.batch_size // 8)

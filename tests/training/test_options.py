@@ -112,7 +112,7 @@ def test_a_later_engine_of_another_kind_replaces_the_earlier() -> None:
 
 def test_a_row_of_the_table_is_a_flag() -> None:
     """And the other way round, but for what is no option of a run, or a part of `hyperparameters`."""
-    own = {"config", "resume", "force", "trust", "ui", "log_format", "written_here", "url", "port"}
+    own = {"config", "resume", "force", "trust", "ui", "log_format", "written_here", "url", "port", "page", "headless"}
     parts = {"net_arch", "learning_rate", "n_steps", "batch_size", "settings"}
     assert {flag.name for flag in train.params} - own - parts == {name for name, row in ROWS.items() if row.help}
     assert list(ROWS) == list(DEFAULTS)

@@ -16,10 +16,9 @@ COMPILER = "x86_64-w64-mingw32-gcc"
 @pytest.fixture(scope="module")
 def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """CPython's, but for pyconfig.h, which says what the compiler's platform is."""
-    folder = tmp_path_factory.mktemp("include")
-    for header in Path(sysconfig.get_path("include")).iterdir():
-        if header.name != "pyconfig.h":
-            (folder / header.name).symlink_to(header)
+    # Copies: of a link GCC may take the file that it leads to, and then the pyconfig.h that stands beside that one.
+    folder = tmp_path_factory.mktemp("windows") / "include"
+    shutil.copytree(sysconfig.get_path("include"), folder)
     shutil.copy(Path(__file__).with_name("pyconfig.h"), folder)
     return folder
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,33 @@ def pictures(game: Game) -> Game:
     except Exception as error:  # noqa: BLE001 - whatever keeps OpenGL from working here
         pytest.skip(f"no OpenGL here: {error}")
     return game
+
+
+NO_SCREEN = """
+import mujoco
+from ue_rl.plugins.mujoco import MujocoBridge
+from ue_rl.system.errors import ConfigurationError
+
+def broken(*_):
+    raise mujoco.FatalError("no context")
+
+for attempt in range(2):
+    bridge = MujocoBridge("InvertedPendulum", num_envs=1, picture=(8, 8))
+    try:
+        bridge.render(0)
+    except ConfigurationError as error:
+        print(attempt, error)
+    mujoco.Renderer = lambda *_: print("tried again")
+"""
+
+
+def test_opengl_that_failed_is_not_tried_again() -> None:
+    """MuJoCo would wait for ever in the second try of a process."""
+    code = NO_SCREEN.replace("for attempt", "mujoco.Renderer = broken\nfor attempt")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    first, second = done.stdout.splitlines()
+    assert "OpenGL cannot be used here" in first
+    assert second == first.replace("0", "1", 1)
 
 
 def test_every_method_has_a_handler(game: Game) -> None:

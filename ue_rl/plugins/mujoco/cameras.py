@@ -33,6 +33,7 @@ _LINE_RADIUS = 0.005
 _TEXT_SIZE = 0.02
 _MAX_SHAPES = 1000
 _UPRIGHT = np.eye(3).reshape(-1)
+_failures: list[str] = []  # with what OpenGL failed in this process
 
 
 class Cameras:
@@ -101,12 +102,14 @@ class Cameras:
     def _draw(self, data: Any, k: int, env: int) -> Picture:
         model = self._bridge.model
         if self._renderer is None:
+            # MuJoCo waits for ever where a process tries again after its first try has failed.
+            if _failures:
+                raise no_pictures(_failures[0])
             try:
                 self._renderer = mj.Renderer(model, self._height, self._width)
             except Exception as error:
-                raise ConfigurationError(
-                    "OpenGL cannot be used here: there are no pictures", fault="engine", got=str(error), cure=_cure()
-                ) from error
+                _failures.append(str(error))
+                raise no_pictures(str(error)) from error
         view = mj.MjvCamera()
         if k < model.ncam:
             view.type = int(mj.mjtCamera.mjCAMERA_FIXED)
@@ -244,6 +247,13 @@ class _Shape:
             mj.mjv_connector(geom, _CAPSULE, self._radius, *self._points)
         if self._label:
             geom.label = self._label[:99]  # MuJoCo's limit
+
+
+def no_pictures(reason: str) -> ConfigurationError:
+    """The error for OpenGL that cannot be used in this process."""
+    return ConfigurationError(
+        "OpenGL cannot be used here: there are no pictures", fault="engine", got=reason, cure=_cure()
+    )
 
 
 def _cure() -> str:
