@@ -50,7 +50,7 @@ class HeadlessBrowser:
         program = _installed()
         self._home = tempfile.TemporaryDirectory(prefix="ue_rl-browser-", ignore_cleanup_errors=True)
         self._output = Output(None)
-        flags = list(_FLAGS)
+        flags: list[str] = list(_FLAGS)
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             flags.append("--no-sandbox")  # as root it refuses to run with one
         try:

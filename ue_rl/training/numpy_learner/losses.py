@@ -65,10 +65,10 @@ def value_loss(values: Floats, old: Floats, returns: Floats, clip_range: float |
         values: now. old: when the actions were drawn. clip_range: how far a value may move from the old one; None: any.
     """
     count = len(values)
+    moves = values - old
     if clip_range is None:
         errors = values - returns
     else:
-        moves = values - old
         errors = old + np.minimum(np.maximum(moves, -clip_range), clip_range) - returns
     loss = float(np.dot(errors, errors)) / count
     errors *= 2 / count

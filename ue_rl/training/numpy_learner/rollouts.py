@@ -47,7 +47,7 @@ def collect_rollouts(
     masks: NDArray[Any] | None = None
     n_steps = 0
     while n_steps < n_rollout_steps:
-        seen = model._last_obs
+        seen: Any = model._last_obs
         if masked:
             masks = np.stack(env.env_method("action_masks")).reshape(env.num_envs, -1)
         with np.errstate(all="ignore"):  # torch, too, says nothing where numbers overflow; the draw refuses NaN

@@ -33,7 +33,9 @@ class Capture(Scene):
     def begin(self) -> None:
         """See Scene."""
         self.score = {"red": 0, "blue": 0}
-        self.owner, self.progress, self.shares = ["", "", ""], [0, 0, 0], dict.fromkeys(RED, 0)
+        self.owner = ["", "", ""]
+        self.progress = [0, 0, 0]
+        self.shares: dict[str, int] = dict.fromkeys(RED, 0)
         self.spread = 0
         self.place("place", 3, apart=4.0)
         for n, name in enumerate((*RED, *BLUE)):
