@@ -47,11 +47,9 @@ class ActionCheck:
         self._per_row = bool(agents) and bool((low != low[0]).any() or (high != high[0]).any())
         if self._per_row:
             copies = (spec.num_envs, 1)
-        else:
-            copies = (1, 1)
-        if self._per_row:
             rows = slice(None)
         else:
+            copies = (1, 1)
             rows = slice(1)
         self._low = np.tile(low[rows], copies)
         self._high = np.tile(high[rows], copies)

@@ -97,22 +97,25 @@ def carriers() -> dict[str, SchemeHandler]:
     return CARRIERS | {scheme: load_plugin("ue_rl.carriers", scheme) for scheme in plugins("ue_rl.carriers")}
 
 
+def carriers_for(url: str) -> dict[str, SchemeHandler]:
+    """Among which the scheme of an address is looked for: those of plug-ins only where it is none of the core's."""
+    scheme, colon, _ = url.strip().partition("://")
+    if scheme in CARRIERS or not colon:
+        return CARRIERS
+    return carriers()
+
+
 def handler_of(scheme: str) -> SchemeHandler:
     """The handler of a scheme that `address_of` has read."""
     own = CARRIERS.get(scheme)
     if own is None:
-        return carriers()[scheme]
+        own = load_plugin("ue_rl.carriers", scheme)
     return own
 
 
 def address_of(url: str) -> Address:
     """What an engine's URL says; nothing is dialled; raises ConfigurationError: names the part of it that is wrong."""
-    scheme, colon, _ = url.strip().partition("://")
-    if scheme in CARRIERS or not colon:
-        known = CARRIERS
-    else:
-        known = carriers()
-    return read_address(url, {name: handler.scheme for name, handler in known.items()})
+    return read_address(url, {name: handler.scheme for name, handler in carriers_for(url).items()})
 
 
 def dial(address: Address, transport: str = "auto", **options: Any) -> BaseTransport:

@@ -138,7 +138,6 @@ class EnginesTransport(BaseTransport):
         wanted = {}
         if resets is not None:
             wanted = {entry[0]: entry for entry in split_resets(resets, self._parts)}
-        if resets is not None:
             resting_envs = resets.resting
         else:
             resting_envs = ()

@@ -61,15 +61,11 @@ class LoadedModel:
         self.observed = observed
         if metadata:
             self.side_inputs = tuple(port for port in metadata.inputs if port.role != OBSERVATION)
-        else:
-            self.side_inputs = ()
-        if metadata:
             self.state_inputs = metadata.ports(STATE)
-        else:
-            self.state_inputs = ()
-        if metadata:
             state_outputs = metadata.ports(STATE, "outputs")
         else:
+            self.side_inputs = ()
+            self.state_inputs = ()
             state_outputs = ()
         self._state_names = [str(port.key) for port in state_outputs]
         self._fetch = [output_name, *(port.name for port in state_outputs)]
@@ -402,11 +398,9 @@ def _fit(session: Any, metadata: PolicyMetadata | None, name: str) -> LoadedMode
     outputs = {node.name: node for node in session.get_outputs()}
     if metadata:
         wanted_in = [port.name for port in metadata.inputs]
-    else:
-        wanted_in = [_INPUT]
-    if metadata:
         wanted_out = [port.name for port in metadata.outputs]
     else:
+        wanted_in = [_INPUT]
         wanted_out = [_OUTPUT]
     output_name = _OUTPUT
     if metadata:

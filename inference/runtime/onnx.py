@@ -64,12 +64,10 @@ class OnnxInference(StatefulInference):
         ):
             if value < 1:
                 raise ConfigurationError("must be 1 or more", field=name, got=value)
-        if providers is not None:
-            providers_of_it = list(providers)
-        else:
-            providers_of_it = ["CPUExecutionProvider"]
+        if providers is None:
+            providers = ["CPUExecutionProvider"]
         self._options: dict[str, Any] = {
-            "providers": providers_of_it,
+            "providers": list(providers),
             "threads": intra_op_threads,
         }
         self._batch_size = batch_size

@@ -292,11 +292,11 @@ def listening_url(url: str | None, port: int | None) -> Address:
         WrongCommandLine: no such address can be, or both are given.
     """
     from ue_rl.connections.base.address import DEFAULT_PORT, read_address
-    from ue_rl.connections.dialling import carriers
+    from ue_rl.connections.dialling import carriers_for
 
     schemes = {
         name: each.scheme._replace(place=each.hosting.place, keys=())
-        for name, each in carriers().items()
+        for name, each in carriers_for(url or "").items()
         if each.hosting is not None
     }
     return _one(url, port, DEFAULT_PORT, partial(read_address, schemes=schemes))

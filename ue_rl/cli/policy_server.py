@@ -107,11 +107,9 @@ def policy_server(model: Path, host: str, port: int, every: float, metrics: str 
             title = f"{model}: {policy.obs_size} -> {policy.act_size} numbers, on {where}  (Ctrl-C stops)"
             if terminal:
                 view = live(server, title, console)
-            else:
-                view = lines(server, title)
-            if terminal:
                 pause = LIVE_EVERY
             else:
+                view = lines(server, title)
                 pause = every
             try:
                 with ExitStack() as stack, _signals(stop), view as renew:

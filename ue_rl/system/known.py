@@ -21,10 +21,7 @@ def require_known(
                 field = f"{under}.{name}"
             else:
                 field = str(name)
-            cure_of_it = cures
-            if not cure_of_it:
-                cure_of_it = {}
-            cure = cure_of_it.get(str(name))
-            raise ConfigurationError(
-                what, field=field, expected=", ".join(known), cure=cure or nearest(str(name), known)
-            )
+            cure = nearest(str(name), known)
+            if cures is not None:
+                cure = cures.get(str(name), cure)
+            raise ConfigurationError(what, field=field, expected=", ".join(known), cure=cure)

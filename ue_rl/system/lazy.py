@@ -54,14 +54,18 @@ def install(error: ImportError, what: str = "") -> str:
     Args:
         what: the name that was asked for; some need more than one package, and one extra has them all.
     """
-    name_of_it = error.name
-    if not name_of_it:
-        name_of_it = ""
-    package = name_of_it.partition(".")[0]
+    package = _missing_package(error)
     if package in _OWN:
         return f"pip install {_OWN[package]}"
     extra = _ALL_OF_IT.get(what.rpartition(".")[2]) or _EXTRAS.get(package, "train")
     return f"pip install 'ue_rl[{extra}]'"
+
+
+def _missing_package(error: ImportError) -> str:
+    """The package that was not found; "" where the error does not say."""
+    if error.name is None:
+        return ""
+    return error.name.partition(".")[0]
 
 
 @contextmanager
@@ -76,10 +80,7 @@ def named_if_missing(what: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         from ue_rl.system.errors import MissingPackage, UeRlError  # `import ue_rl` alone loads nothing
 
-        name_of_it = error.name
-        if not name_of_it:
-            name_of_it = ""
-        package = name_of_it.partition(".")[0]
+        package = _missing_package(error)
         if package in ("", "ue_rl") or isinstance(error, UeRlError):
             raise
         raise MissingPackage(

@@ -238,10 +238,7 @@ def _noise(text: str, space: spaces.Space[Any]) -> ActionNoise:
     name, _, size = text.partition(" ")
     kinds: dict[str, Any] = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise}
     try:
-        shape_of_it = space.shape
-        if not shape_of_it:
-            shape_of_it = ()
-        zeros = np.zeros(shape_of_it)
+        zeros = np.zeros(_shape_of(space))
         return kinds[name](zeros, zeros + float(size))  # type: ignore[no-any-return]
     except (KeyError, ValueError):
         raise ConfigurationError(
@@ -283,12 +280,16 @@ def _policy(options: TrainOptions, env: VecEnv) -> str:
     return f"{kind}Policy"
 
 
+def _shape_of(space: spaces.Space[Any]) -> tuple[int, ...]:
+    """() of a space without one."""
+    if space.shape is None:
+        return ()
+    return tuple(space.shape)
+
+
 def _size_of(space: spaces.Space[Any]) -> str:
     """Height x width of a picture's space."""
-    shape_of_it = space.shape
-    if not shape_of_it:
-        shape_of_it = ()
-    shape = tuple(shape_of_it)
+    shape = _shape_of(space)
     height, width = shape[1:] if is_image_space_channels_first(space) else shape[:2]  # type: ignore[arg-type]
     return f"{height} x {width}"
 

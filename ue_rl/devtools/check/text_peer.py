@@ -109,12 +109,11 @@ class TextPeer(Peer):
             self._per_env = self.carrier == PER_ENV
             if self._per_env:
                 self._env_wires = []
+                self._open_env_sockets(address)
             else:
                 self._env_wires = [*self.wires]
-            if self._per_env:
-                self._open_env_sockets(address)
-            elif "ERROR" in self.spec.features:
-                self.wires[0].send(b"\n")
+                if "ERROR" in self.spec.features:
+                    self.wires[0].send(b"\n")
             if self._rlbase:
                 self._collect_first()
         except BaseException:

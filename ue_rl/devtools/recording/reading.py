@@ -116,7 +116,7 @@ class Trace:
             if length:
                 facts = dict(json.loads(bytes(view[at : at + length])))
             at += length
-            ids = []
+            ids: list[np.ndarray | None] = []
             for count in counts:
                 if 0 < count < ALL:
                     one = np.frombuffer(view, "<i4", count, at).astype(np.intp)
@@ -125,10 +125,10 @@ class Trace:
                 at += 4 * len(one)
                 if len(one) and not (one.min() >= 0 and one.max() < self.spec.num_envs):
                     raise ValueError("an env that does not exist")
-                ids_of_it = None
-                if count != ALL:
-                    ids_of_it = one
-                ids.append(ids_of_it)
+                if count == ALL:
+                    ids.append(None)
+                else:
+                    ids.append(one)
             if ids:
                 envs = ids[0]
             if kind is MessageKind.ASK:

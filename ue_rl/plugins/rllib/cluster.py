@@ -94,7 +94,6 @@ def _wait_for(cpus: int, gpus: float, wait: float) -> None:
             field = "num_gpus_per_learner"
             if name == "CPU":
                 field = "num_env_runners"
-            if name == "CPU":
                 expected = f"{needed[name]:g} {name}s: one for each env runner and each learner"
             else:
                 expected = f"{needed[name]:g} GPUs"

@@ -68,11 +68,9 @@ def load_and_export_rl_module(
         target = found.onnx
     if spec is None:
         observed = module.observation_space
-    else:
-        observed = observation_space(spec)
-    if spec is None:
         acted = module.action_space
     else:
+        observed = observation_space(spec)
         acted = action_space(spec)
     return export_rl_module(
         module,

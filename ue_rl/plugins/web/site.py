@@ -43,11 +43,9 @@ class Site:
     def __init__(self, path: Path) -> None:
         if path.is_dir():
             self.folder = path
-        else:
-            self.folder = path.parent
-        if path.is_dir():
             self.first = "index.html"
         else:
+            self.folder = path.parent
             self.first = path.name
         if not (self.folder / self.first).is_file():
             raise ConfigurationError(

@@ -143,13 +143,11 @@ class StepMemory:
         if engine:
             own = FRAME_SEQ
             peer = ACTION_SEQ
-        else:
-            own = ACTION_SEQ
-            peer = FRAME_SEQ
-        if engine:
             own_flag = ENGINE_FLAG
             peer_flag = CLIENT_FLAG
         else:
+            own = ACTION_SEQ
+            peer = FRAME_SEQ
             own_flag = CLIENT_FLAG
             peer_flag = ENGINE_FLAG
         ring = "cmd_s2c"

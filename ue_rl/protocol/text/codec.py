@@ -350,11 +350,11 @@ class Codec:
             self._unused = np.zeros(n, np.float32), np.zeros(n, np.uint8), np.zeros(n, np.uint8)
         rewards, truncated, pending = self._unused
         pending.fill(1)
+        form = k.OBSERVATIONS
         if n == 1:
-            form_of_it = k.FORM_SINGLE
+            form += k.FORM_SINGLE
         else:
-            form_of_it = k.FORM_MULTI
-        form = form_of_it + k.OBSERVATIONS
+            form += k.FORM_MULTI
         rows = self._decode_states(
             data, obs, rewards, resets, truncated, pending, spans, masks, self._layout, start, end, form, -1
         )
@@ -440,7 +440,6 @@ class Codec:
         fault = "engine"
         if asked:
             fault = "trainer"
-        if asked:
             spans = self._ask_spans
         else:
             spans = self._spans

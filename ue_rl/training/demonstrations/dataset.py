@@ -473,11 +473,9 @@ def _columns(path: Path, seen_in: Any, acted_in: Any) -> dict[str, Any]:
     none = np.zeros_like(ends)
     if over:
         terminations = ends
-    else:
-        terminations = none
-    if over:
         truncations = none
     else:
+        terminations = none
         truncations = ends
     return {
         **columns,

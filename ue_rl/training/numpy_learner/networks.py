@@ -111,13 +111,7 @@ class ActorCritic:
     """
 
     def __init__(self, policy: Any, flat: FlatParameters) -> None:
-        actor = policy.mlp_extractor.policy_net
-        critic = policy.mlp_extractor.value_net
-        if same_shape(actor, critic):
-            stacks = [[actor, critic]]
-        else:
-            stacks = [[actor], [critic]]
-        self._stacks = [StackedNetworks(modules, flat) for modules in stacks]
+        self._stacks = [StackedNetworks(modules, flat) for modules in _stacks(policy)]
         self._action = OutputLayer(policy.action_net, flat)
         self._value = OutputLayer(policy.value_net, flat)
 
@@ -157,20 +151,23 @@ def _hidden(outputs: list[Floats], network: int) -> Floats:
 
 def parameter_order(policy: Any) -> list[torch.nn.Parameter]:
     """All parameters of the policy, those next to each other that a stack computes together."""
-    actor = policy.mlp_extractor.policy_net
-    critic = policy.mlp_extractor.value_net
-    if same_shape(actor, critic):
-        stacks = [[actor, critic]]
-    else:
-        stacks = [[actor], [critic]]
     order: list[torch.nn.Parameter] = []
-    for modules in stacks:
+    for modules in _stacks(policy):
         for linears, _ in _by_layer(modules):
             order += [linear.weight for linear in linears]
             order += [linear.bias for linear in linears]
     known = {id(parameter) for parameter in order}
     order += [parameter for parameter in policy.parameters() if id(parameter) not in known]
     return order
+
+
+def _stacks(policy: Any) -> list[list[torch.nn.Sequential]]:
+    """The hidden layers of its networks, action before value: those that are computed together in one list."""
+    actor = policy.mlp_extractor.policy_net
+    critic = policy.mlp_extractor.value_net
+    if same_shape(actor, critic):
+        return [[actor, critic]]
+    return [[actor], [critic]]
 
 
 def same_shape(one: torch.nn.Sequential, other: torch.nn.Sequential) -> bool:
