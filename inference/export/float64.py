@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,9 @@ def doubled(model: Any) -> Any:
 
 def doubled_net(net: nn.Module) -> nn.Module:
     """A copy of `net` with parameters and buffers in float64."""
-    return copy.deepcopy(net).double()
+    # torch refuses to copy what was computed with gradients, such as gSDE's last noise. Its copy stands in the memo.
+    memo = {id(tensor): tensor.detach().clone() for tensor in _computed_tensors(net)}
+    return copy.deepcopy(net, memo).double()
 
 
 def doubled_array(array: Any) -> Any:
@@ -56,6 +59,26 @@ def doubled_array(array: Any) -> Any:
     if array.dtype.kind == "f":
         return array.astype(np.float64)
     return array
+
+
+def _computed_tensors(net: nn.Module) -> Iterator[th.Tensor]:
+    """The tensors in `net`, and in objects that it holds, that have been computed from others with gradients."""
+    seen: set[int] = set()
+    left: list[Any] = [net]
+    while left:
+        value = left.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, th.Tensor):
+            if not value.is_leaf:
+                yield value
+        elif isinstance(value, dict):
+            left.extend(value.values())
+        elif isinstance(value, (list, tuple, set)):
+            left.extend(value)
+        elif not isinstance(value, (type, ModuleType)):
+            left.extend(getattr(value, "__dict__", {}).values())
 
 
 def _double(value: Any) -> Any:
