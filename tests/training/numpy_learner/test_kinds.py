@@ -53,14 +53,20 @@ class Noise(gym.Env[Any, Any]):
         if seed is not None:
             self.observation_space.seed(seed)
         self.steps = 0
-        return self.observation_space.sample(), {}
+        return self._seen(), {}
+
+    def _seen(self) -> Any:
+        sample = self.observation_space.sample()
+        if isinstance(self.observation_space, spaces.Discrete):
+            return int(sample)  # as the envs of toy text give it
+        return sample
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(np.asarray(action, self.action_space.dtype))
         self.steps += 1
         over = self.steps == 5
         cut = over and bool(self.np_random.random() < 0.5)
-        return self.observation_space.sample(), float(self.np_random.normal()), over and not cut, cut, {}
+        return self._seen(), float(self.np_random.normal()), over and not cut, cut, {}
 
     def masks(self, _: Any = None) -> Any:
         count = int(spaces.flatdim(self.action_space))

@@ -101,5 +101,5 @@ def _add_values_of_cut_episodes(
         if isinstance(last, dict):
             one = {name: np.asarray(part)[None] for name, part in last.items()}
         else:
-            one = last[None]
+            one = np.asarray(last)[None]  # a Discrete one may be an int of Python
         rewards[row] += gamma * float(binding.networks.values(binding.features(one))[0, 0])
