@@ -109,7 +109,7 @@ class Task(NamedTuple):
 
 TASKS = {
     "CartPole": Task(
-        functools.partial(gymnasium_envs, "CartPole-v1"), 8, 50_000,
+        functools.partial(gymnasium_envs, "CartPole-v1"), 8, 100_000,
         dict(n_steps=32, batch_size=256, gae_lambda=0.8, gamma=0.98, n_epochs=20, learning_rate=linear(0.001),
              clip_range=linear(0.2)),
     ),
@@ -126,7 +126,7 @@ TASKS = {
         reach, 16, 60_000, dict(n_steps=64, batch_size=256, n_epochs=6, gamma=0.98, learning_rate=0.002),
     ),
     "Taxi, masked": Task(
-        taxis, 16, 200_000,
+        taxis, 16, 100_000,
         dict(n_steps=128, batch_size=256, n_epochs=6, gamma=0.98, gae_lambda=0.95, learning_rate=2e-3),
         masked=True,
     ),
