@@ -16,36 +16,57 @@ export class Random {
   integer(low: number, high: number): number;
 }
 
-export interface Spec {
+/** Sizes and spaces of a row. */
+export interface Shape {
   /** Numbers of an observation. */
   obsSize: number;
   /** Numbers of an action. */
   actSize: number;
-  numEnvs?: number;
   /** "DISCRETE(3)" and others: docs/protocol.md, section 3. */
   actSpace?: string;
+  /** Bounds or parts of the observation. */
   obsSpace?: string;
+  /** For people: "speed[m/s]". */
   obsNames?: string[];
   actNames?: string[];
-  features?: Array<"SEED" | "TRUNC" | "INFO" | "MASK" | "OPTIONS">;
+}
+
+export interface Game {
+  numEnvs?: number;
+  /** Without it SEED and TRUNC; what follows from methods of the game is announced by itself. */
+  features?: Array<"SEED" | "TRUNC" | "INFO" | "OPTIONS" | "MASK">;
   /** What a trainer may set: value at the start, lowest, highest. */
   parameters?: Record<string, [number] | [number, number, number]>;
+  /** Pictures a second of a film. */
+  renderFps?: number;
 }
+
+export interface Spec extends Shape, Game {}
 
 export interface Reset {
   seed: bigint | null;
   options: Record<string, unknown> | null;
 }
 
+/** Reward, terminated, truncated. */
+export type Result = [number, boolean, boolean?];
+
+/** A canvas, an ImageData, or rows of pixels of 1, 3 or 4 bytes. */
+export type Picture =
+  | { width: number; height: number; data: ArrayLike<number> }
+  | (CanvasImageSource & { width: number; height: number });
+
 /** A game of `numEnvs` envs. */
 export class MultiEnvBridge {
   constructor(spec: Spec);
-  readonly spec: Required<Pick<Spec, "numEnvs" | "actSpace" | "features" | "parameters">> & Spec;
+  readonly spec: Spec & Required<Pick<Spec, "numEnvs" | "actSpace" | "features" | "parameters">>;
   readonly numEnvs: number;
   /** A generator for each env; a trainer's seed starts it anew before handleResetForEnv. */
   readonly random: Random[];
   /** For watching: no more requests for steps are answered a second; 0: all at once. */
   stepsPerSecond: number;
+  /** A person has stopped it: steps wait, and so does the trainer, as long as its timeout is. */
+  halted: boolean;
   /** Steps of all envs so far. */
   readonly steps: number;
   /** Returns of the last 100 episodes. */
@@ -53,17 +74,53 @@ export class MultiEnvBridge {
   handleResetForEnv(envId: number, given: Reset): void;
   handleResponseActionsForEnv(envId: number, actions: number[]): void;
   createStateStringForEnv(envId: number): ArrayLike<number>;
-  /** Reward, terminated, truncated. */
-  calculateRewardForEnv(envId: number): [number, boolean, boolean?];
-  /** With the feature MASK: a flag for each choice. */
-  createActionMaskForEnv(envId: number): ArrayLike<boolean | number>;
+  calculateRewardForEnv(envId: number): Result;
+  /** A flag for each choice: is it legal now? */
+  createActionMaskForEnv?(envId: number): ArrayLike<boolean | number>;
+  /** The picture of an env. */
+  render?(envId: number): Picture | null;
+  /** A parameter of this env has changed. */
+  setParameter?(name: string, value: number, envId: number): void;
+  /** A game with a clock of its own stops it. */
+  setPaused?(paused: boolean): void;
+  /** 1: real time. */
+  setTimeScale?(scale: number): void;
+  /** Of a goal that was achieved, and the one that was desired. */
+  computeReward?(achieved: number[], desired: number[]): number;
+  /** Acts by a person's keys or a script. */
+  heuristic?(envId: number, observation: number[]): ArrayLike<number>;
   /** With the feature INFO, from within a step. */
   writeInfo(envId: number, info: Record<string, unknown>): void;
   getParameter(name: string, envId?: number): number;
+  /** The game acts itself while a trainer asks, to be recorded; without an argument by `heuristic`. */
+  demonstrate(act?: ((envId: number, observation: number[]) => ArrayLike<number>) | null): void;
+  /** FEATURES of the handshake. */
+  features(): string[];
   /** The handshake. */
   describe(): string;
   /** The most characters of a line that a trainer sends. */
   lineLimit(): number;
+}
+
+export interface AgentsSpec extends Game {
+  /** By name; `count`: the most agents that one env has. */
+  groups: Record<string, Shape & { count?: number }>;
+}
+
+/** Envs in which several agents act, who may come and go. Agents are called by their names. */
+export class MultiAgentBridge extends MultiEnvBridge {
+  constructor(spec: AgentsSpec);
+  /** `name_0`, `name_1`, .. of a group; of a group of one, its own name. */
+  readonly agentNames: string[];
+  resetEnv(envId: number, given: Reset): void;
+  /** Actions of all agents whose episode is not over. */
+  stepEnv(envId: number, actions: Record<string, number[]>): void;
+  /** Of all that begin, acted, or have just come. */
+  observe(envId: number): Record<string, ArrayLike<number>>;
+  /** Of all that acted. */
+  results(envId: number): Record<string, Result>;
+  actionMasks?(envId: number): Record<string, ArrayLike<boolean | number>>;
+  infos?(envId: number): Record<string, Record<string, unknown>>;
 }
 
 /** The lines of one trainer, from the handshake on. */
@@ -71,7 +128,15 @@ export class Session {
   constructor(bridge: MultiEnvBridge);
   /** The lines that answer this one. Throws SessionError. */
   take(line: string): string[];
+  /** The trainer has gone: a game that it paused goes on. */
+  end(): void;
 }
+
+/** Heuristic mode: the game's `heuristic` acts, and no trainer. */
+export function play(
+  bridge: MultiEnvBridge,
+  options?: { stepsPerSecond?: number; onSeen?: (envId: number, text: string) => void },
+): { close: () => void };
 
 export type State = "dialling" | "connected" | "training" | "refused" | "closed";
 

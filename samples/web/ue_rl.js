@@ -18,6 +18,13 @@
 // then the next one is served.
 
 const CALLS = ["GET", "SET", "TIME_SCALE", "PAUSE", "RENDER", "GOALS"];
+const ABILITIES = { // FEATURE: the method of a game that has it
+  MASK: "createActionMaskForEnv",
+  RENDER: "render",
+  PAUSE: "setPaused",
+  TIME_SCALE: "setTimeScale",
+  GOAL_REWARD: "computeReward",
+};
 const MOST_CALL = 1 << 20; // characters of a call
 const MOST_SEED = 2n ** 63n - 1n;
 const NUMBER = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i;
@@ -27,6 +34,9 @@ const SILENT_MS = 30000; // a first connection that has said nothing for so long
 const MOST_WAITING = 16; // trainers that were told BUSY
 const TAKEN = 4409; // the trainer's word that another page is the engine there
 const RETURNS = 100; // episodes of which the returns are kept
+const MOST_PIXELS = 48 << 20; // bytes of a picture
+const HALT_MS = 50; // between two looks whether a person lets a halted game go on
+const POWERS = Array.from({ length: 17 }, (_, n) => 10 ** n);
 
 /** What the game or the trainer has done wrong, as a sentence; it ends the session, and not the game. */
 export class SessionError extends Error {}
@@ -89,8 +99,19 @@ function mixed(word) {
 /**
  * A game of `numEnvs` envs. Derive from it, and write the four methods that throw here.
  *
+ * What the game may define beside them is announced to the trainer by itself:
+ *
+ *     createActionMaskForEnv(envId)       flags: which choices are legal now (MASK)
+ *     render(envId)                       a canvas, an ImageData or {width, height, data}: the picture of an env (RENDER)
+ *     setParameter(name, value, envId)    a parameter of this env has changed
+ *     setPaused(paused)                   a game with a clock of its own stops it (PAUSE)
+ *     setTimeScale(scale)                 1: real time (TIME_SCALE)
+ *     computeReward(achieved, desired)    of two goals (GOAL_REWARD)
+ *     heuristic(envId, observation)       acts by a person's keys or a script, see `demonstrate` and `play`
+ *
  * @property {Random[]} random a generator for each env; a trainer's seed starts it anew before handleResetForEnv
  * @property {number} stepsPerSecond for watching: no more requests for steps are answered a second; 0: all at once
+ * @property {boolean} halted a person has stopped it: steps wait, and so does the trainer, as long as its timeout is
  * @property {number} steps steps of all envs so far
  * @property {number[]} returns of the last 100 episodes, as they ended
  */
@@ -104,14 +125,17 @@ export class MultiEnvBridge {
    * @param {string} [spec.obsSpace] bounds or parts of the observation
    * @param {string[]} [spec.obsNames] for people: "speed[m/s]"
    * @param {string[]} [spec.actNames]
-   * @param {string[]} [spec.features] of SEED, TRUNC, INFO, MASK, OPTIONS
+   * @param {string[]} [spec.features] of SEED, TRUNC, INFO, OPTIONS; without it SEED and TRUNC
    * @param {Object<string, number[]>} [spec.parameters] what a trainer may set: {gravity: [9.8, 0, 20]}
+   * @param {number} [spec.renderFps] pictures a second of a film
    */
   constructor(spec) {
     this.spec = { numEnvs: 1, actSpace: "BOX(-1:1)", features: ["SEED", "TRUNC"], parameters: {}, ...spec };
     this.numEnvs = this.spec.numEnvs;
+    requireCounts({ obsSize: this.spec.obsSize, actSize: this.spec.actSize, numEnvs: this.numEnvs });
     this.random = Array.from({ length: this.numEnvs }, (_, envId) => new Random(envId));
     this.stepsPerSecond = 0;
+    this.halted = false;
     this.steps = 0;
     this.returns = [];
     this._running = new Float64Array(this.numEnvs); // returns of the episodes that run
@@ -119,14 +143,10 @@ export class MultiEnvBridge {
     this._values = Array.from({ length: this.numEnvs }, () =>
       Object.fromEntries(Object.entries(this.spec.parameters).map(([name, [value]]) => [name, value])),
     );
-    this._choices = choices(this.spec.actSpace, this.spec.actSize);
-    this._flags = this._choices.reduce((sum, ends) => sum + (ends ? ends[1] - ends[0] + 1 : 0), 0);
-    for (const [name, value] of [["obsSize", this.spec.obsSize], ["actSize", this.spec.actSize], ["numEnvs", this.numEnvs]]) {
-      if (!Number.isInteger(value) || value < 1) throw new RangeError(`${name} must be a whole number from 1 on, not ${value}`);
-    }
-    if (this._choices.length !== this.spec.actSize) {
-      throw new RangeError(`the action space has ${this._choices.length} numbers, but actSize is ${this.spec.actSize}`);
-    }
+    this._demo = null; // acts in the trainer's place
+    this._seen = new Map(); // env -> its last observation, for those that act here
+    this._shape = new Shape(this.spec, "");
+    this._agents = 1; // rows of an env
   }
 
   /** A new episode of this env. @param {number} envId @param {{seed: bigint | null, options: object | null}} given */
@@ -153,11 +173,6 @@ export class MultiEnvBridge {
     throw new SessionError(`calculateRewardForEnv is not written (env ${envId})`);
   }
 
-  /** With the feature MASK: a flag for each choice, is it legal now? @param {number} envId @returns {ArrayLike<any>} */
-  createActionMaskForEnv(envId) {
-    throw new SessionError(`createActionMaskForEnv is not written (env ${envId})`);
-  }
-
   /** With the feature INFO, from within a step: what else the trainer should see. @param {number} envId @param {object} info */
   writeInfo(envId, info) {
     this._infos.set(envId, { ...this._infos.get(envId), ...info });
@@ -168,15 +183,31 @@ export class MultiEnvBridge {
     return this._values[envId][name];
   }
 
+  /**
+   * Has the game act itself while a trainer asks, to be recorded (FEATURES=DEMO); before `connect` or `listen`.
+   * @param {((envId: number, observation: number[]) => ArrayLike<number>) | null} [act] a person's keys or a script;
+   *   without one the game's `heuristic`; null: the trainer acts again
+   */
+  demonstrate(act = (envId, observation) => this.heuristic(envId, observation)) {
+    if (act && this._agents > 1) throw new RangeError("a game with agents cannot be recorded");
+    this._demo = act;
+  }
+
+  /** @returns {string[]} FEATURES of the handshake */
+  features() {
+    const found = new Set(["ERROR", "SEQ", ...this.spec.features]);
+    if (this._agents === 1) found.add("AUTORESET");
+    for (const [feature, method] of Object.entries(ABILITIES)) if (typeof this[method] === "function") found.add(feature);
+    if (this._demo) found.add("DEMO").add("INFO");
+    return [...found].sort();
+  }
+
   /** @returns {string} the handshake */
   describe() {
     const { spec } = this;
-    const features = ["AUTORESET", "ERROR", "SEQ", ...spec.features];
     const fields = [`OBS=${spec.obsSize}`, `ACT=${spec.actSize}`, "ENV_TYPE=MULTI", `ENV_COUNT=${this.numEnvs}`];
-    fields.push("VERSION=1", "CHANNEL=SHARED", `ACT_SPACE=${spec.actSpace}`, `FEATURES=${features.join(",")}`);
-    if (spec.obsSpace) fields.push(`OBS_SPACE=${spec.obsSpace}`);
-    if (spec.obsNames) fields.push(`OBS_NAMES=${spec.obsNames.map(encodeName).join(",")}`);
-    if (spec.actNames) fields.push(`ACT_NAMES=${spec.actNames.map(encodeName).join(",")}`);
+    fields.push("VERSION=1", "CHANNEL=SHARED", `FEATURES=${this.features().join(",")}`, ...this._spaces());
+    if (spec.renderFps) fields.push(`RENDER_FPS=${spec.renderFps}`);
     const parameters = Object.entries(spec.parameters).map(([name, numbers]) => [encodeName(name), ...numbers].join(":"));
     if (parameters.length) fields.push(`PARAMS=${parameters.join(",")}`);
     return `CONFIG:${fields.join(";")}`;
@@ -185,9 +216,300 @@ export class MultiEnvBridge {
   /** @returns {number} the most characters of a line that a trainer sends */
   lineLimit() {
     const { spec } = this;
-    const wide = spec.features.includes("INFO") || spec.features.includes("OPTIONS") || Object.keys(spec.parameters).length;
-    const row = 48 * Math.max(spec.obsSize + 1, spec.actSize) + (wide ? 65536 : 64) + this._flags;
-    return Math.max(1024 + this.numEnvs * row, MOST_CALL);
+    const features = this.features();
+    const wide = features.includes("INFO") || features.includes("OPTIONS") || Object.keys(spec.parameters).length;
+    const row = 48 * Math.max(spec.obsSize + 1, spec.actSize) + (wide ? 65536 : 64) + this._mostFlags();
+    return Math.max(1024 + this.numEnvs * this._agents * row, MOST_CALL);
+  }
+
+  // -- for the session: what differs where an env holds several agents
+
+  _spaces() {
+    return this._shape.describe("");
+  }
+
+  _mostFlags() {
+    return this._shape.flags;
+  }
+
+  /** The action of a row. */
+  _read(fields, text) {
+    return this._shape.read(fields.get("ACT"), text);
+  }
+
+  /** What two rows of one env ask together; null: they do not go together. */
+  _join() {
+    return null;
+  }
+
+  /** @throws {SessionError} this step cannot be done now */
+  _require() {}
+
+  _begin(envId, ask) {
+    if (ask.settings) this._set(ask.settings, envId);
+    if (ask.seed !== null) this.random[envId].seed(ask.seed);
+    this._running[envId] = 0;
+    this._infos.delete(envId);
+    this._reset(envId, { seed: ask.seed, options: ask.options });
+  }
+
+  _reset(envId, given) {
+    this.handleResetForEnv(envId, given);
+  }
+
+  _act(envId, asked) {
+    this._infos.delete(envId);
+    let action = asked;
+    if (this._demo) {
+      action = Array.from(this._demo(envId, this._seen.get(envId) ?? this._observe(envId)), Number);
+      if (action.length !== this.spec.actSize || !action.every(Number.isFinite)) {
+        throw new SessionError(`whoever plays env ${envId} gave ${action}, not ${this.spec.actSize} numbers`);
+      }
+      this.writeInfo(envId, { demo_action: action });
+    }
+    this.handleResponseActionsForEnv(envId, action);
+  }
+
+  _observe(envId) {
+    return Array.from(this.createStateStringForEnv(envId), Number);
+  }
+
+  /** [the env's rows, is its episode over?] */
+  _answer(envId, acted) {
+    const seen = this.createStateStringForEnv(envId);
+    const [reward, terminated, truncated] = acted ? this.calculateRewardForEnv(envId) : [0, false, false];
+    const over = Boolean(terminated || truncated);
+    const mask = this.createActionMaskForEnv ? this.createActionMaskForEnv(envId) : null;
+    const info = this._infos.get(envId);
+    const row = this._shape.row(seen, reward, terminated, truncated, `;ENV=${envId}`, mask, acted ? info : null);
+    if (this._demo) this._seen.set(envId, Array.from(seen, Number));
+    if (acted) this._count(envId, reward, over);
+    return [row, over];
+  }
+
+  _count(envId, reward, over) {
+    this._running[envId] += reward;
+    if (!over) return;
+    this.returns.push(this._running[envId]);
+    if (this.returns.length > RETURNS) this.returns.shift();
+  }
+
+  _set(settings, envId) {
+    Object.assign(this._values[envId], settings);
+    if (this.setParameter) for (const [name, value] of Object.entries(settings)) this.setParameter(name, value, envId);
+  }
+}
+
+/**
+ * Envs in which several agents act, who may come and go. Derive from it, and write the four methods that throw here. An
+ * agent is called by its name: `striker_0`, `striker_1`; of a group of one, by the group's own. What else a game may
+ * define stands at MultiEnvBridge; instead of createActionMaskForEnv, and of writeInfo:
+ *
+ *     actionMasks(envId)   {name: flags} of the agents that have any
+ *     infos(envId)         {name: object}; with the feature INFO
+ */
+export class MultiAgentBridge extends MultiEnvBridge {
+  /**
+   * @param {object} spec as of MultiEnvBridge, without sizes, spaces and names: those are a group's
+   * @param {Object<string, {count?: number, obsSize: number, actSize: number, actSpace?: string, obsSpace?: string,
+   *   obsNames?: string[], actNames?: string[]}>} spec.groups by name; `count`: the most agents that one env has
+   */
+  constructor(spec) {
+    const groups = Object.entries(spec.groups);
+    if (!groups.length) throw new RangeError("agents stand in groups: give one or more");
+    super({
+      ...spec,
+      obsSize: Math.max(...groups.map(([, group]) => group.obsSize)),
+      actSize: Math.max(...groups.map(([, group]) => group.actSize)),
+    });
+    this._shapes = []; // of each agent
+    this.agentNames = [];
+    for (const [name, group] of groups) {
+      const { count = 1 } = group;
+      requireCounts({ [`${name}'s count`]: count, [`${name}'s obsSize`]: group.obsSize, [`${name}'s actSize`]: group.actSize });
+      const shape = new Shape({ actSpace: "BOX(-1:1)", ...group }, name);
+      for (let i = 0; i < count; i++) {
+        this._shapes.push(shape);
+        this.agentNames.push(count === 1 ? name : `${name}_${i}`);
+      }
+    }
+    this._agents = this._shapes.length;
+    this._live = Array.from({ length: this.numEnvs }, () => new Set()); // agents whose episode is not over
+  }
+
+  /** A new episode of this env. @param {number} envId @param {{seed: bigint | null, options: object | null}} given */
+  resetEnv(envId, given) {
+    throw new SessionError(`resetEnv is not written (env ${envId}, ${given})`);
+  }
+
+  /** One step. @param {number} envId @param {Object<string, number[]>} actions of all agents whose episode is not over */
+  stepEnv(envId, actions) {
+    throw new SessionError(`stepEnv is not written (env ${envId}, ${Object.keys(actions)})`);
+  }
+
+  /**
+   * What the agents see: after a reset those that begin, one at least; after a step all that acted, those that ended
+   * among them, and those that have just come.
+   * @param {number} envId
+   * @returns {Object<string, ArrayLike<number>>}
+   */
+  observe(envId) {
+    throw new SessionError(`observe is not written (env ${envId})`);
+  }
+
+  /**
+   * Of every agent that acted: reward, terminated, truncated.
+   * @param {number} envId
+   * @returns {Object<string, [number, boolean, boolean?]>}
+   */
+  results(envId) {
+    throw new SessionError(`results is not written (env ${envId})`);
+  }
+
+  features() {
+    const found = new Set(super.features());
+    if (this.actionMasks) found.add("MASK");
+    return [...found].sort();
+  }
+
+  _spaces() {
+    const groups = [...new Set(this._shapes)];
+    const counts = groups.map((group) => this._shapes.filter((shape) => shape === group).length);
+    const names = groups.map((group, i) => `${encodeName(group.name)}:${counts[i]}`);
+    const sizes = groups.flatMap((group) => {
+      const name = encodeName(group.name);
+      return [`OBS.${name}=${group.spec.obsSize}`, `ACT.${name}=${group.spec.actSize}`, ...group.describe(`.${name}`)];
+    });
+    return [`AGENTS=${names.join(",")}`, ...sizes];
+  }
+
+  _mostFlags() {
+    return Math.max(...this._shapes.map((shape) => shape.flags));
+  }
+
+  _read(fields, text) {
+    const value = fields.get("AGENT");
+    if (value === undefined || !INTEGER.test(value) || Number(value) >= this._agents) {
+      throw refusal("AGENT is missing, or there is no such agent", text);
+    }
+    return new Map([[Number(value), this._shapes[Number(value)].read(fields.get("ACT"), text)]]);
+  }
+
+  _join(actions, more) {
+    for (const agent of more.keys()) if (actions.has(agent)) return null;
+    return new Map([...actions, ...more]);
+  }
+
+  _require(envId, actions) {
+    const live = this._live[envId];
+    for (const agent of live) {
+      if (!actions.has(agent)) throw new SessionError(`${this.agentNames[agent]} of env ${envId} can act, and was not asked`);
+    }
+    for (const agent of actions.keys()) {
+      if (!live.has(agent)) throw new SessionError(`${this.agentNames[agent]} of env ${envId} was asked, and cannot act`);
+    }
+  }
+
+  _reset(envId, given) {
+    this.resetEnv(envId, given);
+  }
+
+  _act(envId, actions) {
+    this.stepEnv(envId, Object.fromEntries([...actions].map(([agent, numbers]) => [this.agentNames[agent], numbers])));
+  }
+
+  _answer(envId, acted) {
+    const seen = this._byAgent(envId, this.observe(envId), "observe");
+    const results = acted ? this._byAgent(envId, this.results(envId), "results") : new Map();
+    const masks = this._byAgent(envId, this.actionMasks ? this.actionMasks(envId) : {}, "actionMasks");
+    const infos = this._byAgent(envId, acted && this.infos ? this.infos(envId) : {}, "infos");
+    const acting = acted ? this._live[envId] : new Set();
+    if (!acted && !seen.size) throw new SessionError(`the episode of env ${envId} begins without any agent`);
+    for (const agent of acting) {
+      const missing = !results.has(agent) ? "result" : !seen.has(agent) ? "observation" : null;
+      if (missing) throw new SessionError(`${this.agentNames[agent]} of env ${envId} acted, but there is no ${missing} of it`);
+    }
+    const live = new Set();
+    let sum = 0;
+    const rows = [...seen].map(([agent, numbers]) => {
+      const [reward, terminated, truncated] = acting.has(agent) ? results.get(agent) : [0, false, false];
+      sum += reward;
+      if (!(terminated || truncated)) live.add(agent);
+      const where = `;ENV=${envId};AGENT=${agent}`;
+      const [mask, info] = [masks.get(agent), infos.get(agent)];
+      return this._shapes[agent].row(numbers, reward, terminated, truncated, where, mask, info);
+    });
+    this._live[envId] = live;
+    if (acted) this._count(envId, sum, !live.size);
+    return [rows.join("||"), !live.size];
+  }
+
+  /** {name: value} as a map from the agents' numbers, in their order. */
+  _byAgent(envId, given, method) {
+    const found = new Map();
+    for (const name of Object.keys(given)) {
+      if (!this.agentNames.includes(name)) throw new SessionError(`${method} of env ${envId} names ${name}, and there is no such agent`);
+    }
+    this.agentNames.forEach((name, agent) => {
+      if (Object.hasOwn(given, name)) found.set(agent, given[name]);
+    });
+    return found;
+  }
+}
+
+/** The sizes and spaces of a row: of an env, or of the agents of a group. */
+class Shape {
+  constructor(spec, name) {
+    this.spec = spec;
+    this.name = name;
+    this.choices = choices(spec.actSpace, spec.actSize);
+    this.flags = this.choices.reduce((sum, ends) => sum + (ends ? ends[1] - ends[0] + 1 : 0), 0);
+    if (this.choices.length !== spec.actSize && !spec.groups) {
+      throw new RangeError(`the action space has ${this.choices.length} numbers, but actSize is ${spec.actSize}`);
+    }
+    const seen = spec.obsSpace ? choices(spec.obsSpace, spec.obsSize).length : spec.obsSize;
+    if (seen !== spec.obsSize) throw new RangeError(`the observation space has ${seen} numbers, but obsSize is ${spec.obsSize}`);
+  }
+
+  /** Fields of the handshake; `of`: ".GROUP". */
+  describe(of) {
+    const { spec } = this;
+    const fields = [`ACT_SPACE${of}=${spec.actSpace}`];
+    if (spec.obsSpace) fields.push(`OBS_SPACE${of}=${spec.obsSpace}`);
+    if (spec.obsNames) fields.push(`OBS_NAMES${of}=${spec.obsNames.map(encodeName).join(",")}`);
+    if (spec.actNames) fields.push(`ACT_NAMES${of}=${spec.actNames.map(encodeName).join(",")}`);
+    return fields;
+  }
+
+  /** The numbers of an action. */
+  read(value, text) {
+    const action = value.split(",").map((one) => readNumber(one.trim(), text));
+    if (action.length !== this.spec.actSize) throw refusal(`ACT holds ${action.length} numbers, not ${this.spec.actSize}`, text);
+    action.forEach((x, i) => {
+      const ends = this.choices[i];
+      if (ends && !(Number.isInteger(x) && x >= ends[0] && x <= ends[1])) {
+        throw refusal(`ACT holds a choice that is not one of ${ends[0]} to ${ends[1]}`, text);
+      }
+    });
+    return action;
+  }
+
+  /** A state, as the game gave it. `where`: the fields that say whose it is. */
+  row(seen, reward, terminated, truncated, where, mask, info) {
+    if (seen?.length !== this.spec.obsSize) {
+      throw new SessionError(`the game gave ${seen?.length} numbers as an observation, not ${this.spec.obsSize}: ${where.slice(1)}`);
+    }
+    const over = Boolean(terminated || truncated);
+    let row = `OBS=${writeNumber(seen[0], "an observation", where)}`;
+    for (let i = 1; i < seen.length; i++) row += `,${writeNumber(seen[i], "an observation", where)}`;
+    row += `;REW=${writeNumber(reward, "a reward", where)};DONE=${over ? 1 : 0}${where}`;
+    if (truncated && !terminated) row += ";TRUNC=1";
+    if (mask && !over) {
+      if (mask.length !== this.flags) throw new SessionError(`the game gave ${mask.length} flags, not ${this.flags}: ${where.slice(1)}`);
+      row += `;MASK=${Array.from(mask, (flag) => (flag ? "1" : "0")).join("")}`;
+    }
+    if (info && Object.keys(info).length) row += `;INFO=${encode(JSON.stringify(info))}`;
+    return row;
   }
 }
 
@@ -197,6 +519,7 @@ export class Session {
   constructor(bridge) {
     this.bridge = bridge;
     this._next = new Map(); // env -> with what its next episode begins, asked ahead
+    this._paused = false;
   }
 
   /**
@@ -215,6 +538,12 @@ export class Session {
     return this._request(line);
   }
 
+  /** The trainer has gone: a game that it paused goes on. */
+  end() {
+    if (this._paused) this.bridge.setPaused(false);
+    this._paused = false;
+  }
+
   _request(line) {
     const { bridge } = this;
     const texts = line.split("||");
@@ -223,29 +552,30 @@ export class Session {
     texts.forEach((text, i) => { // nothing is done before all of it is understood
       const fields = readFields(text, i + 1 === texts.length);
       const envId = this._env(fields, text);
-      if (asks.has(envId)) throw refusal("an env asked twice", text);
-      asks.set(envId, this._ask(fields, text));
+      const before = asks.get(envId);
+      let ask = this._ask(fields, text);
+      if (before) {
+        const action = before.action && ask.action && bridge._join(before.action, ask.action);
+        if (!action) throw refusal("an env asked twice", text);
+        ask = { action };
+      }
+      asks.set(envId, ask);
       if (fields.has("SEQ")) number = `;SEQ=${fields.get("SEQ")}`;
     });
-    const stepped = [];
-    for (const [envId, ask] of asks) {
-      if (ask.action) {
-        bridge._infos.delete(envId);
-        bridge.handleResponseActionsForEnv(envId, ask.action);
-        stepped.push(envId);
-      }
-    }
+    for (const [envId, ask] of asks) if (ask.action) bridge._require(envId, ask.action);
+    for (const [envId, ask] of asks) if (ask.action) bridge._act(envId, ask.action);
     for (const [envId, ask] of asks) {
       if (!ask.action) {
         this._next.delete(envId);
-        this._begin(envId, ask);
+        bridge._begin(envId, ask);
       }
     }
     const begun = [];
     const rows = [];
     for (const [envId, ask] of asks) {
-      const [row, over] = this._row(envId, Boolean(ask.action));
+      const [row, over] = bridge._answer(envId, Boolean(ask.action));
       rows.push(row);
+      if (ask.action) bridge.steps += 1;
       if (over && this._next.has(envId)) begun.push(envId);
     }
     const answers = [rows.join("||") + number];
@@ -253,15 +583,15 @@ export class Session {
       for (const envId of begun) {
         const ask = this._next.get(envId);
         if (ask.once) this._next.delete(envId);
-        this._begin(envId, ask);
+        bridge._begin(envId, ask);
       }
-      answers.push(begun.map((envId) => this._row(envId, false)[0]).join("||") + number);
+      answers.push(begun.map((envId) => bridge._answer(envId, false)[0]).join("||") + number);
     }
-    bridge.steps += stepped.length;
     return answers;
   }
 
   _takeAhead(line) {
+    if (this.bridge._agents > 1) throw refusal("NEXT, to a game with agents", line);
     const next = new Map();
     for (const text of line.split("||")) {
       const fields = readFields(text, false);
@@ -287,20 +617,13 @@ export class Session {
     const value = fields.get("ACT");
     if (value === undefined) throw refusal("no ACT", text);
     if (value.toUpperCase() === "RESET") return this._reset(fields, text);
-    const { _choices: ends, spec } = this.bridge;
-    const action = value.split(",").map((one) => readNumber(one.trim(), text));
-    if (action.length !== spec.actSize) throw refusal(`ACT holds ${action.length} numbers, not ${spec.actSize}`, text);
-    action.forEach((x, i) => {
-      if (ends[i] && !(Number.isInteger(x) && x >= ends[i][0] && x <= ends[i][1])) {
-        throw refusal(`ACT holds a choice that is not one of ${ends[i][0]} to ${ends[i][1]}`, text);
-      }
-    });
-    return { action };
+    return { action: this.bridge._read(fields, text) };
   }
 
   _reset(fields, text) {
     const { spec } = this.bridge;
     const ask = { action: null, seed: null, options: null, settings: null };
+    if (fields.has("AGENT") && this.bridge._agents > 1) throw refusal("one agent alone cannot be reset", text);
     if (fields.has("SEED")) {
       const value = fields.get("SEED");
       if (!INTEGER.test(value) || BigInt(value) > MOST_SEED) throw refusal("SEED is not a number from 0 to 2^63 - 1", text);
@@ -315,53 +638,6 @@ export class Session {
     return ask;
   }
 
-  _begin(envId, ask) {
-    const { bridge } = this;
-    if (ask.settings) Object.assign(bridge._values[envId], ask.settings);
-    if (ask.seed !== null) bridge.random[envId].seed(ask.seed);
-    bridge._running[envId] = 0;
-    bridge._infos.delete(envId);
-    bridge.handleResetForEnv(envId, { seed: ask.seed, options: ask.options });
-  }
-
-  /** [the row, is the episode over?] */
-  _row(envId, acted) {
-    const { bridge } = this;
-    const { spec } = bridge;
-    const seen = bridge.createStateStringForEnv(envId);
-    if (seen.length !== spec.obsSize) {
-      throw new SessionError(`createStateStringForEnv gave ${seen.length} numbers of env ${envId}, not ${spec.obsSize}`);
-    }
-    let row = "OBS=";
-    for (let i = 0; i < spec.obsSize; i++) row += (i ? "," : "") + writeNumber(seen[i], "an observation", envId);
-    let over = false;
-    if (acted) {
-      const [reward, terminated, truncated] = bridge.calculateRewardForEnv(envId);
-      over = Boolean(terminated || truncated);
-      row += `;REW=${writeNumber(reward, "a reward", envId)};DONE=${over ? 1 : 0};ENV=${envId}`;
-      if (truncated && !terminated) row += ";TRUNC=1";
-      bridge._running[envId] += reward;
-      if (over) {
-        bridge.returns.push(bridge._running[envId]);
-        if (bridge.returns.length > RETURNS) bridge.returns.shift();
-      }
-    } else {
-      row += `;REW=0;DONE=0;ENV=${envId}`;
-    }
-    if (spec.features.includes("MASK") && !over) row += `;MASK=${this._mask(envId)}`;
-    const info = bridge._infos.get(envId);
-    if (info && acted && spec.features.includes("INFO")) row += `;INFO=${encode(JSON.stringify(info))}`;
-    return [row, over];
-  }
-
-  _mask(envId) {
-    const mask = this.bridge.createActionMaskForEnv(envId);
-    if (mask.length !== this.bridge._flags) {
-      throw new SessionError(`createActionMaskForEnv gave ${mask.length} flags of env ${envId}, not ${this.bridge._flags}`);
-    }
-    return Array.from(mask, (flag) => (flag ? "1" : "0")).join("");
-  }
-
   // -- calls
 
   _call(line) {
@@ -369,31 +645,65 @@ export class Session {
     try {
       fields = readFields(line, true);
     } catch (error) {
-      return `REFUSED=${encode(error.message)}`;
+      return refused(error.message);
     }
     const number = fields.has("SEQ") ? `;SEQ=${fields.get("SEQ")}` : "";
-    return this._answer(fields) + number;
+    let answer;
+    try {
+      answer = this._answer(fields);
+    } catch (error) { // a call that cannot be followed costs never the session
+      if (!(error instanceof SessionError)) console.error(error);
+      answer = refused(String(error?.message ?? error));
+    }
+    return answer + number;
   }
 
   _answer(fields) {
     const { bridge } = this;
-    const known = Object.keys(bridge.spec.parameters);
+    const [[word, value]] = fields;
     const env = fields.get("ENV");
     if (env !== undefined && !(INTEGER.test(env) && Number(env) < bridge.numEnvs)) return refused("there is no such env");
-    if (fields.has("GET") && known.length) {
-      const value = fields.get("GET");
+    switch (word) {
+      case "GET":
+      case "SET":
+        return this._values(word, value, env);
+      case "PAUSE":
+        if (!bridge.setPaused) break;
+        if (value !== "0" && value !== "1") return refused("PAUSE is 0 or 1");
+        this._paused = value === "1";
+        bridge.setPaused(this._paused);
+        return "OK";
+      case "TIME_SCALE":
+        if (!bridge.setTimeScale) break;
+        if (!(value !== null && NUMBER.test(value) && Number(value) > 0 && Number.isFinite(Number(value)))) {
+          return refused("TIME_SCALE is a number above 0");
+        }
+        bridge.setTimeScale(Number(value));
+        return "OK";
+      case "RENDER":
+        if (!bridge.render) break;
+        return writePicture(bridge.render(Number(env ?? 0)));
+      case "GOALS":
+        if (!bridge.computeReward) break;
+        return `REW=${readGoals(value ?? "").map(([achieved, desired]) => bridge.computeReward(achieved, desired)).map((x) => writeNumber(x, "a reward", ""))}`;
+    }
+    return refused("this game cannot do that");
+  }
+
+  _values(word, value, env) {
+    const { bridge } = this;
+    const known = Object.keys(bridge.spec.parameters);
+    if (!known.length) return refused("this game has no parameters");
+    if (word === "GET") {
       const names = value === null ? known : value.split(",").map((name) => decode(name.trim()));
       return this._valuesOf(Number(env ?? 0), names);
     }
-    if (fields.has("SET") && fields.get("SET") !== null && known.length) {
-      const settings = this._settings(fields.get("SET"));
-      if (typeof settings === "string") return refused(settings);
-      bridge._values.forEach((values, envId) => {
-        if (env === undefined || Number(env) === envId) Object.assign(values, settings);
-      });
-      return this._valuesOf(Number(env ?? 0), Object.keys(settings));
+    const settings = this._settings(value ?? "");
+    if (typeof settings === "string") return refused(settings);
+    for (let envId = 0; envId < bridge.numEnvs; envId++) {
+      if (env === undefined || Number(env) === envId) bridge._set(settings, envId);
     }
-    return refused("this game cannot do that");
+    return this._valuesOf(Number(env ?? 0), Object.keys(settings));
   }
 
   _valuesOf(envId, names) {
@@ -421,6 +731,55 @@ export class Session {
     }
     return found;
   }
+}
+
+/**
+ * Heuristic mode: the game's `heuristic` acts in the place of a trainer, a person's keys or a script; no connection.
+ *
+ * @param {MultiEnvBridge} bridge
+ * @param {object} [options]
+ * @param {number} [options.stepsPerSecond] of each env
+ * @param {(envId: number, text: string) => void} [options.onSeen] a line of what its agent sees and got, after each
+ *   step and reset
+ * @returns {{close: () => void}}
+ */
+export function play(bridge, options = {}) {
+  if (bridge._agents > 1 || typeof bridge.heuristic !== "function") throw new RangeError("heuristic(envId, observation) is not written");
+  const { stepsPerSecond = 30, onSeen = () => {} } = options;
+  const names = bridge.spec.obsNames ?? [];
+  const envs = Array.from({ length: bridge.numEnvs }, () => ({ seen: null, steps: 0, sum: 0 }));
+
+  function see(envId, env, end) {
+    env.seen = bridge._observe(envId);
+    const numbers = env.seen.map((x, i) => `${names[i] ?? `obs[${i}]`}=${Number(x.toPrecision(4))}`);
+    onSeen(envId, `env ${envId}: ${numbers.join(" ")} | ${end}`);
+  }
+
+  function tick() {
+    envs.forEach((env, envId) => {
+      if (env.seen === null) {
+        bridge._begin(envId, { seed: null, options: null, settings: null });
+        Object.assign(env, { steps: 0, sum: 0 });
+        see(envId, env, "a new episode");
+        return;
+      }
+      bridge.handleResponseActionsForEnv(envId, Array.from(bridge.heuristic(envId, env.seen), Number));
+      const [reward, terminated, truncated] = bridge.calculateRewardForEnv(envId);
+      env.steps += 1;
+      env.sum += reward;
+      bridge.steps += 1;
+      const over = Boolean(terminated || truncated);
+      bridge._count(envId, reward, over);
+      const ended = terminated ? ", done" : truncated ? ", truncated" : "";
+      see(envId, env, `reward ${Number(reward.toPrecision(4))}, return ${Number(env.sum.toPrecision(4))}, step ${env.steps}${ended}`);
+      if (over) env.seen = null;
+    });
+  }
+
+  const timer = setInterval(() => {
+    if (!bridge.halted) tick();
+  }, 1000 / stepsPerSecond);
+  return { close: () => clearInterval(timer) };
 }
 
 // -- text
@@ -459,10 +818,68 @@ function readObject(text, row) {
   throw refusal("OPTIONS are no JSON object", row);
 }
 
-/** The shortest text of the double; its reader rounds to float32. */
-function writeNumber(x, what, envId) {
-  if (!Number.isFinite(Math.fround(x))) throw new SessionError(`the game gave ${x} as ${what} of env ${envId}`);
-  return x === 0 && 1 / x < 0 ? "-0" : String(x);
+/** The shortest text that reads back as the same float32, or nearly the shortest where that is hard to find. */
+function writeNumber(x, what, where) {
+  const single = Math.fround(x);
+  if (!Number.isFinite(single)) throw new SessionError(`the game gave ${x} as ${what}: ${where.slice(1)}`);
+  if (single === 0) return 1 / single < 0 ? "-0" : "0";
+  const size = Math.abs(single);
+  if (size >= 1e-6 && size < 1e6) {
+    // Seven digits do for most of them, and nine for all.
+    let digits = 7 - 1;
+    for (let top = 1; top > size; top /= 10) digits++;
+    for (let top = 10; top <= size; top *= 10) digits--;
+    for (const last = digits + 2; digits <= last; digits++) {
+      const rounded = Math.round(single * POWERS[digits]) / POWERS[digits];
+      if (Math.fround(rounded) === single) return String(rounded);
+    }
+  }
+  return String(single);
+}
+
+/** @returns {[number[], number[]][]} achieved and desired */
+function readGoals(text) {
+  const pairs = text.split("||").map((pair) => pair.split("/").map((goal) => goal.split(",").map((x) => readNumber(x.trim(), text))));
+  const size = pairs[0][0].length;
+  if (!pairs.every((goals) => goals.length === 2 && goals.every((goal) => goal.length === size))) {
+    throw refusal("GOALS are pairs of goals of one size", text);
+  }
+  return pairs;
+}
+
+/** A canvas, an ImageData, or what looks like one, without its transparency: on white. */
+function writePicture(image) {
+  if (!image) return refused("there is no picture of this env now");
+  const { width, height } = image;
+  const data = image.data ?? pixelsOf(image);
+  const channels = data.length / (width * height);
+  if (![1, 3, 4].includes(channels) || 3 * width * height > MOST_PIXELS) {
+    throw new SessionError(`the game gave a picture of ${width} x ${height} pixels and ${data.length} bytes`);
+  }
+  const bytes = new Uint8Array(3 * width * height);
+  for (let from = 0, to = 0; to < bytes.length; from += channels, to += 3) {
+    const alpha = channels === 4 ? data[from + 3] : 255;
+    for (let i = 0; i < 3; i++) bytes[to + i] = (data[from + (channels === 1 ? 0 : i)] * alpha + 255 * (255 - alpha)) / 255 + 0.5;
+  }
+  let text = "";
+  for (let at = 0; at < bytes.length; at += 0x6000) { // a multiple of 3, and few enough arguments
+    text += btoa(String.fromCharCode(...bytes.subarray(at, at + 0x6000)));
+  }
+  return `PICTURE=${height},${width},3;DATA=${text}`;
+}
+
+/** Of a canvas that may be one of WebGL. */
+function pixelsOf(canvas) {
+  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
+  return copy.getImageData(0, 0, canvas.width, canvas.height).data;
+}
+
+/** @throws {RangeError} one is no whole number from 1 on */
+function requireCounts(counts) {
+  for (const [name, value] of Object.entries(counts)) {
+    if (!Number.isInteger(value) || value < 1) throw new RangeError(`${name} must be a whole number from 1 on, not ${value}`);
+  }
 }
 
 function encode(text) {
@@ -617,9 +1034,9 @@ class Conversation {
           return;
         }
         if (!this._session) return; // it waits for its turn
-        const pace = this.bridge.stepsPerSecond;
-        if (pace > 0 && this._lines[0].startsWith("ACT=") && !this._lines[0].startsWith("ACT=RESET")) {
-          const left = this._due - performance.now();
+        const { stepsPerSecond, halted } = this.bridge;
+        if ((stepsPerSecond > 0 || halted) && this._lines[0].startsWith("ACT=") && !this._lines[0].startsWith("ACT=RESET")) {
+          const left = halted ? HALT_MS : this._due - performance.now();
           if (left > 0) {
             this._busy = true;
             setTimeout(() => {
@@ -628,7 +1045,7 @@ class Conversation {
             }, left);
             return;
           }
-          this._due = performance.now() + 1000 / pace;
+          this._due = performance.now() + 1000 / stepsPerSecond;
         }
         this.spoken = true;
         const answers = this._session.take(this._lines.shift());
@@ -666,6 +1083,7 @@ class Conversation {
   over() {
     this.closed = true;
     clearTimeout(this._late);
+    this._session?.end();
   }
 }
 

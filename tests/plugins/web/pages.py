@@ -50,12 +50,18 @@ def free_port() -> int:
 def node(script: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     """Node runs a module; before version 22 its WebSocket has to be asked for."""
     assert NODE is not None
-    command = [NODE, "--no-warnings", "--experimental-websocket", str(script), *words]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with process([NODE, "--no-warnings", "--experimental-websocket", str(script), *words]) as running:
+        yield running
+
+
+@contextmanager
+def process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that is killed at the end."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         try:
-            yield process
+            yield running
         finally:
-            process.kill()
+            running.kill()
 
 
 @contextmanager

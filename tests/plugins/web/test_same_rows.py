@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +16,7 @@ pytest.importorskip("stable_baselines3", reason="the extra train is not installe
 import torch
 from stable_baselines3 import PPO
 
-from tests.plugins.web.pages import CHROMIUM, NODE, WEB, chromium, free_port, node
+from tests.plugins.web.pages import CHROMIUM, NODE, WEB, chromium, free_port, node, process
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -31,6 +32,11 @@ def carts(where: str) -> Iterator[BaseTransport]:
     if where == "node, tcp":
         with node(CARTS / "node.js", str(port)), open_transport(f"tcp://127.0.0.1:{port}", wait=30.0) as transport:
             yield transport
+    elif where in ("deno", "bun"):
+        words = {"deno": ["deno", "run", "--allow-all"], "bun": ["bun", "run"]}[where]
+        with process([*words, str(CARTS / "node.js"), f"ws://127.0.0.1:{port}"]):
+            with open_transport(f"page://127.0.0.1:{port}", wait=30.0) as transport:
+                yield transport
     elif where == "node, page":
         with node(CARTS / "node.js", f"ws://127.0.0.1:{port}"):
             with open_transport(f"page://127.0.0.1:{port}", wait=30.0) as transport:
@@ -71,6 +77,18 @@ def test_the_same_seeds_and_actions_give_the_same_rows() -> None:
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed: Node's rows are the same over both carriers")
     with carts("chromium") as transport:
+        assert rollout(transport) == over_tcp
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NODE is None, reason="there is no Node here")
+@pytest.mark.parametrize("runtime", ["deno", "bun"])
+def test_other_runtimes_give_the_same_rows(runtime: str) -> None:
+    if shutil.which(runtime) is None:
+        pytest.skip(f"{runtime} is not installed")
+    with carts("node, tcp") as transport:
+        over_tcp = rollout(transport)
+    with carts(runtime) as transport:
         assert rollout(transport) == over_tcp
 
 
