@@ -1,8 +1,8 @@
 /* float32 <-> decimal text, exact in both directions, independent of the locale.
  *
  * Reading: Clinger's fast path (a mantissa below 2^53 and a power of ten up to 10^22 are exact doubles,
- * so one multiplication or division rounds correctly); everything else goes to Python's own
- * correctly rounded conversion. The double is then rounded to float32, as docs/protocol.md says.
+ * so one multiplication or division rounds correctly); everything else goes to a correctly rounded
+ * conversion, which is Python's own in _kernels.c. The double is then rounded to float32, as docs/protocol.md says.
  *
  * Writing: the shortest decimal that reads back to the same float32, by the Schubfach method
  * (R. Giulietti, "The Schubfach way to render doubles"), laid out as NumPy prints a float32 but without a
@@ -11,7 +11,7 @@
 #ifndef UE_RL_FLOAT_TEXT_H
 #define UE_RL_FLOAT_TEXT_H
 
-#include <Python.h>
+#include <stddef.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -68,23 +68,8 @@ static int spells_non_finite(const char *p, const char *end)
     return strcmp(word, "nan") == 0 || strcmp(word, "inf") == 0;
 }
 
-/* Out of memory: infinite, with MemoryError set. */
-static double slow_double(const char *start, const char *end)
-{
-    char small[128];
-    size_t length = (size_t)(end - start);
-    char *text = length < sizeof small ? small : PyMem_Malloc(length + 1);
-    double value;
-    if (text == NULL) {
-        PyErr_NoMemory();
-        return HUGE_VAL;
-    }
-    memcpy(text, start, length);
-    text[length] = 0;
-    value = PyOS_string_to_double(text, NULL, NULL);
-    if (text != small) PyMem_Free(text);
-    return PyErr_Occurred() ? HUGE_VAL : value;
-}
+/* Any number's text, correctly rounded: defined by what includes this. Infinite: no number of float32 either. */
+static double slow_double(const char *start, const char *end);
 
 static const uint32_t TENS[10] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000};
 
@@ -178,7 +163,7 @@ static inline int read_float(const char **pp, const char *end, float *out)
 {
     const char *start = *pp, *p = start, *first;
     uint64_t mantissa = 0;
-    Py_ssize_t digits;
+    ptrdiff_t digits;
     int significant = 0, exponent = 0, negative = 0;
     double value;
     float narrow;

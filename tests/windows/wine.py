@@ -1,0 +1,77 @@
+"""Programs for 64-bit Windows: compiled by MinGW, run under Wine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.samples import building
+
+ROOT = Path(__file__).resolve().parents[2]
+GCC = "x86_64-w64-mingw32-gcc"
+GXX = "x86_64-w64-mingw32-g++"
+DEBIANS = Path("/usr/lib/wine/wine64")  # which stands on no PATH
+
+
+def _wine() -> str | None:
+    if DEBIANS.exists():
+        return str(DEBIANS)
+    return shutil.which("wine64") or shutil.which("wine")
+
+
+WINE = _wine()
+_MISSING = [name for name in (GCC, GXX) if shutil.which(name) is None]
+if WINE is None:
+    _MISSING.append("wine64")
+needs_wine = [
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows needs no Wine"),
+    pytest.mark.skipif(bool(_MISSING), reason=f"not installed: {', '.join(_MISSING)}"),
+    pytest.mark.timeout(300),  # the first program waits for Wine to make its C: drive
+]
+
+
+def program(source: Path, *flags: str, reads: Sequence[Path] = ()) -> Path:
+    """A C or C++ source as an .exe that needs no DLL of MinGW's. `reads`: files of ours that it includes."""
+    compiler = GCC
+    standard = "-std=c11"
+    if source.suffix == ".cpp":
+        compiler = GXX
+        standard = "-std=c++17"
+    strict = [standard, "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-static"]
+    command = [compiler, *strict, *flags, "-o", "OUT", source, "-lws2_32"]
+    return building.built(f"{source.stem}.exe", command, [source, *reads])
+
+
+def environment() -> dict[str, str]:
+    """For all programs of this user one C: drive, which Wine takes some seconds to make."""
+    assert WINE is not None
+    base = {**os.environ, "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml,winemenubuilder.exe="}
+    base.pop("DISPLAY", None)
+
+    def make(folder: Path) -> None:
+        command = [WINE or "", "wineboot", "--init"]
+        done = subprocess.run(command, env={**base, "WINEPREFIX": str(folder)}, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    base["WINEPREFIX"] = str(building.kept([], make, "wine", WINE, os.stat(WINE).st_mtime_ns))
+    return base
+
+
+def start(binary: Path, *words: str) -> subprocess.Popen[bytes]:
+    """The program under Wine, with pipes."""
+    command = [WINE or "", str(binary), *words]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+
+
+def run(binary: Path, *words: str, stdin: bytes = b"") -> bytes:
+    """What the program says, without carriage returns; it must be content."""
+    with start(binary, *words) as process:
+        said, _ = process.communicate(stdin)
+    assert process.returncode == 0, said
+    return said.replace(b"\r\n", b"\n")
