@@ -33,7 +33,7 @@ LIBRARIES = {
     "mcp": "plugins.sessions",
     "mlflow": "training",
     "msgpack": "system",
-    "onnx": "cli inference plugins.rllib",
+    "onnx": "cli inference plugins.rllib plugins.web",
     "openai": "plugins.arena",
     "pettingzoo": "bridges envs",
     "PIL": "training",

@@ -75,12 +75,15 @@ export class Policy {
   runRaw(feeds: Record<string, Tensor>): Promise<Record<string, Tensor>>;
 }
 
-/** A game of ue_rl.js that a policy without a runtime plays, without a trainer; each call is one step of all envs. */
+/** A game of ue_rl.js that a policy plays, without a trainer; each call is one step of all envs. */
 export function player(
   bridge: unknown,
   policy: Policy,
   change?: (envId: number, actions: number[]) => Numbers,
-): { step: () => void };
+): { step: () => Promise<void> };
+
+/** The policy that `ue-rl export --page` has put beside this page; null: there is none. */
+export function trained(): Promise<Policy | null>;
 
 /** The operations of ONNX that are played without a runtime. */
 export const OPERATIONS: readonly string[];

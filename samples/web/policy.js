@@ -252,9 +252,9 @@ export class Policy {
  * A game of ue_rl.js that a policy plays, without a trainer.
  *
  * @param {any} bridge a MultiEnvBridge
- * @param {Policy} policy without a runtime
+ * @param {Policy} policy
  * @param {(envId: number, actions: number[]) => ArrayLike<number>} [change] what one does instead, for a person's hand
- * @returns {{step: () => void}} each call is one step of all envs; finished episodes begin anew
+ * @returns {{step: () => Promise<void>}} each call is one step of all envs; finished episodes begin anew
  */
 export function player(bridge, policy, change = (envId, actions) => actions) {
   const { numEnvs } = bridge;
@@ -271,7 +271,7 @@ export function player(bridge, policy, change = (envId, actions) => actions) {
   };
   for (let envId = 0; envId < numEnvs; envId++) begin(envId);
   return {
-    step() {
+    async step() {
       const observations = new Float32Array(numEnvs * obsSize);
       for (let envId = 0; envId < numEnvs; envId++) {
         observations.set(bridge.createStateStringForEnv(envId), envId * obsSize);
@@ -281,7 +281,7 @@ export function player(bridge, policy, change = (envId, actions) => actions) {
         given.masks = [];
         for (let envId = 0; envId < numEnvs; envId++) given.masks.push(...bridge.createActionMaskForEnv(envId));
       }
-      const actions = policy.actNow(observations, given);
+      const actions = await policy.act(observations, given);
       const over = [];
       for (let envId = 0; envId < numEnvs; envId++) {
         const own = Array.from(actions.subarray(envId * actSize, (envId + 1) * actSize));
@@ -301,6 +301,26 @@ export function player(bridge, policy, change = (envId, actions) => actions) {
       policy.reset(over);
     },
   };
+}
+
+/**
+ * The policy that `ue-rl export --page` has put beside this page, and named in its <meta name="ue_rl-agent">.
+ * @returns {Promise<Policy | null>} null: there is none, and the page is there for a trainer
+ */
+export async function trained() {
+  const meta = globalThis.document?.querySelector('meta[name="ue_rl-agent"]');
+  if (!meta) return null;
+  const { stack = "1", runtime } = meta.dataset;
+  const options = { stack: Number(stack) };
+  if (runtime) {
+    try {
+      options.runtime = await import(new URL(runtime, document.baseURI).href);
+    } catch {
+      throw new PolicyError("this agent needs onnxruntime-web: run `npm ci` in the folder runtime beside the page");
+    }
+    options.runtime.env.wasm.numThreads = 1; // more need headers that few static servers send
+  }
+  return Policy.load(new URL(meta.content, document.baseURI), options);
 }
 
 function sizeOf(shape) {

@@ -13,7 +13,7 @@ from ue_rl.cli.common import WrongCommandLine, console, engine_url, trust_option
 from ue_rl.inference.statistics import NONE, places_of_statistics, statistics_of
 from ue_rl.system.errors import ExportError, printable
 from ue_rl.system.plugins import load_plugin
-from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, normalized_in_its_run
+from ue_rl.training.found import Found, config_near, find, handshake_near, is_of_rllib, normalized_in_its_run
 
 
 @click.command(short_help="Write a verified ONNX file.")
@@ -66,6 +66,12 @@ from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, norma
     show_default=True,
     help="safetensors: the weights alone, for programs that have the network.",
 )
+@click.option(
+    "--page",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Also write a web page that plays the agent: the game of a page that it was trained in, or sliders.",
+)
 @trust_option()
 def export(
     model: Path,
@@ -81,6 +87,7 @@ def export(
     url: str | None,
     policy: str | None,
     written: str,
+    page: Path | None,
 ) -> None:
     """Write a trained policy as an ONNX file that acts as the policy does, or refuse.
 
@@ -88,7 +95,8 @@ def export(
     would run code is refused, unless it was made here: see --trust.
     """
     of_graph = {
-        "url": url, "policy": policy, "stochastic": stochastic, "masks": masks, "flat": flat, "opset": opset
+        "url": url, "policy": policy, "stochastic": stochastic, "masks": masks, "flat": flat, "opset": opset,
+        "page": page,
     }  # fmt: skip
     if written == "safetensors":
         others = {**of_graph, "tolerance": tolerance, "adopt": adopt}
@@ -134,6 +142,9 @@ def export(
             target = found.onnx
         report = load_and_export(found.path, target, stats, **options)
     _show(report, stats)
+    if page is not None:
+        for sentence in load_plugin("ue_rl.pages", "static")(report.path, page, config_near(model / "x")):
+            console().print(printable(sentence), soft_wrap=True)
 
 
 def _adopted(

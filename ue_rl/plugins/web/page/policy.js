@@ -1,0 +1,1 @@
+../../../../samples/web/policy.js
