@@ -52,12 +52,15 @@ class SchemeHandler(NamedTuple):
             carrier has no use for are its to leave out or to refuse.
         hosting: the engine's side; None: `ue-rl serve` has none.
         text_at: the socket's address on which such a place speaks plain text; None: it speaks something else.
+        text_through: MODULE:FUNCTION; FUNCTION(place, **options) is a context in which something speaks plain text for
+            such a place, and gives the socket's address of that; "": there is none.
     """
 
     scheme: Scheme
     dial: str
     hosting: Hosting | None = None
     text_at: Callable[[str], tuple[str, int]] | None = None
+    text_through: str = ""
 
     def load(self, what: str) -> Callable[..., BaseTransport]:
         """The function; raises MissingPackage: `what` lacks an extra."""

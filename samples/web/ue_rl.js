@@ -1137,7 +1137,7 @@ export function connect(bridge, options = {}) {
       if (talk) talk.over();
       if (closed) return;
       say(event.code === TAKEN ? "refused" : "closed", event.reason || `no connection to ${url}`);
-      timer = setTimeout(dial, retry);
+      timer = setTimeout(dial, talk?.spoken ? 0 : retry); // at once after a session: the next trainer may wait already
     };
     current.onclose = over;
     current.onerror = () => setTimeout(over, 0, {}); // Node 20 says no end where nobody listens; browsers say it at once

@@ -65,10 +65,10 @@ def process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def chromium(url: str) -> Iterator[subprocess.Popen[bytes]]:
+def chromium(url: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """A page in headless Chromium."""
     assert CHROMIUM is not None
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
+    flags = [*more, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         command = [CHROMIUM, *flags, f"--user-data-dir={home}", "--remote-debugging-port=0", url]
         with subprocess.Popen(
@@ -101,7 +101,8 @@ def dial(port: int, name: str = "", seconds: float = 10.0, **options: Any) -> Cl
             if sock.getsockname() == sock.getpeername():  # to itself, as TCP may where nobody listens
                 sock.close()
                 raise ConnectionRefusedError
-            return connect(f"ws://127.0.0.1:{port}/{name}", sock=sock, compression=None, legacy=True, **options)
+            scheme = "wss" if "ssl" in options else "ws"
+            return connect(f"{scheme}://127.0.0.1:{port}/{name}", sock=sock, compression=None, legacy=True, **options)
         except ConnectionRefusedError:
             if time.monotonic() > until:
                 raise
@@ -118,10 +119,14 @@ class Page:
 
     Args:
         play: what it does once it is connected. name: of its place. again: dials anew after each end, as ue_rl.js does.
+        options: of `dial`.
     """
 
-    def __init__(self, port: int, play: Play = well_behaved, name: str = "", again: bool = False) -> None:
+    def __init__(
+        self, port: int, play: Play = well_behaved, name: str = "", again: bool = False, **options: Any
+    ) -> None:
         self.port, self.play, self.name, self.again = port, play, name, again
+        self._options = options
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -129,7 +134,7 @@ class Page:
     def _run(self) -> None:
         while not self._end.is_set():
             try:
-                with dial(self.port, self.name) as page:
+                with dial(self.port, self.name, **self._options) as page:
                     with contextlib.suppress(ConnectionClosed):
                         self.play(page)
             except (OSError, InvalidHandshake):

@@ -22,7 +22,6 @@ from tests.plugins.web.pages import CHROMIUM, WEB, Page, free_port
 from tests.support.waiting import eventually
 from ue_rl.cli.train import train
 from ue_rl.connections.dialling import open_transport
-from ue_rl.plugins.web.connection import PageConnection
 from ue_rl.protocol.text.calls import read_picture
 from ue_rl.system import errors
 
@@ -104,7 +103,6 @@ def test_the_users_browser_is_shown_the_page_once_where_there_is_a_display(
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("DISPLAY", display)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setattr(PageConnection, "_shown", set())
     port = free_port()
     with Page(port, again=True):
         for _ in range(2):

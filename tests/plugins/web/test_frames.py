@@ -65,6 +65,23 @@ def test_lengths_in_both_directions(ends: tuple[PageSocket, socket.socket], size
     assert bytes(got) == Frame(Opcode.TEXT, line[:-1]).serialize(mask=False)
 
 
+def test_a_read_waits_as_long_as_it_may(ends: tuple[PageSocket, socket.socket]) -> None:
+    """A page may be slow, and its pings are no lines."""
+    page, theirs = ends
+    page.settimeout(20)
+    later = threading.Timer(0.3, lambda: theirs.sendall(frame(b"", Opcode.PING)))
+    latest = threading.Timer(0.6, lambda: theirs.sendall(frame(b"OBS=1")))
+    later.start()
+    latest.start()
+    assert page.recv(100) == b"OBS=1\n"
+    page.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        page.recv(100)
+    page.settimeout(0.0)
+    with pytest.raises(BlockingIOError):
+        page.recv(100)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_lines_come_as_they_were_sent_however_they_are_cut(ends: tuple[PageSocket, socket.socket], seed: int) -> None:
     """Messages in one frame or many, pings between and within them, in pieces of any size."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.plugins.web.pages import free_port
 from ue_rl.connections.dialling import address_of, open_transport
-from ue_rl.plugins.web.page_port import PagePort
+from ue_rl.plugins.web.page_port import PagePort, PortSetup
 from ue_rl.plugins.web.site import Site
 from ue_rl.system.errors import ConfigurationError
 
@@ -39,7 +39,8 @@ def get(folder: Path) -> Iterator[Get]:
     ports: list[PagePort] = []
 
     def ask(path: str, first: str = "", host: str = "", method: str = "GET") -> http.client.HTTPResponse:
-        ports.append(PagePort.at("127.0.0.1", number, str(len(ports)), site=Site(folder / first if first else folder)))
+        setup = PortSetup(site=Site(folder / first if first else folder))
+        ports.append(PagePort.at("127.0.0.1", number, str(len(ports)), setup))
         connection = http.client.HTTPConnection("127.0.0.1", number, timeout=10)
         connection.putrequest(method, path, skip_host=True)
         connection.putheader("Host", host or f"127.0.0.1:{number}")
@@ -122,7 +123,7 @@ def test_an_address_has_one_canonical_form(text: str, canonical: str) -> None:
         ("page://a:1?origin=localhost", "origin must be an origin such as http://localhost:5173"),
         ("page://a:1?origin=http://a/b", "without a path"),
         ("page://a:1?serve=/no/such/folder", "serve must be a folder or a page that is there"),
-        ("page://a:1?channel=shared", "its options are origin, serve, browser, token-file"),
+        ("page://a:1?channel=shared", "its options are origin, serve, browser, token-file, ca, cert, key"),
         ("tcp://a:1?serve=.", "'serve' cannot stand behind the"),
     ],
 )

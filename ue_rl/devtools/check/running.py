@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
-from ue_rl.connections.dialling import address_of, carriers, handler_of, open_transport
+from ue_rl.connections.dialling import SchemeHandler, address_of, carriers, handler_of, open_transport
 from ue_rl.devtools.check.bench import MEMORY, PER_ENV, Bench, Options
 from ue_rl.devtools.check.checks import CHECKS, Check
 from ue_rl.devtools.check.peer import SILENT, Skip, Wrong
@@ -26,6 +28,7 @@ _GONE = ("not-listening", "no-handshake", "busy", "serves-once", "dies-of-discon
 _MOST_LOSSES = 4  # of sessions, without a reason that has a name of its own
 _LOOPBACK = ("127.", "localhost", "::1")
 _MEMORY_ALONE = "shm"  # the scheme of engines that speak no text
+_OWN = {"timeout", "nul_terminated", "token_file"}  # options of an address that say how it is checked
 
 
 @dataclass
@@ -46,8 +49,9 @@ def check(
     """Connects to an engine again and again, and says what it does wrong.
 
     Args:
-        url: tcp://HOST:PORT, or shm://NAME for an engine that serves shared memory alone. Of the options behind it
-            timeout, nul-terminated and token-file count, instead of those of `options`.
+        url: tcp://HOST:PORT, or shm://NAME for an engine that serves shared memory alone, or an address of a carrier
+            through which text goes, such as page://HOST:PORT. Of the options behind it timeout, nul-terminated and
+            token-file count, instead of those of `options`; and the carrier's own.
         options: see Options. progress: called with each finding, as soon as it is there.
         only: names of checks (ue_rl/devtools/check/checks); they run, and those that all others need. None: all run.
 
@@ -57,13 +61,14 @@ def check(
     """
     address = address_of(url)
     began = time.perf_counter()
-    text_at = handler_of(address.scheme).text_at
-    if text_at is None and address.scheme != _MEMORY_ALONE:
+    handler = handler_of(address.scheme)
+    if not _speaks_text(handler) and address.scheme != _MEMORY_ALONE:
         expected = " or ".join(
-            each.scheme.form for name, each in carriers().items() if each.text_at or name == _MEMORY_ALONE
+            each.scheme.form for name, each in carriers().items() if _speaks_text(each) or name == _MEMORY_ALONE
         )
         raise ConfigurationError("what is checked is plain text", field="url", expected=expected, got=url)
-    if unused := sorted(set(address.options) - {"timeout", "nul_terminated", "token_file"}):
+    further = {key: value for key, value in address.options.items() if key not in _OWN}
+    if not handler.text_through and (unused := sorted(further)):
         raise ConfigurationError(
             "every carrier of an engine is checked, and it is dialled again and again",
             field=f"url, {unused[0]}",
@@ -74,19 +79,37 @@ def check(
     chosen = options
     if not chosen:
         chosen = Options()
-    options = replace(chosen, **address.options)
+    options = replace(chosen, **{key: value for key, value in address.options.items() if key in _OWN})
     if unknown := sorted(set(only) - {each.name for each in CHECKS}):
         raise ConfigurationError("no such check", field="only", got=unknown[0])
     checks = [each for each in CHECKS if not only or each.fundamental or each.name in only]
     run = _Run(address.url, options, CheckReport(address.url), progress, checks)
-    if text_at is None:
+    if not _speaks_text(handler):
         dial = partial(open_transport, address.url, timeout=options.timeout)
         _carrier(run, Bench(Place("", 0), options, MEMORY, dial=dial, shared=run.shared), checks)
     else:
         access = ClientAccess.of(options.token_file)
-        _text(run, Place(*text_at(address.place), access))
+        with _text_of(handler, address.place, access, further) as (host, port):
+            _text(run, Place(host, port, access))
     run.report.seconds = time.perf_counter() - began
     return run.report
+
+
+def _speaks_text(handler: SchemeHandler) -> bool:
+    return handler.text_at is not None or bool(handler.text_through)
+
+
+def _text_of(
+    handler: SchemeHandler, place: str, access: ClientAccess | None, further: Mapping[str, Any]
+) -> AbstractContextManager[tuple[str, int]]:
+    """The socket's address on which a place speaks plain text, as long as the block runs."""
+    if handler.text_at is not None:
+        return nullcontext(handler.text_at(place))
+    token = None
+    if access is not None:
+        token = access.token
+    context: AbstractContextManager[tuple[str, int]] = resolve_name(handler.text_through)(place, token=token, **further)
+    return context
 
 
 def _text(run: _Run, address: Place) -> None:

@@ -9,6 +9,11 @@ import shutil
 import sys
 import tempfile
 import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
 
 from ue_rl.connections.launching.process import EngineProcess, Output
 from ue_rl.system.errors import ConfigurationError, EngineNotStarted
@@ -34,6 +39,48 @@ _FLAGS = (
     "--disable-renderer-backgrounding",
 )
 _GRACE = 2.0  # seconds for it to end by itself
+_shown: set[str] = set()  # pages that the user's browser was shown
+
+
+@contextmanager
+def opened(how: str | None, url: str, token: bytes | None = None) -> Iterator[Callable[[], None]]:
+    """A page is shown while the block runs; the function it gives raises where the browser has ended.
+
+    Args:
+        how: "headless": by a Chromium that ends with the block, "open": by the user's browser, once in this process: a
+            page that is open dials again by itself; None: by nobody. url: of the page. token: what it will prove.
+
+    Raises:
+        ConfigurationError, EngineNotStarted: as HeadlessBrowser.
+    """
+    if how is None or (how == "open" and url in _shown):
+        yield lambda: None
+        return
+    # Other users of this machine may read how a program was called: what it opens leads to the address with the token.
+    with tempfile.TemporaryDirectory(prefix="ue_rl-page-", ignore_cleanup_errors=True) as folder:
+        address = url
+        if token is not None:
+            address = _leading(Path(folder) / "open.html", f"{url}{_behind(url)}token={quote(token, safe='')}")
+        if how == "headless":
+            with closing(HeadlessBrowser(address)) as browser:
+                yield browser.require_running
+        else:
+            _shown.add(url)
+            show(url, address)
+            yield lambda: None
+
+
+def _behind(url: str) -> str:
+    if "#" in url:
+        return "&"
+    return "#"
+
+
+def _leading(file: Path, url: str) -> str:
+    """A page of this user's alone that leads to `url`; its own address."""
+    file.touch(0o600)
+    file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(url)}">\n', "ascii")
+    return file.as_uri()
 
 
 class HeadlessBrowser:
@@ -81,13 +128,17 @@ class HeadlessBrowser:
         self._home.cleanup()
 
 
-def show(url: str) -> None:
-    """Opens a page in the user's browser, where there is a display; who waits for the page has said its address."""
+def show(url: str, address: str) -> None:
+    """Opens a page in the user's browser, where there is a display; who waits for the page has said its address.
+
+    Args:
+        url: of the page. address: what leads to it.
+    """
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         _log.warning("there is no display: open %s yourself, or let it be headless", url)
         return
     with contextlib.suppress(webbrowser.Error):
-        webbrowser.open(url)
+        webbrowser.open(address)
 
 
 def _installed() -> str:

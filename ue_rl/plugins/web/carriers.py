@@ -5,7 +5,7 @@ page://HOST:PORT/NAME   the one that dials there under this name: several pages 
 
 Options of their own: origin=http://localhost:5173 names pages of another server that may be the engine, several with
 commas between them; serve=PATH serves a folder, or a page and what lies beside it, at the same port; browser=headless
-shows that page in a headless Chromium, browser=open in the user's browser.
+shows that page in a headless Chromium, browser=open in the user's browser; with cert=FILE and key=FILE it speaks TLS.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ PAGE = SchemeHandler(
         "page://HOST:PORT",
         "page://127.0.0.1:7780",
         read_place,
-        ("origin", "serve", "browser", "token_file", *DEADLINES),
+        ("origin", "serve", "browser", "token_file", "ca", "cert", "key", *DEADLINES),
         {"origin": read_origins, "serve": read_path, "browser": read_browser},
     ),
     "ue_rl.plugins.web.dialling:dial",
+    text_through="ue_rl.plugins.web.plain_text:plain_text",
 )

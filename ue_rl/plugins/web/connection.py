@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import Any, ClassVar
+from contextlib import ExitStack
+from typing import Any
 
 from ue_rl.connections.tcp.connection import TcpConnection
 from ue_rl.connections.tcp.greeting import hear_handshake
 from ue_rl.connections.tcp.link import Link
-from ue_rl.plugins.web.browser import HeadlessBrowser, show
-from ue_rl.plugins.web.page_port import PagePort
+from ue_rl.plugins.web.browser import opened
+from ue_rl.plugins.web.page_port import PLAIN, PagePort, PortSetup
 from ue_rl.plugins.web.page_socket import PageSocket
-from ue_rl.plugins.web.site import Site
 from ue_rl.protocol.access.client_access import ClientAccess
 from ue_rl.protocol.spec import EnvSpec, EnvType
 from ue_rl.protocol.text import MAX_HANDSHAKE
 from ue_rl.system.errors import EngineDisconnected, EngineTimeout, HandshakeError
 
-_PATIENCE = 300.0  # seconds for somebody to open the page, where the caller names none
+PATIENCE = 300.0  # seconds for somebody to open the page, where the caller names none
 
 
 class PageConnection(TcpConnection):
@@ -25,8 +25,7 @@ class PageConnection(TcpConnection):
 
     Args:
         host, port: where pages dial. name: of the place there for one page; "": the first free one.
-        origins: of pages of other servers that may be the engine. site: the files that are served there; None: none.
-        browser: "open": the user's own shows the page of the site, "headless": a Chromium; None: none does.
+        setup: of the port. browser: "open": the user's own shows its page, "headless": a Chromium; None: none does.
         wait: seconds to wait for a page; 0: five minutes. timeout, connect_timeout, compiled: see TcpConnection.
         access: the token of this side; None: it has none.
 
@@ -35,7 +34,6 @@ class PageConnection(TcpConnection):
     """
 
     carries = "text over a page's WebSocket"
-    _shown: ClassVar[set[str]] = set()  # pages that the user's browser was shown
     _types = (EnvType.MULTI, EnvType.SINGLE)
 
     def __init__(
@@ -44,8 +42,7 @@ class PageConnection(TcpConnection):
         port: int,
         name: str = "",
         *,
-        origins: frozenset[str] = frozenset(),
-        site: Site | None = None,
+        setup: PortSetup = PLAIN,
         browser: str | None = None,
         timeout: float = 30.0,
         connect_timeout: float | None = None,
@@ -59,28 +56,27 @@ class PageConnection(TcpConnection):
             channel="shared",
             timeout=timeout,
             connect_timeout=connect_timeout,
-            wait=wait or _PATIENCE,
+            wait=wait or PATIENCE,
             compiled=compiled,
             nul_terminated=False,
             access=access,
         )
         self.name = name
-        self._origins = origins
-        self._site = site
+        self._setup = setup
         self._how = browser
         self._port: PagePort | None = None
-        self._browser: HeadlessBrowser | None = None
+        self._browser = ExitStack()
 
     def _shake_hands(self) -> tuple[Link, EnvSpec]:
         """Waits for a page, and hears it; one that goes away before it has said a word makes room for the next one."""
-        self._port = PagePort.at(self.host, self.port, self.name, self._origins, self._site)
-        if self._how == "headless":
-            self._browser = HeadlessBrowser(self._port.page(self.name))
-        elif self._how == "open":
-            self._show(self._port.page(self.name))
+        self._port = PagePort.at(self.host, self.port, self.name, self._setup)
+        token = None
+        if self._access is not None:
+            token = self._access.token
+        look = self._browser.enter_context(opened(self._how, self._port.page(self.name), token))
         until = time.monotonic() + self.wait
         while True:
-            page = self._port.take(self.name, until, self._require_browser)
+            page = self._port.take(self.name, until, look)
             try:
                 return self._greet(page, until)
             except EngineDisconnected as error:
@@ -106,20 +102,9 @@ class PageConnection(TcpConnection):
                 cure="its console may say why; and is it a page of ue_rl.js, with the token, if there is one?",
             ) from error
 
-    @classmethod
-    def _show(cls, url: str) -> None:
-        """Once: a page that is open dials again by itself."""
-        if url not in cls._shown:
-            cls._shown.add(url)
-            show(url)
-
-    def _require_browser(self) -> None:
-        if self._browser is not None:
-            self._browser.require_running()
-
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
-        return {**super().describe(), "transport": "websocket of a page"}
+        return {**super().describe(), "transport": f"websocket of a page{' with tls' if self._setup.cert else ''}"}
 
     def _ended(self, error: EngineDisconnected) -> EngineDisconnected:
         """See TcpConnection; the log of a page is the browser's."""
@@ -133,7 +118,4 @@ class PageConnection(TcpConnection):
         self._port = None
         if port is not None:
             port.leave(self.name)
-        browser = self._browser
-        self._browser = None
-        if browser is not None:
-            browser.close()
+        self._browser.close()

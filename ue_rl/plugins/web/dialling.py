@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from ue_rl.connections.base.address import refuse_given, split_place
 from ue_rl.plugins.web.carriers import BROWSERS
 from ue_rl.plugins.web.connection import PageConnection
-from ue_rl.plugins.web.site import Site
+from ue_rl.plugins.web.page_port import PortSetup
 from ue_rl.protocol.access.client_access import ClientAccess
 from ue_rl.system.errors import ConfigurationError
 
@@ -22,6 +21,9 @@ def dial(
     serve: str | PathLike[str] | None = None,
     browser: str | None = None,
     token_file: str | PathLike[str] | None = None,
+    ca: str | PathLike[str] | None = None,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
     **options: Any,
 ) -> PageConnection:
     """A connected transport, once a page has dialled.
@@ -29,7 +31,8 @@ def dial(
     Args:
         place: HOST:PORT or HOST:PORT/NAME. origin: of pages of other servers that may be the engine, with commas
             between them. serve: a folder, or a page and what lies beside it. browser: shows that page; "open": the
-            user's own, "headless": a Chromium, None: none. token_file: a secret of both sides.
+            user's own, "headless": a Chromium, None: none. token_file: a secret of both sides. cert, key: with them
+            pages are served and dial over TLS (https, wss); ca: whose certificates browsers must show.
         options: those of PageConnection, and what `connect` has beside them.
 
     Raises:
@@ -37,7 +40,7 @@ def dial(
     """
     if transport != "auto" or options.pop("channel", "auto") not in ("auto", "shared"):
         raise ConfigurationError("this address is a page's", field="transport", expected="'auto'", got=transport)
-    refuse_given(options, ("nul_terminated", "ca", "cert", "key"), "a page speaks text within a WebSocket")
+    refuse_given(options, ("nul_terminated",), "a page speaks text within a WebSocket")
     if browser is not None and (browser not in BROWSERS or serve is None):
         raise ConfigurationError(
             "a browser is shown a page that is served here",
@@ -52,8 +55,7 @@ def dial(
         host,
         port,
         name,
-        origins=frozenset(filter(None, origin.split(","))),
-        site=None if serve is None else Site(Path(serve)),
+        setup=PortSetup.of(origin, serve, ca, cert, key, secret=token_file is not None),
         browser=browser,
         access=ClientAccess.of(token_file),
         **options,

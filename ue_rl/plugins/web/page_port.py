@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import ClassVar
+from os import PathLike
+from pathlib import Path
+from typing import ClassVar, NamedTuple
 
 from websockets.datastructures import Headers
 from websockets.frames import CloseCode
@@ -22,7 +25,8 @@ from websockets.server import ServerProtocol
 
 from ue_rl.plugins.web.page_socket import LONGEST, PageSocket
 from ue_rl.plugins.web.site import Site, SiteAnswer
-from ue_rl.system.errors import EngineBusy, EngineUnreachable
+from ue_rl.protocol.access.tls import engine_context
+from ue_rl.system.errors import ConfigurationError, EngineBusy, EngineUnreachable
 from ue_rl.system.forks import leave_to_parent, notify_of_forks
 from ue_rl.system.keepalive import notice_dead_peer
 
@@ -38,27 +42,73 @@ _EVERYWHERE = ("0.0.0.0", "::", "")
 _LOOPBACK = ("127.0.0.1", "::1")
 
 
+class PortSetup(NamedTuple):
+    """What a port does beside handing pages on.
+
+    Attributes:
+        origins: of pages of other servers that are let in. site: the files that it serves; None: none.
+        cert, key: the port speaks TLS by these files; ca: whose certificates browsers must show; "": no such file.
+        secret: pages are asked for a token.
+    """
+
+    origins: frozenset[str] = frozenset()
+    site: Site | None = None
+    cert: str = ""
+    key: str = ""
+    ca: str = ""
+    secret: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        origin: str = "",
+        serve: str | PathLike[str] | None = None,
+        ca: str | PathLike[str] | None = None,
+        cert: str | PathLike[str] | None = None,
+        key: str | PathLike[str] | None = None,
+        secret: bool = False,
+    ) -> PortSetup:
+        """One from the options of an address; raises ConfigurationError: there is no page, or no certificate."""
+        site = None
+        if serve is not None:
+            site = Site(Path(serve))
+        if cert is None and (key is not None or ca is not None):
+            raise ConfigurationError("TLS needs a certificate of this side", field="cert", expected="a PEM file")
+        origins = frozenset(filter(None, origin.split(",")))
+        return cls(origins, site, cert=str(cert or ""), key=str(key or ""), ca=str(ca or ""), secret=secret)
+
+
+PLAIN = PortSetup()
+
+
 class PagePort:
     """See the module's docstring. `PagePort.at` opens one, and `leave` closes it when the last one has left.
 
     Args:
-        host, port: where it listens.
+        host, port: where it listens. setup: of the first one who uses it.
 
     Attributes:
         origins: of pages of other servers that are let in. site: the files that it serves; None: none.
 
     Raises:
-        EngineUnreachable: another program listens there, or there is no such host.
+        EngineUnreachable: another program listens there, or there is no such host. ConfigurationError: its files
+            cannot be used for TLS.
     """
 
     _all: ClassVar[dict[tuple[str, int], PagePort]] = {}
     _door = threading.Lock()  # for `_all`
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, setup: PortSetup) -> None:
         self.host = host
         self.port = port
-        self.origins: frozenset[str] = frozenset()
-        self.site: Site | None = None
+        self.origins = setup.origins
+        self.site = setup.site
+        self._setup = setup
+        self._tls: ssl.SSLContext | None = None
+        self._schemes = ("http", "ws")
+        if setup.cert:
+            self._tls = engine_context(setup.cert, setup.key or None, setup.ca or None)
+            self._schemes = ("https", "wss")
         self._came = threading.Condition()  # for all that follows
         self._names: list[str] = []  # of the places, as they were opened
         self._waiting: dict[str, PageSocket] = {}  # by the name of their place, until they are taken
@@ -93,16 +143,22 @@ class PagePort:
     # -- who uses it
 
     @classmethod
-    def at(
-        cls, host: str, port: int, name: str, origins: frozenset[str] = frozenset(), site: Site | None = None
-    ) -> PagePort:
+    def at(cls, host: str, port: int, name: str, setup: PortSetup = PLAIN) -> PagePort:
         """The port, opened if need be, with a place of this name for one page.
 
         Raises:
-            EngineBusy: this process has such a place already. EngineUnreachable: see PagePort.
+            EngineBusy: this process has such a place already. EngineUnreachable: see PagePort. ConfigurationError: it
+                is open, with other certificates; see also PagePort.
         """
         with cls._door:
-            here = cls._all.get((host, port)) or cls(host, port)
+            here = cls._all.get((host, port)) or cls(host, port, setup)
+            if here._setup[2:5] != setup[2:5]:
+                raise ConfigurationError(
+                    f"the port {here.place} is open already, with another certificate or without one",
+                    field="cert",
+                    expected=here._setup.cert or "none",
+                    got=setup.cert or "none",
+                )
             with here._came:
                 if name in here._names:
                     address = f"page://{here.place}/{name}".rstrip("/")
@@ -111,8 +167,8 @@ class PagePort:
                         cure="close that env first, or give each page a name: page://HOST:PORT/NAME",
                     )
                 here._names.append(name)
-                here.origins |= origins
-                here.site = site or here.site
+                here.origins |= setup.origins
+                here.site = setup.site or here.site
             if (host, port) not in cls._all:
                 cls._all[host, port] = here
                 here._thread.start()  # not before: a page that dialled at once would find no place
@@ -146,16 +202,16 @@ class PagePort:
         """In a forked child: the port is its parent's."""
         self._all.clear()
 
-    def take(self, name: str, until: float, look: Callable[[], None] = lambda: None) -> PageSocket:
+    def take(self, name: str, until: float, look: Callable[[], None] = lambda: None, log: bool = True) -> PageSocket:
         """The page that has dialled for this place, waited for until then (time.monotonic() seconds).
 
         Args:
-            look: called again and again while it is waited for; what it raises ends that.
+            look: called again and again while it is waited for; what it raises ends that. log: say that it is.
 
         Raises:
             EngineUnreachable: none has come, or the place was left meanwhile.
         """
-        told = False
+        told = not log
         with self._came:
             while name in self._names:
                 page = self._waiting.pop(name, None)
@@ -181,7 +237,7 @@ class PagePort:
 
     def url(self, name: str) -> str:
         """What a page dials."""
-        return f"ws://{self.place}/{name}"
+        return f"{self._schemes[1]}://{self.place}/{name}"
 
     def page(self, name: str) -> str:
         """What a browser of this machine opens, where files are served."""
@@ -193,10 +249,15 @@ class PagePort:
             place = here
         else:
             place = self.place
-        return f"http://{place}/{'#engine=' + name if name else ''}"
+        return f"{self._schemes[0]}://{place}/{'#engine=' + name if name else ''}"
 
     def _request(self, name: str) -> str:
-        return f"waiting for a page at {self.url(name) if self.site is None else self.page(name)}"
+        where = self.page(name)
+        if self.site is None:
+            where = self.url(name)
+        if self._setup.secret:
+            where += ", with #token=.. behind the page's address"
+        return f"waiting for a page at {where}"
 
     # -- visitors
 
@@ -224,6 +285,8 @@ class PagePort:
             sock.settimeout(_PATIENCE)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             notice_dead_peer(sock)
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_side=True)
             protocol = ServerProtocol(max_size=LONGEST)  # no extensions: nothing is compressed, which costs more
             request = _read_request(sock, protocol)
             if request is not None:
@@ -265,11 +328,11 @@ class PagePort:
         address = sock.getsockname()[0]
         hosts = {address, self.host, *(("localhost",) if address in _LOOPBACK else ())}
         written = {f"[{host}]" if ":" in host else host for host in hosts if host not in _EVERYWHERE}
-        return frozenset(f"http://{host}:{self.port}" for host in written)
+        return frozenset(f"{self._schemes[0]}://{host}:{self.port}" for host in written)
 
     def _file(self, own: frozenset[str], request: Request) -> Response:
         host = next(iter(request.headers.get_all("Host")), "")
-        if f"http://{host.lower()}" not in own:
+        if f"{self._schemes[0]}://{host.lower()}" not in own | self.origins:
             answer = SiteAnswer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"This is no server of that name.\n")
         elif self.site is None:
             text = b"A trainer waits here for a page to dial it by WebSocket. It serves no files.\n"

@@ -11,7 +11,9 @@ import contextlib
 import os
 import select
 import socket
+import ssl
 import struct
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -61,7 +63,7 @@ class PageSocket:
         self._over: Exception | None = None  # why nothing comes any more
         # Spins before it blocks, where a wait is allowed at all.
         fast = None
-        if os.name == "posix":
+        if os.name == "posix" and not isinstance(sock, ssl.SSLSocket):
             fast = getattr(load("kernels"), "receive", None)
         self._spinning: Callable[..., int] | None = fast
         self._take_events()
@@ -70,6 +72,8 @@ class PageSocket:
 
     def pending(self) -> int:
         """Bytes that have come and were not read."""
+        if isinstance(self._sock, ssl.SSLSocket):
+            return len(self._come) + self._sock.pending()
         return len(self._come)
 
     # -- as a socket
@@ -86,7 +90,7 @@ class PageSocket:
             *lines, rest = bytes(data).split(b"\n")
             assert not rest, "lines end with a line feed"
             if self._over is not None:
-                raise self._gone()
+                raise self._over
             self._queue([part for line in lines for part in (_head(len(line)), line)])
             self._framed = True
         self._flush()
@@ -179,24 +183,39 @@ class PageSocket:
     # -- frames
 
     def _receive(self) -> None:
-        if self._over is not None:
-            raise self._gone()
-        if self._spinning is not None and self._sock.gettimeout() != 0:
+        """Reads until there is something of a line; raises as `recv_into`."""
+        timeout = self._sock.gettimeout()
+        until = 0.0
+        while not self._come:
+            if self._over is not None:
+                raise self._over
+            if self._read(timeout) or self._come or self._over is not None:
+                continue
+            if timeout == 0:
+                raise BlockingIOError("no line has come")
+            if timeout is not None:
+                until = until or time.monotonic() + timeout - TCP_SLICE_MS / 1000
+                if time.monotonic() >= until:
+                    raise TimeoutError("no line has come in time")
+
+    def _read(self, timeout: float | None) -> bool:
+        """Reads once, for a part of the time that may be waited; has something come?"""
+        if self._spinning is not None and timeout != 0:
             count = self._spinning(self._sock.fileno(), self._space, TRAINER_SPIN_US, TCP_SLICE_MS)
         else:
-            count = self._sock.recv_into(self._space)
+            try:
+                count = self._sock.recv_into(self._space)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                count = -1
         if count < 0:
-            raise BlockingIOError("nothing has come")
+            return False
         if count:
             self._raw += self._space[:count]
             self._take_frames()
         else:
             self._protocol.receive_eof()
             self._take_events()
-        if self._over is not None and not self._come:
-            raise self._gone()
-        if not self._come:
-            raise BlockingIOError("frames without a line")
+        return True
 
     def _take_frames(self) -> None:
         """Reads the whole frames that have come: messages of one frame here, all else, and what is wrong, the library.
@@ -262,17 +281,17 @@ class PageSocket:
         if whole and text[-1:] != b"\n":
             self._come += b"\n"
 
-    def _gone(self) -> Exception:
-        assert self._over is not None
-        return self._over
-
     def _queue(self, frames: list[bytes]) -> None:
         """Behind what is unsent. An empty one asks for the end of this direction, which `shutdown` brings."""
         self._unsent = memoryview(b"".join([self._unsent, *frames]))
 
     def _flush(self) -> None:
         while self._unsent:
-            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+            try:
+                sent = self._sock.send(self._unsent)
+            except ssl.SSLWantWriteError as error:
+                raise BlockingIOError("nothing can be sent now") from error
+            self._unsent = self._unsent[sent:]
 
 
 def _head(length: int) -> bytes:

@@ -1,0 +1,86 @@
+"""`ue-rl check page://..`: a page and a Node process are found right, and what pages do wrong is named."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.plugins.web.pages import WEB, free_port, in_chromium, in_node, needs_node, node
+from ue_rl.devtools import check as compliance
+from ue_rl.devtools.check import CheckReport, Options, Verdict
+from ue_rl.plugins.web.page_port import PagePort
+from ue_rl.system import errors
+
+CARTS = WEB / "carts"
+HERE = Path(__file__).parent
+FAST = Options(patience=1.0)
+
+
+def wrong(report: CheckReport) -> list[str]:
+    """What did not pass, and was no matter of the engine's lacking it."""
+    return [str(found) for found in report.findings if found.outcome in (Verdict.FAIL, Verdict.WARN)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("where", [in_node("node"), in_chromium("chromium")])
+def test_the_carts_are_right(where: str) -> None:
+    port = free_port()
+    if where == "node":
+        with node(CARTS / "node.js", f"ws://127.0.0.1:{port}"):
+            report = compliance.check(f"page://127.0.0.1:{port}?wait=30s")
+    else:
+        report = compliance.check(f"page://127.0.0.1:{port}?serve={CARTS}&browser=headless&wait=60s")
+    assert not wrong(report), "\n".join(wrong(report))
+    assert report.count(Verdict.PASS) >= 51
+    assert not PagePort._all
+    assert not [each for each in threading.enumerate() if each.name.startswith("ue_rl-page")]
+
+
+@needs_node
+@pytest.mark.parametrize("name", ["everything", "agents"])
+def test_all_that_ue_rl_js_offers_is_right(name: str) -> None:
+    port = free_port()
+    with node(HERE / "games.mjs", name, f"ws://127.0.0.1:{port}"):
+        report = compliance.check(f"page://127.0.0.1:{port}?wait=30s")
+    assert not wrong(report), "\n".join(wrong(report))
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("planted", "mistake", "words"),
+    [
+        ("none", "", ""),
+        ("twice", "two-answers", ""),
+        ("no SEQ", "number-missing", ""),
+        ("from one", "env-off-by-one", ""),
+        ("NaN", "nan", "NaN"),
+        ("true", "bad-flag", "DONE"),
+        ("decimal comma", "decimal-comma", ""),
+        ("too many numbers", "wrong-count", ""),
+        ("begins by itself", "resets-itself", ""),
+        ("ignores actions", "action-ignored", ""),
+        ("Math.random", "seed-ignored", ""),
+        ("late handshake", "late-handshake", ""),
+        ("JSON", "bad-handshake", ""),
+        ("binary", "ends-session", "the page has sent a binary message"),
+        ("dials once", "serves-once", ""),
+    ],
+)
+def test_planted_mistakes_of_a_page_are_named(planted: str, mistake: str, words: str) -> None:
+    port = free_port()
+    with node(HERE / "mistakes.mjs", planted, f"ws://127.0.0.1:{port}"):
+        report = compliance.check(f"page://127.0.0.1:{port}?wait=30s", FAST)
+    if not mistake:
+        assert not wrong(report), "\n".join(wrong(report))
+        return
+    named = [found for found in report.findings if found.mistake is not None and found.mistake.name == mistake]
+    assert named, "\n".join(wrong(report))
+    assert words in f"{named[0].text} {named[0].seen}"
+
+
+def test_nobody_dials() -> None:
+    with pytest.raises(errors.EngineUnreachable, match="no page has dialled"):
+        compliance.check(f"page://127.0.0.1:{free_port()}?wait=200ms")
