@@ -104,7 +104,10 @@ class PageConnection(TcpConnection):
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
-        return {**super().describe(), "transport": f"websocket of a page{' with tls' if self._setup.cert else ''}"}
+        carrier = "websocket of a page"
+        if self._setup.cert:
+            carrier += " with tls"
+        return {**super().describe(), "transport": carrier}
 
     def _ended(self, error: EngineDisconnected) -> EngineDisconnected:
         """See TcpConnection; the log of a page is the browser's."""
