@@ -75,7 +75,8 @@ class PortSetup(NamedTuple):
         if cert is None and (key is not None or ca is not None):
             raise ConfigurationError("TLS needs a certificate of this side", field="cert", expected="a PEM file")
         origins = frozenset(filter(None, origin.split(",")))
-        return cls(origins, site, cert=str(cert or ""), key=str(key or ""), ca=str(ca or ""), secret=secret)
+        files = {name: str(file) for name, file in (("cert", cert), ("key", key), ("ca", ca)) if file is not None}
+        return cls(origins, site, secret=secret, **files)
 
 
 PLAIN = PortSetup()
@@ -107,7 +108,7 @@ class PagePort:
         self._tls: ssl.SSLContext | None = None
         self._schemes = ("http", "ws")
         if setup.cert:
-            self._tls = engine_context(setup.cert, setup.key or None, setup.ca or None)
+            self._tls = engine_context(*(file or None for file in setup[2:5]))
             self._schemes = ("https", "wss")
         self._came = threading.Condition()  # for all that follows
         self._names: list[str] = []  # of the places, as they were opened
@@ -136,9 +137,7 @@ class PagePort:
     @property
     def place(self) -> str:
         """HOST:PORT."""
-        if ":" in self.host:
-            return f"[{self.host}]:{self.port}"
-        return f"{self.host}:{self.port}"
+        return f"{written(self.host)}:{self.port}"
 
     # -- who uses it
 
@@ -249,7 +248,10 @@ class PagePort:
             place = here
         else:
             place = self.place
-        return f"{self._schemes[0]}://{place}/{'#engine=' + name if name else ''}"
+        address = f"{self._schemes[0]}://{place}/"
+        if name:
+            address += f"#engine={name}"
+        return address
 
     def _request(self, name: str) -> str:
         where = self.page(name)
@@ -326,9 +328,10 @@ class PagePort:
     def _own_origins(self, sock: socket.socket) -> frozenset[str]:
         """Of the pages that this port serves. None of a name that leads here by somebody else's will."""
         address = sock.getsockname()[0]
-        hosts = {address, self.host, *(("localhost",) if address in _LOOPBACK else ())}
-        written = {f"[{host}]" if ":" in host else host for host in hosts if host not in _EVERYWHERE}
-        return frozenset(f"{self._schemes[0]}://{host}:{self.port}" for host in written)
+        hosts = {address, self.host}
+        if address in _LOOPBACK:
+            hosts.add("localhost")
+        return frozenset(f"{self._schemes[0]}://{written(host)}:{self.port}" for host in hosts.difference(_EVERYWHERE))
 
     def _file(self, own: frozenset[str], request: Request) -> Response:
         host = next(iter(request.headers.get_all("Host")), "")
@@ -359,7 +362,10 @@ class PagePort:
                 code = NO_SUCH_PLACE
                 why = f"there is no place {name} here, but {', '.join(self._names) or 'none'}"
             else:
-                place = next((each for each in ([name] if name else self._names) if self._is_free(each)), None)
+                places = self._names
+                if name:
+                    places = [name]
+                place = next(filter(self._is_free, places), None)
                 if place is not None:
                     self._waiting[place] = page
                     self._came.notify_all()
@@ -383,6 +389,13 @@ class PagePort:
                 f"page://{self.place}",
                 origin,
             )
+
+
+def written(host: str) -> str:
+    """As it stands in an address."""
+    if ":" in host:
+        return f"[{host}]"
+    return host
 
 
 def _read_request(sock: socket.socket, protocol: ServerProtocol) -> Request | None:
