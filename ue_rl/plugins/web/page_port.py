@@ -108,7 +108,7 @@ class PagePort:
         self._tls: ssl.SSLContext | None = None
         self._schemes = ("http", "ws")
         if setup.cert:
-            self._tls = engine_context(*(file or None for file in setup[2:5]))
+            self._tls = engine_context(setup.cert, *(file or None for file in (setup.key, setup.ca)))
             self._schemes = ("https", "wss")
         self._came = threading.Condition()  # for all that follows
         self._names: list[str] = []  # of the places, as they were opened
