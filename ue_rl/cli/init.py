@@ -14,6 +14,7 @@ from ue_rl.cli.common import engine_argument, engine_url, timeout_option
 from ue_rl.cli.inspect_spaces import observation, tree_text
 from ue_rl.protocol.spec import ActionKind, EnvSpec
 from ue_rl.system.errors import ConfigurationError, printable
+from ue_rl.system.plugins import load_plugin
 
 _YAML = """\
 # A training of the engine at {url}:
@@ -70,12 +71,24 @@ _SEARCH = "optuna_search.py"
     help="The folder that they are written into.  [default: this one]",
 )
 @click.option("--tune", is_flag=True, help=f"Write {_SEARCH}, too: a search for hyperparameters.")
+@click.option(
+    "--page", metavar="FOLDER", type=click.Path(path_type=Path),
+    help="Write a web page with a game to begin with, and look at no engine.",
+)  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace files of these names if they are there.")
 @timeout_option(10.0, "How long to wait for the engine.")
-def init(url: str | None, port: int | None, output: Path, tune: bool, force: bool, timeout: float) -> None:
+def init(
+    url: str | None, port: int | None, output: Path, tune: bool, page: Path | None, force: bool, timeout: float
+) -> None:
     """Connect to an engine and write train.yaml and train.py for it."""
     from ue_rl.connections.dialling import open_transport
 
+    if page is not None:
+        if (url, port, tune) != (None, None, False):
+            raise click.UsageError("--page writes a game, and looks at no engine: leave the others out")
+        for sentence in load_plugin("ue_rl.games", "page")(page, force):
+            click.echo(sentence)
+        return
     address = engine_url(url, port)
     files = {output / "train.yaml": _config, output / "train.py": _script}
     if tune:

@@ -6,6 +6,7 @@ ue_rl.backends   a backend  begin(options, run, load, report, stack), which retu
 ue_rl.bridges    a kind     hosted(model, task, num_envs, arguments), which returns a bridge (ue_rl/cli/serve.py)
 ue_rl.commands   a command  a click.Command of `ue-rl`; its extra in brackets, if it needs one
 ue_rl.exporters  a library  export(folder, output, policy=.., spec=.., **options), which returns an ExportReport
+ue_rl.games      a kind     write(folder, force): a game to begin with; returns sentences for people
 ue_rl.pages      a server   write(onnx, folder, config): a page that plays the file there; returns sentences for people
 """
 

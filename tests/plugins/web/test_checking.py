@@ -6,8 +6,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from tests.plugins.web.pages import WEB, free_port, in_chromium, in_node, needs_node, node
+from tests.plugins.web.pages import CHROMIUM, WEB, free_port, in_chromium, in_node, needs_node, node
+from ue_rl.cli.init import init
 from ue_rl.devtools import check as compliance
 from ue_rl.devtools.check import CheckReport, Options, Verdict
 from ue_rl.plugins.web.page_port import PagePort
@@ -84,3 +86,21 @@ def test_planted_mistakes_of_a_page_are_named(planted: str, mistake: str, words:
 def test_nobody_dials() -> None:
     with pytest.raises(errors.EngineUnreachable, match="no page has dialled"):
         compliance.check(f"page://127.0.0.1:{free_port()}?wait=200ms")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_the_page_that_init_writes_is_right(tmp_path: Path) -> None:
+    folder = tmp_path / "game"
+    done = CliRunner().invoke(init, ["--page", str(folder)])
+    assert done.output.splitlines()[-1] == f"then: ue-rl train --page {folder}"
+    assert sorted(path.name for path in folder.iterdir()) == ["game.js", "index.html", "ue_rl.d.ts", "ue_rl.js"]
+    assert (folder / "ue_rl.js").read_text("utf-8") == (WEB / "ue_rl.js").read_text("utf-8")
+    report = compliance.check(f"page://127.0.0.1:{free_port()}?serve={folder}&browser=headless&wait=60s")
+    assert not wrong(report), "\n".join(wrong(report))
+    assert "there is such a file" in str(CliRunner().invoke(init, ["--page", str(folder)]).exception)
+
+
+def test_init_of_a_page_looks_at_no_engine() -> None:
+    assert "looks at no engine" in CliRunner().invoke(init, ["--page", "x", "tcp://127.0.0.1:1"]).output

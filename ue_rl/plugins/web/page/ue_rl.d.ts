@@ -1,0 +1,1 @@
+../../../../samples/web/ue_rl.d.ts
