@@ -72,9 +72,11 @@ _SEARCH = "optuna_search.py"
 )
 @click.option("--tune", is_flag=True, help=f"Write {_SEARCH}, too: a search for hyperparameters.")
 @click.option(
-    "--page", metavar="FOLDER", type=click.Path(path_type=Path),
+    "--page",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
     help="Write a web page with a game to begin with, and look at no engine.",
-)  # fmt: skip
+)
 @click.option("--force", is_flag=True, help="Replace files of these names if they are there.")
 @timeout_option(10.0, "How long to wait for the engine.")
 def init(
