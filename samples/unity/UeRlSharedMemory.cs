@@ -374,7 +374,7 @@ namespace UeRl
             if (Path.DirectorySeparatorChar == '\\')
             {
                 name += Hex(Random()).Substring(0, 8).ToLowerInvariant();
-                _file = MemoryMappedFile.CreateNew(name, _size);
+                _file = MemoryMappedFile.CreateNew("Local\\" + name, _size); // of this user's session
                 return name;
             }
             bool memory = Directory.Exists("/dev/shm"); // Linux; elsewhere the path of an ordinary file will do

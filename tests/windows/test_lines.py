@@ -15,7 +15,7 @@ from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text import Codec
 
-pytestmark = wine.needs_wine
+pytestmark = wine.MARKS
 
 TEXT = wine.ROOT / "ue_rl" / "protocol" / "text"
 

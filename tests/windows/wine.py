@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,18 @@ WINE = _wine()
 _MISSING = [name for name in (GCC, GXX) if shutil.which(name) is None]
 if WINE is None:
     _MISSING.append("wine64")
-needs_wine = [
+MARKS = [
     pytest.mark.skipif(sys.platform == "win32", reason="Windows needs no Wine"),
     pytest.mark.skipif(bool(_MISSING), reason=f"not installed: {', '.join(_MISSING)}"),
     pytest.mark.timeout(300),  # the first program waits for Wine to make its C: drive
 ]
+
+
+def needs_wine(test: Any) -> Any:
+    """Marks a test that runs programs under Wine."""
+    for mark in MARKS:
+        test = mark(test)
+    return test
 
 
 def program(source: Path, *flags: str, reads: Sequence[Path] = ()) -> Path:
@@ -69,9 +77,11 @@ def start(binary: Path, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
 
 
-def run(binary: Path, *words: str, stdin: bytes = b"") -> bytes:
-    """What the program says, without carriage returns; it must be content."""
+def run(binary: Path, *words: str, stdin: bytes = b"", text: bool = True) -> bytes:
+    """What the program says, as text without carriage returns; it must be content."""
     with start(binary, *words) as process:
         said, _ = process.communicate(stdin)
     assert process.returncode == 0, said
-    return said.replace(b"\r\n", b"\n")
+    if text:
+        return said.replace(b"\r\n", b"\n")
+    return said

@@ -49,6 +49,8 @@ static inline void look_at_cores(Cores *self, int64_t now)
         now - self->seen - (cpu - self->cpu) > PUSHED_OFF)
         cores_are_short(self, now);
     self->seen = now, self->cpu = cpu, self->blocked = used.ru_nvcsw, self->pushed = used.ru_nivcsw;
+#else
+    (void)self, (void)now;
 #endif
 }
 

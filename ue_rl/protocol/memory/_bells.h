@@ -69,8 +69,8 @@ static int may_ask(Bells *self, const Py_buffer *actions)
         Bell *bell = bell_at(self, i);
         const Py_buffer *mine = &bell->bound[ACTIONS];
         if (!is_bound(bell)) return 0;
-        if (bell->holder && load32(bell->holder) != bell->holder_is) return 0;
-        if (load64(bell->peer_seq) != bell->expected) return 0;
+        if (!is_ours(&bell->side)) return 0;
+        if (!is_as_expected(&bell->side)) return 0;
         if (actions->ndim != 2 || mine->ndim != 2 || actions->shape[1] != mine->shape[1]) return 0;
         numbers += mine->len / 4;
     }
@@ -93,8 +93,7 @@ static PyObject *bells_ask(PyObject *base, PyObject *source)
         if (!is_bound(bell)) break; /* released by another thread: to ring a doorbell may let go of the GIL */
         memcpy(bell->bound[ACTIONS].buf, from, (size_t)bell->bound[ACTIONS].len);
         from += bell->bound[ACTIONS].len;
-        bell->expected++;
-        bell->asked = increment64(bell->own_seq);
+        count_request(&bell->side);
         if (ring_peer(bell)) PyErr_Clear(); /* a peer that has gone is named by the wait for its answer */
     }
     PyBuffer_Release(&actions);
@@ -125,12 +124,12 @@ static int answers(Bells *self, PyObject *positions, int64_t stop, PyObject *too
         uint32_t pos = as_u32(PyTuple_GET_ITEM(positions, i));
         PyObject *seconds;
         if (PyErr_Occurred() || !is_bound(bell)) return -1;
-        if (load64(bell->peer_seq) != bell->expected) {
+        if (!is_as_expected(&bell->side)) {
             int64_t left = (stop - now) / 1000000;
-            if (!wait_for(bell, bell->expected - 1, pos, left > 1 ? (long)left : 1)) return -1;
+            if (!wait_for(bell, bell->side.expected - 1, pos, left > 1 ? (long)left : 1)) return -1;
             now = now_ns();
         }
-        if (!answered(bell, pos) || take_bound(bell, &bad)) return 0;
+        if (!has_answered(&bell->side, pos) || take_bound(bell, &bad)) return 0;
         if (!(seconds = PyFloat_FromDouble((double)(now - self->asked_at) * 1e-9))) return -1;
         PyTuple_SET_ITEM(took, i, seconds);
     }

@@ -1,6 +1,7 @@
-/* Loops over a step's numbers: is one of them NaN, infinite, or a flag that is none? Include after Python.h. */
+/* Loops over a step's numbers: is one of them NaN, infinite, or a flag that is none? */
 #ifndef UE_RL_CHECKS_H
 #define UE_RL_CHECKS_H
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -14,10 +15,10 @@
 #define WIDE
 #endif
 
-WIDE static uint32_t any_bad(const uint32_t *from, Py_ssize_t count)
+WIDE static uint32_t any_bad(const uint32_t *from, ptrdiff_t count)
 {
     uint32_t bad = 0; /* no branch inside: compilers make vector code of this */
-    Py_ssize_t i;
+    ptrdiff_t i;
     for (i = 0; i < count; i++) bad |= (uint32_t)((from[i] & 0x7F800000u) == 0x7F800000u);
     return bad;
 }
@@ -33,12 +34,12 @@ WIDE static uint32_t any_bad(const uint32_t *from, Py_ssize_t count)
 /* Index of the first float that is NaN or infinite, -1 if there is none. With `to`, copies on the way. FROM_PEER: the
  * other process may write to `from` at any time, so what is checked is the copy. */
 enum { FROM_HERE = 0, FROM_PEER = 1 };
-static Py_ssize_t first_bad(const uint32_t *from, uint32_t *to, Py_ssize_t count, int whose)
+static ptrdiff_t first_bad(const uint32_t *from, uint32_t *to, ptrdiff_t count, int whose)
 {
     const uint32_t *own = to && whose == FROM_PEER ? to : from;
-    Py_ssize_t start, i;
+    ptrdiff_t start, i;
     for (start = 0; start < count; start += FINITE_BLOCK) {
-        Py_ssize_t end = start + FINITE_BLOCK < count ? start + FINITE_BLOCK : count;
+        ptrdiff_t end = start + FINITE_BLOCK < count ? start + FINITE_BLOCK : count;
         if (to) {
             memcpy(to + start, from + start, (size_t)(end - start) * 4);
             COPIED();
@@ -54,16 +55,16 @@ static Py_ssize_t first_bad(const uint32_t *from, uint32_t *to, Py_ssize_t count
 typedef struct {
     uint32_t *obs, *rewards;
     uint8_t *dones, *limits; /* flags: over, and over by a limit only */
-    Py_ssize_t numbers, rows;
+    ptrdiff_t numbers, rows;
 } Step;
 
 /* 0 if all is well; else the kind of the first bad number, obs (1), rewards (2), dones (3), truncated (4), and its
  * index. With `to`, copies `from` first and looks at the copy: `from` may change at any time. */
-static int bad_step(const Step *from, const Step *to, Py_ssize_t *bad)
+static int bad_step(const Step *from, const Step *to, ptrdiff_t *bad)
 {
     const Step *own = to ? to : from;
     uint8_t odd = 0;
-    Py_ssize_t i;
+    ptrdiff_t i;
     if ((*bad = first_bad(from->obs, to ? to->obs : NULL, from->numbers, FROM_PEER)) >= 0) return 1;
     if ((*bad = first_bad(from->rewards, to ? to->rewards : NULL, from->rows, FROM_PEER)) >= 0) return 2;
     if (to) {

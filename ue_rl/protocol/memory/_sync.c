@@ -19,38 +19,17 @@
 #endif
 
 #include "../../system/_arrays.h"
-#include "../../system/_platform.h"
-#include "../../system/_spin.h"
-#include "_checks.h"
-
-/* What a flag says to whoever publishes. Its owner writes it; the other side only takes ON_FUTEX back to AWAKE, so that
- * a wake-up that comes before the sleeper has reached FUTEX_WAIT is not lost: the futex no longer holds what it
- * expects. ALWAYS_RING: an engine that can neither wait on nor wake a futex. */
-enum { AWAKE = 0, ON_FUTEX = 1, ON_SOCKET = 2, ALWAYS_RING = 3 };
-
-/* Nanoseconds. A nap is a fifth of the wait so far. BRIEF: how long a side spins where spinning has failed before. */
-enum { SHORTEST_NAP = 20000, LONGEST_NAP = 2000000, BRIEF = 2000 };
+#include "_side.h"
 
 typedef struct {
     PyObject_HEAD
     Py_buffer view; /* the segment */
-    char *own_seq, *peer_seq, *own_flag, *peer_flag, *peer_ring; /* words in it; the last three may be NULL */
     PyObject *sock;
     int fd; /* a duplicate of sock's, of this Bell's own: -1: none. Nobody else closes it while a call waits on it */
-    int futex;
-    int64_t spin_ns;
-    /* what earlier waits have shown; one thread waits at a time, and a race would cost a worse guess */
-    int64_t nap;
-    Cores cores;
-    int failed_spins;
-    unsigned long long waits, sleeps;
+    Side side;
     /* bind(): what `ask` writes and `answer` checks */
     Py_buffer bound[9];
     int arrays; /* in `bound`: 5, or 9 with those that an answer is copied into */
-    char *answered;
-    unsigned long long expected, asked;
-    char *holder; /* the word that says whose segment this is, or NULL, and what it must hold */
-    uint32_t holder_is;
     int busy;     /* calls that wait at this moment, without the GIL */
     int released; /* by another thread, or a signal handler, while they did */
 } Bell;
@@ -115,11 +94,11 @@ static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
     }
     self->fd = -1;
     if (PyObject_GetBuffer(buffer, &self->view, PyBUF_WRITABLE)) return -1;
-    self->own_seq = place(&self->view, own_seq, 8);
-    if (!PyErr_Occurred()) self->peer_seq = place(&self->view, peer_seq, 8);
-    if (!PyErr_Occurred()) self->own_flag = place_optional(&self->view, own_flag);
-    if (!PyErr_Occurred()) self->peer_flag = place_optional(&self->view, peer_flag);
-    if (!PyErr_Occurred()) self->peer_ring = place_optional(&self->view, peer_ring);
+    self->side.own_seq = place(&self->view, own_seq, 8);
+    if (!PyErr_Occurred()) self->side.peer_seq = place(&self->view, peer_seq, 8);
+    if (!PyErr_Occurred()) self->side.own_flag = place_optional(&self->view, own_flag);
+    if (!PyErr_Occurred()) self->side.peer_flag = place_optional(&self->view, peer_flag);
+    if (!PyErr_Occurred()) self->side.peer_ring = place_optional(&self->view, peer_ring);
     if (PyErr_Occurred()) {
         PyBuffer_Release(&self->view);
         return -1;
@@ -128,10 +107,7 @@ static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
         PyBuffer_Release(&self->view);
         return -1;
     }
-    if (self->own_flag) store32(self->own_flag, AWAKE); /* whatever an earlier process has left there */
-    self->futex = futex && HAS_FUTEX;
-    self->nap = SHORTEST_NAP;
-    self->spin_ns = (int64_t)(spin_us * 1000);
+    begin_side(&self->side, futex, (int64_t)(spin_us * 1000));
     return 0;
 }
 
@@ -139,7 +115,7 @@ static void unbind(Bell *self)
 {
     release_arrays(self->bound, self->arrays);
     self->arrays = 0;
-    self->answered = self->holder = NULL;
+    self->side.answered = self->side.holder = NULL;
 }
 
 static void let_go(Bell *self)
@@ -178,17 +154,7 @@ static int usable(Bell *self)
     return 0;
 }
 
-/* -- publishing
- *
- * Why no wake-up is lost. The sleeper stores its flag, fences, and loads the counter; it blocks only if the counter has
- * not moved. The publisher increments the counter, fences, and loads the flag; it rings only if the flag is not AWAKE.
- * Both fences are sequentially consistent, so one of them comes first in the single order of all such fences (C11
- * 7.17.4), and what was stored before the first is seen by every load after the second. If the sleeper's comes first,
- * the publisher sees the flag and rings; if the publisher's comes first, the sleeper sees the counter and does not
- * block. Without a fence each side's store may wait in its store buffer while its load is done already, on x86 too, and
- * both miss. A ring that comes before the sleeper blocks stays: as a byte in the socket, or as AWAKE in the futex's
- * word.
- */
+/* -- publishing */
 
 static int ring_socket(Bell *self)
 {
@@ -207,19 +173,7 @@ static int ring_socket(Bell *self)
 
 static int ring_peer(Bell *self)
 {
-    uint32_t flag;
-    if (!self->peer_flag) return 0;
-    full_fence();
-    flag = load32(self->peer_flag);
-    if (flag == AWAKE) return 0;
-#if HAS_FUTEX
-    if (flag == ON_FUTEX) {
-        if (swap32(self->peer_flag, ON_FUTEX, AWAKE))
-            syscall(SYS_futex, (uint32_t *)self->peer_flag, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-        return 0;
-    }
-#endif
-    return self->fd < 0 ? 0 : ring_socket(self);
+    return wake_peer(&self->side) && self->fd >= 0 ? ring_socket(self) : 0;
 }
 
 static PyObject *bell_publish(PyObject *base, PyObject *unused)
@@ -227,7 +181,7 @@ static PyObject *bell_publish(PyObject *base, PyObject *unused)
     Bell *self = (Bell *)base;
     uint64_t value;
     if (!usable(self)) return NULL;
-    value = increment64(self->own_seq);
+    value = increment64(self->side.own_seq);
     return ring_peer(self) ? NULL : PyLong_FromUnsignedLongLong(value);
 }
 
@@ -241,57 +195,19 @@ static PyObject *bell_nudge(PyObject *base, PyObject *unused)
 static PyObject *bell_peek(PyObject *base, PyObject *unused)
 {
     Bell *self = (Bell *)base;
-    return usable(self) ? PyLong_FromUnsignedLongLong(load64(self->peer_seq)) : NULL;
+    return usable(self) ? PyLong_FromUnsignedLongLong(load64(self->side.peer_seq)) : NULL;
 }
 
 /* -- waiting */
-
-/* Has the counter, or the incoming ring's write position, moved? */
-static int moved(Bell *self, uint64_t seq, uint32_t pos)
-{
-    return load64(self->peer_seq) != seq || (self->peer_ring && load32(self->peer_ring) != pos);
-}
-
-/* Polls, without the GIL, for as long as earlier waits make it worth while. Did something move? */
-static int spin(Bell *self, uint64_t seq, uint32_t pos)
-{
-    int64_t begun, now, before, longest = self->spin_ns;
-    int i;
-    for (i = 0; i < 64; i++) {
-        if (moved(self, seq, pos)) return 1;
-        relax();
-    }
-    begun = now_ns();
-    if (!may_spin(&self->cores, begun)) return 0;
-    /* After eight failures the other side takes longer than spinning lasts: spin briefly, in full in one of 32
-     * waits. */
-    if (self->failed_spins >= 8 && self->waits % 32 && longest > BRIEF) longest = BRIEF;
-    for (before = begun; before - begun < longest; before = now) {
-        for (i = 0; i < 32; i++) {
-            if (moved(self, seq, pos)) {
-                self->failed_spins = 0;
-                return 1;
-            }
-            relax();
-        }
-        now = now_ns();
-        if (now - before > PUSHED_OFF) {
-            cores_are_short(&self->cores, now);
-            return moved(self, seq, pos);
-        }
-    }
-    if (self->failed_spins < 8) self->failed_spins++;
-    return 0;
-}
 
 /* Blocks until a doorbell comes or the socket's timeout (set_slice in bell.py) is over. 1: the peer closed the socket;
  * -1: an exception is set. On Windows this needs the GIL. */
 static int block_on_socket(Bell *self, uint64_t seq, uint32_t pos)
 {
     int outcome = 0;
-    store32(self->own_flag, ON_SOCKET);
+    store32(self->side.own_flag, ON_SOCKET);
     full_fence();
-    if (!moved(self, seq, pos)) {
+    if (!moved(&self->side, seq, pos)) {
 #ifdef _WIN32
         PyObject *got = PyObject_CallMethod(self->sock, "recv", "i", 64);
         if (got) outcome = PyBytes_Check(got) && PyBytes_GET_SIZE(got) == 0;
@@ -306,53 +222,27 @@ static int block_on_socket(Bell *self, uint64_t seq, uint32_t pos)
         outcome = got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK);
 #endif
     }
-    store32(self->own_flag, AWAKE);
+    store32(self->side.own_flag, AWAKE);
     /* what the peer published before it closed still counts */
-    return outcome == 1 && moved(self, seq, pos) ? 0 : outcome;
-}
-
-/* Blocks for `slice_ms` at most: on the futex, or in naps where the other side wakes none. */
-static void block_in_memory(Bell *self, uint64_t seq, uint32_t pos, long slice_ms)
-{
-    int64_t stop;
-#if HAS_FUTEX
-    if (self->own_flag && self->futex && !(self->peer_flag && load32(self->peer_flag) == ALWAYS_RING)) {
-        struct timespec slice = {slice_ms / 1000, (slice_ms % 1000) * 1000000};
-        store32(self->own_flag, ON_FUTEX);
-        full_fence();
-        if (!moved(self, seq, pos))
-            syscall(SYS_futex, (uint32_t *)self->own_flag, FUTEX_WAIT, ON_FUTEX, &slice, NULL, 0);
-        store32(self->own_flag, AWAKE);
-        return;
-    }
-#endif
-    stop = now_ns() + (int64_t)slice_ms * 1000000;
-    while (!moved(self, seq, pos)) {
-        if (now_ns() >= stop) return; /* the next slice goes on with naps as long as these */
-        sleep_ns(self->nap);
-        if (self->nap < LONGEST_NAP) self->nap += self->nap / 4;
-    }
-    self->nap = SHORTEST_NAP;
+    return outcome == 1 && moved(&self->side, seq, pos) ? 0 : outcome;
 }
 
 /* Bell.wait. 0 with an exception set: interrupted, or the peer closed its socket. */
 static int wait_held(Bell *self, uint64_t seq, uint32_t pos, long slice)
 {
-    int outcome = 0, sleeps = 0, i;
-    int on_socket = self->own_flag && self->fd >= 0;
-    self->waits++;
-    /* letting go of the GIL costs more than a quick answer */
-    for (i = 0; i < 16 && !moved(self, seq, pos); i++) relax();
-    if (i == 16) {
+    Side *side = &self->side;
+    int outcome = 0, sleeps = 0;
+    int on_socket = side->own_flag && self->fd >= 0;
+    side->waits++;
+    if (!moved_at_once(side, seq, pos)) {
         Py_BEGIN_ALLOW_THREADS
-        sleeps = !spin(self, seq, pos) && slice > 0;
+        sleeps = spin_or_block(side, seq, pos, slice, on_socket);
 #ifndef _WIN32
         if (sleeps && on_socket) outcome = block_on_socket(self, seq, pos);
 #endif
-        if (sleeps && !on_socket) block_in_memory(self, seq, pos, slice);
-        if (sleeps) look_at_cores(&self->cores, now_ns());
+        if (sleeps) look_at_cores(&side->cores, now_ns());
         Py_END_ALLOW_THREADS
-        self->sleeps += (unsigned)sleeps;
+        side->sleeps += (unsigned)sleeps;
 #ifdef _WIN32
         if (sleeps && on_socket) outcome = block_on_socket(self, seq, pos);
 #endif
@@ -393,7 +283,7 @@ static PyObject *bell_wait(PyObject *base, PyObject *const *args, Py_ssize_t nar
     pos = nargs > 1 ? as_u32(args[1]) : 0;
     slice = nargs > 2 ? PyLong_AsLong(args[2]) : 100;
     if (PyErr_Occurred() || !wait_for(self, seq, pos, slice)) return NULL;
-    return PyLong_FromUnsignedLongLong(load64(self->peer_seq));
+    return PyLong_FromUnsignedLongLong(load64(self->side.peer_seq));
 }
 
 /* -- a whole step of the trainer's in two calls */
@@ -453,11 +343,11 @@ static PyObject *bell_bind(PyObject *base, PyObject *args)
             PyErr_SetString(PyExc_ValueError, "a step and what it is copied into disagree");
             goto wrong;
         }
-    self->holder = place_optional(&self->view, holder);
-    if (!PyErr_Occurred()) self->answered = place(&self->view, answered, 8);
+    self->side.holder = place_optional(&self->view, holder);
+    if (!PyErr_Occurred()) self->side.answered = place(&self->view, answered, 8);
     if (PyErr_Occurred()) goto wrong;
-    self->holder_is = holder_is;
-    self->expected = load64(self->peer_seq);
+    self->side.holder_is = holder_is;
+    self->side.expected = load64(self->side.peer_seq);
     Py_RETURN_NONE;
 wrong:
     unbind(self);
@@ -467,8 +357,8 @@ wrong:
 static int is_bound(Bell *self)
 {
     if (!usable(self)) return 0;
-    if (!self->answered) PyErr_SetString(PyExc_ValueError, "this Bell is not bound to arrays");
-    return self->answered != NULL;
+    if (!self->side.answered) PyErr_SetString(PyExc_ValueError, "this Bell is not bound to arrays");
+    return self->side.answered != NULL;
 }
 
 static int same_shape(const Py_buffer *one, const Py_buffer *other)
@@ -486,7 +376,7 @@ static PyObject *bell_ask(PyObject *base, PyObject *source)
     Py_buffer from, *actions = &self->bound[ACTIONS];
     Py_ssize_t bad = -1;
     if (!is_bound(self)) return NULL;
-    if (self->holder && load32(self->holder) != self->holder_is) return PyLong_FromLong(NOT_OURS);
+    if (!is_ours(&self->side)) return PyLong_FromLong(NOT_OURS);
     if (source != Py_None) {
         if (get_array(source, &from, &F32, 0)) return NULL;
         if (same_shape(&from, actions))
@@ -497,17 +387,9 @@ static PyObject *bell_ask(PyObject *base, PyObject *source)
         if (PyErr_Occurred()) return NULL;
         if (bad >= 0) return PyLong_FromSsize_t(bad);
     }
-    if (load64(self->peer_seq) != self->expected) return PyLong_FromLong(UNASKED);
-    self->expected++;
-    self->asked = increment64(self->own_seq);
+    if (!is_as_expected(&self->side)) return PyLong_FromLong(UNASKED);
+    count_request(&self->side);
     return ring_peer(self) ? NULL : PyLong_FromLong(ASKED);
-}
-
-/* Is this the right answer to the last request, and no message beside it? */
-static int answered(Bell *self, uint32_t pos)
-{
-    return load64(self->peer_seq) == self->expected && load64(self->answered) == self->asked &&
-           !(self->peer_ring && load32(self->peer_ring) != pos);
 }
 
 static PyObject *bell_answer(PyObject *base, PyObject *const *args, Py_ssize_t nargs)
@@ -520,8 +402,8 @@ static PyObject *bell_answer(PyObject *base, PyObject *const *args, Py_ssize_t n
     if (nargs != 2) return PyErr_Format(PyExc_TypeError, "answer takes 2 arguments");
     pos = as_u32(args[0]);
     slice = PyLong_AsLong(args[1]);
-    if (PyErr_Occurred() || !wait_for(self, self->expected - 1, pos, slice)) return NULL;
-    return PyBool_FromLong(answered(self, pos) && take_bound(self, &bad) == 0);
+    if (PyErr_Occurred() || !wait_for(self, self->side.expected - 1, pos, slice)) return NULL;
+    return PyBool_FromLong(has_answered(&self->side, pos) && take_bound(self, &bad) == 0);
 }
 
 static PyObject *bell_take(PyObject *base, PyObject *unused)
@@ -575,10 +457,10 @@ static PyMethodDef bell_methods[] = {
     {"release", bell_release, METH_NOARGS, DOC("release($self, /)", "Lets go of buffer and socket.")},
     {NULL, NULL, 0, NULL}};
 static PyMemberDef bell_members[] = {
-    {"expected", T_ULONGLONG, offsetof(Bell, expected), READONLY, "The peer's counter once it has answered."},
-    {"asked", T_ULONGLONG, offsetof(Bell, asked), READONLY, "This side's counter of the last ask."},
-    {"waits", T_ULONGLONG, offsetof(Bell, waits), READONLY, "Calls of wait and answer."},
-    {"sleeps", T_ULONGLONG, offsetof(Bell, sleeps), READONLY, "Those of them that blocked."},
+    {"expected", T_ULONGLONG, offsetof(Bell, side.expected), READONLY, "The peer's counter once it has answered."},
+    {"asked", T_ULONGLONG, offsetof(Bell, side.asked), READONLY, "This side's counter of the last ask."},
+    {"waits", T_ULONGLONG, offsetof(Bell, side.waits), READONLY, "Calls of wait and answer."},
+    {"sleeps", T_ULONGLONG, offsetof(Bell, side.sleeps), READONLY, "Those of them that blocked."},
     {NULL, 0, 0, 0, NULL}};
 static const char bell_doc[] = DOC("Bell(buffer, own_seq, peer_seq, own_flag=0, peer_flag=0, peer_ring=0, sock=None, "
                                    "spin_us=50.0, futex=True)", "See ue_rl/protocol/memory/bell.py.");

@@ -4,9 +4,10 @@
     segment = Segment.open(name)               the trainer
     reclaim_stale()                            deletes what engines that were killed have left
 
-Linux and other systems with /dev/shm: a file there. macOS: shm_open. Windows: a named mapping. A name with a slash is
-the path of an ordinary file, for engines that can map nothing else. `multiprocessing.shared_memory` is not used: before
-Python 3.13 its resource tracker deletes the engine's segment when the trainer exits. Only the maker unlinks.
+Linux and other systems with /dev/shm: a file there. macOS: shm_open. Windows: a named mapping of the user's session,
+Local\\NAME. A name with a slash is the path of an ordinary file, for engines that can map nothing else.
+`multiprocessing.shared_memory` is not used: before Python 3.13 its resource tracker deletes the engine's segment when
+the trainer exits. Only the maker unlinks.
 
 `close()` never pulls memory away from under an array: the mapping goes when the last view of it has gone.
 """
@@ -35,6 +36,7 @@ _log = logging.getLogger("ue_rl.protocol.memory.segment")
 PREFIX = "ue_rl_"
 ENV_NAME = "LUCKY_SHM_NAME"
 MAX_NAME = 30  # macOS takes no longer ones
+_LOCAL = "Local\\"  # Windows: of this user's session, wherever the process runs
 
 
 def unique_name() -> str:
@@ -310,11 +312,12 @@ def _open(name: str) -> tuple[mmap.mmap, int]:
 def _windows_create(name: str, size: int) -> mmap.mmap:
     import _winapi
 
+    tagname = _LOCAL + name
     # CreateFileMapping would silently open an existing mapping: check first
     try:
-        handle = _winapi.OpenFileMapping(_winapi.FILE_MAP_READ, False, name)  # type: ignore[attr-defined, unused-ignore]
+        handle = _winapi.OpenFileMapping(_winapi.FILE_MAP_READ, False, tagname)  # type: ignore[attr-defined, unused-ignore]
     except OSError:
-        return mmap.mmap(-1, size, tagname=name)  # type: ignore[call-arg, unused-ignore]
+        return mmap.mmap(-1, size, tagname=tagname)  # type: ignore[call-arg, unused-ignore]
     _winapi.CloseHandle(handle)  # type: ignore[attr-defined, unused-ignore]
     raise FileExistsError(name)
 
@@ -323,8 +326,9 @@ def _windows_open(name: str) -> tuple[mmap.mmap, int]:
     import _winapi
 
     api: Any = _winapi
+    tagname = _LOCAL + name
     try:
-        handle = api.OpenFileMapping(api.FILE_MAP_READ, False, name)
+        handle = api.OpenFileMapping(api.FILE_MAP_READ, False, tagname)
     except OSError as error:
         raise FileNotFoundError(name) from error
     try:
@@ -335,4 +339,4 @@ def _windows_open(name: str) -> tuple[mmap.mmap, int]:
         size = int(api.VirtualQuerySize(address))  # mmap does not tell the size
     finally:
         api.UnmapViewOfFile(address)
-    return mmap.mmap(-1, size, tagname=name), size  # type: ignore[call-arg, unused-ignore]
+    return mmap.mmap(-1, size, tagname=tagname), size  # type: ignore[call-arg, unused-ignore]
