@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -212,39 +213,45 @@ class _TokenDoor(_Door):
 
 
 class _TlsDoor(_Door):
+    """Begins TLS with `start_tls`, which raises what went wrong.
+
+    `create_server(ssl=..)` shakes the same hands, but of a handshake that fails it tells neither the server's log nor
+    the other side, and it counts nobody who is still at it.
+    """
+
     def __init__(self, access: ServerAccess, make: Make, context: ssl.SSLContext) -> None:
         super().__init__(access, make)
         self.context = context
-        self.task: asyncio.Task[None] | None = None
 
     def ask(self) -> None:
         """Begins TLS."""
-        self.task = asyncio.get_running_loop().create_task(self._shake_hands())
+        self.task = asyncio.get_running_loop().create_task(self._shake_hands())  # held: the loop alone does not
 
     async def _shake_hands(self) -> None:
         plain = self.transport
         assert plain is not None
-        spare = plain.get_extra_info("socket").dup()  # the loop closes its own where TLS fails
-        try:
-            wrapped = await asyncio.get_running_loop().start_tls(
-                plain, self, self.context, server_side=True, ssl_handshake_timeout=PATIENCE
-            )
-        except OSError as error:
-            silent = isinstance(error, ConnectionAbortedError)
-            if silent:
-                reason = "it has said nothing: this port speaks TLS"
-            else:
-                reason = f"no TLS: {why(error)}"
-            self.settle()
-            self.access.refusals.log(self.peer, reason)
-            if silent or reason.endswith("speaks no TLS"):  # so it can read this
-                with contextlib.suppress(OSError):
-                    spare.send(error_line("this port speaks TLS: dial tls://"))
-            return
-        finally:
-            spare.close()
-        if wrapped is not None and self.is_outside:
-            self.come_in(wrapped)
+        loop = asyncio.get_running_loop()
+        with plain.get_extra_info("socket").dup() as spare:  # the loop closes its own where TLS fails
+            try:
+                encrypted = await loop.start_tls(
+                    plain, self, self.context, server_side=True, ssl_handshake_timeout=PATIENCE
+                )
+            except OSError as error:
+                self._refuse(spare, error)
+                return
+        if encrypted is not None and self.is_outside:
+            self.come_in(encrypted)
+
+    def _refuse(self, sock: socket.socket, error: OSError) -> None:
+        if isinstance(error, ConnectionAbortedError):
+            reason = "it has said nothing: this port speaks TLS"
+        else:
+            reason = f"no TLS: {why(error)}"
+        self.settle()
+        self.access.refusals.log(self.peer, reason)
+        if reason.endswith(("speaks TLS", "speaks no TLS")):  # it may be a trainer that waits for plain text
+            with contextlib.suppress(OSError):
+                sock.send(error_line("this port speaks TLS: dial tls://"))
 
 
 async def listen(
