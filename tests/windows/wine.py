@@ -71,6 +71,11 @@ def environment() -> dict[str, str]:
     return base
 
 
+def path(file: Path) -> str:
+    """As programs under Wine name it."""
+    return "Z:" + str(file).replace("/", "\\")
+
+
 def start(binary: Path, *words: str) -> subprocess.Popen[bytes]:
     """The program under Wine, with pipes."""
     command = [WINE or "", str(binary), *words]
