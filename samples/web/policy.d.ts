@@ -76,11 +76,7 @@ export class Policy {
 }
 
 /** A game of ue_rl.js that a policy plays, without a trainer; each call is one step of all envs. */
-export function player(
-  bridge: unknown,
-  policy: Policy,
-  change?: (envId: number, actions: number[]) => Numbers,
-): { step: () => Promise<void> };
+export function player(bridge: unknown, policy: Policy): { step: () => Promise<void> };
 
 /** The policy that `ue-rl export --page` has put beside this page; null: there is none. */
 export function trained(): Promise<Policy | null>;

@@ -253,10 +253,9 @@ export class Policy {
  *
  * @param {any} bridge a MultiEnvBridge
  * @param {Policy} policy
- * @param {(envId: number, actions: number[]) => ArrayLike<number>} [change] what one does instead, for a person's hand
  * @returns {{step: () => Promise<void>}} each call is one step of all envs; finished episodes begin anew
  */
-export function player(bridge, policy, change = (envId, actions) => actions) {
+export function player(bridge, policy) {
   const { numEnvs } = bridge;
   const { obsSize, actSize } = bridge.spec;
   if (obsSize !== policy.obsSize || actSize !== policy.actSize) {
@@ -285,7 +284,7 @@ export function player(bridge, policy, change = (envId, actions) => actions) {
       const over = [];
       for (let envId = 0; envId < numEnvs; envId++) {
         const own = Array.from(actions.subarray(envId * actSize, (envId + 1) * actSize));
-        bridge.handleResponseActionsForEnv(envId, change(envId, own));
+        bridge.handleResponseActionsForEnv(envId, own);
       }
       for (let envId = 0; envId < numEnvs; envId++) {
         const [reward, terminated, truncated] = bridge.calculateRewardForEnv(envId);

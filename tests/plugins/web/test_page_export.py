@@ -107,7 +107,7 @@ def test_the_game_of_its_run_plays_the_agent(tmp_path: Path) -> None:
     export_onnx(
         make(observation=spaces.Box(-3, 3, (2,)), action=spaces.Box(-1, 1, (1,))), tmp_path / "a.onnx", n_verify=1000
     )
-    config = {"url": f"page://127.0.0.1:7780?serve={WEB / 'carts'}&browser=open", "frame_stack": 1}
+    config = {"url": f"page://127.0.0.1:7780?serve={WEB / 'carts'}&browser=open", "frame_stack": None}
     told = write_page(tmp_path / "a.onnx", tmp_path / "page", config)
     assert told[0] == f"the game is that of {WEB / 'carts'}"
     assert not (tmp_path / "page" / "ue_rl.js").is_symlink()
@@ -118,7 +118,7 @@ def test_the_game_of_its_run_plays_the_agent(tmp_path: Path) -> None:
 
 def test_a_stack_is_named_in_the_page(tmp_path: Path) -> None:
     export_onnx(make(), tmp_path / "a.onnx", n_verify=1000)
-    write_page(tmp_path / "a.onnx", tmp_path / "page", {"frame_stack": 2})
+    write_page(tmp_path / "a.onnx", tmp_path / "page", {"frame_stack": 2, "url": None})
     assert 'content="agent.onnx" data-stack="2"' in (tmp_path / "page" / "index.html").read_text("utf-8")
 
 

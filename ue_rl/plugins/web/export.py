@@ -64,7 +64,10 @@ def write_page(agent: Path, folder: Path, config: Mapping[str, Any]) -> list[str
         first = game.name
         text = game.read_text("utf-8")
     missing = missing_operations(agent)
-    marked = _marked(text, int(config.get("frame_stack", 1)), bool(missing))
+    stack = config.get("frame_stack")
+    if stack is None:
+        stack = 1
+    marked = _marked(text, stack, bool(missing))
     told = []
     if game is not None:
         _refuse_inside(folder, game.parent)
@@ -102,7 +105,9 @@ def _packaged(name: str) -> str:
 
 def _game_of(config: Mapping[str, Any]) -> Path | None:
     """The first page of the game that the trainer served, where it is still there."""
-    urls = config.get("url", ())
+    urls = config.get("url")
+    if urls is None:
+        return None
     if isinstance(urls, str):
         urls = [urls]
     for url in urls:
