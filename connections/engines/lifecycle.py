@@ -22,7 +22,7 @@ class LifeState(Enum):
 
     IDLE = "idle"  # not started, or ended in good order
     LAUNCHING = "launching"  # its process is being started
-    LOADING = "loading"  # its process runs, and does not listen yet
+    LOADING = "loading"  # its process runs, and does not answer yet
     CONNECTING = "connecting"  # it is dialled, or shakes hands
     STREAMING = "streaming"  # connected; no episode was begun
     PLAYING = "playing"  # its envs take steps

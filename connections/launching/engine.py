@@ -31,7 +31,8 @@ from ue_rl.system.errors import (
 
 _log = logging.getLogger("ue_rl.connections.launching")
 
-_LOOKS = 0.01, 0.1  # seconds between two looks whether it listens: at first, at last
+_LOOPBACK = ("127.0.0.1", "[::1]")  # where an engine may listen
+_PAUSES = (0.01, 0.1)  # seconds between two dials: at first, at last
 _LAST_WORDS = 0.5  # seconds that an engine which has closed its connection has to end by itself
 _NAME = 100  # characters of a command in messages
 _TRIES = 3  # ports that turn out to be taken by somebody else
@@ -45,8 +46,8 @@ class LaunchedEngine:
         num_envs: for {num_envs}; an engine that announces another number is refused. None: whatever it has.
         seed: for {seed}, see `seed_of`. engine: its number, from 0, for {engine} and messages.
         output: the file that its output is appended to; None: one that is not kept.
-        open: makes a connected transport from "tcp://127.0.0.1:PORT".
-        start_timeout: seconds from the start until it listens.
+        open: makes a connected transport from "tcp://127.0.0.1:PORT"; raises EngineUnreachable, at once, while nobody
+            listens there. start_timeout: seconds from the start until it listens.
 
     Attributes:
         name: its command as it was started last, cut short.
@@ -83,7 +84,9 @@ class LaunchedEngine:
         self._output: Output | None = None
         self._process: EngineProcess | None = None
         self._port: ports.ReservedPort | None = None
+        self._stranger = ""  # who has had the port since before it was started
         self._starts = 0
+        self._ports_taken = 0  # one after the other
         self._lives = 0
         self._deadline = 0.0
         self._owner = os.getpid()
@@ -120,6 +123,8 @@ class LaunchedEngine:
             if not self._output:
                 self._output = Output(self._output_path)
             self._output.begin(f"engine {self._engine}, start {self._starts}: {shlex.join(command)}")
+            # Asked before it is started: a moment later it may be binding the port itself.
+            self._stranger = ports.holder(self._port.number)
             self._process = EngineProcess(command, self._output.file, self._port)
         except BaseException as error:
             self._clean_up(0.0)
@@ -135,38 +140,34 @@ class LaunchedEngine:
             EngineNotStarted: it cannot be started, has ended, or did not listen in time. ConfigurationError: it has
                 another number of envs. Also what the given `open` raises.
         """
-        url = self.listen(life)
-        with self._failing(life):
-            return self._connect(url, life)
+        while True:
+            self.begin(life)
+            try:
+                with self._failing(life):
+                    url, transport = self._dial()
+                    return self._accepted(transport, url, life)
+            except _PortTaken as taken:
+                self._try_another_port(life, str(taken))
 
-    def listen(self, life: Life) -> str:
-        """Starts it and waits until it listens; for whoever dials it himself. `close` ends it.
-
-        Args:
-            life: is brought to CONNECTING.
+    def begin(self, life: Life) -> str:
+        """`start` on a port that nobody else has; for whoever dials it himself. `close` ends it.
 
         Returns:
-            "tcp://127.0.0.1:PORT"
+            "tcp://127.0.0.1:PORT", where it will listen.
 
         Raises:
             EngineNotStarted: as `open`.
         """
-        for tries_left in range(_TRIES - 1, -1, -1):
-            try:
-                with self._failing(life):
-                    self.start(life)
-                    url = self._wait_until_it_listens()
-                    self._lives += 1
-                    life.to(LifeState.CONNECTING, url)
-                    return url
-            except _PortTaken as taken:
-                life.to(LifeState.CONNECTION_LOST, taken.args[0])
-                if not tries_left or not self._template.uses("port"):
-                    raise EngineNotStarted(
-                        f"{self._who()} could not have its port: {taken.args[0]}", fault="caller", field="port"
-                    ) from None
-                life.to(LifeState.CLEANUP)
-        raise AssertionError("the last try raises")
+        while True:
+            self.start(life)
+            if not self._stranger:
+                assert self._port is not None
+                return f"tcp://{_LOOPBACK[0]}:{self._port.number}"
+            self._try_another_port(life, self._stranger)
+
+    def has_ended(self) -> bool:
+        """Whether its process has; one that was not started has, too."""
+        return self._process is None or self._process.ended.is_set()
 
     def last_words(self, within: float = 0.0) -> str:
         """What became of its process and what it printed last; "" where it has not ended within so many seconds."""
@@ -238,75 +239,87 @@ class LaunchedEngine:
             self._clean_up(0.0)
             raise
 
-    def _wait_until_it_listens(self) -> str:
-        from ue_rl.connections.launching import listening  # psutil
+    def _try_another_port(self, life: Life, taken: str) -> None:
+        """Ends this start. Raises EngineNotStarted: it was the last that could help."""
+        self._clean_up(0.0)
+        life.to(LifeState.CONNECTION_LOST, taken)
+        self._ports_taken += 1
+        if self._ports_taken == _TRIES or not self._template.uses("port"):
+            self._ports_taken = 0
+            raise EngineNotStarted(f"{self._who()} could not have its port: {taken}", fault="caller", field="port")
+        life.to(LifeState.CLEANUP)
 
+    def _dial(self) -> tuple[str, BaseTransport]:
+        """Dials until it answers; with its address. The connection that it accepts is the session: nobody is probed.
+
+        Between two dials its process is waited for, so that its end is seen at once. What listens may be a forwarder,
+        which closes each connection while the game loads: it is dialled again.
+        """
         process = self._process
         port = self._port
         assert process is not None
         assert port is not None
-        pause = _LOOKS[0]
-        while not process.ended.wait(pause):
-            pause = min(pause * 1.2, _LOOKS[1])
-            try:
-                url = listening.address(port.number, process.keeper, process.started_at)
-            except listening.Stranger as stranger:
-                raise _PortTaken(str(stranger)) from None
-            if url is not None:
-                return url
+        told = False
+        pause = _PAUSES[0]
+        while True:
+            for host in _LOOPBACK:
+                url = f"tcp://{host}:{port.number}"
+                try:
+                    transport = self._open(url)
+                except EngineUnreachable:  # by one that listens, too: it has reset the connection at once
+                    continue
+                except EngineDisconnected as error:
+                    if process.ended.wait(_LAST_WORDS):
+                        raise self._ended("while it was being connected") from error
+                    if not error.unheard or time.monotonic() > self._deadline:
+                        raise self.lost(error) from None
+                    if not told:
+                        told = True
+                        _log.warning(
+                            "%s closes each connection before a word is said: it is still waited for", self._who()
+                        )
+                except ConfigurationError:
+                    raise
+                except UeRlError as error:
+                    raise self.lost(error) from None
+                else:
+                    return url, transport
+            if process.ended.wait(pause):
+                process.end(0.0)
+                if stranger := ports.holder(port.number):
+                    raise _PortTaken(stranger)
+                raise self._ended("before it listened")
             if time.monotonic() > self._deadline:
                 raise EngineNotStarted(
                     f"{self._who()} did not listen on port {port.number} within {self._start_timeout:g} s",
                     fault="engine",
                     cure=self._advice("does the command tell it the port, and is that time enough?"),
                 )
-        process.end(0.0)
-        if not ports.bindable(port.number, reuse=True):
-            raise _PortTaken(f"another program has taken port {port.number}")
-        raise self._ended("before it listened")
+            pause = min(pause * 1.2, _PAUSES[1])
 
-    def _connect(self, url: str, life: Life) -> BaseTransport:
-        process = self._process
-        assert process is not None
-        transport = self._dial(url, process)
+    def _accepted(self, transport: BaseTransport, url: str, life: Life) -> BaseTransport:
+        """The transport, where its engine is the one that was asked for."""
+        self._lives += 1
+        self._ports_taken = 0
         try:
+            life.to(LifeState.CONNECTING, url)
             announced = transport.connect().num_envs
             if self._num_envs is not None and announced != self._num_envs:
+                cure: str | None = f"put {{num_envs}} into the command, or ask for {announced}"
+                if self._template.uses("num_envs"):
+                    cure = None
                 raise ConfigurationError(
                     f"{self._who()} has another number of envs than was asked for",
                     field="num_envs",
                     expected=self._num_envs,
                     got=announced,
-                    cure=None
-                    if self._template.uses("num_envs")
-                    else f"put {{num_envs}} into the command, or ask for {announced}",
+                    cure=cure,
                 )
             life.to(LifeState.STREAMING, url)
         except BaseException:
             transport.close()
             raise
         return transport
-
-    def _dial(self, url: str, process: EngineProcess) -> BaseTransport:
-        """Until it has said something: what listens may be a forwarder, which closes while the game loads."""
-        told = False
-        while True:
-            try:
-                return self._open(url)
-            except (EngineDisconnected, EngineUnreachable) as error:
-                if process.ended.wait(_LAST_WORDS):
-                    raise self._ended("while it was being connected") from error
-                # it listens: where it cannot be reached, the connection was ended by a reset as soon as it was made
-                unheard = isinstance(error, EngineUnreachable) or error.unheard
-                if not unheard or time.monotonic() > self._deadline:
-                    raise self.lost(error) from None
-                if not told:
-                    told = True
-                    _log.warning("%s closes each connection before a word is said: it is still waited for", self._who())
-            except UeRlError as error:
-                if isinstance(error, ConfigurationError):
-                    raise
-                raise self.lost(error) from None
 
     def _ended(self, when: str) -> EngineNotStarted:
         assert self._process is not None

@@ -110,6 +110,24 @@ def bindable(number: int, reuse: bool = False) -> bool:
     return True
 
 
+def holder(number: int) -> str:
+    """Who is bound to it, in words, as far as the system says so; "" where nobody is.
+
+    It binds the port for a moment, so an engine that is about to listen on it must not be running.
+    """
+    if bindable(number, reuse=True):
+        return ""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        for connection in psutil.net_connections("tcp"):
+            listens = connection.status == psutil.CONN_LISTEN
+            if listens and connection.pid and connection.laddr and connection.laddr.port == number:
+                name = psutil.Process(connection.pid).name()
+                return f"process {connection.pid} ({name}) listens on port {number}"
+    return f"another program has taken port {number}"
+
+
 def folder() -> Path:
     """Where the lock files are: one folder for each user, the same for all runs whatever TMPDIR says.
 

@@ -44,7 +44,7 @@ class EngineProcess:
     Attributes:
         ended: set once the command's own process has ended; what it left behind is ended with it.
         exit_code: its exit code; minus the signal that ended it; None while it runs, or where nobody knows.
-        keeper: the keeper's process id. started_at: seconds since the epoch.
+        keeper: the keeper's process id.
 
     Raises:
         EngineNotStarted: the command cannot be run.
@@ -57,7 +57,6 @@ class EngineProcess:
         self.pid = 0
         self._failure = ""
         self._mark = secrets.token_hex(8)
-        self.started_at = time.time()
         # elsewhere the keeper needs psutil
         if LINUX:
             flags = ["-I", "-S"]

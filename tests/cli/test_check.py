@@ -106,6 +106,14 @@ def test_an_engine_that_dies_says_its_last_words(tmp_path: Path) -> None:
     assert summary.startswith("FAIL  ")
 
 
+def test_an_engine_that_ends_before_it_listens_is_waited_for_no_longer() -> None:
+    result = check("--engine", shlex.join([sys.executable, "-S", "-c", "raise SystemExit('no licence')", "{port}"]))
+    assert result.return_value == 1
+    assert "the engine ended by itself, with exit code 1; it printed last:" in result.output
+    assert "no licence" in result.output
+    assert last(result).endswith(": not-listening")
+
+
 def test_an_engine_that_cannot_be_started_is_one_sentence() -> None:
     result = check("--engine", "no-such-game --port {port}")
     assert type(result.exception).__name__ == "EngineNotStarted"

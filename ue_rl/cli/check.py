@@ -96,8 +96,8 @@ def check(
     with closing(made) as started:
         if view is not None:
             view.says(f"starting {started.name}")
-        address = started.listen(Life(0))
-        return _run(address, replace(options, wait=start_timeout), view, started)
+        address = started.begin(Life(0))
+        return _run(address, replace(options, wait=start_timeout, has_ended=started.has_ended), view, started)
 
 
 def _run(address: str, options: Options, view: View | None, engine: Any) -> int:

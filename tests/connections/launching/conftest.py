@@ -16,7 +16,7 @@ import pytest
 from tests.support.waiting import eventually
 from ue_rl.connections.engines.lifecycle import Change, Life, LifeState
 from ue_rl.connections.launching.engine import LaunchedEngine
-from ue_rl.system.errors import EngineDisconnected
+from ue_rl.system.errors import EngineDisconnected, EngineUnreachable
 
 # argv: a token that tells this test's processes from all others, the port
 SERVES = """
@@ -59,7 +59,10 @@ class Dialled:
     def __init__(self, url: str) -> None:
         host, _, port = url.removeprefix("tcp://").rpartition(":")
         self.url = url
-        self.sock = socket.create_connection((host.strip("[]"), int(port)), timeout=10)
+        try:
+            self.sock = socket.create_connection((host.strip("[]"), int(port)), timeout=10)
+        except OSError as error:
+            raise EngineUnreachable("nothing listens") from error
         self.kept.append(self)
 
     def connect(self) -> Dialled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
+import psutil
 import pytest
 
 from ue_rl.connections.launching import ports
@@ -150,3 +152,17 @@ def test_somebody_elses_folder_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
             ports.folder()
     finally:
         other.unlink()
+
+
+def test_who_holds_a_port_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number = server.getsockname()[1]
+        assert re.fullmatch(rf"process {os.getpid()} \(.+\) listens on port {number}", ports.holder(number))
+    assert ports.holder(number) == ""
+
+
+def test_one_whom_the_system_does_not_name_holds_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "net_connections", lambda kind: [])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number = server.getsockname()[1]
+        assert ports.holder(number) == f"another program has taken port {number}"

@@ -47,8 +47,9 @@ class Options:
             that it does not know.
         strict: the engine claims version 1 of the protocol: what is only tolerated is FAIL.
         nul_terminated: see TextPeer. token_file: of the token that the engine asks for.
-        wait: seconds in which an engine may close connections before it says a word, as a published port does whose
-            game does not listen yet (docker -p, ssh -L).
+        wait: seconds in which an engine may begin to listen, or close connections before it says a word, as a published
+            port does whose game does not listen yet (docker -p, ssh -L).
+        has_ended: says whether the engine's process has: then it is no longer waited for. None: nobody knows.
     """
 
     timeout: float = 2.0
@@ -59,6 +60,7 @@ class Options:
     nul_terminated: bool | None = None
     token_file: str | PathLike[str] | None = None
     wait: float = 0.0
+    has_ended: Callable[[], bool] | None = None
 
 
 class Bench:
@@ -146,7 +148,7 @@ class Bench:
                 peer = TextPeer(self.address, options.timeout, self.carrier, self._again, options.nul_terminated)
                 break
             except OSError as error:
-                if time.perf_counter() > until:
+                if time.perf_counter() > until or self._has_ended():
                     name = "not-listening"
                     if self._again:
                         name = "serves-once"
@@ -164,6 +166,9 @@ class Bench:
         if self.fell_silent:
             peer.timeout = min(peer.timeout, _HASTY + 3 * self._slowest)
         return peer
+
+    def _has_ended(self) -> bool:
+        return self.options.has_ended is not None and self.options.has_ended()
 
     def text(self) -> TextPeer:
         """The session, where it is in text.
