@@ -19,7 +19,10 @@ class ActivationFunction(ABC):
 
     @abstractmethod
     def backward(self, y: Floats, gradient: Floats) -> None:
-        """Replaces the gradient with respect to y = f(x), of the same shape, by the one with respect to x."""
+        """Replaces the gradient with respect to y = f(x), of the same shape, by the one with respect to x.
+
+        What y holds afterwards is no longer of use.
+        """
 
 
 class HyperbolicTangent(ActivationFunction):
@@ -31,9 +34,9 @@ class HyperbolicTangent(ActivationFunction):
 
     def backward(self, y: Floats, gradient: Floats) -> None:
         """See ActivationFunction."""
-        slope = y * y
-        np.subtract(1, slope, out=slope)
-        gradient *= slope
+        np.multiply(y, y, out=y)
+        np.subtract(1, y, out=y)
+        gradient *= y
 
 
 class RectifiedLinear(ActivationFunction):
@@ -87,7 +90,10 @@ class ExponentialLinear(ActivationFunction):
 
     def backward(self, y: Floats, gradient: Floats) -> None:
         """See ActivationFunction."""
-        np.multiply(gradient, y + self.alpha, out=gradient, where=y <= 0)
+        above = y > 0
+        y += self.alpha
+        y[above] = 1
+        gradient *= y
 
 
 def activation_of(module: torch.nn.Module) -> ActivationFunction | None:

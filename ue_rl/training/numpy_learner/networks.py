@@ -1,7 +1,8 @@
 """The networks of an actor-critic policy: what they give for features, and the gradient of a loss.
 
 Networks of the same shape are computed as one stack: one call of NumPy serves both, and calls are what small networks
-cost.
+cost. The arrays between the layers are used again by the next batch of the same size: new ones of this size come from
+the system each time, page by page.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import torch
 
 from ue_rl.training.numpy_learner.activations import ActivationFunction, activation_of
 from ue_rl.training.numpy_learner.parameters import FlatParameters, Floats
+
+_SIZES = 4  # of batches whose arrays are kept: a step's, a minibatch's, that of the last minibatch, one cut episode's
 
 
 class DenseLayer(NamedTuple):
@@ -35,6 +38,17 @@ class DenseLayer(NamedTuple):
     activation: ActivationFunction
 
 
+class BatchArrays(NamedTuple):
+    """What a stack writes for batches of one size.
+
+    Attributes:
+        outputs: of each layer, [networks, n, outputs]. gradients: of the same shapes, with respect to them.
+    """
+
+    outputs: list[Floats]
+    gradients: list[Floats]
+
+
 class StackedNetworks:
     """The hidden layers of several networks of one shape, which are given the same features.
 
@@ -45,31 +59,57 @@ class StackedNetworks:
     def __init__(self, modules: Sequence[torch.nn.Sequential], flat: FlatParameters) -> None:
         self.count = len(modules)
         self._layers = [_layer(linears, module, flat) for linears, module in _by_layer(modules)]
+        self._arrays: dict[int, BatchArrays] = {}  # by the batch's size
 
     def forward(self, features: Floats) -> list[Floats]:
-        """The features [n, inputs], and the outputs of each layer for them: [networks, n, outputs]."""
+        """The features [n, inputs], and the outputs of each layer for them: [networks, n, outputs].
+
+        The outputs are overwritten by the next call with as many features.
+        """
         outputs = [features]  # once for all networks: the products spread them
-        for layer in self._layers:
-            after = np.matmul(outputs[-1], layer.transposed)
+        for layer, after in zip(self._layers, self._arrays_for(len(features)).outputs, strict=True):
+            np.matmul(outputs[-1], layer.transposed, out=after)
             after += layer.biases
             layer.activation.apply(after)
             outputs.append(after)
         return outputs
 
-    def backward(self, outputs: list[Floats], gradient: Floats) -> None:
-        """Writes the gradients of the parameters.
+    def last_gradient(self, n: int) -> Floats | None:
+        """Where `backward` is given the gradient with respect to the last outputs; None: there are no layers."""
+        if not self._layers:
+            return None
+        return self._arrays_for(n).gradients[-1]
+
+    def backward(self, outputs: list[Floats]) -> None:
+        """Writes the gradients of the parameters; `last_gradient` has that of the last outputs.
 
         Args:
-            outputs: what `forward` gave. gradient: with respect to the last of them, [networks, n, outputs]; it is
-                overwritten.
+            outputs: what `forward` gave; all but the features are overwritten.
         """
+        if not self._layers:
+            return
+        gradients = self._arrays_for(len(outputs[0])).gradients
         for number in range(len(self._layers) - 1, -1, -1):
             layer = self._layers[number]
+            gradient = gradients[number]
             layer.activation.backward(outputs[number + 1], gradient)
             np.matmul(gradient.swapaxes(1, 2), outputs[number], out=layer.weight_gradient)
             np.add.reduce(gradient, axis=1, keepdims=True, out=layer.bias_gradient)
             if number > 0:
-                gradient = np.matmul(gradient, layer.weights)
+                np.matmul(gradient, layer.weights, out=gradients[number - 1])
+
+    def _arrays_for(self, n: int) -> BatchArrays:
+        held = self._arrays.get(n)
+        if held is None:
+            if len(self._arrays) >= _SIZES:
+                self._arrays.clear()
+            shapes = [(self.count, n, layer.weights.shape[1]) for layer in self._layers]
+            held = BatchArrays(
+                [np.empty(shape, layer.weights.dtype) for shape, layer in zip(shapes, self._layers, strict=True)],
+                [np.empty(shape, layer.weights.dtype) for shape, layer in zip(shapes, self._layers, strict=True)],
+            )
+            self._arrays[n] = held
+        return held
 
 
 class OutputLayer:
@@ -91,15 +131,16 @@ class OutputLayer:
         outputs += self._biases
         return outputs
 
-    def backward(self, hidden: Floats, gradient: Floats, hidden_gradient: Floats) -> None:
+    def backward(self, hidden: Floats, gradient: Floats, hidden_gradient: Floats | None) -> None:
         """Writes the gradients of the parameters, and the one with respect to hidden [n, inputs].
 
         Args:
-            gradient: with respect to the outputs, [n, outputs].
+            gradient: with respect to the outputs, [n, outputs]. hidden_gradient: None: nobody needs it.
         """
         np.dot(gradient.T, hidden, out=self._weight_gradient)
         np.add.reduce(gradient, axis=0, out=self._bias_gradient)
-        np.dot(gradient, self._weights, out=hidden_gradient)
+        if hidden_gradient is not None:
+            np.dot(gradient, self._weights, out=hidden_gradient)
 
 
 class ActorCritic:
@@ -116,7 +157,10 @@ class ActorCritic:
         self._value = OutputLayer(policy.value_net, flat)
 
     def forward(self, features: Floats) -> tuple[Floats, Floats, list[list[Floats]]]:
-        """(action outputs [n, outputs], values [n, 1], what `backward` needs) of features [n, inputs]."""
+        """(action outputs [n, outputs], values [n, 1], what `backward` needs) of features [n, inputs].
+
+        The last part is overwritten by the next call with as many features.
+        """
         layers = [stack.forward(features) for stack in self._stacks]
         outputs = self._action.forward(_hidden(layers[0], 0))
         values = self._value.forward(_hidden(layers[-1], -1))
@@ -130,18 +174,20 @@ class ActorCritic:
         """Writes the gradients of all parameters of the networks.
 
         Args:
-            layers: what `forward` gave. action_gradient: of its action outputs, [n, outputs]. value_gradient: [n, 1].
+            layers: what `forward` gave; it is overwritten. action_gradient: of its action outputs, [n, outputs].
+            value_gradient: [n, 1].
         """
-        actor_hidden = _hidden(layers[0], 0)
-        critic_hidden = _hidden(layers[-1], -1)
-        gradients = [
-            np.empty((stack.count, *_hidden(each, 0).shape), actor_hidden.dtype)
-            for stack, each in zip(self._stacks, layers, strict=True)
-        ]
-        self._action.backward(actor_hidden, action_gradient, gradients[0][0])
-        self._value.backward(critic_hidden, value_gradient, gradients[-1][-1])
-        for stack, outputs, gradient in zip(self._stacks, layers, gradients, strict=True):
-            stack.backward(outputs, gradient)
+        n = len(action_gradient)
+        action_hidden_gradient = self._stacks[0].last_gradient(n)
+        if action_hidden_gradient is not None:
+            action_hidden_gradient = action_hidden_gradient[0]
+        value_hidden_gradient = self._stacks[-1].last_gradient(n)
+        if value_hidden_gradient is not None:
+            value_hidden_gradient = value_hidden_gradient[-1]
+        self._action.backward(_hidden(layers[0], 0), action_gradient, action_hidden_gradient)
+        self._value.backward(_hidden(layers[-1], -1), value_gradient, value_hidden_gradient)
+        for stack, outputs in zip(self._stacks, layers, strict=True):
+            stack.backward(outputs)
 
 
 def _hidden(outputs: list[Floats], network: int) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from stable_baselines3.common.utils import explained_variance
@@ -16,6 +16,16 @@ from ue_rl.training.numpy_learner.losses import (
     plain_policy_loss,
     value_loss,
 )
+
+
+class LossFigures(NamedTuple):
+    """What is logged of a minibatch: numbers alone, so that nothing keeps its arrays."""
+
+    entropy_loss: float
+    policy_loss: float
+    value_loss: float
+    loss: float
+    clip_fraction: float
 
 
 class MinibatchLoss:
@@ -55,8 +65,13 @@ class MinibatchLoss:
         self.entropy_loss = -float(np.add.reduce(entropies)) / len(entropies)
         self.loss = self.policy.loss + self._ent_coef * self.entropy_loss + self._vf_coef * self.value_loss
 
+    def figures(self) -> LossFigures:
+        """For the log."""
+        policy = self.policy
+        return LossFigures(self.entropy_loss, policy.loss, self.value_loss, self.loss, policy.clip_fraction)
+
     def backward(self) -> None:
-        """Writes the gradient into the flat parameters' one."""
+        """Writes the gradient into the flat parameters' one; once, before the next loss is made."""
         count = len(self._outputs)
         action_gradient = self._backward(self.policy.gradient, -self._ent_coef / count)
         value_gradient = self._value_gradient
@@ -74,7 +89,7 @@ def train_ppo(model: Any, binding: Binding) -> None:
     if model.clip_range_vf is not None:
         clip_range_vf = model.clip_range_vf(model._current_progress_remaining)
     steps = RolloutSteps(model.rollout_buffer, binding.features, binding.dtype)
-    losses: list[MinibatchLoss] = []
+    figures: list[LossFigures] = []
     divergences: list[float] = []
     goes_on = True
     for epoch in range(model.n_epochs):
@@ -89,7 +104,7 @@ def train_ppo(model: Any, binding: Binding) -> None:
                 ent_coef=model.ent_coef,
                 vf_coef=model.vf_coef,
             )
-            losses.append(loss)
+            figures.append(loss.figures())
             divergence = loss.policy.approx_kl
             divergences.append(divergence)
             if model.target_kl is not None and divergence > 1.5 * model.target_kl:
@@ -103,12 +118,12 @@ def train_ppo(model: Any, binding: Binding) -> None:
         if not goes_on:
             break
     record = model.logger.record
-    record("train/entropy_loss", np.mean([loss.entropy_loss for loss in losses]))
-    record("train/policy_gradient_loss", np.mean([loss.policy.loss for loss in losses]))
-    record("train/value_loss", np.mean([loss.value_loss for loss in losses]))
+    record("train/entropy_loss", np.mean([each.entropy_loss for each in figures]))
+    record("train/policy_gradient_loss", np.mean([each.policy_loss for each in figures]))
+    record("train/value_loss", np.mean([each.value_loss for each in figures]))
     record("train/approx_kl", np.mean(divergences))
-    record("train/clip_fraction", np.mean([loss.policy.clip_fraction for loss in losses]))
-    record("train/loss", losses[-1].loss)
+    record("train/clip_fraction", np.mean([each.clip_fraction for each in figures]))
+    record("train/loss", figures[-1].loss)
     record("train/explained_variance", _explained_variance(model))
     _record_deviation(model)
     record("train/n_updates", model._n_updates, exclude="tensorboard")
