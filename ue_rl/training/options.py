@@ -168,7 +168,7 @@ class TrainOptions:
         resume=NEW_RUN,
     )
     learner: str = _sb3(
-        "torch",
+        "auto",
         LEARNER,
         "What computes rollouts and updates: torch; numpy, faster for ppo, a2c and maskable_ppo with small networks on "
         "the CPU; auto: numpy where it can and is.",

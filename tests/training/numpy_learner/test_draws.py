@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl.training.numpy_learner.distributions import BernoulliActions, CategoricalActions, GaussianActions
+from ue_rl.training.numpy_learner.distributions import (
+    BernoulliActions,
+    CategoricalActions,
+    GaussianActions,
+    SingleChoiceActions,
+)
 
 SEEDS = range(10)
 DRAWS = 20_000
@@ -30,7 +35,7 @@ def softmax(logits: Any) -> Any:
 def test_choices(seed: int) -> None:
     logits = np.random.default_rng(seed).normal(size=5).astype(np.float32)
     np.random.seed(seed)
-    actions, log_probs = CategoricalActions([5], alone=True).draw(np.tile(logits, (DRAWS, 1)))
+    actions, log_probs = SingleChoiceActions().draw(np.tile(logits, (DRAWS, 1)))
     assert actions.shape == (DRAWS,)
     assert actions.dtype == np.int64
     assert statistic(np.bincount(actions, minlength=5), softmax(logits)) < CRITICAL[4]
@@ -42,7 +47,7 @@ def test_choices_among_those_that_are_allowed(seed: int) -> None:
     logits = np.random.default_rng(seed).normal(size=9).astype(np.float32)
     masks = np.array([1, 0, 0, 1, 1, 1, 1, 0, 1], bool)
     np.random.seed(seed)
-    distribution = CategoricalActions([3, 2, 4], alone=False)
+    distribution = CategoricalActions([3, 2, 4])
     actions, _ = distribution.draw(np.tile(logits, (DRAWS, 1)), np.tile(masks, (DRAWS, 1)))
     assert actions.shape == (DRAWS, 3)
     assert (actions[:, 0] == 0).all()
@@ -79,7 +84,7 @@ def test_numbers(seed: int) -> None:
 
 
 def test_where_nothing_is_allowed_all_is_drawn_and_nothing_is_learnt() -> None:
-    distribution = CategoricalActions([3, 2], alone=False)
+    distribution = CategoricalActions([3, 2])
     outputs = np.tile(np.array([5, 0, 0, 1, 2], np.float32), (DRAWS, 1))
     masks = np.tile(np.array([0, 0, 0, 1, 1], bool), (DRAWS, 1))
     np.random.seed(0)
@@ -94,16 +99,17 @@ def test_where_nothing_is_allowed_all_is_drawn_and_nothing_is_learnt() -> None:
 
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize(
-    "distribution",
+    ("distribution", "numbers"),
     [
-        CategoricalActions([2], alone=True),
-        BernoulliActions(),
-        GaussianActions(np.zeros(2, np.float32), np.zeros(2, np.float32), (2,)),
+        (SingleChoiceActions(), 1),
+        (CategoricalActions([2]), 1),
+        (BernoulliActions(), 2),
+        (GaussianActions(np.zeros(2, np.float32), np.zeros(2, np.float32), (2,)), 2),
     ],
 )
-def test_outputs_that_are_no_numbers_are_refused(distribution: Any) -> None:
+def test_outputs_that_are_no_numbers_are_refused(distribution: Any, numbers: int) -> None:
     outputs = np.array([[0, 1], [0, np.nan]], np.float32)
     with pytest.raises(ValueError, match="NaN"):
         distribution.draw(outputs)
     with pytest.raises(ValueError, match="NaN"):
-        distribution.evaluate(outputs, np.zeros((2, 1 if isinstance(distribution, CategoricalActions) else 2)))
+        distribution.evaluate(outputs, np.zeros((2, numbers)))
