@@ -8,8 +8,9 @@ area        the mean return of the episodes that ended in a rollout, averaged ov
             actions earn: the area under the learning curve
 last        the mean return of 50 episodes of fixed seeds, played by the learnt policy without exploration
 
-The interval is that of the ratio of the areas' means, NumPy's to torch's: 95 % of 20 000 bootstrap samples of the
-seeds. The p values are of a two-sided Mann-Whitney test of the last returns, corrected by Holm for the tasks.
+scipy must be installed. The interval is that of the ratio of the areas' means, NumPy's to torch's: 95 % of 20 000
+bootstrap samples of the seeds. The p values are of a two-sided Mann-Whitney test of the last returns, corrected by Holm
+for the tasks.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ LEARNERS = ("torch", "numpy")
 EPISODES = 50  # of the last evaluation
 EVALUATION_SEED = 100_000  # of its first env: none of the runs has it
 RANDOM_STEPS = 20_000  # of a random policy, all envs together
+TIMESTEPS: int | None = None  # of each run; None: as many as its task has
 
 
 def linear(start: float) -> Callable[[float], float]:
@@ -206,7 +208,7 @@ def one_run(name: str, learner: str, seed: int) -> dict[str, Any]:
         env = VecNormalize(env)
     model = algorithm(task, learner)("MlpPolicy", env, seed=seed, device="cpu", **task.options)
     curve = Curve()
-    model.learn(task.timesteps, callback=curve)
+    model.learn(TIMESTEPS or task.timesteps, callback=curve)
     if getattr(model, "torch_learns", None):
         raise RuntimeError(f"torch learnt {name}: {model.torch_learns}")
     fresh = task.make(EPISODES, EVALUATION_SEED)

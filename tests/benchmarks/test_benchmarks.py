@@ -72,6 +72,12 @@ SLOW = {
     "bench_engines": Small("--quick", "|", needs=("cc",)),
     "bench_inference": Small("--quick", "Stable-Baselines3"),
     "bench_learner": Small("--rounds 1 --only cartpole --json out.json", "| NumPy, shared memory |", {"STEPS": 16}),
+    "learner_quality": Small(
+        "--only CartPole --seeds 2 --jobs 1 --json out.json",
+        "| CartPole | numpy |",
+        {"TIMESTEPS": 600, "EPISODES": 2, "RANDOM_STEPS": 300},
+        needs=("scipy",),
+    ),
     "bench_learner border": Small("--rounds 1 --only border", "| wide | 8 |", {"STEPS": 16, "WIDTHS": [8]}),
     "bench_overlap": Small("--quick", "| SAC |", {"STEPS": 8}),
     "bench_policy_server": Small("--seconds 0.1", "| 64 |"),

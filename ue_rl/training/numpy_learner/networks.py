@@ -69,7 +69,7 @@ class StackedNetworks:
         outputs = [features]  # once for all networks: the products spread them
         for layer, after in zip(self._layers, self._arrays_for(len(features)).outputs, strict=True):
             np.matmul(outputs[-1], layer.transposed, out=after)
-            after += layer.biases
+            np.add(after, layer.biases, out=after)
             layer.activation.apply(after)
             outputs.append(after)
         return outputs
