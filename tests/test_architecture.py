@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from ue_rl.training.kinds import LOG_TARGETS
+
 ROOT = Path(__file__).resolve().parents[1]
 DRAWING = runpy.run_path(str(ROOT / "docs/architecture_drawing.py"))
 ROOMS = ("connections/", "bridges/", "inference/")
@@ -31,7 +33,6 @@ LIBRARIES = {
     "gymnasium": "bridges cli devtools envs inference plugins.arena plugins.rllib protocol training",
     "matplotlib": "plugins.arena training",
     "mcp": "plugins.sessions",
-    "mlflow": "training",
     "msgpack": "system",
     "onnx": "cli inference plugins.rllib plugins.web",
     "openai": "plugins.arena",
@@ -49,10 +50,10 @@ LIBRARIES = {
     "starlette": "bridges plugins.arena plugins.sessions",
     "torch": "envs inference plugins.rllib system training",
     "uvicorn": "bridges",
-    "wandb": "training",
     "websockets": "plugins.web",
     "yaml": "plugins.arena training",
     "zstandard": "devtools",
+    **dict.fromkeys(set(LOG_TARGETS) - {"tensorboard"}, "training"),  # which SB3 imports
 }
 
 

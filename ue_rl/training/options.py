@@ -23,6 +23,7 @@ from ue_rl.training.kinds import (
     DEADLINE,
     LEARNER,
     LESSONS,
+    LOG_TARGETS,
     LOGS,
     MAPPING,
     NAMED,
@@ -225,7 +226,7 @@ class TrainOptions:
     log_to: str | list[str] = _folder(
         "tensorboard",
         LOGS,
-        "Where the numbers go beside progress.csv: tensorboard, wandb, mlflow, several with commas, or none.",
+        f"Where the numbers go beside progress.csv: {', '.join(LOG_TARGETS)}, several with commas, or none.",
     )
     init_from: str | None = _sb3(
         None,
