@@ -73,7 +73,9 @@ export async function show(game, { draw, shape, narrow, stepsPerSecond = 30, onP
     const wide = board.clientWidth;
     const least = wide < 520 ? (wide - GAP) / 2 : narrow;
     const columns = Math.max(1, Math.min(game.numEnvs, Math.floor((wide + GAP) / (least + GAP))));
-    const width = game.numEnvs === 1 ? Math.min(wide, 440) : (wide - GAP * (columns - 1)) / columns;
+    let width = (wide - GAP * (columns - 1)) / columns;
+    if (game.numEnvs === 1) width = Math.min(wide, 440, Math.max(160, (innerHeight - 190) / shape)); // all of it is seen
+    board.dataset.width = String(width);
     const size = { width, height: width * shape };
     const rows = Math.ceil(game.numEnvs / columns);
     const pen = fit(board, rows * (size.height + GAP) - GAP);

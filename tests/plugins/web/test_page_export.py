@@ -116,6 +116,20 @@ def test_the_game_of_its_run_plays_the_agent(tmp_path: Path) -> None:
     write_page(tmp_path / "a.onnx", tmp_path / "page", config)  # an earlier page is replaced
 
 
+@pytest.mark.parametrize(("sample", "asks"), [("carts", True), ("lander", True), ("rally", True), (None, False)])
+def test_a_game_that_will_wait_for_a_trainer_is_named(sample: str | None, asks: bool, tmp_path: Path) -> None:
+    game = tmp_path / "game"
+    if sample is None:
+        game.mkdir()
+        (game / "index.html").write_text("<!doctype html><head></head>")
+    else:
+        game = WEB / sample
+    export_onnx(make(), tmp_path / "a.onnx", n_verify=1000)
+    told = write_page(tmp_path / "a.onnx", tmp_path / "page", {"url": f"page://127.0.0.1:1?serve={game}"})
+    assert any("will wait for a trainer" in line for line in told) != asks
+    assert any("npm ci" in line for line in told) == (sample == "lander")
+
+
 def test_a_stack_is_named_in_the_page(tmp_path: Path) -> None:
     export_onnx(make(), tmp_path / "a.onnx", n_verify=1000)
     write_page(tmp_path / "a.onnx", tmp_path / "page", {"frame_stack": 2, "url": None})

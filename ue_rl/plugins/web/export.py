@@ -73,7 +73,7 @@ def write_page(agent: Path, folder: Path, config: Mapping[str, Any]) -> list[str
         _refuse_inside(folder, game.parent)
         shutil.copytree(game.parent, folder, ignore=shutil.ignore_patterns(*_LEFT_OUT), dirs_exist_ok=True)
         told.append(f"the game is that of {game.parent}")
-        if "trained" not in text:
+        if not _asks_for_an_agent(game.parent):
             told.append("its page does not ask policy.js for the agent, and will wait for a trainer: docs/browser.md")
         if (game.parent / "package.json").is_file():
             told.append(f"the game needs packages: cd {folder} && npm ci")
@@ -119,6 +119,14 @@ def _game_of(config: Mapping[str, Any]) -> Path | None:
                 if page.is_file():
                     return page
     return None
+
+
+def _asks_for_an_agent(folder: Path) -> bool:
+    """Does any file of the game call `trained` of policy.js?"""
+    scripts = [
+        path for path in folder.iterdir() if path.suffix in (".html", ".js", ".mjs") and path.name != "policy.js"
+    ]
+    return any("trained(" in path.read_text("utf-8") for path in scripts)
 
 
 def _marked(text: str, stack: int, runtime: bool) -> str:
