@@ -101,6 +101,7 @@ RUN_BY = {
     ("README.md", "python engine"): "tests/docs/test_readme.py",
     ("README.md", "python trainer"): "tests/docs/test_readme.py",
     ("docs/browser.md", "js game"): "tests/plugins/web/test_module.py",
+    ("docs/browser.md", "js agent"): "tests/plugins/web/test_page_export.py",
     ("docs/checking.md", "python test"): "tests/devtools/check/test_page.py",
     ("docs/checking.md", "text report"): "tests/devtools/check/test_page.py",
     ("docs/commands.md", "text methods"): "tests/protocol/commands/test_envelope.py",

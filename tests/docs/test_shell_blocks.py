@@ -106,7 +106,7 @@ def pip(words: list[str]) -> None:
 def python(words: list[str]) -> None:
     """A file of ours, with options that it has; or a module."""
     if words[0] == "-m":
-        theirs = ("pytest", "venv", "rl_zoo3.train")
+        theirs = ("pytest", "venv", "http.server", "rl_zoo3.train")
         assert words[1] in theirs or (ROOT / f"{words[1].replace('.', '/')}.py").exists(), words
     elif words[0] not in THEIRS:
         code = (ROOT / words[0]).read_text("utf-8")

@@ -22,6 +22,7 @@ pytest.importorskip("sb3_contrib", reason="the extra train is not installed: its
 
 from gymnasium import spaces
 
+from tests.docs.blocks import labelled
 from tests.plugins.web.pages import CHROMIUM, NODE, WEB
 from tests.support.command_line import ok, refused
 from tests.support.models import make
@@ -162,3 +163,22 @@ def test_what_python_takes_for_the_modules_operations_it_has(tmp_path: Path) -> 
     graph = onnx.GraphProto(node=[onnx.NodeProto(op_type=name) for name in [*own, "Conv"]])
     (tmp_path / "a.onnx").write_bytes(onnx.ModelProto(graph=graph).SerializeToString())
     assert missing_operations(tmp_path / "a.onnx") == ["Conv"]
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_the_page_of_browser_md(tmp_path: Path) -> None:
+    """Its game and its agent's lines, as one module."""
+    game = labelled("docs/browser.md", "js game").rpartition("connect(")[0]
+    agent = labelled("docs/browser.md", "js agent").replace("else connect(game);", "else connect(game);\n")
+    made = "const game = new Walk({ obsSize: 1, actSize: 1, numEnvs: 4 });\n"
+    told = "setInterval(() => document.body.append(String(game.steps > 8)), 500);\n"
+    (tmp_path / "game").mkdir()
+    script = f'<script type="module">{game}{agent.replace("const policy", made + "const policy", 1)}{told}</script>'
+    (tmp_path / "game" / "index.html").write_text(f"<!doctype html><head><title>Walk</title></head><body>{script}")
+    (tmp_path / "game" / "ue_rl.js").write_bytes((WEB / "ue_rl.js").read_bytes())
+    export_onnx(make(observation=spaces.Box(-3, 3, (1,)), action=spaces.Box(-1, 1, (1,))), tmp_path / "a.onnx")
+    config = {"url": f"page://127.0.0.1:7780?serve={tmp_path / 'game'}"}
+    write_page(tmp_path / "a.onnx", tmp_path / "page", config)
+    with served(tmp_path / "page") as url:
+        assert "true" in document(url).rpartition("</script>")[2]
