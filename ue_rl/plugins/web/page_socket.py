@@ -87,11 +87,15 @@ class PageSocket:
             OSError: the page has gone, or nothing can be sent now.
         """
         if not self._framed:
-            *lines, rest = bytes(data).split(b"\n")
-            assert not rest, "lines end with a line feed"
             if self._over is not None:
                 raise self._over
-            self._queue([part for line in lines for part in (_head(len(line)), line)])
+            lines = bytes(data).split(b"\n")
+            assert not lines.pop(), "lines end with a line feed"
+            frames = [_head(len(line)) + line for line in lines]
+            if self._unsent:
+                self._queue(frames)
+            else:
+                self._unsent = memoryview(b"".join(frames))
             self._framed = True
         self._flush()
         self._framed = False
@@ -110,9 +114,15 @@ class PageSocket:
         """
         if not self._come:
             self._receive()
-        count = min(len(space), len(self._come))
-        space[:count] = self._come[:count]
-        del self._come[:count]
+        come = self._come
+        count = len(come)
+        if count <= len(space):
+            space[:count] = come
+            come.clear()
+            return count
+        count = len(space)
+        space[:] = come[:count]
+        del come[:count]
         return count
 
     def recv(self, size: int) -> bytes:
@@ -210,11 +220,30 @@ class PageSocket:
         if count < 0:
             return False
         if count:
-            self._raw += self._space[:count]
-            self._take_frames()
+            if self._raw or self._split or not self._take_one(count):
+                self._raw += self._space[:count]
+                self._take_frames()
         else:
             self._protocol.receive_eof()
             self._take_events()
+        return True
+
+    def _take_one(self, count: int) -> bool:
+        """Takes a message of text in one frame, if that is all that came, as in nearly every step: without a copy."""
+        space = self._space
+        if count < 6 or space[0] != _TEXT or not space[1] & _MASKED:
+            return False
+        length = space[1] & 0x7F
+        begin = 2
+        further = _LENGTHS.get(length)
+        if further is not None:
+            if count < begin + further.size:
+                return False
+            (length,) = further.unpack_from(space, begin)
+            begin += further.size
+        if begin + 4 + length != count:
+            return False
+        self._add(apply_mask(space[begin + 4 : count], space[begin : begin + 4]), True)
         return True
 
     def _take_frames(self) -> None:
