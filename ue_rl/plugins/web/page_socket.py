@@ -243,7 +243,7 @@ class PageSocket:
             begin += further.size
         if begin + 4 + length != count:
             return False
-        self._add(apply_mask(space[begin + 4 : count], space[begin : begin + 4]), True)
+        self._add(apply_mask(space[begin + 4 : count], bytes(space[begin : begin + 4])), True)
         return True
 
     def _take_frames(self) -> None:
