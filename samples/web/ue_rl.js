@@ -883,7 +883,8 @@ function requireCounts(counts) {
 }
 
 function encode(text) {
-  return encodeURIComponent(text).replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`);
+  const whole = text.replace(/\p{Surrogate}/gu, "\ufffd"); // halves of characters, where a text was cut
+  return encodeURIComponent(whole).replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`);
 }
 
 function encodeName(name) {

@@ -70,7 +70,7 @@ def chromium(url: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     assert CHROMIUM is not None
     flags = [*more, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        command = [CHROMIUM, *flags, f"--user-data-dir={home}", "--remote-debugging-port=0", url]
+        command = [CHROMIUM, *flags, f"--user-data-dir={home}", url]
         with subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         ) as process:

@@ -408,6 +408,8 @@ def _read_request(sock: socket.socket, protocol: ServerProtocol) -> Request | No
         protocol.receive_data(data)
         for event in protocol.events_received():
             if isinstance(event, Request):
+                if protocol.parser_exc is not None:  # what came with it is no WebSocket's: nothing can be answered
+                    return None
                 return event
         if protocol.handshake_exc is not None:
             _send(sock, protocol)
