@@ -204,7 +204,7 @@ class Evaluation(BaseCallback):
         env.seed(self._seed)
         was_training = model.policy.training
         try:
-            returns, lengths = evaluated(self.options.algo, model, env, self.options.evaluated)
+            returns, lengths = evaluated(self.options, model, env, self.options.evaluated)
         finally:
             model.policy.set_training_mode(was_training)
         means = float(np.mean(returns)), float(np.std(returns)), float(np.mean(lengths))

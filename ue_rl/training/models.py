@@ -328,10 +328,10 @@ def _hindsight(her: dict[str, Any], space: spaces.Space[Any]) -> dict[str, Any]:
     return {"replay_buffer_class": HerReplayBuffer, "replay_buffer_kwargs": dict(her)}
 
 
-def evaluated(algo: str, model: Any, env: VecEnv, episodes: int) -> tuple[list[float], list[int]]:
+def evaluated(options: TrainOptions, model: Any, env: VecEnv, episodes: int) -> tuple[list[float], list[int]]:
     """(returns, lengths) of so many episodes without exploration; a policy with action masks is given them."""
     evaluate: Any = evaluate_policy
-    if algo == "maskable_ppo":
+    if options.algo == "maskable_ppo":
         from sb3_contrib.common.maskable.evaluation import evaluate_policy as evaluate
     how = {"deterministic": True, "return_episode_rewards": True, "warn": False}
     return evaluate(model, env, n_eval_episodes=episodes, **how)  # type: ignore[no-any-return]

@@ -300,7 +300,7 @@ class Sb3Learner(Learner):
             stats.training = stats.norm_reward = False
         if self.options.seed is not None:
             self.env.seed(self.options.seed + HELD_OUT)
-        return evaluated(self.options.algo, self.model, self.env, episodes)[0]
+        return evaluated(self.options, self.model, self.env, episodes)[0]
 
 
 def _restore(curriculum: Curriculum, lessons: Path) -> None:
