@@ -2019,7 +2019,9 @@ public:
 
     // Nobody else can find it any more; both sides keep what they have mapped.
     void unlink() {
-#ifndef _WIN32
+#ifdef _WIN32
+        if (linked_) DeleteFileA(name.c_str());
+#else
         if (linked_) is_path() ? ::unlink(name.c_str()) : shm_unlink(("/" + name).c_str());
 #endif
         linked_ = false;
@@ -2040,13 +2042,21 @@ private:
     bool is_path() const { return name.find_first_of("/\\") != std::string::npos; }
 
 #ifdef _WIN32
+    HANDLE open_file(DWORD how) const {
+        return CreateFileA(name.c_str(), GENERIC_READ | GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE, nullptr, how,
+                           0, nullptr);
+    }
+
     Problem map() {
         HANDLE file = INVALID_HANDLE_VALUE;
-        if (is_path())
-            file = CreateFileA(name.c_str(), GENERIC_READ | GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE, nullptr,
-                               CREATE_NEW, 0, nullptr);
-        if (is_path() && file == INVALID_HANDLE_VALUE)
-            return {"ConfigurationError", name + ": the file cannot be made"};
+        if (is_path()) {
+            file = open_file(CREATE_NEW);
+            if (file == INVALID_HANDLE_VALUE && is_left_over() && DeleteFileA(name.c_str()))
+                file = open_file(CREATE_NEW);
+            if (file == INVALID_HANDLE_VALUE)
+                return {"ConfigurationError", name + ": the file cannot be made, or there is one"};
+            linked_ = true;
+        }
         const std::string named = "Local\\" + name;  // of this user's session, for whom a service's would be another
         mapping_ = CreateFileMappingA(file, nullptr, PAGE_READWRITE, static_cast<DWORD>(std::uint64_t{size_} >> 32),
                                       static_cast<DWORD>(size_), is_path() ? nullptr : named.c_str());
@@ -2061,6 +2071,19 @@ private:
         if (header) header->server_state = 2;
         if (base_) UnmapViewOfFile(base_);
         if (mapping_) CloseHandle(mapping_);
+        unlink();  // last: a file that is mapped cannot be deleted
+    }
+
+    // Is this file the segment of an engine that has died?
+    bool is_left_over() const {
+        alignas(Header) unsigned char head[sizeof(Header)];
+        DWORD read = 0;
+        const HANDLE file = open_file(OPEN_EXISTING);
+        if (file == INVALID_HANDLE_VALUE) return false;
+        const bool whole = ReadFile(file, head, sizeof head, &read, nullptr) && read == sizeof head;
+        CloseHandle(file);
+        const Header& h = *reinterpret_cast<const Header*>(head);
+        return whole && h.magic.load() == 0x4C524243u && h.ext_magic == 0x58524555 && !process_alive(h.server_pid, 0);
     }
 #else
     int open_file(int flags) const {

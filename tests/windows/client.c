@@ -1,4 +1,4 @@
-/* A trainer's rollout over shared memory by name, with the C code of the compiled module: client NAME STEPS.
+/* A trainer's rollout over shared memory by name or path, with the C code of the compiled module: client NAME STEPS.
  *
  * Standard output: obs, rewards, dones and truncated of each step, the reset's first. Every env is reset as soon as its
  * episode is over. The same actions and seeds everywhere, so the same bytes.
@@ -36,9 +36,17 @@ static char *map(const char *name)
 {
     char full[300];
 #ifdef _WIN32
-    HANDLE mapping;
+    HANDLE mapping, file;
     snprintf(full, sizeof full, "Local\\%s", name);
-    mapping = OpenFileMappingA(FILE_MAP_ALL_ACCESS, FALSE, full);
+    if (strpbrk(name, "/\\")) {
+        file = CreateFileA(name, GENERIC_READ | GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE, NULL, OPEN_EXISTING, 0,
+                           NULL);
+        if (file == INVALID_HANDLE_VALUE) return NULL;
+        mapping = CreateFileMappingA(file, NULL, PAGE_READWRITE, 0, 0, NULL); /* none of an empty file */
+        CloseHandle(file);
+    } else {
+        mapping = OpenFileMappingA(FILE_MAP_ALL_ACCESS, FALSE, full);
+    }
     return mapping ? MapViewOfFile(mapping, FILE_MAP_ALL_ACCESS, 0, 0, 0) : NULL;
 #else
     struct stat info;

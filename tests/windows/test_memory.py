@@ -48,12 +48,14 @@ def linux_rollout() -> bytes:
     return done.stdout
 
 
-def wine_rollout() -> bytes:
+def wine_rollout(where: str, steps: int = STEPS) -> bytes:
     engine = wine.program(ENGINE, reads=HEADERS)
     client = wine.program(CLIENT, reads=HEADERS)
-    with wine.start(engine, "--shm-name", name("wine"), "--num-envs", str(ENVS)) as playing:
+    with wine.start(engine, "--shm-name", where, "--num-envs", str(ENVS)) as playing:
         try:
-            return wine.run(client, name("wine"), str(STEPS), text=False)
+            assert playing.stdout is not None
+            assert playing.stdout.readline().startswith(b"PORT"), "it serves"
+            return wine.run(client, where, str(steps), text=False)
         finally:
             playing.terminate()
             playing.communicate()
@@ -64,7 +66,7 @@ def wine_rollout() -> bytes:
 @wine.needs_wine
 def test_a_rollout_over_a_named_mapping_is_equal_to_the_bit_to_linuxs() -> None:
     """The trainer's half is the compiled module's own C code, the engine the C++ header's."""
-    rollout = wine_rollout()
+    rollout = wine_rollout(name("wine"))
     assert rollout == linux_rollout()
     rows = np.frombuffer(rollout, np.uint8).reshape(STEPS + 1, ENVS * (4 * OBS + 6))
     over, late = rows[:, -2 * ENVS : -ENVS], rows[:, -ENVS:]
@@ -73,6 +75,20 @@ def test_a_rollout_over_a_named_mapping_is_equal_to_the_bit_to_linuxs() -> None:
     obs = np.ascontiguousarray(rows[:, : 4 * OBS * ENVS]).view(np.float32)
     assert np.isfinite(obs).all()
     assert len(np.unique(obs[:, 0])) > STEPS // 2
+
+
+@wine.needs_wine
+def test_a_segment_in_a_file_that_a_killed_engine_has_left_is_made_anew(tmp_path: Path) -> None:
+    """For engines that can map nothing else, and for those that Windows ends without a word."""
+    file = tmp_path / "segment"
+    first = wine_rollout(wine.path(file), 100)
+    assert file.stat().st_size > 4096
+    assert wine_rollout(wine.path(file), 100) == first
+    file.write_bytes(b"somebody's own" * 1000)
+    with wine.start(wine.program(ENGINE, reads=HEADERS), "--shm-name", wine.path(file)) as refused:
+        refused.communicate()
+    assert refused.returncode == 1
+    assert file.read_bytes() == b"somebody's own" * 1000
 
 
 def test_a_name_is_of_the_users_session(monkeypatch: pytest.MonkeyPatch) -> None:
