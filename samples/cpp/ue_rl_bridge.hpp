@@ -1469,6 +1469,13 @@ inline std::uint64_t process_start(std::uint32_t pid) {
     for (int i = 0; i < 20; i++) cut(rest, " ");
     std::uint64_t value = 0;
     return read_integer(cut(rest, " "), UINT64_MAX, value) ? value : 0;
+#elif defined(_WIN32)
+    FILETIME made{}, ended, kernel, user;
+    HANDLE process = OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION, FALSE, pid);
+    if (!process) return 0;
+    GetProcessTimes(process, &made, &ended, &kernel, &user);
+    CloseHandle(process);
+    return std::uint64_t{made.dwHighDateTime} << 32 | made.dwLowDateTime;
 #else
     return (void)pid, 0;
 #endif
@@ -1485,17 +1492,16 @@ inline std::uint64_t process_namespace() {
 
 inline bool process_alive(std::uint32_t pid, std::uint64_t start) {
 #ifdef _WIN32
-    (void)start;
     HANDLE process = OpenProcess(SYNCHRONIZE, FALSE, pid);
     if (!process) return GetLastError() == ERROR_ACCESS_DENIED;
     const bool alive = WaitForSingleObject(process, 0) == WAIT_TIMEOUT;
     CloseHandle(process);
-    return alive;
+    if (!alive) return false;
 #else
     if (kill(static_cast<pid_t>(pid), 0) < 0 && errno == ESRCH) return false;
+#endif
     const std::uint64_t now = start ? process_start(pid) : 0;
     return !now || now == start;
-#endif
 }
 
 #ifndef __linux__
@@ -2083,7 +2089,8 @@ private:
         const bool whole = ReadFile(file, head, sizeof head, &read, nullptr) && read == sizeof head;
         CloseHandle(file);
         const Header& h = *reinterpret_cast<const Header*>(head);
-        return whole && h.magic.load() == 0x4C524243u && h.ext_magic == 0x58524555 && !process_alive(h.server_pid, 0);
+        return whole && h.magic.load() == 0x4C524243u && h.ext_magic == 0x58524555 &&
+               !process_alive(h.server_pid, h.server_start);
     }
 #else
     int open_file(int flags) const {
