@@ -37,6 +37,7 @@ _AT_ONCE = 65_536  # bytes that are read from the system at once
 _TEXT = 0x81
 _BITS = 0x70
 _MASKED = 0x80
+_QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 _LENGTHS = {126: struct.Struct("!H"), 127: struct.Struct("!Q")}  # where the length does not fit into the second byte
 _GONE: dict[int, str] = {
     CloseCode.NORMAL_CLOSURE: "the page has closed its connection",
@@ -223,6 +224,10 @@ class PageSocket:
             if self._raw or self._split or not self._take_one(count):
                 self._raw += self._space[:count]
                 self._take_frames()
+                if self._raw and _QUICKACK is not None:
+                    # Node sends a long message in several writes, and waits with the next for the system's word that
+                    # the last has come, which may take 40 ms.
+                    self._sock.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
         else:
             self._protocol.receive_eof()
             self._take_events()
