@@ -20,6 +20,7 @@ import platform
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,7 @@ class Sample:
         film: its drawing in gallery_film.DRAWINGS; "" where the engine sends pictures.
         step: seconds of the film for one step.
         filming: what starts an engine that sends pictures; "": `engine`.
+        page: the folder of a web page, in place of `engine`; a headless Chromium shows it, and sends the pictures.
         needs: programs.
         before: shown and run before the command, with the checkout as its folder.
         agents: the envs hold agents.
@@ -76,6 +78,7 @@ class Sample:
     film: str = ""
     step: float = 0.05
     filming: str = ""
+    page: str = ""
     needs: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     agents: bool = False
@@ -154,6 +157,12 @@ SAMPLES = {
         filming=f"ue-rl serve --bridge samples.skirmish.bridge:Skirmish {PLACES} --kwargs '{{\"ticks\": 25}}'",
         note="the game's own: blue is the agent, red the middle script, darker what the agent does not see",
     ),
+    "lander": Sample(
+        "Lander, a web page with Rapier", "",
+        "--timesteps 150000 --n-steps 128 --batch-size 512 --learning-rate 1e-3",
+        14, "10 for standing on the pad, and for the way", step=1 / 30, page="samples/web/lander",
+        needs=("chromium", "npm"), before=("npm ci --prefix samples/web/lander",), note="the page's",
+    ),
 }  # fmt: skip
 
 
@@ -161,6 +170,8 @@ def command_of(name: str) -> str:
     """The training, as a reader types it."""
     sample = SAMPLES[name]
     engine = '--engine "{}" '.format(sample.engine.replace('"', '\\"')) if sample.engine else ""
+    if sample.page:
+        engine = f"--page {sample.page} --headless "
     return f"ue-rl train {engine}{sample.options} --seed 0 --threads 1"
 
 
@@ -176,12 +187,18 @@ def train(name: str, folder: Path) -> float:
 
 def open_env(sample: Sample, command: str, num_envs: int, pictures: bool) -> UnrealVecEnv:
     """A new engine with seeds that training has not seen."""
+    from ue_rl.connections.dialling import open_transport
     from ue_rl.connections.engines.transport import EnginesTransport
     from ue_rl.connections.launching.starting import launched
     from ue_rl.envs.agents import GroupVecEnv
     from ue_rl.envs.vec_env import UnrealVecEnv  # torch: a test reads the samples without it
 
-    transport = EnginesTransport(launched(command, num_envs=num_envs, seed=10_000))
+    if sample.page:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        transport: Any = open_transport(f"page://127.0.0.1:{port}?serve={ROOT / sample.page}&browser=headless")
+    else:
+        transport = EnginesTransport(launched(command, num_envs=num_envs, seed=10_000))
     if sample.agents:
         env: UnrealVecEnv = GroupVecEnv(transport)
     else:
@@ -299,7 +316,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# Gallery", "",
         "<!-- benchmarks/gallery.py wrote this page: change it there -->", "",
-        "Each agent was trained with the one command below it: copy one that is like your game.",
+        "Each agent was trained with the command below it: copy one that is like your game.",
         "",
         "| sample | env-steps | time | return | goal |",
         "|---|---|---|---|---|",
@@ -315,9 +332,9 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     loads = [results[name]["load"] for name in shown]
     lines += [
         "",
-        "- **Return**: mean and deviation of 50 or more episodes of the ONNX file, in a new engine with other seeds.",
+        "- **Return**: of 50 or more episodes of the ONNX file, in a new engine with other seeds.",
         f"- **Time**: of the whole command, on a busy machine (load average {min(loads)} to {max(loads)}):",
-        f"  {'; '.join(machines)}.",
+        *textwrap.wrap(f"{'; '.join(machines)}.", 118, initial_indent="  ", subsequent_indent="  "),
         "- **Films**: drawn from the observations, unless another source is named.",
     ]
     for name in shown:

@@ -5,6 +5,7 @@ import { connect } from "./ue_rl.js";
 
 const GAP = 10; // CSS pixels between two envs
 const POINTS = 240; // of the curve
+const FILMED = 240; // CSS pixels of an env's picture in a trainer's film
 const at = (id) => document.getElementById(id);
 
 /** As many pixels as the screen has; drawn in CSS pixels. */
@@ -138,6 +139,13 @@ export async function show(game, { draw, shape, narrow, stepsPerSecond = 30, onP
     }
   }
 
+  const film = document.createElement("canvas");
+  game.render = (envId) => {
+    film.width = FILMED;
+    film.height = Math.round(FILMED * shape);
+    draw(film.getContext("2d", { willReadFrequently: true }), envId, film, paint);
+    return film;
+  };
   frame();
   setInterval(count, 500);
   const says = {

@@ -139,7 +139,7 @@ def anything(words: list[str]) -> None:
 
 
 OTHERS = {"git", "cd", ".", "mkdir", "rm", "cp", "echo", "mkdocs", "cmake", "g++", "cc", "mcs", "mono", "dotnet", "ray",
-          "kubectl", "flatc", "auditwheel", "cibuildwheel", "godot3-server", "node", "openssl", "chmod",
+          "kubectl", "flatc", "auditwheel", "cibuildwheel", "godot3-server", "node", "npm", "openssl", "chmod",
           "tensorboard", *THEIRS}  # fmt: skip
 PROGRAMS: dict[str, Callable[[list[str]], None]] = {
     "ue-rl": ue_rl, "pip": pip, "python": python, "python3": python, "curl": curl, **dict.fromkeys(OTHERS, anything),
