@@ -15,6 +15,7 @@ from ue_rl.connections.shm.upgrade import UpgradeRefused
 from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.connections.tcp.kinds import MultiTcpConnection, SingleTcpConnection, go_on
 from ue_rl.protocol.access.client_access import GUARDED, ClientAccess
+from ue_rl.system.compiled import is_built
 from ue_rl.system.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.connections")
@@ -75,7 +76,10 @@ def open_engine(
             return SharedMemoryConnection.upgrade(link, spec, spin_us=spin_us, **options)
         except UpgradeRefused as why:
             refused = str(why)
-            _log.info("no shared memory, the run goes on over TCP: %s", refused)
+            level = logging.INFO
+            if not is_built("sync"):
+                level = logging.WARNING  # who installs it can mend that
+            _log.log(level, "no shared memory, the run goes on over TCP: %s", refused)
         except BaseException:  # Ctrl-C among them
             link.close()
             raise

@@ -7,6 +7,7 @@ import errno
 import logging
 import select
 import socket
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 MAX_EARLY = 1 << 20
 _OPENINGS = tuple(word.encode() for word in ("ACT", "RESET", "TRAINING_COMPLETE"))
-_HUNG_UP: int | None = getattr(select, "POLLRDHUP", None)
 
 
 def gives_sockets_away(loop: asyncio.AbstractEventLoop) -> bool:
@@ -128,9 +128,9 @@ class Connection(asyncio.Protocol):
         """Has the other side closed, though the event loop has not come to hear of it?"""
         if self._transport is None or self._transport.is_closing():
             return True
-        if _HUNG_UP is not None:  # Linux: also behind data that was not read yet
+        if sys.platform == "linux":  # also behind data that was not read yet
             poller = select.poll()
-            poller.register(self.fd, _HUNG_UP)
+            poller.register(self.fd, select.POLLRDHUP)
             return bool(poller.poll(0))
         try:
             with self._transport.get_extra_info("socket").dup() as sock:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ue_rl.bridges.tcp.connection import Connection
 from ue_rl.system.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER_TURN
@@ -33,7 +35,9 @@ class SocketPoller:
         self._received = received
         self._read_all = read
         self._awaits = awaits
-        self._poller = select.poll() if hasattr(select, "poll") else None
+        self._poller: Any = None  # a select.poll, which Windows has not
+        if sys.platform != "win32":
+            self._poller = select.poll()
         self._by_fd: dict[int, Connection] = {}
         self._space = memoryview(bytearray(65_536))
         self._under_way = False
@@ -45,7 +49,7 @@ class SocketPoller:
         """One more to read."""
         if connection.encrypted:
             self._poller = None
-        if self._poller is not None:
+        if sys.platform != "win32" and self._poller is not None:
             self._by_fd[connection.fd] = connection
             self._poller.register(connection.fd, select.POLLIN)
 
@@ -61,7 +65,7 @@ class SocketPoller:
             self._under_way = True
             self._loop.call_soon(self._attend, self._poller)
 
-    def _attend(self, poller: select.poll) -> None:
+    def _attend(self, poller: Any) -> None:
         """Spins where the trainer usually thinks for less than LONGEST_SPIN, then blocks for one slice.
 
         Other connections and tasks get their turn after SERVER_TURN seconds.
@@ -98,6 +102,8 @@ class SocketPoller:
 
     def _read(self, ready: list[tuple[int, int]]) -> bool:
         """Takes what has come on these sockets; False where the event loop must see to it: an end, or an error."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         for fd, _ in ready:
             connection = self._by_fd[fd]
             try:

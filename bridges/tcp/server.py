@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from ue_rl.bridges.tcp.pending import PendingConnections
 from ue_rl.bridges.tcp.poller import SocketPoller
 from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.protocol.access.server_access import ServerAccess, listen
+from ue_rl.protocol.spec import Channel, EnvSpec
 from ue_rl.protocol.text.limits import require_lines
 from ue_rl.system.errors import ConfigurationError
 
@@ -35,11 +37,25 @@ _STOPPED = "the engine was stopped"
 MAX_WAITING = 16  # trainers that wait for the one before them; more are refused
 PATIENCE = 1.0  # seconds in which every env socket of a trainer should have been heard, once one was
 SILENCE = 30.0  # seconds after which a first connection that has said nothing gives way to whoever waits
+# Python's select() takes 512 sockets on Windows; some are the loop's own, and of those who wait.
+_ENV_SOCKETS = 480
 STARTING = 30  # so many times longer where those that wait may be its env sockets: see BridgeServer._make_wait
 
 
+def _require_sockets(spec: EnvSpec) -> None:
+    """Says that envs cannot have a socket each on Windows; raises ConfigurationError: and they are to have one."""
+    if spec.num_envs <= _ENV_SOCKETS or spec.channel is Channel.SHARED:
+        return
+    what = f"on Windows an engine in Python can give a socket of its own to {_ENV_SOCKETS} envs"
+    if spec.channel is Channel.PER_ENV:
+        raise ConfigurationError(
+            what, field="CHANNEL", expected="CHANNEL=SHARED", got=f"PER_ENV and {spec.num_envs} envs"
+        )
+    _log.warning("%s, and it has %d: connect with channel=auto or shared", what, spec.num_envs)
+
+
 class BridgeServer(Host):
-    """Hosts `bridge` over TCP.
+    """Hosts `bridge` over TCP. On Windows an event loop that can give sockets away takes 512, with select().
 
     Args:
         bridge: any bridge with a spec; put into training mode. While it is in inference mode no trainer is served.
@@ -118,6 +134,8 @@ class BridgeServer(Host):
             self._upgrader = None
         self._require_free()
         spec = self.bridge.announce()
+        if sys.platform == "win32":
+            _require_sockets(spec)
         if self._upgrader is None:
             require_lines(spec)
         self.bridge.host = self

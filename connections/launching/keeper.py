@@ -15,9 +15,10 @@ POSIX: the trainer's child only stands for the keeper, which is its fork. Whoeve
 Ray's workers do at their end, so leaves the keeper time to end the tree in order. Linux: the keeper is a subreaper, so
 daemons that the engine makes stay its descendants; if somebody kills the keeper itself, the kernel kills the engine
 (PR_SET_PDEATHSIG), and what the engine had started falls to the keeper's parent, a subreaper too, which kills it. If
-keeper, parent and trainer are killed at one moment, only the engine's own process goes with them. Elsewhere: psutil
-finds descendants and, by the environment variable UE_RL_MARK, those that have left their parents. Windows has no
-SIGTERM: there is no grace. Windows and macOS were not run.
+keeper, parent and trainer are killed at one moment, only the engine's own process goes with them. macOS and others:
+psutil finds descendants and, by the environment variable UE_RL_MARK, those that have left their parents. Windows: the
+keeper puts itself into a Job object before it starts the engine, so that nobody can leave it, and the kernel ends all
+of it with the keeper, however that ends; Windows has no SIGTERM, so there is no grace. Windows and macOS were not run.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 MARK = "UE_RL_MARK"  # an environment variable that every process of the tree inherits
 GRACE = 3.0  # seconds between SIGTERM and SIGKILL when the trainer has gone without a word
@@ -40,11 +42,13 @@ MOST = 64 * 2**20
 KEPT = 8 * 2**20
 
 LINUX = sys.platform.startswith("linux")
-WINDOWS = sys.platform == "win32"
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
+# of <winnt.h>
+_EXTENDED_LIMITS = 9
+_KILL_ON_JOB_CLOSE = 0x2000
 _KILL: int
-if WINDOWS:
+if sys.platform == "win32":
     _KILL = signal.SIGTERM
 else:
     _KILL = signal.SIGKILL
@@ -56,16 +60,20 @@ def main(words: list[str]) -> None:
     mark = words[1]
     lock_fd = int(words[2])
     lock = words[3]
-    if not WINDOWS:
+    if sys.platform != "win32":
         trainer = _fork(trainer, mark, lock_fd)
     news: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
     for name in ("SIGTERM", "SIGINT", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), lambda *_: news.put(("end", GRACE)))
-    if hasattr(signal, "pthread_sigmask"):
+    if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a trainer may start us while it holds signals back
     try:
-        tree = _Tree(mark)
+        tree: _Tree | _Job
+        if sys.platform == "win32":
+            tree = _Job(mark)
+        else:
+            tree = _Tree(mark)
         engine = tree.start(words[4:])
     except OSError as error:
         _say(f"failed {error.strerror or error}{f': {error.filename}' if error.filename else ''}")
@@ -81,6 +89,8 @@ def main(words: list[str]) -> None:
 
 def _fork(trainer: int, mark: str, lock_fd: int) -> int:
     """Returns in the keeper, with its parent's id; the parent ends with the keeper, and ends it with the trainer."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     parent = os.getpid()
     keeper = os.fork()
     if not keeper:
@@ -121,10 +131,10 @@ def _until_over(news: queue.SimpleQueue[tuple[str, float]], trainer: int) -> flo
         try:
             what, value = news.get(timeout=TICK)
         except queue.Empty:
-            if not WINDOWS:
+            if sys.platform != "win32":
                 _cut_output()
-            if not WINDOWS and os.getppid() != trainer:
-                return GRACE
+                if os.getppid() != trainer:
+                    return GRACE
             continue
         if what == "end":
             return value
@@ -134,6 +144,8 @@ def _until_over(news: queue.SimpleQueue[tuple[str, float]], trainer: int) -> flo
 
 def _cut_output() -> None:
     """Lines that are written at the same moment may be lost."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     with contextlib.suppress(OSError):  # a pipe or a terminal, or a disk that fails
         size = os.fstat(2).st_size
         if size > MOST:
@@ -172,9 +184,9 @@ def _listen(news: queue.SimpleQueue[tuple[str, float]]) -> None:
     news.put(("end", GRACE))
 
 
-def _reap(engine: subprocess.Popen[bytes], tree: _Tree, news: queue.SimpleQueue[tuple[str, float]]) -> None:
+def _reap(engine: subprocess.Popen[bytes], tree: _Tree | _Job, news: queue.SimpleQueue[tuple[str, float]]) -> None:
     """Reports the engine's end, and takes in every orphan of it until there is none."""
-    if WINDOWS:
+    if sys.platform == "win32":
         news.put(("exit", engine.wait()))
         tree.empty.set()
         return
@@ -233,7 +245,7 @@ class _Tree:
         over = time.monotonic() + grace
         if grace > 0:
             self._signal(signal.SIGTERM)
-            if not WINDOWS:
+            if sys.platform != "win32":
                 self._signal(signal.SIGCONT)  # who was stopped gets it now
             while time.monotonic() < over and not self._gone(0.02):
                 over = min(over, time.monotonic() + _drain(news))
@@ -245,6 +257,8 @@ class _Tree:
 
     def kill(self) -> None:
         """SIGKILL, until nobody is left; for whoever does not reap beside it."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         given_up = time.monotonic() + 10.0
         while self._members() and time.monotonic() < given_up:
             self._signal(_KILL)
@@ -278,6 +292,93 @@ class _Tree:
                 if process.environ().get(MARK) == self._mark and process.pid != os.getpid():
                     found.add(process.pid)
         return sorted(found)
+
+
+class _Job:
+    """The Job object of Windows that has this process, the engine and all its descendants.
+
+    Attributes:
+        empty: set once the engine's own process has ended.
+
+    Raises:
+        OSError: the system refuses it.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self.empty = threading.Event()
+        self._engine: subprocess.Popen[bytes] | None = None
+        self._kernel: Any = None
+        self._job: Any = None
+        if sys.platform != "win32":
+            raise NotImplementedError
+        import ctypes
+        from ctypes import wintypes
+
+        self._kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        self._kernel.CreateJobObjectW.restype = wintypes.HANDLE
+        self._kernel.GetCurrentProcess.restype = wintypes.HANDLE
+        number = ctypes.c_int
+        self._kernel.SetInformationJobObject.argtypes = [wintypes.HANDLE, number, ctypes.c_void_p, wintypes.DWORD]
+        self._kernel.AssignProcessToJobObject.argtypes = [wintypes.HANDLE, wintypes.HANDLE]
+        self._kernel.TerminateJobObject.argtypes = [wintypes.HANDLE, wintypes.UINT]
+        # Never closed, and inherited by nobody: the kernel closes it when this process ends, and ends the others.
+        self._job = self._kernel.CreateJobObjectW(None, None)
+        limits: Any = job_limits()
+        held = self._job and self._kernel.SetInformationJobObject(
+            self._job, _EXTENDED_LIMITS, ctypes.byref(limits), ctypes.sizeof(limits)
+        )
+        if not held or not self._kernel.AssignProcessToJobObject(self._job, self._kernel.GetCurrentProcess()):
+            raise ctypes.WinError(ctypes.get_last_error())
+
+    def start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Of this process, and so of its job."""
+        environment = {**os.environ, MARK: self._mark}
+        self._engine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, env=environment)
+        return self._engine
+
+    def end(self, grace: float, news: queue.SimpleQueue[tuple[str, float]]) -> None:
+        """Ends all of the job, this process last of all; the engine's exit is still reported."""
+        if sys.platform != "win32":
+            raise NotImplementedError
+        assert self._engine is not None
+        with contextlib.suppress(OSError):  # it has just ended
+            self._engine.terminate()
+        self.empty.wait(10.0)
+        _drain(news)
+        self._kernel.TerminateJobObject(self._job, 0)
+
+
+def job_limits() -> object:
+    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION of <winnt.h> that ends the job's processes with its last handle."""
+    import ctypes
+
+    class BasicLimits(ctypes.Structure):
+        _fields_ = [
+            ("PerProcessUserTimeLimit", ctypes.c_int64),
+            ("PerJobUserTimeLimit", ctypes.c_int64),
+            ("LimitFlags", ctypes.c_uint32),
+            ("MinimumWorkingSetSize", ctypes.c_size_t),
+            ("MaximumWorkingSetSize", ctypes.c_size_t),
+            ("ActiveProcessLimit", ctypes.c_uint32),
+            ("Affinity", ctypes.c_size_t),
+            ("PriorityClass", ctypes.c_uint32),
+            ("SchedulingClass", ctypes.c_uint32),
+        ]
+
+    class ExtendedLimits(ctypes.Structure):
+        _fields_ = [
+            ("BasicLimitInformation", BasicLimits),
+            ("IoInfo", ctypes.c_uint64 * 6),
+            ("ProcessMemoryLimit", ctypes.c_size_t),
+            ("JobMemoryLimit", ctypes.c_size_t),
+            ("PeakProcessMemoryUsed", ctypes.c_size_t),
+            ("PeakJobMemoryUsed", ctypes.c_size_t),
+        ]
+
+    limits = ExtendedLimits()
+    limits.BasicLimitInformation.LimitFlags = _KILL_ON_JOB_CLOSE
+    return limits
 
 
 def _descendants() -> list[int]:

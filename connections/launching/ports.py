@@ -134,7 +134,7 @@ def folder() -> Path:
     Raises:
         ConfigurationError: it belongs to another user.
     """
-    if not hasattr(os, "getuid"):
+    if sys.platform == "win32":
         path = Path(tempfile.gettempdir()) / "ue_rl_ports"
         path.mkdir(exist_ok=True)
         return path

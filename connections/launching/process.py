@@ -160,7 +160,8 @@ def _end(keeper: subprocess.Popen[bytes], mark: str, owner: int, grace: float) -
     except subprocess.TimeoutExpired:
         keeper.kill()
         code = keeper.wait()
-    if code != 0:  # killed: its engine went with it, and what the engine had started is still there
+    # killed: its engine went with it, and what the engine had started is still there; on Windows a Job object ends all
+    if code != 0 and sys.platform != "win32":
         _kill_marked(mark)
 
 

@@ -15,6 +15,7 @@ from ue_rl.protocol.memory.segment import is_path
 from ue_rl.protocol.spec import AgentGroup, EnvSpec
 from ue_rl.protocol.text.notices import ended_by
 from ue_rl.system.errors import SegmentInvalid, UeRlError, UnsupportedByEngine
+from ue_rl.system.processes import in_wsl
 
 # Where a key of the handshake has another name than the field.
 _KEYS = {
@@ -31,7 +32,10 @@ class UpgradeRefused(Exception):
     """
 
     def __init__(self, why: str | UeRlError) -> None:
-        super().__init__(str(why))
+        text = str(why)
+        if in_wsl():
+            text += ". This is WSL: shared memory does not cross from a game on Windows; over text it plays"
+        super().__init__(text)
         self._why = why
 
     def as_error(self) -> UnsupportedByEngine:

@@ -70,14 +70,19 @@ class Link:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         notice_dead_peer(sock)
         leave_to_parent(sock)
-        sock.setblocking(True)
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            sock.setsockopt(socket.SOL_SOCKET, option, _timeval(TCP_SLICE_MS / 1000))
-
         self.layered = hasattr(sock, "pending")
         self.encrypted = isinstance(sock, ssl.SSLSocket)
-        if self.layered:
-            sock.settimeout(TCP_SLICE_MS / 1000)  # with the options above a read would begin again, and block for ever
+        # How each wait is cut into slices. Python's own timeout selects before each call. A layer's read would begin
+        # again after the system's options, and block for ever; on Windows these count as 500 ms at least, and after one
+        # has passed nothing is promised about the bytes.
+        if self.layered or sys.platform == "win32":
+            sock.settimeout(TCP_SLICE_MS / 1000)
+        else:
+            sock.setblocking(True)
+            seconds = TCP_SLICE_MS / 1000
+            timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                sock.setsockopt(socket.SOL_SOCKET, option, timeval)
         fast = getattr(load("kernels"), "receive", None) if os.name == "posix" and not self.layered else None
         if fast is None:
             self._receive: Callable[[memoryview], int] = sock.recv_into
@@ -206,7 +211,7 @@ class Link:
 
     def hung_up(self) -> bool:
         """Has the peer closed its end? Looks without waiting; False where the system cannot tell (only Linux can)."""
-        if not hasattr(select, "POLLRDHUP") or self.sock.fileno() < 0:
+        if sys.platform != "linux" or self.sock.fileno() < 0:
             return False
         poll = select.poll()
         poll.register(self.sock, select.POLLRDHUP)
@@ -302,7 +307,7 @@ def readable(links: Sequence[Link]) -> Callable[[], bool]:
     if any(link.layered for link in links):
         return lambda: any([link.has_stray_data() for link in links])
     fds = [link.sock.fileno() for link in links]
-    if hasattr(select, "poll"):
+    if sys.platform != "win32":
         poller = select.poll()
         for fd in fds:
             poller.register(fd, select.POLLIN)
@@ -311,16 +316,10 @@ def readable(links: Sequence[Link]) -> Callable[[], bool]:
 
 
 def _would_block(error: OSError) -> bool:
-    """Nothing came, or went, within a slice. ETIMEDOUT says so on Windows alone: elsewhere the peer was given up."""
+    """Nothing came, or went, within a slice. ETIMEDOUT is another matter: the peer was given up."""
     if isinstance(error, TimeoutError):
-        return error.errno != errno.ETIMEDOUT or sys.platform == "win32"
+        return error.errno != errno.ETIMEDOUT
     return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
-
-
-def _timeval(seconds: float) -> bytes | int:
-    if sys.platform == "win32":
-        return int(seconds * 1000)
-    return struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
 
 
 def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.socket:

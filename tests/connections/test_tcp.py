@@ -29,6 +29,7 @@ from ue_rl.protocol.text import Codec, encode_handshake, kernels_pure
 from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
 from ue_rl.system.compiled import load
+from ue_rl.system.spin import TCP_SLICE_MS
 
 Play = Callable[[socket.socket, socket.socket], None]
 
@@ -331,9 +332,20 @@ def test_python_path_of_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
         env.close()
 
 
-def test_windows_spells_socket_timeouts_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_windows_waits_are_cut_by_select_and_not_by_options_of_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "sys", SimpleNamespace(platform="win32"))
-    assert link._timeval(0.25) == 250
+    ours, theirs = socket_pair()
+    with ours, theirs:
+        link.Link(ours, 1000)
+        assert ours.gettimeout() == TCP_SLICE_MS / 1000
+        assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16) == bytes(16)
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Of TCP."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ours = socket.create_connection(listening.getsockname())
+        return ours, listening.accept()[0]
 
 
 @pytest.mark.parametrize("kind", ["shared", "per_env", "shm"])

@@ -17,6 +17,7 @@ from ue_rl.devtools.check.sampling import Sampler
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spaces.tree import Branch, leaves
 from ue_rl.protocol.spec import EnvSpec, EnvType
+from ue_rl.system.compiled import what_is_lacking
 from ue_rl.system.errors import printable
 from ue_rl.training.symptoms import Symptoms, delayed
 
@@ -114,7 +115,7 @@ def _measure(transport: Any, steps: int, connected: float, table: Table) -> list
         taken_for = None
     else:
         taken_for = float(np.median(taken))
-    return [*notes(spec, taken_for), *seen.notes()]
+    return [*filter(None, [what_is_lacking()]), *notes(spec, taken_for), *seen.notes()]
 
 
 def _parts(spec: EnvSpec, buffers: StepBuffers) -> Iterator[tuple[str, NDArray[Any]]]:

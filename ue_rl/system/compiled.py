@@ -23,6 +23,10 @@ _log = logging.getLogger("ue_rl.system.compiled")
 
 _MODULES = {"kernels": "ue_rl.protocol.text._kernels", "sync": "ue_rl.protocol.memory._sync"}
 _TWINS = {"kernels": "ue_rl.protocol.text.kernels_pure"}
+_COSTS = {
+    "kernels": "text is read and written by Python, which takes about 50 times as long",
+    "sync": "there is no shared memory",
+}
 _CURE = "reinstall ue_rl where a C compiler is present (`pip install --force-reinstall --no-deps .`)"
 _warned: set[str] = set()  # one warning per process, not one per connection
 
@@ -63,6 +67,35 @@ def load(name: str, compiled: bool | None = None) -> ModuleType:
         _warned.add(name)
         _log.warning("no compiled kernels (%s): text is parsed in pure Python, which is slower; %s", problem, _CURE)
     return importlib.import_module(twin)
+
+
+def lacking() -> list[str]:
+    """Names of the modules that were not built here, or are turned off."""
+    return [name for name in _MODULES if not _is_compiled(name)]
+
+
+def what_is_lacking() -> str:
+    """The same as one line for people, with what that costs; "" where all are there."""
+    names = lacking()
+    if not names:
+        return ""
+    return f"not compiled: {', '.join(names)}; {'; '.join(_COSTS[name] for name in names)}"
+
+
+def is_built(name: str) -> bool:
+    """Is it there, though UE_RL_PURE may turn it off?"""
+    try:
+        load(name, True)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _is_compiled(name: str) -> bool:
+    try:
+        return name_of(load(name)) == "compiled"
+    except ConfigurationError:
+        return False
 
 
 def name_of(module: ModuleType) -> str:

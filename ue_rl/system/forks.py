@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import weakref
 from typing import Protocol
 
@@ -43,7 +44,7 @@ _sockets: dict[int, int] = {}  # descriptor -> inode, which tells the socket fro
 def leave_to_parent(sock: HasDescriptor) -> None:
     """Has this socket closed in each child that this process forks while it is open."""
     number = sock.fileno()
-    if number >= 0 and hasattr(os, "register_at_fork"):
+    if number >= 0 and sys.platform != "win32":
         _sockets[number] = os.fstat(number).st_ino
 
 
@@ -68,5 +69,5 @@ def _tell() -> None:
         thing.forked()
 
 
-if hasattr(os, "register_at_fork"):
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_tell)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import sys
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ def alive(pid: int, start: int = 0) -> bool:
 @contextmanager
 def out_of_ctrl_c() -> Iterator[None]:
     """Processes that are started inside get no Ctrl-C of the terminal, from their first instruction on (POSIX)."""
-    if not hasattr(signal, "pthread_sigmask"):
+    if sys.platform == "win32":
         yield
         return
     from multiprocessing import resource_tracker  # not in processes that start none
@@ -74,6 +75,11 @@ def pid_namespace() -> int:
         return (_PROC / "self" / "ns" / "pid").stat().st_ino
     except OSError:
         return 0
+
+
+def in_wsl() -> bool:
+    """Is this the Linux inside of Windows (WSL), whose kernel says so in its release? Games on Windows are outside."""
+    return sys.platform == "linux" and "microsoft" in platform.release().lower()
 
 
 def engine_alive(header: Any) -> bool | None:

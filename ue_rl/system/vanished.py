@@ -86,6 +86,8 @@ class _Watch:
 
     def look(self, now: float) -> None:
         """Ends what has vanished; forgets the ports that are no longer used."""
+        if sys.platform != "linux":
+            raise NotImplementedError
         used: set[int] = set()
         owing: dict[str, float] = {}
         for name, sock in _sockets(self._ports):

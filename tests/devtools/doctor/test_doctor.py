@@ -29,7 +29,6 @@ from ue_rl.devtools.doctor import FAULTS, DoctorVerdict, diagnose
 from ue_rl.devtools.doctor import checks as machine
 from ue_rl.protocol.access.server_access import ServerAccess
 from ue_rl.protocol.spec import Channel
-from ue_rl.system.errors import ConfigurationError
 
 CERTS = Path(__file__).parents[2] / "security" / "certs"
 
@@ -48,10 +47,8 @@ def raising(number: int, *, within: str) -> Any:
 
 
 def no_module(patch: pytest.MonkeyPatch, _: Path) -> None:
-    def load(name: str) -> Any:
-        raise ConfigurationError(f"no {name}")
-
-    patch.setattr(machine, "load", load)
+    patch.setitem(sys.modules, "ue_rl.protocol.text._kernels", None)
+    patch.setitem(sys.modules, "ue_rl.protocol.memory._sync", None)
 
 
 def broken_torch(patch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,8 @@ from importlib import metadata
 from pathlib import Path
 
 from ue_rl.devtools.doctor.rows import DoctorRow, fail, ok, warn
-from ue_rl.system.compiled import load, name_of
+from ue_rl.system.compiled import what_is_lacking
 from ue_rl.system.durable import amount
-from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.plugins import missing_packages
 from ue_rl.system.room import SHM_DIR
 
@@ -77,29 +76,17 @@ def _extras() -> str:
 
 def _compiled() -> DoctorRow:
     check = "compiled modules"
-    missing = [name for name in ("kernels", "sync") if not _is_compiled(name)]
-    if not missing:
+    said = what_is_lacking()
+    if not said:
         return ok(check, "kernels, sync")
-    costs = {
-        "kernels": "text is read and written by Python, which takes about 50 times as long",
-        "sync": "there is no shared memory",
-    }
-    said = f"not compiled: {', '.join(missing)}; {'; '.join(costs[name] for name in missing)}"
     if os.environ.get("UE_RL_PURE", "0") not in ("", "0"):
         return warn(check, "kernels-off", said)
     return warn(check, "no-kernels", said)
 
 
-def _is_compiled(name: str) -> bool:
-    try:
-        return name_of(load(name)) == "compiled"
-    except ConfigurationError:
-        return False
-
-
 def _shared_memory(folder: Path) -> DoctorRow:
     check = "shared memory"
-    if not sys.platform.startswith("linux"):
+    if sys.platform != "linux":
         return ok(check, "of the system")
     try:
         facts = os.statvfs(folder)

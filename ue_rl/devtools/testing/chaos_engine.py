@@ -90,15 +90,19 @@ class ChaosEngine:
 
     def kill(self) -> None:
         """As the OOM killer does."""
-        self.process.send_signal(signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
 
     def freeze(self) -> None:
         """It hangs, with its sockets open, until `thaw`. POSIX only."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Goes on after `freeze`."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         self.process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:

@@ -215,6 +215,8 @@ def _locks() -> list[Path]:
 
 def _is_held(lock: Path) -> bool:
     """Does a process have it? Then it is seen as a process, or is somebody else's."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     import fcntl
 
     try:

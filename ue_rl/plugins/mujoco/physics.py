@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -181,6 +182,6 @@ def _cores() -> int:
     count = getattr(os, "process_cpu_count", os.cpu_count)()
     if not count:
         count = 1
-    if hasattr(os, "sched_getaffinity"):
+    if sys.platform == "linux":
         return min(count, len(os.sched_getaffinity(0)))
     return count

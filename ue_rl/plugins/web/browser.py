@@ -98,7 +98,7 @@ class HeadlessBrowser:
         self._home = tempfile.TemporaryDirectory(prefix="ue_rl-browser-", ignore_cleanup_errors=True)
         self._output = Output(None)
         flags: list[str] = list(_FLAGS)
-        if hasattr(os, "geteuid") and os.geteuid() == 0:
+        if sys.platform != "win32" and os.geteuid() == 0:
             flags.append("--no-sandbox")  # as root it refuses to run with one
         try:
             self._process = EngineProcess(

@@ -13,6 +13,7 @@ import select
 import socket
 import ssl
 import struct
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -182,7 +183,7 @@ class PageSocket:
         """Is the page still there, as far as can be told without reading? (Only Linux can tell that it has gone.)"""
         if self._over is not None or self._sock.fileno() < 0:
             return False
-        if not hasattr(select, "POLLRDHUP"):
+        if sys.platform != "linux":
             return True
         poll = select.poll()
         try:

@@ -208,6 +208,8 @@ def unlink(name: str) -> None:
 
 
 def _mine(path: Path) -> bool:
+    if sys.platform == "win32":
+        raise NotImplementedError
     try:
         return path.lstat().st_uid == os.getuid()
     except OSError:
@@ -293,7 +295,7 @@ def _open(name: str) -> tuple[mmap.mmap, int]:
     fd = _file(name, os.O_RDWR)
     try:
         facts = os.fstat(fd)
-        if hasattr(os, "getuid") and facts.st_uid != os.getuid():
+        if sys.platform != "win32" and facts.st_uid != os.getuid():
             raise SegmentInvalid(
                 f"the segment {name!r} belongs to another user", field="owner", expected=os.getuid(), got=facts.st_uid
             )

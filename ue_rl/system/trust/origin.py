@@ -15,6 +15,7 @@ import logging
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -144,7 +145,7 @@ def _key(path: Path, make: bool) -> bytes | None:
         return None
     require_file(path)
     about = path.stat()
-    if os.name != "nt" and (about.st_mode & (stat.S_IRWXG | stat.S_IRWXO) or about.st_uid != os.getuid()):
+    if sys.platform != "win32" and (about.st_mode & (stat.S_IRWXG | stat.S_IRWXO) or about.st_uid != os.getuid()):
         _log.warning("%s can be used by others, so it is not: delete it, and a new one is made", path)
         return None
     key = path.read_bytes()

@@ -98,6 +98,7 @@ def _add_values_of_cut_episodes(
         last = infos[row].get("terminal_observation")
         if last is None or not infos[row].get("TimeLimit.truncated", False):
             continue
+        one: Any
         if isinstance(last, dict):
             one = {name: np.asarray(part)[None] for name, part in last.items()}
         else:

@@ -198,7 +198,7 @@ class Stopping:
             number = self.requested
             if number is not None and self._depth:
                 self._due = True
-                if hasattr(signal, "pthread_kill"):  # ends a wait in the kernel, which interrupt_main does not
+                if sys.platform != "win32":  # ends a wait in the kernel, which interrupt_main does not
                     main = threading.main_thread().ident
                     if not main:
                         main = 0

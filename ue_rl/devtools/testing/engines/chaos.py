@@ -157,11 +157,14 @@ def strike(fault: str, exit_code: int = 0) -> None:
     """Does what FAULTS says; returns from "stop" only."""
     print(f"fault: {fault}", flush=True)
     if fault == "crash":
-        os.kill(os.getpid(), signal.SIGKILL)
+        if sys.platform == "win32":
+            os.kill(os.getpid(), signal.SIGTERM)  # TerminateProcess
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
     if fault == "exit":
         print("GameError: the level could not be loaded", file=sys.stderr, flush=True)
         os._exit(exit_code)
-    if fault == "stop":
+    if fault == "stop" and sys.platform != "win32":
         os.kill(os.getpid(), signal.SIGSTOP)
         return
     while True:
