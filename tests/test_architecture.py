@@ -19,7 +19,7 @@ from ue_rl.training.kinds import LOG_TARGETS
 ROOT = Path(__file__).resolve().parents[1]
 DRAWING = runpy.run_path(str(ROOT / "docs/architecture_drawing.py"))
 ROOMS = ("connections/", "bridges/", "inference/")
-PLUGINS = {"arena", "mujoco", "rllib", "sessions", "web"}
+PLUGINS = {package.parent.name for package in (ROOT / "ue_rl" / "plugins").glob("*/__init__.py")}
 # Which wings and plug-ins import another project's package: exactly these. NumPy and stdlib: all may.
 LIBRARIES = {
     "anyio": "plugins.sessions",
