@@ -93,6 +93,6 @@ def test_an_address_of_another_machine_is_not_told_as_a_port_that_is_taken() -> 
 
 
 def test_what_speaks_no_text_is_not_checked() -> None:
-    forms = r"expected tcp://HOST:PORT or shm://NAME or line://HOST:PORT; got grpc://"
+    forms = r"expected tcp://HOST:PORT or shm://NAME or line://HOST:PORT( or page://HOST:PORT)?; got grpc://"
     with pytest.raises(errors.ConfigurationError, match=forms):
         check("grpc://127.0.0.1:7777")
