@@ -145,9 +145,7 @@ class InferenceInterface(ABC):
             ModelMismatch: such a pair.
         """
         if self.needs_masks and not spec.mask_size:
-            got = ", ".join(sorted(spec.features))
-            if not got:
-                got = "none"
+            got = ", ".join(sorted(spec.features)) or "none"
             raise ModelMismatch(
                 "the policy must be told which choices are legal, and the engine does not say it",
                 fault="caller",

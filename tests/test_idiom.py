@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("bridges", "connections", "inference")  # links of the same names in ue_rl
 # What was counted last. Who brings a count down writes the new one here.
 LIMITS = {
-    "assignments of several things": 148,
-    "statements with several conditional expressions": 31,
+    "assignments of several things": 102,
+    "statements with several conditional expressions": 27,
     "nested conditional expressions": 5,
     "lines that ruff must not format": 69,
 }

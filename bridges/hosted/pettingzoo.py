@@ -174,9 +174,7 @@ def _maker(env: str) -> Callable[..., Any]:
     try:
         module = pkgutil.resolve_name(env)
     except (ImportError, AttributeError, ValueError) as error:
-        package = getattr(error, "name", None)
-        if not package:
-            package = ""
+        package = getattr(error, "name", None) or ""
         needed = package.partition(".")[0]
         cure = "install it: pip install 'ue_rl[agents]', and what else the env needs"
         if needed not in ("", "pettingzoo"):

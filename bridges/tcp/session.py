@@ -174,9 +174,7 @@ class EngineSession:
     def _hear_first_line(self, lines: LineBuffer) -> None:
         """The wiring, or the carrier, follows from the first line on the first connection that is not a call."""
         while self._hears_calls and is_call(_unread(lines).lstrip(b"\r\n").partition(b"\n")[0]):
-            line = lines.next_line()
-            if not line:
-                line = b""
+            line = lines.next_line() or b""
             self._answer_call(line)
             if not lines.has_line():
                 return

@@ -54,9 +54,7 @@ class _Tool:
         schema.pop("title", None)
         for about in schema.get("properties", {}).values():
             about.pop("title", None)
-        text = inspect.getdoc(function)
-        if not text:
-            text = ""
+        text = inspect.getdoc(function) or ""
         self.schema = ToolSchema(name, description or _first_paragraph(text), {"properties": {}, **schema})
 
 
@@ -213,9 +211,7 @@ def _model(function: Callable[..., Any], hidden: frozenset[str]) -> type[BaseMod
         from pydantic import ConfigDict, Field, create_model
 
     types = typing.get_type_hints(function, include_extras=True)
-    text = inspect.getdoc(function)
-    if not text:
-        text = ""
+    text = inspect.getdoc(function) or ""
     about = _described(text)
     fields: dict[str, Any] = {}
     for place, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):

@@ -305,9 +305,7 @@ class BaseTransport(Carrier):
                 return Resets(env_ids, seeds, options)
             parameters = self._drawn(envs, self.draw_parameters)
         for env in envs:
-            chosen = parameters.get(env)
-            if not chosen:
-                chosen = {}
+            chosen = parameters.get(env) or {}
             check_parameters(self.spec.parameters, chosen, "SET", int(env))
         return Resets(env_ids, seeds, options, [parameters.get(env) for env in envs])
 

@@ -108,9 +108,7 @@ class PendingResets:
 
     def collect(self, buffers: StepBuffers, collect: Callable[[], None]) -> None:
         """Instead of `collect`, where `less_begun` has kept something."""
-        kept = self.kept
-        if not kept:
-            kept = []
+        kept = self.kept or []
         rows = self._rows
         self.kept = None
         self._rows = []

@@ -344,9 +344,7 @@ class EnginePart:
     @property
     def told(self) -> str:
         """`news`, without a process's command: it is long, and stands in the log already."""
-        news = self.news
-        if not news:
-            news = ""
+        news = self.news or ""
         if hasattr(self.source, "start"):
             return news.replace(f" ({self.source.name})", "", 1)
         return news

@@ -29,7 +29,7 @@ from ue_rl.inference.metadata import (
 )
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.protocol.spec import EnvSpec
-from ue_rl.system.errors import ConfigurationError, ExportError, InferenceError
+from ue_rl.system.errors import ConfigurationError, ExportError, InferenceError, words_of
 from ue_rl.system.versions import installed
 
 logger = logging.getLogger(__name__)
@@ -231,9 +231,7 @@ def export(
         content, digest = described(adopted, metadata)
     if target is not None:
         _write(content, target)
-    path = target
-    if not path:
-        path = Path()
+    path = target or Path()
     report = ExportReport(
         path=path,
         algorithm=metadata.algorithm,
@@ -328,9 +326,7 @@ def _write(content: bytes, target: Path) -> None:
         os.replace(beside, target)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        got = error.strerror
-        if not got:
-            got = str(error)
+        got = words_of(error)
         raise ExportError(
             f"{target} cannot be written",
             got=got,

@@ -130,9 +130,7 @@ def _acting(kind: Any, attributes: dict[str, Any], weights: Mapping[str, th.Tens
 
     torch's random numbers are left as they are: a run that is exported in between goes on as if it had not been.
     """
-    policy_kwargs = attributes.get("policy_kwargs")
-    if not policy_kwargs:
-        policy_kwargs = {}
+    policy_kwargs = attributes.get("policy_kwargs") or {}
     kwargs = dict(policy_kwargs)
     kwargs.pop("device", None)  # older files
     layers = kwargs.get("net_arch")

@@ -203,9 +203,7 @@ def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Observation
         raise ExportError(what, expected=f"keys {sorted(map(str, mine))}", got=f"keys {sorted(map(str, theirs))}")
     for leaf in leaves:
         stats = stats_of(vec_normalize, leaf.key)
-        shape = leaf.policy_space.shape
-        if not shape:
-            shape = ()
+        shape = leaf.policy_space.shape or ()
         wanted = tuple(shape)
         had = () if stats is None else tuple(stats.mean.shape)
         stacked = 0 < len(had) == len(wanted) and all(n % own == 0 for n, own in zip(wanted, had, strict=True))

@@ -31,7 +31,7 @@ from ue_rl.inference.interface import between_files
 from ue_rl.inference.metadata import ACTION_MASKS, PolicyMetadata
 from ue_rl.protocol.spaces.tree import Branch
 from ue_rl.protocol.spec import EnvSpec
-from ue_rl.system.errors import ExportError
+from ue_rl.system.errors import ExportError, words_of
 
 _OF_GRAPH = ("stochastic", "flat_input", "action_masks", "image_layout", "allow_custom")
 
@@ -176,9 +176,7 @@ def adopt_onnx(
         content = source.read_bytes()
     except OSError as error:
         what = f"the file {source} cannot be read"
-        got = error.strerror
-        if not got:
-            got = str(error)
+        got = words_of(error)
         raise ExportError(what, field="adopt", got=got, cure="check the path") from error
     if isinstance(model, (str, PathLike)):
         from ue_rl.inference.export.models import load_sb3_model, vec_normalize_of

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ue_rl.inference.export.models import choose_vec_normalize
 from ue_rl.system.durable import write_whole
-from ue_rl.system.errors import ExportError
+from ue_rl.system.errors import ExportError, words_of
 
 _DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "int64": "I64", "int32": "I32", "uint8": "U8",
            "bool": "BOOL"}  # fmt: skip
@@ -61,8 +61,6 @@ def export_safetensors(model: Any, path: str | PathLike[str], vec_normalize: Any
     try:
         write_whole(Path(path), lambda half: half.write_bytes(content))
     except OSError as error:
-        got = error.strerror
-        if not got:
-            got = str(error)
+        got = words_of(error)
         raise ExportError(f"{path} cannot be written", got=got) from error
     return {name: array.shape for name, array in found.items()}

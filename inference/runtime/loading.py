@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ue_rl.inference.interface import Observations
 from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata, is_intact
 from ue_rl.protocol.spaces.tree import bounds, choices
-from ue_rl.system.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
+from ue_rl.system.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError, words_of
 
 logger = logging.getLogger(__name__)
 
@@ -319,9 +319,7 @@ def _as_rows(array: Any, name: str, shape: Shape) -> Floats:
 
 def unreadable(path: object, error: OSError) -> ModelLoadError:
     """The error for a file that cannot be read."""
-    got = error.strerror
-    if not got:
-        got = str(error)
+    got = words_of(error)
     return ModelLoadError(f"the model {path} cannot be read", got=got, cure="check the path")
 
 

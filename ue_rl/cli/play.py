@@ -137,9 +137,7 @@ def play(
         connection["token_file"] = options.token_file
     if path is not None and options is not None:
         # an engine that runs already starts nothing
-        started = asked
-        if not started:
-            started = TrainOptions()
+        started = asked or TrainOptions()
         require_origin(
             path if path.is_dir() else path.parent,
             trained,

@@ -103,9 +103,7 @@ def show(run: str, log_dir: Path) -> None:
     for name, value in changed(o):
         table.add_row(printable(name), printable(value))
     names = ", ".join(sorted(path.name for path in found.checkpoints.glob("[0-9]*")))
-    checkpoints = printable(names)
-    if not checkpoints:
-        checkpoints = "none"
+    checkpoints = printable(names) or "none"
     table.add_row("checkpoints", checkpoints)
     files = (found.model, found.onnx, found.curves, found.log)
     table.add_row("files", ", ".join(path.name for path in files if path.exists()))

@@ -292,9 +292,7 @@ def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[s
     hyper = dict(parse_setting(text) for text in settings)
     arch = flags.pop("net_arch")
     if arch is not None:
-        kwargs = hyper.get("policy_kwargs")
-        if not kwargs:
-            kwargs = {}
+        kwargs = hyper.get("policy_kwargs") or {}
         if not isinstance(kwargs, dict):
             raise ConfigurationError(
                 "not arguments of a policy", field="set policy_kwargs", expected="{..}", got=kwargs

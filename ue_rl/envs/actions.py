@@ -80,15 +80,25 @@ class _LeafWriter:
         self._path = path
         self._shape = (num_envs, *leaf.shape)
         self._rows = (num_envs, leaf.size)
-        self._box, self._wide = leaf.kind is LeafKind.BOX, leaf.wide
-        counts = (2,) if leaf.kind is LeafKind.MULTI_BINARY else leaf.counts
+        self._box = leaf.kind is LeafKind.BOX
+        self._wide = leaf.wide
+        counts = leaf.counts
+        if leaf.kind is LeafKind.MULTI_BINARY:
+            counts = (2,)
         starts = np.array(leaf.starts or (0,), np.int64)
-        self._first = np.zeros(1, np.int64) if zero_based else starts
+        self._first = starts
+        self._add: NDArray[np.int64] | None = None
+        add = np.zeros(1, np.int64)
+        if zero_based:
+            self._first = np.zeros(1, np.int64)
+            if leaf.starts:
+                self._add = starts
+                add = starts
         self._end = self._first + np.array(counts or (0,), np.int64)
-        self._add = starts if zero_based and leaf.starts else None
-        add = 0 if self._add is None else starts
-        choices = [np.broadcast_to(numbers, leaf.size) for numbers in (self._first, self._end, add)]
-        self._choices = None if self._box or self._wide else np.array(choices)
+        self._choices = None
+        if not self._box and not self._wide:
+            choices = [np.broadcast_to(numbers, leaf.size) for numbers in (self._first, self._end, add)]
+            self._choices = np.array(choices)
         self._write_choices = load("kernels").write_choices
 
     def __call__(self, actions: Any, ignored: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:

@@ -118,7 +118,9 @@ def make_vector_env(
                 "the engine has another number of envs", field="num_envs", expected=count, got=num_envs,
                 cure=f"pass num_envs={count}: the engine decides how many it has",
             )  # fmt: skip
-        modes = {} if autoreset_mode is None else {"autoreset_mode": autoreset_mode}
+        modes = {}
+        if autoreset_mode is not None:
+            modes["autoreset_mode"] = autoreset_mode
         return UnrealVectorEnv(connection, render_mode=render_mode, **modes)
 
 

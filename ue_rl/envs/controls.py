@@ -84,7 +84,8 @@ class EngineControls:
 def refuse_agents(spec: EnvSpec, cure: str = "use ue_rl.UnrealParallelEnv") -> None:
     """Raises ConfigurationError where the envs hold agents."""
     if spec.groups:
-        what, names = "the envs of this engine hold agents", ", ".join(spec.agent_names)
+        what = "the envs of this engine hold agents"
+        names = ", ".join(spec.agent_names)
         raise ConfigurationError(what, field="AGENTS", got=names, cure=cure)
 
 
@@ -134,16 +135,22 @@ def goal_reward(transport: Transport, given: GoalReward | None = None, zero_base
     if given is not None or "GOAL_REWARD" not in spec.features:
         return given
     tree = observation_tree(spec)
-    goal = dict(tree.parts).get("achieved_goal") if isinstance(tree, Branch) else None
+    goal = None
+    if isinstance(tree, Branch):
+        goal = dict(tree.parts).get("achieved_goal")
     if not isinstance(goal, Leaf):
         return None  # nothing to relabel: these are not the observations of a goal task
-    starts = np.array(goal.starts or (0,), np.float32) if zero_based else np.zeros(1, np.float32)
+    starts = np.zeros(1, np.float32)
+    if zero_based and goal.starts:
+        starts = np.array(goal.starts, np.float32)
 
     def compute_reward(achieved: Any, desired: Any, infos: Any) -> Any:
         """The engine's rewards, float32 [n], of goals [n, ...]; of one pair a float."""
         single = np.ndim(achieved) <= len(goal.shape)
         rows = [np.asarray(goals, np.float32).reshape(-1, goal.size) + starts for goals in (achieved, desired)]
         rewards = EngineCalls(transport).compute_reward(*rows)
-        return float(rewards[0]) if single else rewards
+        if single:
+            return float(rewards[0])
+        return rewards
 
     return compute_reward

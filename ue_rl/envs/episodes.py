@@ -40,15 +40,20 @@ def begin_episodes(
         cut = sorted(lost.difference(asked))
         yield buffers, [env for env in asked if env not in lost], cut
         places = [place for place, env in enumerate(asked) if env in lost]
-        more = cut if also_cut else []
+        more = []
+        if also_cut:
+            more = cut
         env_ids = [*(asked[place] for place in places), *more]
         if not env_ids:
             return
-        seeds, options = _again(seeds, places, len(more)), _again(options, places, len(more))
+        seeds = _again(seeds, places, len(more))
+        options = _again(options, places, len(more))
 
 
 def _again(values: Sequence[Any] | None, places: list[int], more: int) -> list[Any] | None:
-    return None if values is None else [*(values[place] for place in places), *([None] * more)]
+    if values is None:
+        return None
+    return [*(values[place] for place in places), *([None] * more)]
 
 
 def start_episodes(
@@ -111,9 +116,13 @@ class CutOff:
     def tell(self, buffers: StepBuffers) -> None:
         """Writes their rows: the last observation, reward 0, done and truncated."""
         for env, (obs, mask, image, info) in self._rows.items():
-            buffers.obs[env], buffers.masks[env] = obs, mask
+            buffers.obs[env] = obs
+            buffers.masks[env] = mask
             if buffers.image is not None:
                 buffers.image[env] = image
-            buffers.rewards[env], buffers.dones[env], buffers.truncated[env] = 0, 1, 1
+            buffers.rewards[env] = 0
+            buffers.dones[env] = 1
+            buffers.truncated[env] = 1
             buffers.infos[env] = info
-        self._rows, self.envs = {}, []
+        self._rows = {}
+        self.envs = []

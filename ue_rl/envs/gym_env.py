@@ -99,7 +99,13 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Starts an episode; its first observation and the engine's info."""
         super().reset(seed=seed)
-        buffers = self.stepper.start(None, None if seed is None else [seed], [options] if options else None)
+        seeds = None
+        if seed is not None:
+            seeds = [seed]
+        all_options = None
+        if options:
+            all_options = [options]
+        buffers = self.stepper.start(None, seeds, all_options)
         return self._read(buffers), self._info(buffers)
 
     def step(self, action: Any) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -117,7 +123,9 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
     def render(self) -> Any:
         """The engine's picture, uint8 [height, width, channels]; None where it has none now, and without
         render_mode="rgb_array"."""
-        return None if self.render_mode is None else self._picture(0)
+        if self.render_mode is None:
+            return None
+        return self._picture(0)
 
     def _read(self, buffers: StepBuffers) -> Observation:
         return self._observations.row(self._observations.read(buffers), 0)

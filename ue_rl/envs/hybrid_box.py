@@ -53,7 +53,9 @@ def hybrid_parts(tree: Space) -> tuple[HybridPart, ...]:
             at += leaf.size
             continue
         for index, count in enumerate(leaf.counts):
-            start = leaf.starts[index] if leaf.starts else 0
+            start = 0
+            if leaf.starts:
+                start = leaf.starts[index]
             parts.append(HybridPart(LeafKind.DISCRETE, at, row + index, count, start))
             at += count
     return tuple(parts)
@@ -73,14 +75,17 @@ class HybridBox(spaces.Box):
         self.tree = tree
         self.parts = hybrid_parts(tree)
         size = sum(part.size for part in self.parts)
-        low, high = np.full(size, -1, np.float32), np.full(size, 1, np.float32)
+        low = np.full(size, -1, np.float32)
+        high = np.full(size, 1, np.float32)
         at = 0
         for _, leaf, _ in leaves(tree):
             count = sum(leaf.counts) or leaf.size
             if leaf.kind is LeafKind.BOX:
-                low[at : at + count], high[at : at + count] = leaf.low, leaf.high
+                low[at : at + count] = leaf.low
+                high[at : at + count] = leaf.high
             elif leaf.counts:
-                low[at : at + count], high[at : at + count] = -CHOICE_BOUND, CHOICE_BOUND
+                low[at : at + count] = -CHOICE_BOUND
+                high[at : at + count] = CHOICE_BOUND
             at += count
         super().__init__(low, high, dtype=np.float32)
 
@@ -162,7 +167,10 @@ def part_of(value: Any, path: tuple[str, ...]) -> Any:
     """
     for name in path:
         try:
-            value = value[int(name)] if isinstance(value, (tuple, list)) else value[name]
+            if isinstance(value, (tuple, list)):
+                value = value[int(name)]
+            else:
+                value = value[name]
         except (KeyError, IndexError, TypeError, ValueError):
             got = sorted(map(str, value)) if isinstance(value, dict) else type(value).__name__
             raise ActionError(

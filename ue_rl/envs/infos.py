@@ -34,7 +34,8 @@ def stacked(infos: Mapping[int, Mapping[str, Any]], num_envs: int) -> dict[str, 
             raise taken(key, next(iter(values)))
         mask = np.zeros(num_envs, np.bool_)
         mask[[*values]] = True
-        found[key], found[f"_{key}"] = _column(values, num_envs), mask
+        found[key] = _column(values, num_envs)
+        found[f"_{key}"] = mask
     return found
 
 

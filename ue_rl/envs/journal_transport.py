@@ -107,7 +107,9 @@ class JournalTransport(Transport):
             self._request = _usual((None, (), actions.tobytes()))
             self._begins_all = self._resumed = self._plays = False
             return
-        begin = () if resets is None else tuple(resets)
+        begin: tuple[int, ...] = ()
+        if resets is not None:
+            begin = tuple(resets)
         stepping = None
         if begin or len(resting):
             away = {*begin, *resting}
@@ -121,7 +123,10 @@ class JournalTransport(Transport):
             if parameters is None:
                 parameters = self._draw(begin)
             beginning = {env: _Beginning(None, None, (parameters or {}).get(env)) for env in begin}
-        ended = tuple(sorted(self.lost if stepping is None else self.lost.keys() & stepping))
+        lost = set(self.lost)
+        if stepping is not None:
+            lost.intersection_update(stepping)
+        ended = tuple(sorted(lost))
         self.transport.send_actions(actions, [*begin, *ended] or None, parameters, resting)
         self._request = request
         self._beginning = beginning
@@ -169,7 +174,9 @@ class JournalTransport(Transport):
 
     def next_seeds(self, envs: Sequence[int]) -> list[int] | None:
         """Those of the next episodes of these envs; None: the engine takes none."""
-        return self._next_seeds(envs) if self._takes_seeds else None
+        if self._takes_seeds:
+            return self._next_seeds(envs)
+        return None
 
     def _next_seeds(self, envs: Sequence[int]) -> list[int]:
         return [episode_seed(self.seed, env, self.episodes.numbers[env] + 1) for env in envs]
@@ -376,8 +383,12 @@ class JournalTransport(Transport):
             self.episodes.known[env] = False
         for reason in dict.fromkeys(why.values()):
             envs = sorted(env for env in why if why[env] == reason)
-            whose = "all envs" if len(envs) == self._spec.num_envs else f"env {', '.join(map(str, envs[:20]))}"
-            verb = "begins" if len(envs) == 1 else "begin"
+            whose = f"env {', '.join(map(str, envs[:20]))}"
+            if len(envs) == self._spec.num_envs:
+                whose = "all envs"
+            verb = "begin"
+            if len(envs) == 1:
+                verb = "begins"
             _log.warning("not exact: %s %s a fresh episode: %s", whose, verb, reason)
 
     # -- the rest of a Transport
@@ -425,11 +436,15 @@ class JournalTransport(Transport):
 def journal_of(env: Any) -> JournalTransport | None:
     """That of an UnrealVecEnv; None where it keeps none, and of any other env."""
     transport = getattr(getattr(env, "stepper", None), "transport", None)
-    return transport if isinstance(transport, JournalTransport) else None
+    if isinstance(transport, JournalTransport):
+        return transport
+    return None
 
 
 def _rows_of(stepping: tuple[int, ...] | None) -> Any:
-    return slice(None) if stepping is None else list(stepping)
+    if stepping is None:
+        return slice(None)
+    return list(stepping)
 
 
 def _exchange(request: _PendingRequest, buffers: StepBuffers) -> tuple[Any, ...]:
@@ -454,4 +469,6 @@ def _exchange(request: _PendingRequest, buffers: StepBuffers) -> tuple[Any, ...]
 def _content(array: NDArray[Any] | None, envs: list[int] | None) -> bytes:
     if array is None:
         return b""
-    return array.tobytes() if envs is None else array[envs].tobytes()
+    if envs is None:
+        return array.tobytes()
+    return array[envs].tobytes()

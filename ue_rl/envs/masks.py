@@ -37,7 +37,9 @@ class Masks:
     @classmethod
     def of(cls, spec: EnvSpec) -> Masks | None:
         """None where the engine sends no masks, or no action of it is a choice."""
-        return cls(spec) if "MASK" in spec.features and spec.action_spec.mask_size else None
+        if "MASK" in spec.features and spec.action_spec.mask_size:
+            return cls(spec)
+        return None
 
     def take(self, buffers: StepBuffers) -> None:
         """Takes over the masks of all envs."""

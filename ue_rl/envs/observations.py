@@ -44,14 +44,21 @@ class Observations:
         tree = observation_tree(spec, zero_based)
         self._copy = copy
         self._space = tree
-        self._tree = None if tree is None else _reader(tree, zero_based)
+        self._tree = None
+        if tree is not None:
+            self._tree = _reader(tree, zero_based)
         self.plain = copy and tree is None
-        self._parts = _plain_parts(tree) if copy else ()
-        self._copy_parts = load("kernels").copy_parts if self._parts else None
+        self._parts: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+        if copy:
+            self._parts = _plain_parts(tree)
+        self._copy_parts = None
+        if self._parts:
+            self._copy_parts = load("kernels").copy_parts
 
     def read(self, buffers: StepBuffers) -> Observation:
         """All envs' observations."""
-        rows, tree = buffers.obs, self._tree
+        rows = buffers.obs
+        tree = self._tree
         if tree is None:
             if self._copy and not buffers.may_give:
                 return rows.copy()
@@ -67,11 +74,15 @@ class Observations:
 
     def of_rows(self, rows: Rows, image: Image = None) -> Observation:
         """The observations of these rows, float32 [n, obs_size]; float32 parts and images are views of them."""
-        return rows if self._tree is None else self._tree(rows, image)
+        if self._tree is None:
+            return rows
+        return self._tree(rows, image)
 
     def row(self, observation: Observation, env: int) -> Observation:
         """A copy of one env's observation out of what `read` gave."""
-        return observation[env].copy() if self._space is None else _row(self._space, observation, env)
+        if self._space is None:
+            return observation[env].copy()
+        return _row(self._space, observation, env)
 
     def put(self, observation: Observation, buffers: StepBuffers, envs: Sequence[int]) -> None:
         """Takes these envs' rows over into what `read` gave before."""
@@ -101,7 +112,9 @@ def mapped(of: Callable[..., Any], observation: Observation, *others: Observatio
 def _row(space: Space, observation: Observation, env: int) -> Observation:
     if isinstance(space, Leaf):
         # a Discrete's is a number, a Box's an array, that of a Box without a shape too
-        return observation[env] if space.kind is LeafKind.DISCRETE else observation[env, ...].copy()
+        if space.kind is LeafKind.DISCRETE:
+            return observation[env]
+        return observation[env, ...].copy()
     if space.named:
         return {name: _row(part, observation[name], env) for name, part in space.parts}
     return tuple(_row(part, seen, env) for (_, part), seen in zip(space.parts, observation, strict=True))
@@ -128,7 +141,10 @@ def _reader(space: Space, zero_based: bool) -> _Reader:
     cut = _cutter(space)
     more: list[tuple[str, _Reader]] = []
     for name, part in space.parts:
-        reader = _convert(part, zero_based) if isinstance(part, Leaf) else _reader(part, zero_based)
+        if isinstance(part, Leaf):
+            reader = _convert(part, zero_based)
+        else:
+            reader = _reader(part, zero_based)
         if reader is not None:
             more.append((name, reader))
 
@@ -152,7 +168,9 @@ def _plain_parts(space: Space | None) -> tuple[tuple[str, int, tuple[int, ...]],
         for (name, *deeper), leaf, at in leaves(space)
         if not deeper and leaf.kind is LeafKind.BOX and leaf.dtype == "float32"
     ]
-    return tuple(plain) if len(plain) == len(list(leaves(space))) else ()
+    if len(plain) == len(list(leaves(space))):
+        return tuple(plain)
+    return ()
 
 
 def _cutter(space: Branch) -> Callable[[Rows], dict[str, Any]]:

@@ -93,7 +93,9 @@ class RealTimeEnv(gym.Wrapper[Any, Any, Any, Any]):
     @property
     def late_steps(self) -> int:
         """So far."""
-        return self._late if self._clock is None else self._clock.late_ticks
+        if self._clock is None:
+            return self._late
+        return self._clock.late_ticks
 
     def _with(self, seen: Any, action: Any) -> dict[str, Any]:
         last = np.asarray(action, self.env.action_space.dtype) if self.env.action_space.shape else action

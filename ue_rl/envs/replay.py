@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,9 @@ _log = logging.getLogger("ue_rl.envs.journal")
 def draws_of(transport: Transport) -> Any:
     """The generators of who draws the parameters of this transport's resets; None where nobody does."""
     generators = getattr(drawer_of(transport), "generators", None)
-    return None if generators is None else generators()
+    if generators is None:
+        return None
+    return generators()
 
 
 def restore_draws(transport: Transport, state: Any) -> None:
@@ -103,14 +105,21 @@ class _Replay:
         """These begin their recorded episodes; with everybody the others any other one."""
         episodes = self._episodes
         recorded = set(envs)
-        ids = list(range(len(episodes.known))) if everybody else envs
-        options = [episodes.options[env] if env in recorded else None for env in ids]
-        self._transport.reset(
-            None if everybody else ids,
-            [episodes.seeds[env] if env in recorded else None for env in ids],
-            options if any(options) else None,
-            {env: episodes.parameters[env] for env in envs},
-        )
+        ids = envs
+        env_ids: list[int] | None = envs
+        if everybody:
+            ids = list(range(len(episodes.known)))
+            env_ids = None
+        seeds: list[int | None] = [None] * len(ids)
+        options: list[Mapping[str, Any] | None] = [None] * len(ids)
+        for place, env in enumerate(ids):
+            if env in recorded:
+                seeds[place] = episodes.seeds[env]
+                options[place] = episodes.options[env]
+        all_options = None
+        if any(options):
+            all_options = options
+        self._transport.reset(env_ids, seeds, all_options, {env: episodes.parameters[env] for env in envs})
         self._buffers = self._transport.receive()
         self._began[envs] = True
         self._over.difference_update(ids)
@@ -135,7 +144,8 @@ class _Replay:
         """The envs that show something else, in any bit."""
         found = np.zeros(len(self._began), np.bool_)
         for name in ("obs", "masks", "image"):
-            one, other = getattr(self._buffers, name), getattr(seen, name)
+            one = getattr(self._buffers, name)
+            other = getattr(seen, name)
             if one is not None and one.size:
                 found |= (_bits(one) != _bits(other)).any(axis=1)
         different: list[int] = np.flatnonzero(found).tolist()

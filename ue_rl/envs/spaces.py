@@ -62,8 +62,10 @@ def _renamed(tree: Space) -> Space:
         return tree
     from torch import nn
 
-    layers, names = nn.ModuleDict(), [name for name, _ in tree.parts]
-    taken, renamed = set(names), []
+    layers = nn.ModuleDict()
+    names = [name for name, _ in tree.parts]
+    taken = set(names)
+    renamed = []
     for name in names:
         safe = name.replace(".", "_")
         while hasattr(layers, safe) or (safe != name and safe in taken):

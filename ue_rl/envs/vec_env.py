@@ -422,10 +422,13 @@ class UnrealVecEnv(EngineControls, VecEnv):
         if self.render_mode is None or mode not in (None, self.render_mode):
             return super().render(mode)  # says why there is none
         pictures = [picture for picture in self.get_images() if picture is not None]
-        return tile_images(pictures) if pictures else None
+        if not pictures:
+            return None
+        return tile_images(pictures)
 
     def _get_indices(self, indices: VecEnvIndices) -> list[int]:
-        n, chosen = self.num_envs, list(super()._get_indices(indices))
+        n = self.num_envs
+        chosen = list(super()._get_indices(indices))
         for env in chosen:
             if not -n <= env < n:
                 raise IndexError(f"env index {env} is outside 0..{n - 1}")

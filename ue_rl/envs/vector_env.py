@@ -105,12 +105,16 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
             self._np_random_seed = tuple(seed)  # type: ignore[assignment]  # as its own vector envs: one for each
         env_ids = np.flatnonzero(mask).tolist()
         self._over = self._over & ~mask
-        buffers = self.stepper.start(
-            None if mask.all() else env_ids,
-            [seed[i] for i in env_ids] if seed is not None else None,
-            [options] * len(env_ids) if options else None,
-            over=np.flatnonzero(self._over).tolist(),
-        )
+        seeds = None
+        if seed is not None:
+            seeds = [seed[i] for i in env_ids]
+        all_options = None
+        if options:
+            all_options = [options] * len(env_ids)
+        begun: list[int] | None = env_ids
+        if mask.all():
+            begun = None
+        buffers = self.stepper.start(begun, seeds, all_options, over=np.flatnonzero(self._over).tolist())
         return self._observations.read(buffers), self._infos(buffers.infos)
 
     def step(self, actions: Any) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
@@ -175,7 +179,9 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
     def render(self) -> tuple[Any, ...] | None:
         """A picture of each env, uint8 [height, width, channels], or None where it has none now; None alone without
         render_mode="rgb_array"."""
-        return None if self.render_mode is None else tuple(self._picture(env) for env in range(self.num_envs))
+        if self.render_mode is None:
+            return None
+        return tuple(self._picture(env) for env in range(self.num_envs))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """As Gymnasium's vector envs have it, for what the engine answers: "render" (FEATURES=RENDER) gives a picture
@@ -276,11 +282,13 @@ class _WrongType(ConfigurationError, TypeError):
 def _check_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
     """`mask` as an array; refused in Gymnasium's words, which people search for."""
     array = np.asarray(mask)
-    wrong, error = "", ConfigurationError
+    wrong = ""
+    error = ConfigurationError
     if array.shape != (num_envs,):
         wrong = f"must have shape `({num_envs},)`, got {array.shape}"
     elif array.dtype != np.bool_:
-        wrong, error = f"must have `dtype=np.bool_`, got {array.dtype}", _WrongType
+        wrong = f"must have `dtype=np.bool_`, got {array.dtype}"
+        error = _WrongType
     elif not array.any():
         wrong = f"must contain a boolean array with at least one True value, got reset_mask={array}"
     if wrong:

@@ -99,9 +99,7 @@ class Resets:
     @property
     def not_stepping(self) -> list[int]:
         """The envs that take no step; `env_ids` are named."""
-        envs = self.env_ids
-        if not envs:
-            envs = ()
+        envs = self.env_ids or ()
         return [*envs, *self.resting]
 
 

@@ -101,6 +101,11 @@ def nearest(word: str, words: Iterable[str], before: str = "") -> str | None:
     return None
 
 
+def words_of(error: OSError) -> str:
+    """What the system says of an error: without its number and the file's name, where it has such words."""
+    return error.strerror or str(error)
+
+
 def as_sentence(cure: str) -> str:
     """With a capital letter, unless it begins with code or a command."""
     word = cure.partition(" ")[0].rstrip(",:;")

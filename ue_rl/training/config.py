@@ -54,9 +54,7 @@ def resolve(
         ConfigurationError: an unknown key, a value of the wrong type, an algorithm that does not exist, an option of
             the other backend.
     """
-    first = base
-    if not first:
-        first = {}
+    first = base or {}
     layers = [dict(first), read_config(config) if isinstance(config, Path) else dict(config or {})]
     layers.append({key: value for key, value in flags.items() if value is not None})
     _one_kind_of_engine(layers)
@@ -96,9 +94,7 @@ def _merged(layers: list[dict[str, Any]], name: str) -> dict[str, Any]:
     """A mapping that several layers have a part of: the later one wins key by key."""
     whole: dict[str, Any] = {}
     for layer in layers:
-        part = layer.pop(name, None)
-        if not part:
-            part = {}
+        part = layer.pop(name, None) or {}
         if not isinstance(part, Mapping):
             raise ConfigurationError("must be a mapping", field=name, expected=f"{name}: {{NAME: VALUE}}", got=part)
         whole |= part
@@ -173,9 +169,7 @@ def _configs(folder: Path) -> Iterator[Path]:
 
 def _starts(config: Mapping[str, Any]) -> dict[str, Any]:
     """What a config starts, by name; None: nothing."""
-    hyperparameters = config.get("hyperparameters")
-    if not hyperparameters:
-        hyperparameters = {}
+    hyperparameters = config.get("hyperparameters") or {}
     buffer = dict(hyperparameters).get(_BUFFER)
     if isinstance(buffer, Mapping) and "type" not in str(buffer):
         buffer = None
@@ -231,9 +225,7 @@ def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
     values |= {key: common[key] for key in ("device", "verbose") if key in common}
     renamed = {"total_timesteps": "timesteps", "checkpoint_freq": "save_freq"}
     values |= {ours: content[theirs] for theirs, ours in renamed.items() if theirs in content}
-    saved_in = sections["paths"].get("save_dir")
-    if not saved_in:
-        saved_in = ""
+    saved_in = sections["paths"].get("save_dir") or ""
     save_dir = str(saved_in)
     if save_dir:
         folder = PureWindowsPath(save_dir) if "\\" in save_dir else Path(save_dir)
@@ -249,9 +241,7 @@ def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _section(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
-    section = content.get(name)
-    if not section:
-        section = {}
+    section = content.get(name) or {}
     if not isinstance(section, dict):
         raise ConfigurationError(f"{path.name} is malformed", field=name, expected="a YAML mapping", got=section)
     return section

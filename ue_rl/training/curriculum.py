@@ -171,9 +171,7 @@ class Curriculum(BaseCallback):
         """Goes on in the lessons that `state()` named; lessons that exist no longer are begun anew."""
         for course in self.courses:
             names = [lesson.name for lesson in course.lessons]
-            was = state.get(course.key)
-            if not was:
-                was = {}
+            was = state.get(course.key) or {}
             if was.get("name") in names:
                 at = int(was.get("lesson", 0))
                 if at < len(names) and names[at] == was["name"]:
@@ -187,9 +185,7 @@ class Curriculum(BaseCallback):
     def _count_on(self) -> None:
         """Takes over what the episodes before a resume counted."""
         for course in self.courses:
-            was = self._was.get(course.key)
-            if not was:
-                was = {}
+            was = self._was.get(course.key) or {}
             stale = self._stale[course.key]
             if was.get("name") == course.lesson.name and len(was.get("stale", ())) == len(stale):
                 self._returns[course.key] = deque(was["counted"], self._returns[course.key].maxlen)

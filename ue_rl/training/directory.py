@@ -23,7 +23,7 @@ from typing import Any
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system.durable import HALF, sync_folder, write_whole
-from ue_rl.system.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError, words_of
 from ue_rl.system.files import require_file
 from ue_rl.training.config import FORMAT, ORIGIN, read_config, read_whole_config, signed_yaml
 from ue_rl.training.options import ROWS, TrainOptions
@@ -119,9 +119,7 @@ class RunDirectory:
                     path = log_dir
                 else:
                     path = run.path
-                reason = error.strerror
-                if not reason:
-                    reason = str(error)
+                reason = words_of(error)
                 raise ConfigurationError(f"{path} cannot be written", field="log_dir", got=reason) from error
             raise
         if half.lock.held:
@@ -325,9 +323,7 @@ def read_handshake(path: Path) -> EnvSpec | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        got = error.strerror
-        if not got:
-            got = str(error)
+        got = words_of(error)
         raise ConfigurationError(
             f"{path} cannot be read",
             field="handshake",

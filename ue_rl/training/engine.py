@@ -106,9 +106,7 @@ def command_of(options: TrainOptions, filmed: bool = False) -> str | list[str]:
 
             wrappers = hosted_wrappers(options)
         kwargs = {**drawn, **options.env_kwargs}
-        hosted = options.env
-        if not hosted:
-            hosted = DEFAULT_ENV
+        hosted = options.env or DEFAULT_ENV
         return serve_command(hosted, kwargs, wrappers, options.token_file)
     template(options.engine)
     return options.engine

@@ -206,9 +206,7 @@ def _rllib_arguments(algo: str, env: str, given: dict[str, Any]) -> dict[str, An
                 got=kwargs,
                 cure="say them with --set 'model_config={fcnet_activation: relu}'",
             )
-        model = given.get("model_config")
-        if not model:
-            model = {}
+        model = given.get("model_config") or {}
         given["model_config"] = {**model, "fcnet_hiddens": kwargs["net_arch"]}
     # of one gradient step
     batch = "train_batch_size_per_learner"

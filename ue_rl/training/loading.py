@@ -51,9 +51,7 @@ def find_start(options: TrainOptions) -> Start:
         ConfigurationError: there is none, it is no model of SB3, or its statistics are missing.
         UntrustedFile: it attacks.
     """
-    source = options.init_from
-    if not source:
-        source = ""
+    source = options.init_from or ""
     path = Path(source)
     model = find(path).path
     check_model(model, "init_from")

@@ -53,9 +53,7 @@ def train(
             outcome instead, and the model is saved.
         KeyboardInterrupt: as well before the first step; of SIGINT, SIGTERM and SIGHUP it is a RunStopped.
     """
-    followed = report
-    if not followed:
-        followed = TrainingReport()
+    followed = report or TrainingReport()
     report = CarefulReport(followed)
     if options.backend == "rllib" and find_spec("ray") is None:
         cure = "pip install 'ue_rl[train,rllib]' -c constraints.txt"

@@ -88,9 +88,7 @@ class MemoryPeer(Peer):
             if actions is None:
                 self._transport.reset(envs, resets.seeds, resets.options)
             else:
-                due = envs
-                if not due:
-                    due = ()
+                due = envs or ()
                 self._transport.send_actions(np.ascontiguousarray(actions), list(due))
             buffers = self._transport.receive()
         except UeRlError as error:

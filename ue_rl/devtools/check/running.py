@@ -76,9 +76,7 @@ def check(
             got=url,
             cure="leave it out",
         )
-    chosen = options
-    if not chosen:
-        chosen = Options()
+    chosen = options or Options()
     options = replace(chosen, **{key: value for key, value in address.options.items() if key in _OWN})
     if unknown := sorted(set(only) - {each.name for each in CHECKS}):
         raise ConfigurationError("no such check", field="only", got=unknown[0])

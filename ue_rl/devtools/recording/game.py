@@ -194,9 +194,7 @@ class ReplayedGame(BaseBridge):
 
     def _take_answer(self, message: TraceMessage) -> None:
         agents = self.spec.agents_per_env
-        infos = message.facts.get("infos")
-        if not infos:
-            infos = {}
+        infos = message.facts.get("infos") or {}
         if message.envs is None:
             envs = range(self.spec.num_envs)
         else:

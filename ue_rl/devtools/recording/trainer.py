@@ -169,9 +169,7 @@ class _Trainer:
                 else:
                     field = _WORDS.get(name, name)
                 raise departure("the engine", when, env, field, a[row, k].item(), b[row, k].item())
-        infos = message.facts.get("infos")
-        if not infos:
-            infos = {}
+        infos = message.facts.get("infos") or {}
         for agent in range(agents):
             row = env * agents + agent
             if infos.get(str(row)) != self._infos.get(row):
@@ -181,9 +179,7 @@ class _Trainer:
         try:
             answer = self._transport.call(self._line)
         except CommandFailed as error:
-            reason = error.got
-            if not reason:
-                reason = error.message
+            reason = error.got or error.message
             answer = write_refused(str(reason))
         if answer.strip() != recorded.strip():
             raise departure("the engine", f"in its answer to {self._line[:80]}", None, "call", recorded, answer)

@@ -206,9 +206,7 @@ class RecordingTransport(Transport):
         try:
             answer = self.transport.call(line)
         except CommandFailed as error:
-            reason = error.got
-            if not reason:
-                reason = error.message
+            reason = error.got or error.message
             self.writer.called(line, write_refused(str(reason)))
             raise
         except BaseException as error:

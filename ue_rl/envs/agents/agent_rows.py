@@ -59,7 +59,8 @@ class AgentRows:
 
     def seat(self, env: int, agents: Sequence[int]) -> None:
         """From now on these agents of `env` are its rows here; only between two episodes of it."""
-        start, self.whole = env * self.size, False
+        start = env * self.size
+        self.whole = False
         self.rows[start : start + self.size] = env * self._per_env + np.asarray(agents, np.intp)
 
     def take_step(self, buffers: StepBuffers, acted: NDArray[np.bool_], live: NDArray[np.bool_]) -> None:
@@ -69,9 +70,12 @@ class AgentRows:
             buffers: the transport's. acted: bool [num_rows], who was asked for a step. live: who can act now; the same
                 array where both are everybody.
         """
-        rows, mine = self.rows, self._own
+        rows = self.rows
+        mine = self._own
         if self.whole and acted is live:  # the usual case: everybody acted and can act again, so all will be seen again
-            self.acted, self.all_acted, self.buffers = acted, True, buffers
+            self.acted = acted
+            self.all_acted = True
+            self.buffers = buffers
             return
         self.buffers = mine
         self.acted = acted[rows]
@@ -91,13 +95,15 @@ class AgentRows:
         Args:
             begun: bool [num_rows], rows of the envs that were reset.
         """
-        mine, self.buffers = begun[self.rows], self._own
+        mine = begun[self.rows]
+        self.buffers = self._own
         for array in (self.buffers.rewards, self.buffers.dones, self.buffers.truncated):
             array[mine] = 0
         self._observe(buffers, np.flatnonzero(mine & live[self.rows]), live[self.rows])
 
     def _observe(self, buffers: StepBuffers, chosen: slice | NDArray[np.intp], live: NDArray[np.bool_]) -> None:
-        mine, rows = self.buffers, self.rows[chosen]
+        mine = self.buffers
+        rows = self.rows[chosen]
         mine.obs[chosen] = buffers.obs[rows, : self.spec.obs_size]
         mine.present[:] = live | self.acted
         mine.infos.clear()

@@ -48,10 +48,13 @@ class GroupTransport(Transport):
         self._adopt(transport)
         names = [g.name for g in self.engine_spec.groups]
         if group is None and len(names) != 1:
-            what, cure = "which group learns?", f"name it: group={names[0]!r}, or --group {names[0]}"
+            what = "which group learns?"
+            cure = f"name it: group={names[0]!r}, or --group {names[0]}"
             raise ConfigurationError(what, field="group", expected=", ".join(names), cure=cure)
-        self.group: str | None = names[0] if group is None else group
-        self._learns(agents_of(self.engine_spec, self.group))
+        if group is None:
+            group = names[0]
+        self.group: str | None = group
+        self._learns(agents_of(self.engine_spec, group))
         for name, policy in (others or {}).items():
             self.set_player(name, policy)
 
@@ -161,12 +164,20 @@ class GroupTransport(Transport):
             everything[self.part.rows, : self.spec.act_size] = actions
             for part, player in others:
                 everything[part.rows, : part.spec.act_size] = player.act(part.buffers)
-        over = [] if self._live is self._everybody else self._over()
-        asked, begun = self._live, self._rows_of(over) if over else self._nobody
+        over: list[int] = []
+        if self._live is not self._everybody:
+            over = self._over()
+        asked = self._live
+        begun = self._nobody
+        if over:
+            begun = self._rows_of(over)
         self.transport.send_actions(everything, over or None, parameters)
         if over:
             self._begin(over)
-        self._asked, self._begun, self._stepping, self._nothing_sent = asked, begun, True, False
+        self._asked = asked
+        self._begun = begun
+        self._stepping = True
+        self._nothing_sent = False
 
     def reset(
         self, env_ids: Envs = None, seeds: Seeds = None, options: Options = None, parameters: Params = None
@@ -177,7 +188,8 @@ class GroupTransport(Transport):
             env_ids: rows; nothing is sent where others in their envs can still act, and `receive` returns at once.
             seeds, options: one for each row; each env takes those of its first row here.
         """
-        size, num_envs = self.part.size, self.engine_spec.num_envs
+        size = self.part.size
+        num_envs = self.engine_spec.num_envs
         if env_ids is None:
             chosen = {env: env * size for env in range(num_envs)}  # env to where its seed stands
         else:
@@ -195,7 +207,10 @@ class GroupTransport(Transport):
         given_options = None if options is None else [options[chosen[env]] for env in envs]
         self.transport.reset(None if env_ids is None else envs, given_seeds, given_options, parameters)
         self._begin(envs)
-        self._asked, self._begun, self._stepping, self._nothing_sent = self._nobody, self._rows_of(envs), False, False
+        self._asked = self._nobody
+        self._begun = self._rows_of(envs)
+        self._stepping = False
+        self._nothing_sent = False
 
     def receive(self) -> StepBuffers:
         """See Transport.receive: the learner's rows."""
@@ -208,8 +223,11 @@ class GroupTransport(Transport):
         buffers = self.transport.receive()
         lost = buffers.lost
         whole = 0 not in buffers.present.tobytes() and 1 not in buffers.dones.tobytes()  # much faster than by NumPy
-        live = self._everybody if whole else live_agents(buffers)
-        parts = [self.part, *(part for part, _ in self._players.values())] if self._players else [self.part]
+        if whole:
+            live = self._everybody
+        else:
+            live = live_agents(buffers)
+        parts = [self.part, *(part for part, _ in self._players.values())]
         for part in parts:
             if self._stepping:
                 part.take_step(buffers, self._asked, live)
@@ -232,7 +250,8 @@ class GroupTransport(Transport):
     def _note_lost(self, buffers: StepBuffers) -> None:
         """The learner's rows in envs whose engine was lost."""
         self._lost |= buffers.lost
-        mine, size = self.buffers, self.part.size
+        mine = self.buffers
+        size = self.part.size
         mine.lost = {row for row in range(len(self.part.rows)) if row // size in buffers.lost}
         for row in mine.lost:
             mine.infos[row] = buffers.infos[int(self.part.rows[row])]
@@ -263,7 +282,9 @@ class GroupTransport(Transport):
     def _over(self) -> list[int]:
         """Envs in which nobody can act any more."""
         live = self._live.reshape(self.engine_spec.num_envs, -1)
-        return [] if live.all() else np.flatnonzero(~live.any(axis=1)).tolist()
+        if live.all():
+            return []
+        return np.flatnonzero(~live.any(axis=1)).tolist()
 
     def _rows_of(self, envs: Sequence[int]) -> NDArray[np.bool_]:
         rows = np.zeros((self.engine_spec.num_envs, self.engine_spec.agents_per_env), np.bool_)

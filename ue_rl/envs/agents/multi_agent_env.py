@@ -83,7 +83,8 @@ class AgentsEnv:
         self.action_spaces: dict[str, spaces.Space[Any]] = {}
         for name, (group, _, _) in self._places.items():
             one = replace(group.part.spec, num_envs=1)
-            self.observation_spaces[name], self.action_spaces[name] = observation_space(one), action_space(one)
+            self.observation_spaces[name] = observation_space(one)
+            self.action_spaces[name] = action_space(one)
         self._actions: NDArray[np.float32] = np.zeros((engine.num_rows, engine.act_size), np.float32)
 
     def reset(
@@ -93,7 +94,13 @@ class AgentsEnv:
 
         A seed or options go to an engine that takes them; another one is left alone.
         """
-        buffers = self.stepper.start(None, None if seed is None else [seed], [dict(options)] if options else None)
+        seeds = None
+        if seed is not None:
+            seeds = [seed]
+        all_options = None
+        if options:
+            all_options = [dict(options)]
+        buffers = self.stepper.start(None, seeds, all_options)
         live = live_agents(buffers)
         for group in self._groups.values():
             group.part.take_start(buffers, np.ones_like(live), live)
@@ -120,7 +127,8 @@ class AgentsEnv:
             try:
                 self._actions[row, : group.part.spec.act_size] = group.writer.one(action)[0]
             except ActionError as error:
-                error.message, error.env_id = f"agent {name}: {error.message}", 0
+                error.message = f"agent {name}: {error.message}"
+                error.env_id = 0
                 raise
         acted = np.zeros(self.engine_spec.num_rows, np.bool_)
         acted[[self._places[name][2] for name in self.agents]] = True
@@ -146,10 +154,12 @@ class AgentsEnv:
             if not (live[row] or acted[row]):
                 continue
             mine = group.part.buffers
-            done, truncated = bool(mine.dones[place]), bool(mine.truncated[place])
+            done = bool(mine.dones[place])
+            truncated = bool(mine.truncated[place])
             answers.observations[name] = group.observations.row(seen[group], place)
             answers.rewards[name] = float(mine.rewards[place])
-            answers.terminations[name], answers.truncations[name] = done and not truncated, truncated
+            answers.terminations[name] = done and not truncated
+            answers.truncations[name] = truncated
             info = dict(mine.infos.get(place, {}))
             put_arrays(info)
             if "MASK" in self.engine_spec.features and mine.masks.shape[1]:

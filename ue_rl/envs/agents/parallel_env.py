@@ -49,7 +49,8 @@ class UnrealParallelEnv(ParallelEnv[str, Any, Any]):
         self.possible_agents = self._env.possible_agents
         self.agents: list[str] = []
         self._begun = False
-        self.observation_spaces, self.action_spaces = self._env.observation_spaces, self._env.action_spaces
+        self.observation_spaces = self._env.observation_spaces
+        self.action_spaces = self._env.action_spaces
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         """Always the same object for an agent."""
@@ -88,7 +89,9 @@ class UnrealParallelEnv(ParallelEnv[str, Any, Any]):
 
     def render(self) -> NDArray[np.uint8] | None:
         """The engine's picture, uint8 [height, width, channels]; None where it sends none."""
-        return None if self.render_mode is None else EngineCalls(self._env.transport).render(0)
+        if self.render_mode is None:
+            return None
+        return EngineCalls(self._env.transport).render(0)
 
     def close(self) -> None:
         """Closes the connection; idempotent."""

@@ -43,14 +43,17 @@ class PolicyPlayer:
         self._function = policy
         self._deterministic = deterministic
         self._masked = bool(spec.mask_size) and self._predict is not None and _takes(self._predict, "action_masks")
-        self._observations, self._writer = Observations(spec, copy=False, zero_based=True), ActionWriter(spec, True)
+        self._observations = Observations(spec, copy=False, zero_based=True)
+        self._writer = ActionWriter(spec, True)
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
         """See OtherPolicy."""
         observation = self._observations.read(buffers)
         if self._predict is None:
             return self._writer(self._function(observation))
-        masks = {"action_masks": buffers.masks != 0} if self._masked else {}
+        masks = {}
+        if self._masked:
+            masks["action_masks"] = buffers.masks != 0
         return self._writer(self._predict(observation, deterministic=self._deterministic, **masks)[0])
 
     def begin(self, rows: Sequence[int]) -> None:
@@ -61,7 +64,8 @@ class InferencePlayer:
     """An InferenceInterface (ue_rl.inference): an exported ONNX policy, or one that runs elsewhere."""
 
     def __init__(self, interface: Any, spec: EnvSpec) -> None:
-        self._interface, self._rows = interface, list(range(spec.num_envs))
+        self._interface = interface
+        self._rows = list(range(spec.num_envs))
         self._observations = Observations(spec, copy=False)
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
@@ -81,7 +85,9 @@ class RandomPlayer:
     """Samples the action space."""
 
     def __init__(self, spec: EnvSpec, seed: int | None = None) -> None:
-        self._space, self._count, self._writer = action_space(spec), spec.num_envs, ActionWriter(spec)
+        self._space = action_space(spec)
+        self._count = spec.num_envs
+        self._writer = ActionWriter(spec)
         self._space.seed(own_seed(seed, "actions"))
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
@@ -100,7 +106,8 @@ class NormalizedPolicy:
     """
 
     def __init__(self, model: Any, statistics: Any) -> None:
-        self._model, self._statistics = model, statistics
+        self._model = model
+        self._statistics = statistics
 
     def predict(self, observation: Any, deterministic: bool = False, action_masks: Any = None) -> tuple[Any, Any]:
         """As the model's, for observations as the engine sends them; the masks go to a model that takes some."""

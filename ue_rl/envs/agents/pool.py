@@ -51,7 +51,8 @@ class Pool:
     """
 
     def __init__(self, folder: Path, initial_elo: float) -> None:
-        self.folder, self.elo = folder, float(initial_elo)
+        self.folder = folder
+        self.elo = float(initial_elo)
         self.policies: list[Past] = []
         self._loaded: dict[str, Any] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,8 @@ class Pool:
                     for past in content["policies"]
                 ]
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-                what, cure = f"{self._index} cannot be read", "delete the folder to begin a new pool"
+                what = f"{self._index} cannot be read"
+                cure = "delete the folder to begin a new pool"
                 raise ConfigurationError(what, field="self_play", got=str(error), cure=cure) from error
 
     def add(self, steps: int, model: Any) -> None:
@@ -110,7 +112,8 @@ class Pool:
             except UntrustedFile:
                 raise
             except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
-                what, cure = f"{path} cannot be read as a policy", "delete the folder to begin a new pool"
+                what = f"{path} cannot be read as a policy"
+                cure = "delete the folder to begin a new pool"
                 raise ConfigurationError(what, field="self_play", got=str(error), cure=cure) from error
             self._loaded[past.name] = policy
         return self._loaded[past.name]

@@ -58,7 +58,8 @@ class SelfPlay(BaseCallback):
             what = "self-play needs an env with sides"
             cure = "make it with GroupVecEnv(SidesTransport(transport))"
             raise ConfigurationError(what, field="env", got=type(env.transport).__name__, cure=cure)
-        self._transport, self._folder = env.transport, folder
+        self._transport = env.transport
+        self._folder = folder
         self.options = options or SelfPlayOptions()
         self.pool = Pool(folder / "opponents", self.options.initial_elo)
         self._rng = np.random.default_rng(own_stream(seed, "opponents"))
@@ -160,7 +161,9 @@ class SelfPlay(BaseCallback):
     def _present(self) -> Any:
         """The model's policy as it is at any time, for raw observations."""
         statistics = self.model.get_vec_normalize_env()
-        return self.model.policy if statistics is None else NormalizedPolicy(self.model.policy, statistics)
+        if statistics is None:
+            return self.model.policy
+        return NormalizedPolicy(self.model.policy, statistics)
 
     def _transport_space(self) -> Any:
         from ue_rl.envs.spaces import observation_space

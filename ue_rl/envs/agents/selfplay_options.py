@@ -41,7 +41,8 @@ class SelfPlayOptions:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigurationError("must be a positive integer", field=f"self_play.{name}", got=value)
-        ratio, elo = self.play_against_latest_model_ratio, self.initial_elo
+        ratio = self.play_against_latest_model_ratio
+        elo = self.initial_elo
         if not isinstance(ratio, (int, float)) or not 0 <= ratio <= 1:
             raise ConfigurationError(
                 "must be a number from 0 to 1", field="self_play.play_against_latest_model_ratio", got=ratio

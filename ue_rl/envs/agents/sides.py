@@ -105,7 +105,8 @@ class SidesTransport(GroupTransport):
 
     def finished_games(self) -> list[Match]:
         """Those that ended since the last call."""
-        finished, self._finished = self._finished, []
+        finished = self._finished
+        self._finished = []
         return finished
 
     def receive(self) -> StepBuffers:
@@ -123,7 +124,8 @@ class SidesTransport(GroupTransport):
         names = list(dict.fromkeys(self.opponent_of))
         actions = self._opponents[names[0]].act(buffers)
         if len(names) > 1:
-            actions, playing = actions.copy(), np.repeat(np.array(self.opponent_of, object), self.part.size)
+            actions = actions.copy()
+            playing = np.repeat(np.array(self.opponent_of, object), self.part.size)
             for name in names[1:]:
                 rows = playing == name
                 actions[rows] = self._opponents[name].act(buffers)[rows]
@@ -140,7 +142,8 @@ class SidesTransport(GroupTransport):
             if env in over and self._playing[env] and env not in self._lost:  # with its engine it was not played out
                 reward = float(self._last_rewards[env].sum())
                 self._finished.append(Match(env, int(self.side_of[env]), self.opponent_of[env], reward))
-            self._playing[env], self._last_rewards[env] = True, 0
+            self._playing[env] = True
+            self._last_rewards[env] = 0
             self.opponent_of[env] = self._next
             if self.side_of[env] != self._planned[env]:
                 self.side_of[env] = side = self._planned[env]

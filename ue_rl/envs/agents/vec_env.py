@@ -107,7 +107,9 @@ class GroupVecEnv(UnrealVecEnv):
         return EngineCalls(self.transport.transport).render(env_id // self.transport.part.size)
 
     def _env_of(self, row: int | None) -> int | None:
-        return None if row is None else row // self.transport.part.size
+        if row is None:
+            return None
+        return row // self.transport.part.size
 
 
 def learn_in_turn(models: Mapping[str, Any], total_timesteps: int, turn: int, **options: Any) -> None:

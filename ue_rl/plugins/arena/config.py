@@ -179,9 +179,7 @@ def _behavior(
     name: str, agent: str, config: Mapping[str, Any], scene: type[Scene], backend: Backend | None, folder: Path | None
 ) -> AgentBehavior:
     if backend is not None:
-        section = config.get("memory")
-        if not section:
-            section = {}
+        section = config.get("memory") or {}
         memory = _memory(section, backend, folder and folder / f"memory-{agent}.jsonl")
         mind: AgentBehavior = _made(
             "llm", lambda **options: LLMAgentBehavior(backend, memory, **options), config.get("llm", {})

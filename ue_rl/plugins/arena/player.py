@@ -99,9 +99,7 @@ def play(
     if isinstance(behaviors, AgentBehavior):
         given = dict.fromkeys(game.agents[:1], behaviors)
     else:
-        chosen = behaviors
-        if not chosen:
-            chosen = {}
+        chosen = behaviors or {}
         given = dict(chosen)
     if strangers := set(given) - set(game.agents):
         raise ConfigurationError(

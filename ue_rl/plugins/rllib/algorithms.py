@@ -170,9 +170,7 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
     command_of(o)  # there is such an env, or the command can be read
     if o.engine is not None:
         return {**said, "engine": o.engine}
-    hosted = o.env
-    if not hosted:
-        hosted = DEFAULT_ENV
+    hosted = o.env or DEFAULT_ENV
     return {**said, "env": hosted, **{name: getattr(o, name) for name in HOSTED}}
 
 

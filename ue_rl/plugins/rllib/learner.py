@@ -241,9 +241,7 @@ class RllibLearner(Learner):
         """Warns once, where learning has diverged; RLlib also says NaN of a loss that was not computed."""
         if self._finite and not self._is_finite_now():
             self._finite = False
-            text = diverged({f"train/{name}": loss}, self.inbox.env_steps)
-            if not text:
-                text = ""
+            text = diverged({f"train/{name}": loss}, self.inbox.env_steps) or ""
             _log.warning("%s", text)
             self.report.warned(text)
 

@@ -26,7 +26,7 @@ from websockets.server import ServerProtocol
 from ue_rl.plugins.web.page_socket import LONGEST, PageSocket
 from ue_rl.plugins.web.site import Site, SiteAnswer
 from ue_rl.protocol.access.tls import engine_context
-from ue_rl.system.errors import ConfigurationError, EngineBusy, EngineUnreachable
+from ue_rl.system.errors import ConfigurationError, EngineBusy, EngineUnreachable, words_of
 from ue_rl.system.forks import leave_to_parent, notify_of_forks
 from ue_rl.system.keepalive import notice_dead_peer
 
@@ -126,7 +126,7 @@ class PagePort:
             raise EngineUnreachable(
                 f"nobody can listen on {self.place}",
                 fault="caller",
-                got=error.strerror or str(error),
+                got=words_of(error),
                 cure="does another trainer listen there? Take another port, and have the page dial that one",
             ) from error
         leave_to_parent(self._listener)

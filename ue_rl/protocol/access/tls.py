@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 
-from ue_rl.system.errors import AccessRefused, ConfigurationError
+from ue_rl.system.errors import AccessRefused, ConfigurationError, words_of
 
 Name = str | PathLike[str]
 _OF_CERTIFICATES = {
@@ -110,7 +110,7 @@ def _usable(field: str, path: Name | None) -> Iterator[None]:
         yield
     except OSError as error:
         what = f"{path} cannot be used for TLS"
-        got = error.strerror or str(error)
+        got = words_of(error)
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             got = "the key is not that of the certificate"
         raise ConfigurationError(what, field=field, expected="PEM", got=got) from error
@@ -121,9 +121,7 @@ def why(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = _OF_CERTIFICATES.get(error.verify_code, f"is refused: {error.verify_message}")
         return f"the certificate {reason}"
-    reason_given = getattr(error, "reason", "")
-    if not reason_given:
-        reason_given = ""
+    reason_given = getattr(error, "reason", "") or ""
     reason = str(reason_given)
     if reason in _PLAIN:
         return "the other side speaks no TLS"

@@ -17,7 +17,7 @@ import secrets
 from os import PathLike
 from pathlib import Path
 
-from ue_rl.system.errors import ConfigurationError
+from ue_rl.system.errors import ConfigurationError, words_of
 from ue_rl.system.files import require_file
 
 LONGEST = 160  # bytes of any of these lines
@@ -42,9 +42,7 @@ def read_token(path: str | PathLike[str]) -> bytes:
             token = file.read(_MOST + 1).strip()
             mode = os.fstat(file.fileno()).st_mode
     except OSError as error:
-        got = error.strerror
-        if not got:
-            got = str(error)
+        got = words_of(error)
         raise ConfigurationError(f"the token in {path} cannot be read", field="token_file", got=got) from error
     if not _SHORTEST <= len(token) <= _MOST:
         raise ConfigurationError(

@@ -102,9 +102,7 @@ class Visitors:
         hosts = said.get("host", [])
         names = [_name_in(_HOST, host) for host in hosts]
         if self._local and not (len(names) == 1 and self._knows(names[0])):
-            got = shorten(", ".join(hosts))
-            if not got:
-                got = "none"
+            got = shorten(", ".join(hosts)) or "none"
             return Refusal(421, f"it asks for the host {got}, and this server is for this machine alone; {self._cure}")
         origins = said.get("origin", [])
         for origin in origins:
@@ -133,9 +131,7 @@ class Visitors:
         right = [_JSON.fullmatch(kind.partition(";")[0].strip().lower()) is not None for kind in kinds]
         if silent or (right and all(right)):
             return None
-        got = shorten(", ".join(kinds))
-        if not got:
-            got = "none"
+        got = shorten(", ".join(kinds)) or "none"
         return Refusal(415, f"its content type is {got}; expected Content-Type: application/json")
 
     def _knows(self, name: str) -> bool:

@@ -246,9 +246,7 @@ def text(value: Any) -> str:
     """A string field, as the generated classes give it."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    given = value
-    if not given:
-        given = ""
+    given = value or ""
     return str(given)
 
 

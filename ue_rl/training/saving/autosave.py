@@ -109,9 +109,7 @@ class AutoSave(BaseCallback):
         self._periodic = Periodic(self.store, save_freq, save_interval)
         self._with_replay_buffer = replay_buffer
         self._export = export
-        given_parts = parts
-        if not given_parts:
-            given_parts = {}
+        given_parts = parts or {}
         self._parts = dict(given_parts)
         self._extra = extra
         self._after = after

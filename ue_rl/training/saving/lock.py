@@ -96,9 +96,7 @@ class RunLock:
     ) -> None:
         if self.held:
             self.held = False
-            holder = self.holder()
-            if not holder:
-                holder = {}
+            holder = self.holder() or {}
             if holder.get("pid") == os.getpid():  # else the folder was renamed, and that is another one
                 with suppress(OSError):
                     (self.folder / HOLDER).unlink(missing_ok=True)

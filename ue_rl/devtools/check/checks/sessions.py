@@ -83,9 +83,7 @@ def second_trainer(bench: Bench) -> str:
         said = _first_line(wire, within)
         with bench.provoking("disturbed-session"):
             bench.step()
-        line = said
-        if not line:
-            line = b""
+        line = said or b""
         notice = notice_of(line)
         if said is not None and said[:7].upper() == b"CONFIG:":
             return bench.tolerate("two-at-once", seen=said.decode("ascii", "backslashreplace"))

@@ -155,9 +155,7 @@ class FaultyEngine(LineEngine):
             return f"{','.join(numbers)};{step};0"
         row = f"OBS={','.join(numbers)};REW={step};DONE=0"
         agent = ""
-        text = self.handshake
-        if not text:
-            text = ""
+        text = self.handshake or ""
         if "AGENTS=" in text:
             agent = ";AGENT=0"
         if self.env_type == "MULTI":

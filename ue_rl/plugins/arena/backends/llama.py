@@ -84,9 +84,7 @@ class LlamaBackend(Backend):
             )
             said = []
             for piece in pieces:
-                piece_text = piece["choices"][0]["delta"].get("content")
-                if not piece_text:
-                    piece_text = ""
+                piece_text = piece["choices"][0]["delta"].get("content") or ""
                 said.append(piece_text)
                 if time.monotonic() > ends:
                     raise TimeoutError(f"the model did not answer within {self._timeout:g} s")

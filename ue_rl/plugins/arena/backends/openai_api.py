@@ -185,9 +185,7 @@ def _text_of(choice: Any) -> str:
     content = message.content
     if isinstance(content, list):  # some services send thoughts and answer as parts
         content = "".join(part["text"] for part in content if part.get("type") == "text")
-    given_text = content
-    if not given_text:
-        given_text = ""
+    given_text = content or ""
     text = str(given_text)
     if getattr(message, "tool_calls", None):
         function = message.tool_calls[0].function

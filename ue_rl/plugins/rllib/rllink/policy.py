@@ -42,9 +42,7 @@ class RLlinkPolicy:
         Raises:
             UnsupportedNetwork: it cannot be rebuilt, or does not fit the engine; it says what is not known.
         """
-        weights = state.weights
-        if not weights:
-            weights = {}
+        weights = state.weights or {}
         if config.own_code:
             raise UnsupportedNetwork(
                 "RLlib's config has classes or connectors of its own, which do not run here",
@@ -110,7 +108,5 @@ def _network(state: ServerState, config: ServerConfig, *, gaussian: bool) -> Net
     if config.activation is None:
         what = "the server does not say which activation its network has, and weights do not either"
         raise UnsupportedNetwork(what, field="activation", cure="say it: --activation tanh (RLlib's default)")
-    weights = state.weights
-    if not weights:
-        weights = {}
+    weights = state.weights or {}
     return network(weights, config.activation, config.head_activation, gaussian=gaussian)

@@ -45,9 +45,7 @@ class TokenGuard(aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         """See aio.ServerInterceptor."""
-        sent = handler_call_details.invocation_metadata
-        if not sent:
-            sent = ()
+        sent = handler_call_details.invocation_metadata or ()
         shown = [value for name, value in sent if name == "authorization"]
         reason = self._visitors.unproved([value for value in shown if isinstance(value, str)])
         if reason is None:

@@ -41,9 +41,7 @@ def serve(
     Raises:
         ConfigurationError: the token cannot stand in a header. OSError: the address cannot be listened on.
     """
-    door = access
-    if not door:
-        door = ServerAccess()
+    door = access or ServerAccess()
     guards = []
     if door.token is not None:
         guards = [TokenGuard(door.token)]

@@ -133,9 +133,7 @@ class SessionService(SessionsServicer):
     @_named
     async def Play(self, requests: Any, context: Any) -> None:
         """Real time, both ways: actions in, the newest observation out, until either side ends."""
-        pairs = context.invocation_metadata()
-        if not pairs:
-            pairs = ()
+        pairs = context.invocation_metadata() or ()
         metadata = dict(pairs)
         name = metadata.get(SESSION_ID)
         sent = metadata.get(OBSERVATIONS)

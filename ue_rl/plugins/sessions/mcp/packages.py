@@ -29,9 +29,7 @@ def make_server(name: str, players: Players) -> Any:
         return types.ListToolsResult.model_validate({"tools": players.tools(client)})
 
     async def call_tool(client: str | None, params: Any) -> Any:
-        given = params.arguments
-        if not given:
-            given = {}
+        given = params.arguments or {}
         return types.CallToolResult.model_validate(await players.call(client, params.name, given))
 
     async def list_resources(client: str | None, params: Any) -> Any:

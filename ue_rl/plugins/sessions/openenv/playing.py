@@ -58,9 +58,7 @@ class SessionDriver:
         if action.type == "list_tools":
             return {"observation": {"tools": self.tools()}, "reward": None, "done": False}
         if action.type == "call_tool":
-            name = action.tool_name
-            if not name:
-                name = ""
+            name = action.tool_name or ""
             return await self._called(name, action.arguments)
         if (action.tool is None) == (action.action is None):
             raise ConfigurationError("an action has either numbers or a tool", field="action", expected="one of both")
@@ -104,9 +102,7 @@ class SessionDriver:
         except ToolError as failed:
             error = {"error_type": _ERROR_TYPES.get(failed.code, "execution_error"), "message": str(failed)}
         observation = {"tool_name": name, "result": result, "error": error}
-        seen = result
-        if not seen:
-            seen = {}
+        seen = result or {}
         over = bool(seen.get("terminated") or seen.get("truncated"))
         return {"observation": observation, "reward": seen.get("reward"), "done": over}
 

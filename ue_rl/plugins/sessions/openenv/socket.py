@@ -74,9 +74,7 @@ class Socket:
                 return
             text = message.get("text")
             if text is None:
-                received = message.get("bytes")
-                if not received:
-                    received = b""
+                received = message.get("bytes") or b""
             else:
                 received = text
             answer = await self._answered(player, received)

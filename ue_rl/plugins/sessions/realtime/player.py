@@ -38,9 +38,7 @@ class ReplayPlayer(Closing):
         self.life = LifeCycle()
         self.life.on(SessionEvent.LOAD_REPLAY)
         self.replay = replay
-        own_kwargs = kwargs
-        if not own_kwargs:
-            own_kwargs = {}
+        own_kwargs = kwargs or {}
         self._pool = SessionPool(
             header["game"],
             max_sessions=1,

@@ -104,9 +104,7 @@ class SessionPool(Closing):
         self.max_sessions = max_sessions
         self.workers = count
         self.planning = planning
-        game_kwargs = kwargs
-        if not game_kwargs:
-            game_kwargs = {}
+        game_kwargs = kwargs or {}
         self._source = source = GameSource(game, max_sessions, game_kwargs, together)
         self.name = source.name
         self.spec = source.spec
@@ -302,12 +300,8 @@ class SessionPool(Closing):
             raise ConfigurationError("seeds and options align with resets", field="resets", expected=len(which))
         ticks = self.checks.ticks(ticks)
         wanted = self.checks.interrupts(interrupts)
-        all_seeds = seeds
-        if not all_seeds:
-            all_seeds = ()
-        all_options = options
-        if not all_options:
-            all_options = ()
+        all_seeds = seeds or ()
+        all_options = options or ()
         for seed, option in itertools.zip_longest(all_seeds, all_options):
             self.checks.seed(seed)
             self.checks.options(option)

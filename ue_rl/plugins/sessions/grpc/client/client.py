@@ -41,9 +41,7 @@ def numbers(observation: messages.Observation) -> NDArray[np.float32]:
 def an_action(action: ArrayLike | None = None, tool: str = "", arguments: Mapping[str, Any] | None = None) -> Any:
     """An action as a message: numbers, float32 [act_size], or a tool with its arguments."""
     if tool:
-        given = arguments
-        if not given:
-            given = {}
+        given = arguments or {}
         return messages.Action(tool=tool, arguments_json=json.dumps(dict(given)))
     return messages.Action(action=np.asarray(action, FLOAT).tobytes())
 
@@ -110,9 +108,7 @@ class SessionClient:
         self.target = address.place
         self.timeout = timeout
         self._access = Access.of(address.scheme == "grpcs", **{**given, **address.options})
-        game_name = game
-        if not game_name:
-            game_name = ""
+        game_name = game or ""
         options_json = ""
         if options is not None:
             options_json = json.dumps(dict(options))
@@ -238,9 +234,7 @@ class SessionClient:
 
     def _open_stream(self) -> Any:
         if self._stream is None:
-            more = self._access.metadata
-            if not more:
-                more = ()
+            more = self._access.metadata or ()
             told = ((SESSION_ID, self.session_id), (OBSERVATIONS, ASKED), *more)
             self._stream = self._stub.Play(metadata=told)
             self._reader = asyncio.create_task(self._read())
