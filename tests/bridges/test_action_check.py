@@ -125,3 +125,11 @@ def test_masks_of_choices_that_start_elsewhere() -> None:
     check.of_trainer(asked(spec, [0.5, 0.5, -1, 1, 0]), states)
     check.of_trainer(asked(spec, [0.5, 0.5, 0, 1, 1]), states)
     assert check.illegal == 2
+
+
+def test_an_action_beyond_float32_is_refused_without_a_warning_of_numpys(recwarn: pytest.WarningsRecorder) -> None:
+    """Who asks is told; the server's log is no place for it."""
+    check = ActionCheck(EnvSpec(1, 1, num_envs=1))
+    with pytest.raises(ModelOutputError, match="not a finite number"):
+        check.of_model(np.array([[1e39]]), [0])
+    assert not recwarn.list

@@ -259,7 +259,7 @@ class AgentArena:
 
         return seat.do(stored)
 
-    def execute(self, tool: str, params: Mapping[str, Any], agent_id: str = "", tick: int = 0) -> Any:
+    def execute(self, tool: str, params: Mapping[str, Any], agent_id: str = "") -> Any:
         """Calls a tool for an agent; what it returns, in JSON's types. It is also in the agent's next observation.
 
         Args:

@@ -164,7 +164,7 @@ class _Routes:
     async def execute(self, request: Request) -> Any:
         body = body_of(Execute, await _json(request))
         try:
-            result = await asyncio.to_thread(self.arena.execute, body.tool, body.params, body.agent_id, body.tick)
+            result = await asyncio.to_thread(self.arena.execute, body.tool, body.params, body.agent_id)
         except ToolError as error:
             name = body.tool
             detail = shorten(error.plain(), 1000)

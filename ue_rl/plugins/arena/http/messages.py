@@ -45,7 +45,6 @@ class Execute(_Body):
         default_factory=dict, validation_alias=AliasChoices("params", "parameters", "arguments")
     )
     agent_id: str = ""
-    tick: int = 0
 
 
 class Experience(_Body):
