@@ -129,7 +129,7 @@ def command() -> str:
 
 def test_of_two_launched_engines_one_is_killed_and_the_run_goes_on(start: Start, command: str) -> None:
     trainer = start("train", "--engine", command, "--num-engines", 2, *LIGHT, "--timesteps", 4096, "--run-id", "two")
-    trainer.wait_for(r"of 4,096 env-steps")
+    trainer.wait_for("8 envs in 2 engines")
     first = engines_of(trainer)
     assert len(first) == 2
     first[0].kill()
