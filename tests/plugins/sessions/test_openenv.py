@@ -180,6 +180,7 @@ def test_a_tool_as_a_step(socket: Socket) -> None:
         ({"type": "step", "data": {"act": 1}}, "VALIDATION_ERROR"),
         ({"type": "reset", "data": {"seed": -1}}, "VALIDATION_ERROR"),
         ({"type": "state", "more": 1}, "VALIDATION_ERROR"), ({"type": "step", "data": {}}, "EXECUTION_ERROR"),
+        ({"type": "step", "data": {"action": [0.5, 0.0], "tool_name": "nudge"}}, "EXECUTION_ERROR"),
         ({"type": "step", "data": {"action": [1.0]}}, "EXECUTION_ERROR"),
         ('{"type": "step", "data": {"action": [NaN, 1.0]}}', "EXECUTION_ERROR"),
         ({"type": "step", "data": {"tool": "fly"}}, "EXECUTION_ERROR"),

@@ -54,6 +54,8 @@ class SessionDriver:
             pydantic.ValidationError, ToolError, and what Session.submit raises.
         """
         action = Action.model_validate(data)
+        if action.tool_name is not None and action.type != "call_tool":
+            raise ConfigurationError("nothing would be called", field="tool_name", expected='beside it type "call_tool"')
         self.steps += 1
         if action.type == "list_tools":
             return {"observation": {"tools": self.tools()}, "reward": None, "done": False}
