@@ -55,7 +55,8 @@ class SessionDriver:
         """
         action = Action.model_validate(data)
         if action.tool_name is not None and action.type != "call_tool":
-            raise ConfigurationError("nothing would be called", field="tool_name", expected='beside it type "call_tool"')
+            expected = 'beside it type "call_tool"'
+            raise ConfigurationError("nothing would be called", field="tool_name", expected=expected)
         self.steps += 1
         if action.type == "list_tools":
             return {"observation": {"tools": self.tools()}, "reward": None, "done": False}
