@@ -59,6 +59,17 @@ def ticks(engine: Engine, sock: socket.socket) -> float:
     return observation(engine.ask(sock, f"{ACT};ENV=0"))[0]
 
 
+def test_a_zero_keeps_its_sign(engine: Engine) -> None:
+    """As an action, which comes back in INFO, and as an observation, here the parameter gravity."""
+    with engine.dial() as sock:
+        engine.ask(sock, "ACT=RESET;ENV=0;SET=gravity:-0.0")
+        seen = engine.ask(sock, "ACT=-0.0,-0,0,0,-1;ENV=0")
+        engine.ask(sock, "ACT=RESET;ENV=0;SET=gravity:9.8")
+    assert np.signbit(observation(seen)[2])
+    action = json.loads(unquote(seen.split("INFO=")[1].split(";")[0]))["action"]
+    assert np.signbit(action[:3]).tolist() == [True, True, False]
+
+
 def is_served(engine: Engine) -> None:
     """The next trainer gets a handshake and answers."""
     assert engine.process.poll() is None

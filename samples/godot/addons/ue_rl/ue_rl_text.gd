@@ -50,7 +50,7 @@ static func number(x: float) -> String:
 
 static func _far_number(rounded: float, size: float) -> String:
 	if size == 0.0:
-		return "0"
+		return "-0.0" if atan2(rounded, -1.0) < 0.0 else "0"  # a reader of JSON takes -0 for a whole number
 	if is_nan(size) or is_inf(size):
 		return "nan" if is_nan(size) else "inf"
 	var power = int(floor(log(size) / log(10.0)))
