@@ -710,7 +710,7 @@ export class Session {
     const values = this.bridge._values[envId];
     const missing = names.find((name) => name === null || !Object.hasOwn(values, name));
     if (missing !== undefined) return refused(`there is no parameter ${missing}`);
-    return `VALUES=${names.map((name) => `${encodeName(name)}:${values[name]}`).join(",")}`;
+    return `VALUES=${names.map((name) => `${encodeName(name)}:${writeDouble(values[name])}`).join(",")}`;
   }
 
   /** {name: number}, or a sentence that says what is wrong. */
@@ -816,6 +816,11 @@ function readObject(text, row) {
     // said below
   }
   throw refusal("OPTIONS are no JSON object", row);
+}
+
+/** String(-0) is 0. */
+function writeDouble(x) {
+  return Object.is(x, -0) ? "-0" : String(x);
 }
 
 /** The shortest text that reads back as the same float32, or nearly the shortest where that is hard to find. */

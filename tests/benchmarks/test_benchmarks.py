@@ -93,8 +93,15 @@ SLOW = {
     "fuzz": Small("--messages 200 --processes 1", "| reader | messages |"),
     "late_answers": Small("--repeats 1", "0 wrong"),
     "learning": Small("cartpole-ppo --channels shared", "| cartpole-ppo |"),
+    "numbers_on_the_way": Small(
+        "--values 1000 --only engine,", "| engine, Node | exact (1,000) | exact (1,000) |", needs=("g++", "node")
+    ),
+    "onnx_options": Small("--only one", "| one row at a time | bits | the same |"),
     "onnx_runtimes": Small("--quick", "| PPO, Box |"),
     "rllib_faults": Small("--rounds 1", "nothing is left", needs=("ray",)),
+    "sleeping_peers": Small(
+        "--seconds 1", "| both stopped, mcp | goes on |", needs=("grpc", "websockets", "mcp", "node")
+    ),
     "soak": Small("--minutes 0.1 --engines 1 --envs 2 --every 3", "| what was seen | holds |", codes=(0, 1)),
 }
 # Where Ray is installed (tests/plugins/rllib/test_benchmarks.py).
