@@ -17,7 +17,6 @@ import functools
 import importlib.util
 import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from bench_tcp import table
 from plain_ppo import PlainPpo, vector_env
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv
+from tables import measured_here
 
 import ue_rl
 from ue_rl.bridges import GymnasiumBridge, run_in_process, run_shm_in_process
@@ -208,8 +208,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write the figures")
     arguments = parser.parse_args()
     asked = arguments.only.split(",")
-    found: dict[str, Any] = {"rounds": arguments.rounds, "machine": platform.machine(), "cores": os.cpu_count()}
-    found["versions"] = {"numpy": np.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    found: dict[str, Any] = {"rounds": arguments.rounds, **measured_here("numpy", "torch", "stable-baselines3")}
     for name in TASKS:
         if name in asked:
             found[name] = bench_task(name, arguments.rounds)

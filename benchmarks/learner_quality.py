@@ -274,9 +274,8 @@ def judged(held: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def show(held: dict[str, Any]) -> None:
+def show(rows: list[dict[str, Any]]) -> None:
     """The table, and the last returns of all runs."""
-    rows = judged(held)
     lines = [
         (row["task"], f"{row['ratio']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}", f"{row['p by Holm']:.3f}")
         for row in rows
@@ -317,7 +316,9 @@ def main() -> None:
                 f"{number} of {len(begun)}: {run['task']}, {run['learner']}, {run['seed']}: {run['last']:.1f}",
                 flush=True,
             )
-    show(held)
+    held["judged"] = judged(held)
+    given.json.write_text(json.dumps(held, indent=1) + "\n", "utf-8")
+    show(held["judged"])
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def test_the_tables_are_those_of_the_data() -> None:
     assert tables["written"](changed) == page
 
 
-@pytest.mark.parametrize("name", ["overlap.json", "sessions.json"])
+@pytest.mark.parametrize("name", ["learner.json", "learner_quality.json", "overlap.json", "sessions.json"])
 def test_the_data_say_where_they_were_measured(name: str) -> None:
     held = json.loads((BENCHMARKS / name).read_text("utf-8"))
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", held["date"])
