@@ -92,6 +92,7 @@ def trained(kind: Any, make_env: Callable[[], Any], task: Task, threads: int = 1
     with contextlib.closing(make_env()) as env:
         given = {"n_steps": STEPS, "batch_size": BATCH, "n_epochs": EPOCHS, "seed": 0, **more}
         model = kind("MlpPolicy", env, policy_kwargs={"net_arch": [task.width] * 2}, **given)
+        model.learn(STEPS * task.envs)  # JAX compiles in the first rollout and update of each model
         begun = time.perf_counter()
         model.learn(frames(task))
         return frames(task) / (time.perf_counter() - begun)

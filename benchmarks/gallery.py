@@ -312,20 +312,21 @@ def machine() -> str:
 def page(results: dict[str, dict[str, Any]]) -> str:
     """docs/gallery.md."""
     shown = [name for name in SAMPLES if name in results]
-    machines = sorted({results[name]["machine"] for name in shown})
+    machines = [results[name]["machine"].partition(", ") for name in shown]
+    measured_on = [*sorted({cores for cores, _, _ in machines}), *sorted({versions for _, _, versions in machines})]
     lines = [
         "# Gallery", "",
         "<!-- benchmarks/gallery.py wrote this page: change it there -->", "",
         "Each agent was trained with the command below it: copy one that is like your game.",
         "",
-        "| sample | env-steps | time | return | goal |",
-        "|---|---|---|---|---|",
+        "| sample | time | return | goal |",
+        "|---|---|---|---|",
     ]  # fmt: skip
     for name in shown:
         sample, result = SAMPLES[name], results[name]
         verdict = "" if result["return"] >= sample.target else " **missed**"
         lines.append(
-            f"| [{sample.title}](#{anchor(sample.title)}) | {result['env_steps']:,} "
+            f"| [{sample.title}](#{anchor(sample.title)}) "
             f"| {result['seconds']} s | {result['return']} +/- {result['deviation']}{verdict} "
             f"| {sample.target:g} |"
         )
@@ -334,8 +335,8 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         "",
         "- **Return**: of 50 or more episodes of the ONNX file, in a new engine with other seeds.",
         f"- **Time**: of the whole command, on a busy machine (load average {min(loads)} to {max(loads)}):",
-        *textwrap.wrap(f"{'; '.join(machines)}.", 118, initial_indent="  ", subsequent_indent="  "),
-        "- **Films**: drawn from the observations, unless another source is named.",
+        *textwrap.wrap(f"{'; '.join(measured_on)}.", 118, initial_indent="  ", subsequent_indent="  "),
+        "- **Films**: of the observations, unless named.",
     ]
     for name in shown:
         sample = SAMPLES[name]

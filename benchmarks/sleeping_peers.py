@@ -190,6 +190,8 @@ def trained(name: str, url: str, blocks: float, ready: Path, over: Path) -> dict
             "end": type(error).__name__, "text": str(error)[:400], "after": round(waited, 1), "steps": steps,
             "again": again(opened, url),
         }  # fmt: skip
+    if steps <= BLOCKED_STEP:  # nobody slept in its run, or it had no step since
+        return {"end": "not begun in time", "steps": steps}
     return {"end": "went on", "steps": steps, "longest": round(longest, 1)}
 
 
@@ -262,7 +264,10 @@ def group(way: str, seconds: float, carriers: list[str], folder: Path) -> dict[s
         time.sleep(0.2)
     trainer = forked(lambda: train_all(carriers, blocks, told))
     end = time.monotonic() + START
-    while not all(ready_of(told, name).exists() for name in carriers) and time.monotonic() < end:
+    while not all(ready_of(told, name).exists() for name in carriers):
+        if time.monotonic() > end:
+            print(f"{way}, {seconds:g} s: not all trainers had begun after {START:g} s", file=sys.stderr)
+            break
         time.sleep(0.2)
     time.sleep(2 * PAUSE)  # those that block do so now
     if way in ("engine stopped", "both stopped"):

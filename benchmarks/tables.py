@@ -3,7 +3,6 @@
 benchmarks/overlap.json     `bench_overlap.py --json benchmarks/overlap.json` writes it
 benchmarks/sessions.json    `bench_sessions.py --json benchmarks/sessions.json`; what OpenRA-RL says of itself is kept
 benchmarks/learner.json     `bench_learner.py --json benchmarks/learner.json`
-benchmarks/learner_quality.json    `learner_quality.py --json benchmarks/learner_quality.json`
 
 Each holds the date, the machine and the versions beside its figures.
 """
@@ -15,7 +14,6 @@ import json
 import os
 import platform
 import re
-import statistics
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,6 @@ PAGE = FOLDER.parent / "docs" / "performance.md"
 OVERLAP = FOLDER / "overlap.json"
 SESSIONS = FOLDER / "sessions.json"
 LEARNER = FOLDER / "learner.json"
-LEARNER_QUALITY = FOLDER / "learner_quality.json"
 
 
 def measured_here(*packages: str) -> dict[str, Any]:
@@ -105,24 +102,11 @@ def _megabytes(figures: dict[str, float]) -> str:
 
 
 def learner(held: dict[str, Any]) -> list[str]:
-    """The table of learners: frames per second, and times Stable-Baselines3's."""
-    lines = ["| learner | 16 envs of CartPole, 64-64 | 64 envs of 64 numbers, 256-256 |", "|---|---:|---:|"]
+    """The table of learners: times Stable-Baselines3's frames per second."""
+    lines = ["| learner | 16 CartPoles, 64-64 | 64 envs of 64 numbers, 256-256 |", "|---|---:|---:|"]
     for who in held["cartpole"]["ratios"]:
-        cells = []
-        for task in ("cartpole", "wide"):
-            speed = statistics.median(held[task]["frames_per_second"][who])
-            cells.append(f"{grouped(speed)}, {held[task]['ratios'][who]:.2f}")
-        lines.append(f"| {who} | {cells[0]} | {cells[1]} |")
-    return lines
-
-
-def learner_quality(held: dict[str, Any]) -> list[str]:
-    """The table of how well NumPy learns, beside torch."""
-    lines = ["| task | area, NumPy's / torch's | 95 % | last returns: torch, NumPy | p |", "|---|---:|---|---|---:|"]
-    for row in held["judged"]:
-        last = ", ".join(f"{statistics.median(row[f'last of {who}']):.4g}" for who in ("torch", "numpy"))
-        between = f"{row['low']:.2f} to {row['high']:.2f}"
-        lines.append(f"| {row['task']} | {row['ratio']:.2f} | {between} | {last} | {row['p by Holm']:.2f} |")
+        cells = " | ".join(f"{held[task]['ratios'][who]:.2f}" for task in ("cartpole", "wide"))
+        lines.append(f"| {who} | {cells} |")
     return lines
 
 
@@ -132,7 +116,6 @@ def tables() -> list[list[str]]:
         overlap(json.loads(OVERLAP.read_text("utf-8"))),
         sessions(json.loads(SESSIONS.read_text("utf-8"))),
         learner(json.loads(LEARNER.read_text("utf-8"))),
-        learner_quality(json.loads(LEARNER_QUALITY.read_text("utf-8"))),
     ]
 
 

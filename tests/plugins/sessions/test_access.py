@@ -211,16 +211,28 @@ def test_a_proxy_that_was_asked_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(EngineUnreachable, match=r"The proxy of \$http_proxy was asked.*name 192.0.2.1 in \$no_proxy"):
         open_transport("grpc://192.0.2.1:9", timeout=5)
     monkeypatch.setenv("no_proxy", "192.0.2.1")
-    told = named(_Late(), "192.0.2.1:9")
+    told = named(_Failed(grpc.StatusCode.DEADLINE_EXCEEDED, ""), "192.0.2.1:9")
     assert "is the game paused" in str(told).lower()
 
 
-class _Late(grpc.RpcError):  # type: ignore[misc]
+def test_a_server_that_is_stopped_is_not_said_to_be_missing() -> None:
+    """Its kernel holds the connection, and nobody answers the pings of gRPC, which is what gRPC says then."""
+    told = named(_Failed(grpc.StatusCode.UNAVAILABLE, "Stream removed (ping timeout)"), "192.0.2.1:9")
+    assert isinstance(told, EngineUnreachable)
+    assert "192.0.2.1:9 no longer answers gRPC's pings" in str(told)
+    assert "nobody serves" not in str(told)
+
+
+class _Failed(grpc.RpcError):  # type: ignore[misc]
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        self._code = code
+        self._details = details
+
     def code(self) -> grpc.StatusCode:
-        return grpc.StatusCode.DEADLINE_EXCEEDED
+        return self._code
 
     def details(self) -> str:
-        return ""
+        return self._details
 
 
 async def test_an_address_of_a_client_is_read_as_elsewhere() -> None:

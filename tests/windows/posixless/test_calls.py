@@ -308,7 +308,7 @@ def onnx(folder: Path) -> Path:
 def test_more_sockets_than_select_takes_are_refused_with_a_reason(caplog: pytest.LogCaptureFixture) -> None:
     many = Walk(600)
     with run_in_thread(many) as engine, open_transport(engine.url) as transport:
-        assert transport.describe()["wiring"] == "shared"
+        assert transport.describe()["wiring"] == "shared channel"
     assert "a socket of its own to 480 envs, and it has 600: connect with channel=auto or shared" in caplog.text
     only = Walk(600)
     only.spec = dataclasses.replace(only.spec, channel=Channel.PER_ENV)

@@ -76,6 +76,11 @@ def _unreachable(address: str, details: str) -> UeRlError:
     for words, what, cure in _NO_TLS:
         if words in details:
             return AccessRefused(f"no TLS with {address}: {what}", got=details, cure=cure)
+    if "ping timeout" in details:
+        return EngineUnreachable(
+            f"{address} no longer answers gRPC's pings: {details}",
+            cure="is its process stopped, by a debugger say, or its machine asleep? No time limit of yours changes that",
+        )
     cure = _of_a_proxy(address) or "start `ue-rl sessions` there"
     if any(words in details for words in _CLOSED):
         cure = "is it gRPC? Where it speaks TLS, dial grpcs://HOST:PORT, with cert=FILE where it asks for one"
