@@ -79,7 +79,7 @@ def _unreachable(address: str, details: str) -> UeRlError:
     if "ping timeout" in details:
         return EngineUnreachable(
             f"{address} no longer answers gRPC's pings: {details}",
-            cure="is its process stopped, by a debugger say, or its machine asleep? No time limit of yours changes that",
+            cure="is its process stopped, by a debugger say, or its machine asleep? No time-out of yours changes that",
         )
     cure = _of_a_proxy(address) or "start `ue-rl sessions` there"
     if any(words in details for words in _CLOSED):
