@@ -99,6 +99,7 @@ SLOW = {
     "onnx_options": Small("--only one", "| one row at a time | bits | the same |"),
     "onnx_runtimes": Small("--quick", "| PPO, Box |"),
     "rllib_faults": Small("--rounds 1", "nothing is left", needs=("ray",)),
+    "seeded_episodes": Small("--only CartPole-v1 --seeds 1", "| CartPole-v1 | same |", needs=("gymnasium",)),
     "sleeping_peers": Small(
         "--seconds 1", "| both stopped, mcp | goes on |", needs=("grpc", "websockets", "mcp", "node")
     ),
