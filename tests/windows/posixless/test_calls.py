@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import os
 import pkgutil
@@ -36,8 +35,8 @@ PYTHON = [sys.executable, "-S", "-E", "-c"]
 class Walk(MultiEnvBridge):
     """One number goes up; an episode has five steps."""
 
-    def __init__(self, num_envs: int = 2) -> None:
-        super().__init__(ue_rl.EnvSpec(obs_size=1, act_size=1, num_envs=num_envs))
+    def __init__(self, num_envs: int = 2, channel: Channel = Channel.ANY) -> None:
+        super().__init__(ue_rl.EnvSpec(obs_size=1, act_size=1, num_envs=num_envs, channel=channel))
         self.steps = [0] * num_envs
 
     def handle_reset_for_env(self, env_id: int) -> None:
@@ -201,12 +200,20 @@ def output(tmp_path: Path) -> Iterator[Output]:
     made.close()
 
 
+def has_ended(pid: int) -> bool:
+    """A zombie is one that nobody has waited for yet."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_an_engine_ends_with_all_that_it_has_started(output: Output) -> None:
     engine = begin(LEAVES_A_CHILD, output)
     child = child_of(output)
     engine.end()
-    until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
-    assert not psutil.pid_exists(engine.pid)
+    until(lambda: has_ended(child))
+    until(lambda: has_ended(engine.pid))
     until(lambda: engine.exit_code is not None)  # a thread reads it
 
 
@@ -222,7 +229,7 @@ def test_what_an_engine_leaves_behind_is_ended(output: Output) -> None:
     child = child_of(output)
     psutil.Process(engine.pid).kill()
     assert engine.ended.wait(60)
-    until(lambda: not psutil.pid_exists(child))
+    until(lambda: has_ended(child))
     engine.end()
 
 
@@ -232,7 +239,7 @@ def test_a_keeper_that_is_killed_takes_the_engine_along(output: Output) -> None:
     child = child_of(output)
     psutil.Process(engine.keeper).kill()
     assert engine.ended.wait(60)
-    until(lambda: not psutil.pid_exists(child) and not psutil.pid_exists(engine.pid))
+    until(lambda: has_ended(child) and has_ended(engine.pid))
     engine.end()
 
 
@@ -310,7 +317,6 @@ def test_more_sockets_than_select_takes_are_refused_with_a_reason(caplog: pytest
     with run_in_thread(many) as engine, open_transport(engine.url) as transport:
         assert transport.describe()["wiring"] == "shared channel"
     assert "a socket of its own to 480 envs, and it has 600: connect with channel=auto or shared" in caplog.text
-    only = Walk(600)
-    only.spec = dataclasses.replace(only.spec, channel=Channel.PER_ENV)
+    only = Walk(600, Channel.PER_ENV)
     with pytest.raises(ConfigurationError, match="expected CHANNEL=SHARED; got PER_ENV and 600 envs"):
         run_in_thread(only)

@@ -48,7 +48,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def test_doctor_says_what_was_not_compiled_and_what_that_costs(run: Run, trained: Running) -> None:
-    said = re.sub(r"\s*│\s*│\s*│\s*", " ", run("doctor"))
+    said = re.sub(r"\s*(│\s*){4}", " ", run("doctor"))  # a row that goes on in the next line
     assert "not compiled: kernels, sync; text is read and written by Python" in said
     assert "there is no shared memory" in said
 
