@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 PTH = "without_posix.pth"
+JOB = "WITHOUT_POSIX_JOB"  # a variable of the processes that are in a job: the number of its keeper's process
 SELECTS = 512  # sockets that select() takes there
 ABSENT = ("fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty")
 COMPILED = ("ue_rl.protocol.text._kernels", "ue_rl.protocol.memory._sync")
@@ -214,6 +215,7 @@ class Kernel32:
         """From now on a process of its own kills what this one starts, when this one has ended."""
         assert process == os.getpid()
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # a subreaper: nobody leaves its descendants
+        os.environ[JOB] = str(process)  # a child that is started between two looks of `watch` is known by it
         ours, its = os.pipe()
         if not os.fork():
             os.setsid()
@@ -237,6 +239,15 @@ def runs(pid: int) -> bool:
         return False
 
 
+def is_marked(pid: int, job: int) -> bool:
+    """Was it started with the mark of this job in its environment?"""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return f"{JOB}={job}".encode() in variables.split(b"\0")
+
+
 def watch(job: int, pipe: int, kills: bool) -> None:
     """Until the job's process has ended; then kills all that ever descended from it, where `kills`."""
     import psutil
@@ -246,6 +257,8 @@ def watch(job: int, pipe: int, kills: bool) -> None:
         process = psutil.Process(job)
         while not select.select([pipe], [], [], 0.01)[0]:
             found |= set(process.children(recursive=True))
+    if kills:
+        found |= {each for each in psutil.process_iter() if is_marked(each.pid, job)}
     for each in found if kills else ():
         with contextlib.suppress(psutil.Error):
             if each.pid != os.getpid():
