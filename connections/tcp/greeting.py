@@ -56,34 +56,41 @@ def shake_hands(
     """
     wait_until = time.monotonic() + wait
     closed: EngineDisconnected | None = None  # why the first connection was closed before a word was said
-    while True:
-        now = time.monotonic()
-        sock = dial(host, port, now + timeout, wait=max(wait_until - now, 0.0))
-        patience = max(timeout, min(wait_until - now, _REDIAL))
-        if closed is not None:  # such a port may also take a connection and leave it: no longer than it is waited for
-            patience = max(wait_until - now, _BETWEEN)
-        link: Link | None = None
-        try:
-            if access is not None:
-                sock = access(sock, host, port, time.monotonic() + timeout)
-            link = Link(sock, MAX_HANDSHAKE)
-            return link, hear_handshake(link, patience, wait_until)
-        except BaseException as error:
-            if link is not None:
-                link.close()
-            waits = time.monotonic() < wait_until
-            if isinstance(error, EngineDisconnected) and error.unheard and waits:
-                if closed is None:
-                    _tell_closed(host, port, wait_until)
-                closed = closed or error
-                time.sleep(min(_BETWEEN, max(wait_until - time.monotonic(), 0.0)))
-                continue
-            if link is None or not isinstance(error, EngineTimeout):
-                raise
-            if closed is not None and not len(link.lines):
-                raise closed from error
-            if len(link.lines) or not waits:
-                raise _no_handshake(link, patience if len(link.lines) else max(timeout, wait), error) from error
+    try:
+        while True:
+            now = time.monotonic()
+            sock = dial(host, port, now + timeout, wait=max(wait_until - now, 0.0))
+            patience = max(timeout, min(wait_until - now, _REDIAL))
+            if (
+                closed is not None
+            ):  # such a port may also take a connection and leave it: no longer than it is waited for
+                patience = max(wait_until - now, _BETWEEN)
+            link: Link | None = None
+            try:
+                if access is not None:
+                    sock = access(sock, host, port, time.monotonic() + timeout)
+                link = Link(sock, MAX_HANDSHAKE)
+                return link, hear_handshake(link, patience, wait_until)
+            except BaseException as error:
+                if link is not None:
+                    link.close()
+                waits = time.monotonic() < wait_until
+                if isinstance(error, EngineDisconnected) and error.unheard and waits:
+                    if closed is None:
+                        _tell_closed(host, port, wait_until)
+                    closed = closed or error
+                    time.sleep(min(_BETWEEN, max(wait_until - time.monotonic(), 0.0)))
+                    continue
+                if link is None or not isinstance(error, EngineTimeout):
+                    raise
+                if closed is not None and not len(link.lines):
+                    raise closed from error
+                if len(link.lines) or not waits:
+                    raise _no_handshake(link, patience if len(link.lines) else max(timeout, wait), error) from error
+    finally:
+        # An error and the frame that holds it would keep each other, and all that the callers' frames hold, until the
+        # cyclic collector comes by.
+        closed = None
 
 
 def _tell_closed(host: str, port: int, wait_until: float) -> None:

@@ -343,7 +343,7 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
             if not _to_itself(sock):
                 return sock
             sock.close()
-            error: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         except (socket.gaierror, UnicodeError) as unknown:  # UnicodeError: it cannot be any host's name
             what, cure = f"the host name {host!r} is unknown", "is it spelt right? An address in numbers always works"
             raise EngineUnreachable(what, fault="caller", got=str(unknown), cure=cure) from unknown
@@ -357,10 +357,14 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
                 cure="is the machine up, and does a firewall drop the packets?",
             ) from late
         except OSError as refused:
-            error = refused
-        if time.monotonic() >= give_up:
-            what, cure = f"nothing listens on {where}", "is Play pressed, and is the game's bridge set to this port?"
-            raise EngineUnreachable(what, got=str(error), cure=cure) from error
+            # Kept in no other variable: an error and the frame that holds it would keep each other, and all that the
+            # callers' frames hold later, such as the memory of an engine that is lost.
+            if time.monotonic() >= give_up:
+                what, cure = (
+                    f"nothing listens on {where}",
+                    "is Play pressed, and is the game's bridge set to this port?",
+                )
+                raise EngineUnreachable(what, got=str(refused), cure=cure) from refused
         time.sleep(min(0.2, max(0.01, give_up - time.monotonic())))
         deadline = max(deadline, time.monotonic() + 1.0)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +23,7 @@ from tests.support.steps import advance, begin, totals
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.connections import open_engine
 from ue_rl.connections.base.base import BaseTransport
+from ue_rl.connections.dialling import open_transport
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.spec import EnvSpec
@@ -348,3 +351,38 @@ def test_each_call_has_its_time(carrier: str) -> None:
             with pytest.raises(errors.ConnectionUnusable, match="was closed"):
                 use()
         assert connection.spec.num_envs == N
+
+
+class Held:
+    """Something in the frame of who dials, such as the connection that is made in the end."""
+
+
+def dialled_in_vain(url: str, **options: Any) -> weakref.ref[Held]:
+    held = Held()
+    with contextlib.suppress(errors.UeRlError):
+        open_transport(url, **options)
+    return weakref.ref(held)
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.3])
+@pytest.mark.parametrize("closes", [False, True], ids=["nobody listens", "closed at once"])
+def test_who_dials_in_vain_is_not_kept(closes: bool, wait: float) -> None:
+    """An error that its own traceback leads to is freed by the cyclic collector alone, with all frames on the way."""
+    with contextlib.ExitStack() as stack:
+        bound = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = bound.getsockname()[1]
+        if closes:
+
+            def close_each() -> None:
+                with contextlib.suppress(OSError):
+                    while True:
+                        bound.accept()[0].close()
+
+            threading.Thread(target=close_each, daemon=True).start()
+        else:
+            bound.close()
+        gc.collect()
+        gc.disable()
+        stack.callback(gc.enable)
+        held = dialled_in_vain(f"tcp://127.0.0.1:{port}", wait=wait, timeout=2.0)
+        assert held() is None

@@ -13,7 +13,8 @@ from tests.devtools.check.reports import found, of_bridge
 from ue_rl.bridges import run_in_thread
 from ue_rl.devtools.check import Verdict
 from ue_rl.devtools.check.bench import SHARED, Bench, Options
-from ue_rl.devtools.check.checks import carriers
+from ue_rl.devtools.check.checks import carriers, envs
+from ue_rl.devtools.check.replay import replay, seeds_of
 
 
 class Seeded(Walk):
@@ -109,3 +110,30 @@ def test_a_carrier_that_differs() -> None:
 def test_a_game_that_remembers_is_told_so() -> None:
     report = of_bridge(Remembering())
     assert "behind episodes of other seeds, and not before them" in str(report), report
+
+
+class EveryThird(Seeded):
+    """One env begins elsewhere in every third episode."""
+
+    def __init__(self, which: int) -> None:
+        super().__init__()
+        self.which = which
+        self.episodes = 0
+
+    def begin(self, env: int) -> None:
+        super().begin(env)
+        if env == 1:
+            self.episodes += 1
+            if self.episodes % 3 == self.which:
+                self.at[env] += 0.001
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_game_that_remembers_is_not_said_to_mix_up_its_envs(which: int) -> None:
+    """That another env went elsewhere has two causes; one of them shows without another action, too."""
+    with run_in_thread(EveryThird(which)) as engine:
+        bench = Bench(("127.0.0.1", engine.port), Options(), SHARED, shared={})
+        bench.memo["replayed"] = replay(bench, seeds_of(bench), 8)  # as where it came twice the same by chance
+        envs.own_actions(bench)
+        assert bench.failed <= {"not-repeatable"}
+        bench.drop()
