@@ -46,6 +46,8 @@ def frames(rng: random.Random) -> bytes:
     opcode = rng.choices((Opcode.TEXT, Opcode.BINARY, Opcode.PING, Opcode.PONG, Opcode.CLOSE), (90, 2, 4, 2, 2))[0]
     if opcode in (Opcode.PING, Opcode.PONG, Opcode.CLOSE):
         line = line[:125]
+        if opcode is Opcode.CLOSE and rng.random() < 0.5:
+            line = b"\x03\xe8"  # 1000, a normal end: what a line begins with is no code
     cut = rng.randrange(len(line) + 1)
     if rng.random() < 0.2 and opcode is Opcode.TEXT:
         said = Frame(opcode, line[:cut], False).serialize(mask=True) + Frame(Opcode.CONT, line[cut:]).serialize(
