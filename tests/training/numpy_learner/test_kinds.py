@@ -19,6 +19,8 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 import ue_rl
+from ue_rl.envs.hybrid_box import HybridBox
+from ue_rl.protocol.text import read_space
 from ue_rl.system.errors import ConfigurationError
 
 nn = torch.nn  # as policy_kwargs are written
@@ -37,6 +39,7 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
     "Box": spaces.Box(-1, 1, (2,), np.float32),
     "MultiDiscrete": spaces.MultiDiscrete([3, 2]),
     "MultiBinary": spaces.MultiBinary(3),
+    "hybrid": HybridBox(read_space("DICT(aim:BOX(-2:3),gun:DISCRETE(4),flags:MULTI_BINARY(2))")),
 }
 SMALL: dict[str, Any] = {"n_steps": 8, "device": "cpu", "seed": 0}
 
@@ -138,7 +141,7 @@ def test_numpy_learns_from_these_observations(kind: Any, observation: str) -> No
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", [PPO, A2C, MaskablePPO])
 def test_numpy_learns_these_actions(kind: Any, action: str) -> None:
-    if kind is MaskablePPO and action == "Box":
+    if kind is MaskablePPO and action in ("Box", "hybrid"):
         return  # which it does not take
     check_learns(made(kind, envs(BOX, ACTIONS[action], kind is MaskablePPO)))
 
