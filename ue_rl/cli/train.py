@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ue_rl.system.blas  # noqa: F401  # isort: skip  # before anything that loads NumPy
+
 import json
 import logging
 import sys

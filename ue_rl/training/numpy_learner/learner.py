@@ -27,6 +27,7 @@ def numpy_learner(algorithm: type[Algorithm]) -> type[Algorithm]:
     own, and its parameters are views of NumPy's arrays: `predict`, saving, loading, the export and the optimizer's
     state are as ever, and torch can go on with the model. The logged names and callbacks' locals are the algorithm's.
     A seed gives the same run again, but another one than torch's, because NumPy's generator draws the actions.
+    Beside other busy processes set OPENBLAS_NUM_THREADS=1 before NumPy is imported, as `ue-rl train` does by itself.
 
     What NumPy does not take is learnt with torch, as the algorithm does it, with one warning that says why: CnnPolicy,
     feature extractors with parameters, policies of your own, use_sde, overlap, a GPU, optimizers other than Adam and
