@@ -33,7 +33,7 @@ _LINE_RADIUS = 0.005
 _TEXT_SIZE = 0.02
 _MAX_SHAPES = 1000
 _UPRIGHT = np.eye(3).reshape(-1)
-_failures: list[str] = []  # with what OpenGL failed in this process
+failures: list[str] = []  # with what OpenGL failed in this process
 
 
 class Cameras:
@@ -103,12 +103,12 @@ class Cameras:
         model = self._bridge.model
         if self._renderer is None:
             # MuJoCo waits for ever where a process tries again after its first try has failed.
-            if _failures:
-                raise no_pictures(_failures[0])
+            if failures:
+                raise no_pictures(failures[0])
             try:
                 self._renderer = mj.Renderer(model, self._height, self._width)
             except Exception as error:
-                _failures.append(str(error))
+                failures.append(str(error))
                 raise no_pictures(str(error)) from error
         view = mj.MjvCamera()
         if k < model.ncam:
