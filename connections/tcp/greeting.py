@@ -61,9 +61,8 @@ def shake_hands(
             now = time.monotonic()
             sock = dial(host, port, now + timeout, wait=max(wait_until - now, 0.0))
             patience = max(timeout, min(wait_until - now, _REDIAL))
-            if (
-                closed is not None
-            ):  # such a port may also take a connection and leave it: no longer than it is waited for
+            if closed is not None:
+                # Such a port may also take a connection and leave it: no longer than it is waited for.
                 patience = max(wait_until - now, _BETWEEN)
             link: Link | None = None
             try:

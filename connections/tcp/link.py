@@ -360,11 +360,11 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
             # Kept in no other variable: an error and the frame that holds it would keep each other, and all that the
             # callers' frames hold later, such as the memory of an engine that is lost.
             if time.monotonic() >= give_up:
-                what, cure = (
+                raise EngineUnreachable(
                     f"nothing listens on {where}",
-                    "is Play pressed, and is the game's bridge set to this port?",
-                )
-                raise EngineUnreachable(what, got=str(refused), cure=cure) from refused
+                    got=str(refused),
+                    cure="is Play pressed, and is the game's bridge set to this port?",
+                ) from refused
         time.sleep(min(0.2, max(0.01, give_up - time.monotonic())))
         deadline = max(deadline, time.monotonic() + 1.0)
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
 import subprocess
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +18,7 @@ pytest.importorskip("sb3_contrib", reason="the extra train is not installed: its
 from gymnasium import spaces
 
 from tests.docs.blocks import labelled
-from tests.plugins.web.pages import CHROMIUM, NODE, WEB
+from tests.plugins.web.pages import CHROMIUM, NODE, WEB, served
 from tests.support.command_line import ok, refused
 from tests.support.models import make
 from ue_rl.inference import export_onnx
@@ -33,22 +28,6 @@ from ue_rl.system.errors import ExportError
 RUNTIMES = os.environ.get("UE_RL_NODE_RUNTIMES")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 IMAGE = spaces.Box(0, 255, (36, 36, 3), np.uint8)
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    """Any static server."""
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    handler = functools.partial(Quiet, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
 
 
 def document(url: str) -> str:

@@ -6,7 +6,6 @@ Axe and the lander's physics library come by npm, which `.ci/run runtimes` does;
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -15,7 +14,6 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ pytest.importorskip("stable_baselines3", reason="the extra train is not installe
 
 from gymnasium import spaces
 
-from tests.plugins.web.pages import CHROMIUM, NODE, ROOT, WEB, chromium, free_port, node
+from tests.plugins.web.pages import CHROMIUM, NODE, ROOT, WEB, chromium, free_port, node, served
 from tests.support.models import make
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport
@@ -48,16 +46,6 @@ SPACES: dict[str, tuple[int, Any]] = {
     "lander": (8, spaces.Box(-1, 1, (2,))),
     "rally": (6, spaces.Discrete(3)),
 }
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Any static server."""
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
 
 
 def look(url: str, seconds: float, folder: Path) -> dict[str, Any]:

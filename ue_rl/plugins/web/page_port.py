@@ -78,6 +78,11 @@ class PortSetup(NamedTuple):
         files = {name: str(file) for name, file in (("cert", cert), ("key", key), ("ca", ca)) if file is not None}
         return cls(origins, site, secret=secret, **files)
 
+    @property
+    def certificates(self) -> tuple[str, str, str]:
+        """The files of TLS, in which all that use a port must agree: (cert, key, ca)."""
+        return self.cert, self.key, self.ca
+
 
 PLAIN = PortSetup()
 
@@ -151,7 +156,7 @@ class PagePort:
         """
         with cls._door:
             here = cls._all.get((host, port)) or cls(host, port, setup)
-            if here._setup[2:5] != setup[2:5]:
+            if here._setup.certificates != setup.certificates:
                 raise ConfigurationError(
                     f"the port {here.place} is open already, with another certificate or without one",
                     field="cert",

@@ -74,11 +74,11 @@ class StackedNetworks:
             outputs.append(after)
         return outputs
 
-    def last_gradient(self, n: int) -> Floats | None:
-        """Where `backward` is given the gradient with respect to the last outputs; None: there are no layers."""
+    def last_gradient(self, n: int, network: int) -> Floats | None:
+        """Where `backward` is given the gradient with respect to a network's last outputs; None: it has no layers."""
         if not self._layers:
             return None
-        return self._arrays_for(n).gradients[-1]
+        return self._arrays_for(n).gradients[-1][network]
 
     def backward(self, outputs: list[Floats]) -> None:
         """Writes the gradients of the parameters; `last_gradient` has that of the last outputs.
@@ -103,11 +103,8 @@ class StackedNetworks:
         if held is None:
             if len(self._arrays) >= _SIZES:
                 self._arrays.clear()
-            shapes = [(self.count, n, layer.weights.shape[1]) for layer in self._layers]
-            held = BatchArrays(
-                [np.empty(shape, layer.weights.dtype) for shape, layer in zip(shapes, self._layers, strict=True)],
-                [np.empty(shape, layer.weights.dtype) for shape, layer in zip(shapes, self._layers, strict=True)],
-            )
+            outputs = [np.empty((self.count, n, layer.weights.shape[1]), layer.weights.dtype) for layer in self._layers]
+            held = BatchArrays(outputs, [np.empty_like(output) for output in outputs])
             self._arrays[n] = held
         return held
 
@@ -178,14 +175,10 @@ class ActorCritic:
             value_gradient: [n, 1].
         """
         n = len(action_gradient)
-        action_hidden_gradient = self._stacks[0].last_gradient(n)
-        if action_hidden_gradient is not None:
-            action_hidden_gradient = action_hidden_gradient[0]
-        value_hidden_gradient = self._stacks[-1].last_gradient(n)
-        if value_hidden_gradient is not None:
-            value_hidden_gradient = value_hidden_gradient[-1]
-        self._action.backward(_hidden(layers[0], 0), action_gradient, action_hidden_gradient)
-        self._value.backward(_hidden(layers[-1], -1), value_gradient, value_hidden_gradient)
+        first = self._stacks[0]
+        last = self._stacks[-1]
+        self._action.backward(_hidden(layers[0], 0), action_gradient, first.last_gradient(n, 0))
+        self._value.backward(_hidden(layers[-1], -1), value_gradient, last.last_gradient(n, -1))
         for stack, outputs in zip(self._stacks, layers, strict=True):
             stack.backward(outputs)
 
