@@ -78,7 +78,8 @@ class StackedNetworks:
         """Where `backward` is given the gradient with respect to a network's last outputs; None: it has no layers."""
         if not self._layers:
             return None
-        return self._arrays_for(n).gradients[-1][network]
+        gradient: Floats = self._arrays_for(n).gradients[-1][network]
+        return gradient
 
     def backward(self, outputs: list[Floats]) -> None:
         """Writes the gradients of the parameters; `last_gradient` has that of the last outputs.
