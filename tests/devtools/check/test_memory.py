@@ -8,6 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.docs.test_shared_memory_engine import COMPILER, ENGINE, linux_only, needs_compiler, needs_sync
 from ue_rl.devtools.check import CheckReport, Options, check
 
@@ -27,12 +29,12 @@ def report_of(folder: Path, *edits: tuple[str, str]) -> CheckReport:
         assert source.count(old) == 1, old
         source = source.replace(old, new)
     (folder / "engine.c").write_text(source, "utf-8")
-    subprocess.run([str(COMPILER), "-std=gnu11", "-O1", "-o", "engine", "engine.c", "-lrt"], cwd=folder, check=True)
+    subprocess.run([str(COMPILER), "-std=gnu11", "-o", "engine", "engine.c", "-lrt"], cwd=folder, check=True)
     with subprocess.Popen([str(folder / "engine"), name]) as process:
         try:
             while not made(Path("/dev/shm", name)) and process.poll() is None:
                 time.sleep(0.005)
-            return check(f"shm://{name}", Options(timeout=2, patience=0.5), only=ONLY)
+            return check(f"shm://{name}", Options(timeout=1.5, patience=0.5), only=ONLY)
         finally:
             process.terminate()
             process.wait(10)
@@ -48,11 +50,13 @@ def test_a_futex_that_is_never_woken(tmp_path: Path) -> None:
     assert report.mistakes == ["not-woken"]
 
 
+@pytest.mark.exhaustive
 def test_a_segment_that_is_never_free_again(tmp_path: Path) -> None:
     report = report_of(tmp_path, ("            if (trainer_has_gone()) end_session(NULL);", ""))
     assert report.mistakes == ["serves-once"]
 
 
+@pytest.mark.exhaustive
 def test_a_reset_that_makes_resets_of_all_that_are_asked(tmp_path: Path) -> None:
     report = report_of(tmp_path, ("        if (ask[env] == 2) {\n", "        if (memchr(ask, 2, ENVS)) {\n"))
     assert report.mistakes == ["mixed-batch"]

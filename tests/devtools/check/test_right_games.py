@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tests.devtools.check.games import GAMES, Corridor, Countdown, Walk
+from tests.devtools.check.games import GAMES, Bandit, Board, Catch, Corridor, Countdown, Walk, WalkHome
 from tests.devtools.check.reports import of_bridge
 from tests.docs.blocks import labelled
 from ue_rl.bridges import BaseBridge, GymnasiumBridge, run_in_thread
@@ -29,12 +29,17 @@ def of_a_game(name: str, seeded: bool, num_envs: int) -> CheckReport:
     return of(make(num_envs=num_envs, seeded=seeded))
 
 
+# One that ends where it began, one that ends itself, one without an observation, one that is long, one of chance.
+IN_EACH_RUN = (WalkHome, Catch, Bandit, Countdown, Board)
+
+
 def games() -> Iterator[Any]:
-    """Each game with one kind of resets and one number of envs; the rest of the product is exhaustive."""
+    """Each run has some games, with one kind of resets and one number of envs; all others are exhaustive."""
     kinds = list(itertools.product((True, False), (3, 1)))
     for number, game in enumerate(GAMES):
         for kind in kinds:
-            marks = () if kind == kinds[number % len(kinds)] else pytest.mark.exhaustive
+            usual = game in IN_EACH_RUN and kind == kinds[number % len(kinds)]
+            marks = () if usual else pytest.mark.exhaustive
             yield pytest.param(game.__name__, *kind, marks=marks)
 
 
@@ -51,11 +56,12 @@ def of_the_agents_page(num_envs: int) -> CheckReport:
 
 
 @pytest.mark.ahead(job=of_the_agents_page)
-@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("num_envs", [3, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_the_engine_of_the_agents_page(num_envs: int, result: CheckReport) -> None:
     assert result.mistakes == [], result
 
 
+@pytest.mark.exhaustive
 def test_a_deterministic_game_of_gymnasium() -> None:
     report = of(GymnasiumBridge(partial(gymnasium.make, "FrozenLake-v1", is_slippery=False), 2))
     assert report.mistakes == [], report
@@ -143,7 +149,13 @@ MISTAKES: list[tuple[Callable[[], BaseBridge], Verdict, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "outcome", "name"), MISTAKES, ids=lambda each: getattr(each, "__name__", None))
+def mistakes() -> Iterator[Any]:
+    for make, outcome, name in MISTAKES:
+        marks = pytest.mark.exhaustive if make in (EndsAtOnce, LongLimited, Often) else ()
+        yield pytest.param(make, outcome, name, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(("make", "outcome", "name"), list(mistakes()))
 def test_a_mistake_like_it(make: Callable[[], Any], outcome: Verdict, name: str) -> None:
     report = of_bridge(make(), patience=40)  # until all steps are made, also on a machine that is busy
     assert [(found.outcome, found.mistake.name) for found in report.findings if found.mistake is not None] == [

@@ -36,7 +36,7 @@ def of_a_mistake(way: str) -> CheckReport:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="acknowledgements cannot be asked for elsewhere")
 @pytest.mark.ahead(job=of_a_mistake)
-@pytest.mark.parametrize("way", ["nagle:two-writes", "nagle:newline"])
+@pytest.mark.parametrize("way", ["nagle:two-writes", pytest.param("nagle:newline", marks=pytest.mark.exhaustive)])
 def test_nagle_is_recognised(way: str, result: CheckReport) -> None:
     assert result.mistakes == ["nagle"], result
     (finding,) = (found for found in result.findings if found.mistake is not None)
@@ -45,6 +45,7 @@ def test_nagle_is_recognised(way: str, result: CheckReport) -> None:
     assert result.seconds < HANGS
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="acknowledgements cannot be asked for elsewhere")
 def test_a_line_for_each_env_without_nodelay_is_nagle() -> None:
     with MistakenEngine(channel="SHARED") as engine:
@@ -111,6 +112,7 @@ def test_a_rate_of_ticks_is_guessed(taken: list[float], rate: float) -> None:
     assert ticks_of(taken) == pytest.approx(rate, rel=0.02)
 
 
+@pytest.mark.exhaustive
 def test_steps_that_take_longer_and_longer() -> None:
     only = ("speed", "ends of episodes", "speed later")
     assert of_engine("slow:grows", only, Options(patience=0.5), channel="SHARED").mistakes == ["slow"]
