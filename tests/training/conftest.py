@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.command_line import ok
 from tests.support.own_envs import own
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.training import learner
 from ue_rl.training.directory import RunDirectory
 
@@ -25,6 +26,13 @@ def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """No curves.png but of `@pytest.mark.drawn`: it is a quarter of what most runs here would take."""
     if request.node.get_closest_marker("drawn") is None:
         monkeypatch.setattr(learner, "draw_curves", lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def cartpole() -> Iterator[str]:
+    """The address of two envs in this process: where who starts the engine is not the subject, a second is saved."""
+    with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
+        yield engine.url
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ from ue_rl.training import train
 from ue_rl.training.config import resolve
 
 TINY = "train --timesteps 64 --n-steps 16 --batch-size 16"
+SMALL = "--net-arch 8 --eval-episodes 0"
 
 
 class Spaces(gym.Env[Any, Any]):
@@ -81,6 +82,12 @@ KINDS = {
 }
 
 
+def trained(folder: Path, url: str) -> Path:
+    """A run without the exports of its saves, which would be most of the time; test_train.py has one with them."""
+    ok(f"{TINY} {SMALL} --device cpu --no-export --run-id r --log-dir", folder, url)
+    return folder / "r"
+
+
 @pytest.mark.parametrize(
     ("transport", "observation", "action"),
     [
@@ -91,24 +98,36 @@ KINDS = {
         for number, transport in enumerate(("tcp", "shm"))
     ],
 )
-def test_train_then_play_the_model_and_its_file(tmp_path: Path, transport: str, observation: Any, action: Any) -> None:
+def test_train_then_play_the_model(tmp_path: Path, transport: str, observation: Any, action: Any) -> None:
     with served(observation, action) as port:
         url = f"127.0.0.1:{port}?transport={transport}"
-        ok(f"{TINY} --device cpu --run-id r --log-dir", tmp_path, url)
-        for name in ("model.onnx", "model.zip"):
-            ok("play --episodes 3", tmp_path / "r" / name, url)
-    ok("export --flat", tmp_path / "r" / "model.zip", "-o", tmp_path / "flat.onnx")
-    spec = decode_handshake((tmp_path / "r" / "handshake.txt").read_bytes())
+        ok("play --episodes 3", trained(tmp_path, url) / "model.zip", url)
+
+
+@pytest.mark.parametrize(
+    ("observation", "action"),
+    [
+        pytest.param(*pair, id=name, marks=() if name in ("named and hybrid", "starts") else pytest.mark.exhaustive)
+        for name, pair in KINDS.items()
+    ],
+)
+def test_the_files_of_a_model_play(tmp_path: Path, observation: Any, action: Any) -> None:
+    with served(observation, action) as port:
+        url = f"127.0.0.1:{port}"
+        run_directory = trained(tmp_path, url)
+        ok("export", run_directory)
+        ok("export --flat", run_directory / "model.zip", "-o", tmp_path / "flat.onnx")
+        for file in (run_directory / "model.onnx", tmp_path / "flat.onnx"):
+            ok("play --episodes 2", file, url)
+    spec = decode_handshake((run_directory / "handshake.txt").read_bytes())
     lowest, _ = spec.obs_bounds
     rows_sent = np.tile(np.where(np.isfinite(lowest), lowest, np.float32(0)), (2, 1))
     assert OnnxInference(tmp_path / "flat.onnx").run_inference(rows_sent).shape == (2, spec.act_size)
-    with served(observation, action) as port:
-        ok("play --episodes 2", tmp_path / "flat.onnx", f"127.0.0.1:{port}?transport={transport}")
 
 
 def test_names_reach_the_file_and_the_export(tmp_path: Path) -> None:
     with run_in_thread(Climb(2)) as server:
-        ok(f"{TINY} --run-id r --port {server.port} --log-dir", tmp_path)
+        ok(f"{TINY} {SMALL} --run-id r --port {server.port} --log-dir", tmp_path)
         assert OnnxInference(tmp_path / "r" / "model.onnx").metadata.obs_names[0] == "to_the_top"
         model = tmp_path / "r" / "model.zip"
         output = ok("export", model, "-o", tmp_path / "again.onnx")
@@ -186,19 +205,19 @@ class FarGoals(Goals):
         return self._look(), {}
 
 
-@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize("transport", ["shm", pytest.param("tcp", marks=pytest.mark.exhaustive)])
 def test_hindsight_from_a_yaml_file_and_its_resumption(tmp_path: Path, transport: str) -> None:
     path = tmp_path / "her.yaml"
     values = {
         "algo": "sac", "her": {"n_sampled_goal": 4, "goal_selection_strategy": "future"}, "timesteps": 120,
-        "device": "cpu", "log_dir": str(tmp_path), "run_id": "r", "transport": transport,
-        "hyperparameters": {"learning_starts": 40, "batch_size": 32, "buffer_size": 1000},
+        "device": "cpu", "log_dir": str(tmp_path), "run_id": "r", "transport": transport, "export": False,
+        "hyperparameters": {"learning_starts": 40, "batch_size": 32, "buffer_size": 1000,
+                            "policy_kwargs": {"net_arch": [8]}},
     }  # fmt: skip
     path.write_text(yaml.safe_dump(values))
     with run_in_thread(GymnasiumBridge(Goals, 2, send_info=True), upgrader=ShmUpgrader()) as server:
         ok("train --config", path, "--port", server.port)
         ok("train --resume --timesteps 200 --config", path, "--port", server.port)
-    assert (tmp_path / "r" / "model.onnx").exists()
     from stable_baselines3.common.save_util import load_from_pkl
 
     buffer = load_from_pkl(tmp_path / "r" / "replay_buffer.pkl")
@@ -337,9 +356,10 @@ ANYWHERE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 
 def test_pictures_that_are_too_small_for_convolutions_take_an_mlp(tmp_path: Path) -> None:
     with served(SMALL_PICTURE, spaces.Discrete(2)) as port:
-        output = ok(f"{TINY} --device cpu --run-id r --log-dir", tmp_path, f"127.0.0.1:{port}")
+        words = f"{TINY} {SMALL} --device cpu --no-export --run-id r --log-dir"
+        output = ok(words, tmp_path, "--port", port)
         assert "pictures of 7 x 7 are too small for a CnnPolicy" in " ".join(output.split())
-        ok("play --episodes 1", tmp_path / "r" / "model.onnx", f"127.0.0.1:{port}")
+        ok("play --episodes 1", tmp_path / "r" / "model.zip", "--port", port)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -17,20 +18,17 @@ from stable_baselines3.common.env_util import make_vec_env
 import ue_rl
 from tests.harness.lab import Lab
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.training import symptoms
 from ue_rl.training.ends import EpisodeEnds
+from ue_rl.training.symptoms import Symptoms
 from ue_rl.training.watching import Watching
 
 
-def test_a_game_without_ends_and_rewards_is_named_while_it_is_learnt(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(symptoms.Symptoms.__init__, "__kwdefaults__", {"long": 40, "enough": 20})
+def test_a_game_without_ends_and_rewards_is_named_while_it_is_learnt(caplog: pytest.LogCaptureFixture) -> None:
     said: list[str] = []
     with run_in_thread(Lab(2)) as server:
         env = ue_rl.connect(server.url)
         model = PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, device="cpu", seed=0)
-        model.learn(128, callback=Watching(said.append))
+        model.learn(128, callback=Watching(said.append, partial(Symptoms, long=40, enough=20)))
         env.close()
     assert [text.partition(" in ")[0] for text in said] == ["no episode has ended", "every reward was 0"]
     assert [record.getMessage() for record in caplog.records if record.name == "ue_rl.training.watching"] == said

@@ -11,6 +11,7 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback
 
 from ue_rl.envs.journal_transport import journal_of
+from ue_rl.protocol.spec import EnvSpec
 from ue_rl.training.symptoms import Symptoms
 
 _log = logging.getLogger(__name__)
@@ -23,11 +24,15 @@ class Watching(BaseCallback):
 
     Args:
         tell: shows a sentence.
+        symptoms: makes what looks at the steps, of the engine's EnvSpec and the name of its transport.
     """
 
-    def __init__(self, tell: Callable[[str], object] | None = None) -> None:
+    def __init__(
+        self, tell: Callable[[str], object] | None = None, symptoms: Callable[[EnvSpec, str], Symptoms] = Symptoms
+    ) -> None:
         super().__init__()
         self._tell = tell
+        self._new_symptoms = symptoms
         self._symptoms: Symptoms | None = None
         self._transport: Any = None
         self._rollouts = 0
@@ -39,7 +44,7 @@ class Watching(BaseCallback):
         transport: Any = getattr(engine, "transport", None)
         if hasattr(transport, "buffers"):
             self._transport = transport
-            self._symptoms = Symptoms(engine.engine_spec, transport.describe().get("transport", ""))
+            self._symptoms = self._new_symptoms(engine.engine_spec, transport.describe().get("transport", ""))
         self._at = time.perf_counter()
 
     def _on_rollout_start(self) -> None:
