@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ue_rl.inference import ReloadingInference, export_onnx
+from tests.support.models import export_briefly
+from ue_rl.inference import ReloadingInference
 from ue_rl.inference.server.server import PolicyServer
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -23,7 +24,7 @@ def exported(env_id: str, path: Path, algorithm: str = "PPO", policy: str = "Mlp
     import stable_baselines3
 
     kind = getattr(stable_baselines3 if algorithm == "PPO" else sb3_contrib, algorithm)
-    export_onnx(kind(policy, gym.make(env_id), n_steps=8, batch_size=8, seed=seed, device="cpu"), path)
+    export_briefly(kind(policy, gym.make(env_id), n_steps=8, batch_size=8, seed=seed, device="cpu"), path)
     return path
 
 

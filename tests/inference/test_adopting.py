@@ -15,8 +15,8 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO, SAC
 
 from tests.support.command_line import ok, refused
-from tests.support.models import make, rows
-from ue_rl.inference import OnnxInference, export_onnx
+from tests.support.models import export_briefly, make, rows
+from ue_rl.inference import OnnxInference
 from ue_rl.inference.export.onnx import adopt_onnx
 from ue_rl.inference.metadata import METADATA_KEY
 from ue_rl.system.errors import ExportError, ModelLoadError
@@ -86,7 +86,7 @@ def model() -> Any:
 
 @pytest.fixture
 def exported(model: Any, path: Path) -> Path:
-    export_onnx(model, path)
+    export_briefly(model, path)
     return path
 
 
@@ -98,7 +98,7 @@ def test_what_another_tool_made_is_sealed_again(name: str, model: Any, exported:
     if name != "no description":
         with pytest.raises(ModelLoadError, match=r"not as it was exported.*--adopt FILE"):
             OnnxInference(made)
-    report = adopt_onnx(model, made)
+    report = adopt_onnx(model, made, n_verify=1000)
     assert (report.path, report.exporter) == (made, "adopted")
     policy = OnnxInference(made)
     assert policy.metadata is not None
@@ -119,7 +119,7 @@ def test_a_coarser_file_needs_a_tolerance(model: Any, exported: Path, tmp_path: 
         adopt_onnx(model, made, target)
     assert made.read_bytes() == before
     assert not target.exists()
-    report = adopt_onnx(model, made, target, tolerance=0.1)
+    report = adopt_onnx(model, made, target, tolerance=0.1, n_verify=1000)
     assert 1e-3 < report.file_error < 0.1
     assert OnnxInference(target).metadata.verification["tolerance"] == 0.1  # type: ignore[union-attr]
     assert made.read_bytes() == before
@@ -153,9 +153,9 @@ def test_masks_noise_and_dicts_are_as_the_file_says(tmp_path: Path) -> None:
         (make(PPO, observation=parts, policy="MultiInputPolicy"), {"flat_input": True}),
     ]):  # fmt: skip
         path = tmp_path / f"{number}.onnx"
-        first = export_onnx(model, path, **options)
+        first = export_briefly(model, path, **options)
         changed(with_notes)(path, path)
-        again = adopt_onnx(model, path)
+        again = adopt_onnx(model, path, n_verify=1000)
         assert again.metadata.inputs == first.metadata.inputs
         assert OnnxInference(path).is_model_loaded()
 

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 from gymnasium.spaces import Discrete
 
-from tests.support.models import make
+from tests.support.models import export_briefly, make
 from tests.support.onnx_files import box_of, described, gun, parts
 from ue_rl.bridges import GymnasiumBridge, VectorBridge, run_in_thread
 from ue_rl.cli import cli
-from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx
+from ue_rl.inference import OnnxInference, Sb3Inference
 from ue_rl.protocol.spec import AgentGroup, EnvSpec
 from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system import errors
@@ -165,7 +165,7 @@ def test_an_observed_choice_that_does_not_exist_is_refused(tmp_path: Path, wrong
 
 
 def test_a_discrete_observation_outside_its_space_is_refused(path: Path) -> None:
-    export_onnx(make(action=Discrete(2), observation=Discrete(6)), path)
+    export_briefly(make(action=Discrete(2), observation=Discrete(6)), path)
     policy = OnnxInference(path)
     assert policy.run_inference(np.arange(6, dtype=np.float32)[:, None]).shape == (6, 1)
     for value in (6, -1, 2.7):

@@ -12,10 +12,10 @@ from sb3_contrib import TQC, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 
 from tests.support.command_line import ok
-from tests.support.models import make, vector
+from tests.support.models import export_briefly, make, vector
 from tests.support.onnx_files import floats
 from tests.support.onnx_files import graph as file_of
-from ue_rl.inference import OnnxInference, export_onnx
+from ue_rl.inference import OnnxInference
 from ue_rl.inference.export import graph
 
 
@@ -35,7 +35,7 @@ def test_what_is_squashed_stays_in_the_action_space(algorithm, more, path):
     activation = (lambda x: np.arctanh(x / 9.5)) if more else (lambda x: x)
     if more:  # the hidden unit is a tanh itself: the last layer makes it large again
         model.policy.action_net.weight.data.fill_(9.5)
-    export_onnx(model, path)
+    export_briefly(model, path)
     numbers = np.linspace(8.0, 9.2, 20_001)
     obs = np.concatenate([activation(numbers), activation(-numbers)]).astype(np.float32)[:, None]
     actions = OnnxInference(path).run_inference(obs)
@@ -65,7 +65,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_are_of_opset_15_and_cast_no_number_to_its_own_type(kind, path):
     model = KINDS[kind]()
-    report = export_onnx(model, path)
+    report = export_briefly(model, path)
     proto = onnx.shape_inference.infer_shapes(onnx.load(path))
     if report.exporter == "torchscript":
         assert [entry.version for entry in proto.opset_import] == [15]

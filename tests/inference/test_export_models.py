@@ -12,7 +12,7 @@ from gymnasium import spaces
 from sb3_contrib import QRDQN, TQC, TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 
-from tests.support.models import BOX, make, rows, vector
+from tests.support.models import BOX, export_briefly, make, rows, vector
 from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx, load_and_export
 from ue_rl.inference.export.models import on_cpu
 from ue_rl.system.errors import ExportError, ModelLoadError
@@ -39,13 +39,13 @@ def test_normalisation_is_the_models_own_unless_told_otherwise(path, tmp_path):
         (tmp_path / "stats.pkl", with_stats),
         (False, without),
     ):
-        export_onnx(model, path, given)
+        export_briefly(model, path, given)
         np.testing.assert_allclose(OnnxInference(path).run_inference(obs), want, atol=4e-5)
 
 
 def test_normalisation_of_rewards_only(path):
     model = make(normalize={"norm_obs": False})
-    report = export_onnx(model, path)
+    report = export_briefly(model, path)
     assert report.metadata.normalization is None
 
 
@@ -70,7 +70,7 @@ def test_the_statistics_are_read_in_double(path):
 
 
 def test_statistics_that_clip_nothing(path):
-    export_onnx(make(normalize={"clip_obs": np.inf}), path)
+    export_briefly(make(normalize={"clip_obs": np.inf}), path)
     metadata = OnnxInference(path).metadata
     assert metadata is not None
     assert metadata.normalization is not None
@@ -86,7 +86,7 @@ def test_from_a_zip_file(algorithm, tmp_path):
     policy = "MlpLstmPolicy" if algorithm is RecurrentPPO else "MlpPolicy"
     model = make(algorithm, spaces.Discrete(3) if discrete else BOX, policy=policy)
     model.save(tmp_path / "model.zip")
-    report = load_and_export(tmp_path / "model.zip")
+    report = load_and_export(tmp_path / "model.zip", n_verify=1000)
     assert report.path == tmp_path / "model.onnx"
     assert report.algorithm == algorithm.__name__, "found out from the file"
     want, _ = model.predict(rows(), deterministic=True, episode_start=np.ones(64, bool))
@@ -104,7 +104,7 @@ def test_a_zip_with_statistics(tmp_path):
     stats = trained_statistics(model)
     model.save(tmp_path / "model")
     stats.save(str(tmp_path / "stats.pkl"))
-    load_and_export(tmp_path / "model", tmp_path / "p.onnx", tmp_path / "stats.pkl")
+    load_and_export(tmp_path / "model", tmp_path / "p.onnx", tmp_path / "stats.pkl", n_verify=1000)
     obs = (rows() * 2 + 1).astype(np.float32)
     want, _ = model.predict(stats.normalize_obs(obs), deterministic=True)
     np.testing.assert_allclose(OnnxInference(tmp_path / "p.onnx").run_inference(obs), want, atol=4e-5)
@@ -169,7 +169,7 @@ def test_a_model_on_another_device_is_copied(algorithm, elsewhere):
 def test_a_model_on_another_device_is_exported_as_its_env_gives_images(path, elsewhere):
     model = make(observation=spaces.Box(0, 255, (36, 40, 3), np.uint8), policy="CnnPolicy")
     elsewhere(model.policy)
-    assert export_onnx(model, path).metadata.inputs[0].shape == (36, 40, 3), "the copy has no env"
+    assert export_briefly(model, path).metadata.inputs[0].shape == (36, 40, 3), "the copy has no env"
 
 
 @pytest.mark.parametrize("name", ["ppo", "sac", "dqn"])

@@ -1,7 +1,7 @@
 """The parity matrix: algorithm x action space x observation space x normalisation.
 
-Each run takes every kind of policy with each of its action spaces once, and with each kind of observation once, PPO
-without normalisation, too; and each algorithm that has another's policy once. The rest of the product is exhaustive.
+Each run takes every algorithm, every kind of action and of observation, with normalisation and without it. The rest of
+the product is exhaustive. More of what is computed for a picture or an action stands in `test_export_spaces.py`.
 
 The weights are random and large enough that the actions vary over their whole range: an untrained net gives nearly
 the same action everywhere, and any export would pass.
@@ -17,8 +17,8 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from tests.support.models import RandomEnv, scramble
-from ue_rl.inference import OnnxInference, export_onnx
+from tests.support.models import RandomEnv, export_briefly, scramble
+from ue_rl.inference import OnnxInference
 from ue_rl.inference.metadata import space_size
 
 VECTOR = spaces.Box(-np.inf, np.inf, (5,), np.float32)
@@ -55,7 +55,21 @@ SUPPORTED = {
     "DQN": ("discrete",),
     "QRDQN": ("discrete",),
 }
-SAME_POLICY = ("A2C", "TRPO", "DDPG")  # as PPO, PPO and TD3
+EACH_RUN = {
+    ("PPO", "asymmetric", "dict", True),
+    ("PPO", "multi_binary", "vector", False),
+    ("A2C", "multi_discrete", "vector", True),
+    ("TRPO", "symmetric", "vector", False),
+    ("MaskablePPO", "multi_discrete", "vector", True),
+    ("RecurrentPPO", "discrete", "dict", False),
+    ("RecurrentPPO", "asymmetric", "vector", True),
+    ("SAC", "asymmetric", "image", False),
+    ("TD3", "symmetric", "vector", True),
+    ("DDPG", "asymmetric", "vector", False),
+    ("TQC", "symmetric", "vector", True),
+    ("DQN", "discrete", "vector", False),
+    ("QRDQN", "discrete", "vector", True),
+}
 OFF_POLICY = ("SAC", "TD3", "DDPG", "TQC", "DQN", "QRDQN")
 
 
@@ -141,19 +155,15 @@ def cases():
                 for normalized in (False, True):
                     if normalized and observation == "image":
                         continue  # VecNormalize and image scaling exclude each other in SB3
-                    one, all_in_one = action == actions[1 % len(actions)], (observation, normalized) == ("dict", True)
-                    if algorithm in SAME_POLICY:
-                        each_run = one and all_in_one
-                    else:  # PPO's observations are read by nets that the others have, too
-                        each_run = all_in_one or (one and (normalized or observation == "image" or algorithm == "PPO"))
-                    marks = () if each_run else pytest.mark.exhaustive
-                    yield pytest.param(algorithm, action, observation, normalized, marks=marks)
+                    case = (algorithm, action, observation, normalized)
+                    marks = () if case in EACH_RUN else pytest.mark.exhaustive
+                    yield pytest.param(*case, marks=marks)
 
 
 @pytest.mark.parametrize(("algorithm", "action", "observation", "normalized"), list(cases()))
 def test_the_file_acts_as_predict_does(algorithm, action, observation, normalized, tmp_path):
     model = make_model(algorithm, action, observation, normalized)
-    report = export_onnx(model, tmp_path / "policy.onnx")
+    report = export_briefly(model, tmp_path / "policy.onnx")
     continuous = action in BOXES
     assert report.ties == 0
     assert report.observations >= 1000

@@ -11,7 +11,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from ue_rl.inference import OnnxInference, export_onnx
+from tests.support.models import export_briefly
+from ue_rl.inference import OnnxInference
 
 CASES = [  # with and without VecNormalize
     (PPO, "CartPole-v1", {"n_steps": 128}, 256, False),
@@ -33,7 +34,7 @@ def test_the_returns_are_equal(algorithm, name, options, steps, normalized, tmp_
     net = {"net_arch": [16, 16], **({"lstm_hidden_size": 16} if algorithm is RecurrentPPO else {})}
     model = algorithm(policy, env, seed=0, device="cpu", policy_kwargs=net, **options)
     model.learn(steps)
-    report = export_onnx(model, tmp_path / "policy.onnx")
+    report = export_briefly(model, tmp_path / "policy.onnx")
     assert "recorded" in report.max_relative_difference, "compared on what the training saw as well"
     if normalized:
         env.training = env.norm_reward = False

@@ -14,12 +14,12 @@ from sb3_contrib import MaskablePPO
 
 from tests.inference.serving import ask, numbers, serving
 from tests.support.command_line import ok, refused
-from tests.support.models import make, rows
+from tests.support.models import export_briefly, make, rows
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.bridges.policy import Policy
 from ue_rl.envs.agents import NormalizedPolicy
 from ue_rl.envs.agents.players import as_player
-from ue_rl.inference import OnnxInference, ReloadingInference, export_onnx
+from ue_rl.inference import OnnxInference, ReloadingInference
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system.errors import ModelMismatch
@@ -35,14 +35,14 @@ def model() -> Any:
 @pytest.fixture(scope="module")
 def needy(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("masks") / "needy.onnx"
-    export_onnx(model, path)
+    export_briefly(model, path)
     return path
 
 
 @pytest.fixture(scope="module")
 def easy(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("masks") / "easy.onnx"
-    export_onnx(model, path, optional_masks=True)
+    export_briefly(model, path, optional_masks=True)
     return path
 
 
@@ -75,7 +75,7 @@ def test_play_refuses_an_engine_without_masks(exported: bool, tmp_path: Path) ->
     model = make(MaskablePPO, spaces.Discrete(2))  # sizes of CartPole
     path = tmp_path / ("model.onnx" if exported else "model.zip")
     if exported:
-        export_onnx(model, path)
+        export_briefly(model, path)
     else:
         model.save(path)
     with run_in_thread(GymnasiumBridge("CartPole-v1", num_envs=1)) as engine:

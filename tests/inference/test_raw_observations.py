@@ -24,7 +24,7 @@ from ue_rl.inference.export import graph
 from ue_rl.system.errors import ExportError
 
 NETS = 200
-EACH_RUN = (0, 1, 2, 3, 41, 82, 123, 164)  # of each algorithm two
+EACH_RUN = (0, 1, 2, 3)  # of each algorithm one
 ALGORITHMS = (PPO, SAC, TD3, DQN)
 
 

@@ -7,6 +7,7 @@ What float32 is off by is measured (export/verify.py), and differs from processo
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +33,15 @@ VECTOR = spaces.Box(-np.inf, np.inf, (6,), np.float32)
 HYBRID = HybridBox(Branch((("move", box((2,), -1, 1)), ("weapon", Leaf(LeafKind.DISCRETE, counts=(8,))),
                            ("buttons", Leaf(LeafKind.MULTI_BINARY, (2,))))))  # fmt: skip
 DICT = spaces.Dict({"vector": VECTOR, "levels": spaces.MultiDiscrete([2, 4]), "camera": IMAGE})
+
+
+def but_exhaustive(cases, *rest):
+    """The cases as parameters, `rest` of which are exhaustive."""
+    params = []
+    for case in cases:
+        values = case if isinstance(case, tuple) else (case,)
+        params.append(pytest.param(*values, marks=[pytest.mark.exhaustive] * (case in rest)))
+    return params
 
 
 def make(
@@ -171,36 +181,44 @@ def convert(monkeypatch, change):
     monkeypatch.setattr(graph, "to_onnx", to_onnx)
 
 
-@pytest.mark.parametrize("name", MODELS)
+SLOW = ("image", "dict")  # which test_export_parity.py and test_export_spaces.py accept in each run
+
+
+@pytest.mark.parametrize("name", but_exhaustive(MODELS, *SLOW))
 def test_a_right_file_is_accepted(name, path):
     export(name, path)
 
 
 @pytest.mark.parametrize("stochastic", [False, True])
-def test_a_choice_between_numbers_that_tanh_has_made_equal_is_no_wrong_file(stochastic, path):
+@pytest.mark.parametrize("seed", but_exhaustive(range(5), 1, 2, 3, 4))
+def test_a_choice_between_numbers_that_tanh_has_made_equal_is_no_wrong_file(seed, stochastic, path):
     """Far out nothing but the rounding of tanh chooses, in the file as in predict(); what goes into it is the same."""
-    for seed in range(5):
-        model = SAC(
-            "MlpPolicy",
-            DummyVecEnv([lambda: RandomEnv(VECTOR, HYBRID)]),
-            device="cpu",
-            seed=seed,
-            policy_kwargs={"net_arch": [64, 64]},
-            buffer_size=16,
-        )
-        report = export_onnx(model, path, stochastic=stochastic)
-        assert report.reason == ("rounding" if report.ties else "equal")
+    model = SAC(
+        "MlpPolicy",
+        DummyVecEnv([lambda: RandomEnv(VECTOR, HYBRID)]),
+        device="cpu",
+        seed=seed,
+        policy_kwargs={"net_arch": [64, 64]},
+        buffer_size=16,
+    )
+    report = export_onnx(model, path, stochastic=stochastic)
+    assert report.reason == ("rounding" if report.ties else "equal")
 
 
-def wrong_files():
-    """Each run takes two changes of each model; the rest of the product is exhaustive."""
-    for at, name in enumerate(MODELS):
-        for number, change in enumerate(CHANGES):
-            marks = () if (number - at) % len(CHANGES) in (0, 3) else pytest.mark.exhaustive
-            yield pytest.param(name, change, marks=marks, id=f"{name}-{change.__name__}")
+def each_with_one(names, changes):
+    """Each run takes one change of each model, and each change of some models; the rest of the product is exhaustive.
+
+    The first model gets the first change, the second model the second one, and so on.
+    """
+    cases = []
+    for at, name in enumerate(names):
+        for number, change in enumerate(changes):
+            marks = () if number == at % len(changes) else pytest.mark.exhaustive
+            cases.append(pytest.param(name, change, marks=marks, id=f"{name}-{change.__name__}"))
+    return cases
 
 
-@pytest.mark.parametrize(("name", "change"), wrong_files())
+@pytest.mark.parametrize(("name", "change"), each_with_one(MODELS, CHANGES))
 def test_a_wrong_file_is_refused(name, change, path, monkeypatch):
     if change is other_activation and name == "recurrent":
         pytest.skip("its activations are the LSTM's own")
@@ -210,8 +228,12 @@ def test_a_wrong_file_is_refused(name, change, path, monkeypatch):
     assert not path.exists()
 
 
-@pytest.mark.parametrize("change", [dropped, half_precision, without_bias], ids=lambda c: c.__name__)
-@pytest.mark.parametrize("name", ["ppo", "discrete", "recurrent", "drawn hybrid ppo", "drawn choices"])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    each_with_one(
+        ["ppo", "discrete", "recurrent", "drawn hybrid ppo", "drawn choices"], [dropped, half_precision, without_bias]
+    ),
+)
 def test_a_wrong_file_of_a_net_that_float32_computes_well_is_no_rounding(name, change, path, monkeypatch):
     convert(monkeypatch, change)
     with pytest.raises(ExportError, match="acts differently"):
@@ -241,8 +263,17 @@ def test_a_wrong_normalisation_is_refused(change, path, monkeypatch):
         export_onnx(MODELS["normalised"](), path)
 
 
-@pytest.mark.parametrize("action", [BOX, spaces.Discrete(4)], ids=str)
-@pytest.mark.parametrize("offset", [1e2, 1e4, 1e6, 1e7, 1e9])
+CHOICE = spaces.Discrete(4)
+
+
+@pytest.mark.parametrize(
+    ("offset", "action"),
+    but_exhaustive(
+        itertools.product([1e2, 1e4, 1e6, 1e7, 1e9], [BOX, CHOICE]),
+        *((1e2, BOX), (1e4, CHOICE), (1e6, CHOICE), (1e7, BOX), (1e9, BOX), (1e9, CHOICE)),
+    ),
+    ids=str,
+)
 def test_in_a_net_of_which_float32_keeps_few_digits_no_wrong_file_hides(offset, action, path, monkeypatch):
     """Whether two kernels differ there is luck: such a policy is refused though they may agree on this machine."""
     if offset < 1e3:
@@ -259,8 +290,18 @@ def test_in_a_net_of_which_float32_keeps_few_digits_no_wrong_file_hides(offset, 
         assert not path.exists()
 
 
-@pytest.mark.parametrize("stochastic", [False, True])
-@pytest.mark.parametrize("offset", [1e2, 1e4, 1e6, 1e7])
+@pytest.mark.parametrize(
+    ("offset", "stochastic"),
+    but_exhaustive(
+        itertools.product([1e2, 1e4, 1e6, 1e7], [False, True]),
+        (1e2, False),
+        (1e2, True),
+        (1e4, True),
+        (1e6, False),
+        (1e6, True),
+        (1e7, False),
+    ),
+)
 def test_in_a_hybrid_policy_of_few_digits_no_wrong_file_hides(offset, stochastic, path, monkeypatch):
     if offset > 5e6:
         with pytest.raises(ExportError, match="too coarse"):

@@ -10,6 +10,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from ue_rl.inference import export_onnx
+
 SMALL = {"net_arch": [16]}
 BOX = spaces.Box(np.array([-3, 0.5], np.float32), np.array([1, 7], np.float32))
 
@@ -57,6 +59,11 @@ def scramble(policy, seed=0, gain=1.5):
         if parameter.requires_grad:
             fan_in = parameter[0].numel() if parameter.dim() > 1 else 25
             parameter.data = th.randn(parameter.shape, generator=generator) * gain / fan_in**0.5
+
+
+def export_briefly(model, path, *statistics, **options):
+    """export_onnx, compared on as few observations as it may be: where the comparison is not what is tested."""
+    return export_onnx(model, path, *statistics, n_verify=1000, **options)
 
 
 def rows(n=64, size=4, seed=0):
