@@ -11,6 +11,7 @@ stand options of the connection: tcp://HOST:PORT?channel=per-env (connections/ba
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,6 +55,8 @@ class SchemeHandler(NamedTuple):
         text_at: the socket's address on which such a place speaks plain text; None: it speaks something else.
         text_through: MODULE:FUNCTION; FUNCTION(place, **options) is a context in which something speaks plain text for
             such a place, and gives the socket's address of that; "": there is none.
+        kept: MODULE:FUNCTION; FUNCTION(place, **options) is a context for who dials again after a loss: it is open from
+            before the first connection to the end, and holds what must stay between two of them; "": nothing must.
     """
 
     scheme: Scheme
@@ -61,6 +64,7 @@ class SchemeHandler(NamedTuple):
     hosting: Hosting | None = None
     text_at: Callable[[str], tuple[str, int]] | None = None
     text_through: str = ""
+    kept: str = ""
 
     def load(self, what: str) -> Callable[..., BaseTransport]:
         """The function; raises MissingPackage: `what` lacks an extra."""
@@ -127,6 +131,16 @@ def dial(address: Address, transport: str = "auto", **options: Any) -> BaseTrans
     return function(address.place, **{"transport": transport, **options, **address.options})
 
 
+def keep(address: Address, **options: Any) -> AbstractContextManager[object]:
+    """See SchemeHandler.kept; the options are those of `dial`."""
+    handler = handler_of(address.scheme)
+    if not handler.kept:
+        return nullcontext()
+    with named_if_missing(f"{address.scheme}://"):
+        function: Callable[..., AbstractContextManager[object]] = resolve_name(handler.kept)
+    return function(address.place, **{**options, **address.options})
+
+
 def open_transport(
     url: str | Sequence[str],
     transport: str = "auto",
@@ -177,6 +191,6 @@ def url_engines(
             again = Address(*address[:2], {**address.options, "wait": wait, "connect_timeout": connect_timeout})
             return dial(again, transport, **options)
 
-        return UrlEngine(address.url, dial_it, reconnect)
+        return UrlEngine(address.url, dial_it, reconnect, partial(keep, address, **options))
 
     return list(map(engine_at, addresses))

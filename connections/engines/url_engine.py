@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.engines.lifecycle import Life, LifeState
@@ -28,13 +29,18 @@ class UrlEngine:
         url: for messages. dial: connects; its arguments are seconds to wait for a listener, and seconds for the
             connection and the handshake of that try, None for both: as its owner set them.
         reconnect: seconds to dial again after a loss; 0: never, a loss is final.
+        keep: with `reconnect`, a context that is open from before the first connection until `close`.
 
     Raises:
         ConfigurationError: reconnect is negative or not finite.
     """
 
     def __init__(
-        self, url: str, dial: Callable[[float | None, float | None], BaseTransport], reconnect: float = 0.0
+        self,
+        url: str,
+        dial: Callable[[float | None, float | None], BaseTransport],
+        reconnect: float = 0.0,
+        keep: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         if not 0 <= reconnect < float("inf"):
             raise ConfigurationError(
@@ -44,6 +50,9 @@ class UrlEngine:
         self._dial = dial
         self._reconnect = reconnect
         self._version: int | None = None  # of its protocol, once it was connected
+        self._keep = keep
+        self._kept = ExitStack()
+        self._closed = False
 
     def open(self, life: Life) -> BaseTransport:
         """See EngineSource.open; of a further life it dials until `reconnect` seconds have passed.
@@ -54,7 +63,7 @@ class UrlEngine:
         life.to(LifeState.CONNECTING, self.name)
         try:
             if self._version is None:
-                transport = self._dial(None, None)
+                transport = self._dial_first()
             else:
                 transport = self._dial_again(self._version == 0)
         except UeRlError as error:
@@ -71,6 +80,16 @@ class UrlEngine:
         except BaseException:
             transport.close()
             raise
+        return transport
+
+    def _dial_first(self) -> BaseTransport:
+        with ExitStack() as kept:
+            if self._reconnect:
+                kept.enter_context(self._keep())
+            transport = self._dial(None, None)
+            self._kept = kept.pop_all()
+        if self._closed:  # meanwhile, by another thread
+            self._kept.close()
         return transport
 
     def _dial_again(self, plugin: bool) -> BaseTransport:
@@ -106,3 +125,5 @@ class UrlEngine:
 
     def close(self) -> None:
         """See EngineSource.close; the engine goes on."""
+        self._closed = True
+        self._kept.close()

@@ -7,19 +7,21 @@ import os
 import signal
 import socket
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from websockets.sync.client import ClientConnection
 
 pytest.importorskip("stable_baselines3", reason="the extra train is not installed: a trainer plays here")
 
 import ue_rl
 from tests.plugins.web.devtools import DevTools, watched
-from tests.plugins.web.pages import CHROMIUM, WEB, Page, free_port, needs_node, node
+from tests.plugins.web.pages import CHROMIUM, CONFIG, WEB, Page, free_port, needs_node, node
 from tests.support.waiting import eventually
 from ue_rl.connections.dialling import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -83,6 +85,33 @@ def test_in_a_browser(happens: Callable[[DevTools], None]) -> None:
             goes_on(env)
         finally:
             env.close()
+
+
+def test_the_port_stays_open_after_a_loss() -> None:
+    """A browser asks once for a page that is reloaded, perhaps before the trainer waits for it again."""
+    port = free_port()
+
+    def play_until_the_step(page: ClientConnection) -> None:
+        page.send(CONFIG)
+        lines = filter(None, page)
+        next(lines)
+        page.send("OBS=0;REW=0;DONE=0;ENV=0")
+        next(lines)
+
+    with Page(port, play_until_the_step):
+        transport = open_transport(f"page://127.0.0.1:{port}?serve={CARTS}", reconnect=60.0, wait=30.0, timeout=10.0)
+        with closing(transport):
+            transport.reset()
+            transport.receive()
+            transport.send_actions(ACTIONS[:1])
+            assert transport.receive().lost == {0}
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
+                assert b"<script" in answer.read()
+            with Page(port):
+                transport.reset()
+                assert not transport.receive().lost
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=30)
 
 
 @needs_node

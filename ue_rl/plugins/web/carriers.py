@@ -62,4 +62,5 @@ PAGE = SchemeHandler(
     ),
     "ue_rl.plugins.web.dialling:dial",
     text_through="ue_rl.plugins.web.plain_text:plain_text",
+    kept="ue_rl.plugins.web.dialling:keep",
 )

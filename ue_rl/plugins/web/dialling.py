@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from os import PathLike
 from typing import Any
 
 from ue_rl.connections.base.address import refuse_given, split_place
 from ue_rl.plugins.web.carriers import BROWSERS
 from ue_rl.plugins.web.connection import PageConnection
-from ue_rl.plugins.web.page_port import PortSetup
+from ue_rl.plugins.web.page_port import PagePort, PortSetup
 from ue_rl.protocol.access.client_access import ClientAccess
 from ue_rl.system.errors import ConfigurationError
 
@@ -62,3 +63,28 @@ def dial(
     )
     connection.connect()
     return connection
+
+
+def keep(
+    place: str,
+    *,
+    origin: str = "",
+    serve: str | PathLike[str] | None = None,
+    token_file: str | PathLike[str] | None = None,
+    ca: str | PathLike[str] | None = None,
+    cert: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    **others: Any,
+) -> AbstractContextManager[None]:
+    """The place stays open between two connections: its page may be reloaded just then, and a browser asks only once.
+
+    Args:
+        place, origin, serve, token_file, ca, cert, key: as for `dial`.
+
+    Raises:
+        EngineBusy, EngineUnreachable, ConfigurationError: as PagePort.at.
+    """
+    where, _, name = place.partition("/")
+    host, port = split_place(where)
+    setup = PortSetup.of(origin, serve, ca, cert, key, secret=token_file is not None)
+    return PagePort.kept(host, port, name, setup)

@@ -12,7 +12,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from os import PathLike
 from pathlib import Path
@@ -117,6 +118,8 @@ class PagePort:
             self._schemes = ("https", "wss")
         self._came = threading.Condition()  # for all that follows
         self._names: list[str] = []  # of the places, as they were opened
+        self._used: set[str] = set()  # those that have a connection, or are to have one now
+        self._kept: set[str] = set()  # those that stay without one, see `kept`
         self._waiting: dict[str, PageSocket] = {}  # by the name of their place, until they are taken
         self._served: dict[str, PageSocket] = {}
         self._closed = False
@@ -155,37 +158,78 @@ class PagePort:
                 is open, with other certificates; see also PagePort.
         """
         with cls._door:
-            here = cls._all.get((host, port)) or cls(host, port, setup)
-            if here._setup.certificates != setup.certificates:
-                raise ConfigurationError(
-                    f"the port {here.place} is open already, with another certificate or without one",
-                    field="cert",
-                    expected=here._setup.cert or "none",
-                    got=setup.cert or "none",
-                )
+            here = cls._opened(host, port, setup)
             with here._came:
-                if name in here._names:
-                    address = f"page://{here.place}/{name}".rstrip("/")
-                    raise EngineBusy(
-                        f"this process waits for a page, or has one, at {address}",
-                        cure="close that env first, or give each page a name: page://HOST:PORT/NAME",
-                    )
-                here._names.append(name)
-                here.origins |= setup.origins
-                here.site = setup.site or here.site
-            if (host, port) not in cls._all:
-                cls._all[host, port] = here
-                here._thread.start()  # not before: a page that dialled at once would find no place
+                here._require_free(name, here._used)
+                here._add(name, setup)
+                here._used.add(name)
             return here
 
+    @classmethod
+    @contextmanager
+    def kept(cls, host: str, port: int, name: str, setup: PortSetup = PLAIN) -> Iterator[None]:
+        """The place stays open within the block: for `at`, which is called once or several times there.
+
+        Raises:
+            As `at`.
+        """
+        with cls._door:
+            here = cls._opened(host, port, setup)
+            with here._came:
+                here._require_free(name, here._names)
+                here._add(name, setup)
+                here._kept.add(name)
+        try:
+            yield
+        finally:
+            here._without(here._kept, name)
+
+    @classmethod
+    def _opened(cls, host: str, port: int, setup: PortSetup) -> PagePort:
+        here = cls._all.get((host, port))
+        if here is None:
+            return cls(host, port, setup)
+        if here._setup.certificates != setup.certificates:
+            raise ConfigurationError(
+                f"the port {here.place} is open already, with another certificate or without one",
+                field="cert",
+                expected=here._setup.cert or "none",
+                got=setup.cert or "none",
+            )
+        return here
+
+    def _require_free(self, name: str, taken: Container[str]) -> None:
+        if name in taken:
+            address = f"page://{self.place}/{name}".rstrip("/")
+            raise EngineBusy(
+                f"this process waits for a page, or has one, at {address}",
+                cure="close that env first, or give each page a name: page://HOST:PORT/NAME",
+            )
+
+    def _add(self, name: str, setup: PortSetup) -> None:
+        if name not in self._names:
+            self._names.append(name)
+        self.origins |= setup.origins
+        self.site = setup.site or self.site
+        here = self.host, self.port
+        if here not in self._all:
+            self._all[here] = self
+            self._thread.start()  # not before: a page that dialled at once would find no place
+
     def leave(self, name: str) -> None:
-        """The place is not needed any more; without one the port is closed."""
+        """Its connection is over. A place that is not kept ends with it, and with the last one the port."""
+        self._without(self._used, name)
+
+    def _without(self, reasons: set[str], name: str) -> None:
         with self._door:
+            left = None
             with self._came:
-                if name in self._names:
+                reasons.discard(name)
+                if name not in self._used:
+                    self._served.pop(name, None)
+                if name in self._names and name not in self._used | self._kept:
                     self._names.remove(name)
-                self._served.pop(name, None)
-                left = self._waiting.pop(name, None)
+                    left = self._waiting.pop(name, None)
                 self._came.notify_all()  # a thread that waits for a page there is told
             if left is not None:
                 left.close_because(CloseCode.GOING_AWAY, "the trainer has ended")
@@ -217,7 +261,7 @@ class PagePort:
         """
         told = not log
         with self._came:
-            while name in self._names:
+            while name in self._used:
                 page = self._waiting.pop(name, None)
                 if page is not None and page.is_alive():
                     self._served[name] = page
