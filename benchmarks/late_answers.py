@@ -31,6 +31,7 @@ from ue_rl.connections import open_transport
 from ue_rl.connections.engines.lifecycle import Change, LifeState
 from ue_rl.devtools.testing.engines.loop import LineEngine
 from ue_rl.system.errors import RestartsSpent
+from ue_rl.system.timing import SYSTEM_TIMING, Timing
 
 FAULTS = {
     "double": "comes a second time, late",
@@ -73,7 +74,7 @@ class LateEngine(LineEngine):
     wrong are sent to whoever is connected when they are due.
     """
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, threaded: bool = True) -> None:
         self.case, self.struck = case, False
         count = len(case.lengths)
         self._tags, self._steps = [0.0] * count, [0] * count
@@ -81,7 +82,7 @@ class LateEngine(LineEngine):
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._waiting: list[Callable[[], None]] = []  # for the next connection
         self._behind: list[Callable[[], None]] = []  # for the answer behind
-        super().__init__("late-engine", "127.0.0.1", count + 1)
+        super().__init__("late-engine", "127.0.0.1", count + 1, threaded=threaded)
 
     # -- connections
 
@@ -108,6 +109,10 @@ class LateEngine(LineEngine):
         for send in ready:
             send()
         return min((due for due, _ in self._due), default=now + 1) - now
+
+    def turn(self) -> bool:
+        self._turn()
+        return super().turn()
 
     def _think(self) -> None:
         """A step of the game; what is due meanwhile is sent meanwhile, as by another thread."""
@@ -168,10 +173,17 @@ class LateEngine(LineEngine):
             self._later(lambda: send(1 - own))
 
 
-def run(case: Case, steps: int = 60) -> Seen:
-    """One run. Raises AssertionError where it ended by something else than its steps or a named loss."""
+def run(case: Case, steps: int = 60, clock: Callable[[LateEngine], Timing] | None = None) -> Seen:
+    """One run. Raises AssertionError where it ended by something else than its steps or a named loss.
+
+    Args:
+        clock: gives the trainer's time, and calls the engine's `turn`, which then has no thread.
+    """
     seen, count = Seen(), len(case.lengths)
-    with LateEngine(case) as engine:
+    with LateEngine(case, threaded=clock is None) as engine:
+        timing = SYSTEM_TIMING
+        if clock is not None:
+            timing = clock(engine)
         at_blow: list[int] = []
 
         def told(change: Change) -> None:
@@ -185,6 +197,7 @@ def run(case: Case, steps: int = 60) -> Seen:
             "tcp",
             channel=case.channel,
             timeout=TIMEOUT,
+            timing=timing,
             connect_timeout=5.0,
             reconnect=5.0,
             restarts=1000,

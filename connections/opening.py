@@ -17,6 +17,7 @@ from ue_rl.connections.tcp.kinds import MultiTcpConnection, SingleTcpConnection,
 from ue_rl.protocol.access.client_access import GUARDED, ClientAccess
 from ue_rl.system.compiled import is_built
 from ue_rl.system.errors import ConfigurationError
+from ue_rl.system.timing import SYSTEM_TIMING, Timing
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -33,6 +34,7 @@ def open_engine(
     compiled: bool | None = None,
     nul_terminated: bool | None = None,
     access: ClientAccess | None = None,
+    timing: Timing = SYSTEM_TIMING,
     **options: Any,
 ) -> Spoken:
     """A connected transport to the engine that listens on host:port.
@@ -43,7 +45,7 @@ def open_engine(
         channel: see TcpConnection. Naming one means TCP where `transport` is "auto".
         spin_us: see SharedMemoryConnection. compiled: see ue_rl.protocol.text.Codec; for text only.
         nul_terminated: see TcpConnection; for text only.
-        access: TLS and token of this side. With TLS it is text.
+        access: TLS and token of this side. With TLS it is text. timing: see TcpConnection.
         options: timeout, connect_timeout, wait.
 
     Raises:
@@ -59,6 +61,7 @@ def open_engine(
             what = "shared memory needs no TLS, and its sockets have none"
             raise ConfigurationError(what, field="transport", expected="'auto' or 'tcp' with tls://", got=transport)
         transport = "tcp"
+    options["timing"] = timing
     if transport == "shm":
         if channel != "auto":
             raise ConfigurationError(
@@ -69,7 +72,7 @@ def open_engine(
         return connection
     text = {**options, "channel": channel, "compiled": compiled, "nul_terminated": nul_terminated, "access": access}
     probe = MultiTcpConnection(host, port, **text)  # checks the options before anything is dialled
-    link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait, access)
+    link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait, access, timing)
     refused = ""
     if spec.shm is not None and transport == "auto" and channel == "auto":
         try:

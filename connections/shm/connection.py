@@ -47,6 +47,7 @@ from ue_rl.protocol.text.connection_state import ConnectionEvent, ConnectionPhas
 from ue_rl.protocol.text.refusals import nonfinite_action
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import UeRlError, UnsupportedByEngine
+from ue_rl.system.timing import SYSTEM_TIMING, Timing
 
 _LARGE = 1 << 16  # bytes of observations: from here on a new array costs less than a copy
 
@@ -59,6 +60,7 @@ class SharedMemoryConnection(BaseTransport):
         engine: (host, port) where an engine listens that offers shared memory in its handshake; then no `name`.
         access: token of this side, for `engine`. timeout, connect_timeout, wait: see BaseTransport.
         spin_us: microseconds to spin before blocking while waiting for an answer; None: see ue_rl/system/spin.py.
+        timing: whose clock its waits for answers and for `engine` go by.
 
     Attributes:
         buffers: the arrays of the last answer. image: uint8 [num_envs, ..], those of `buffers`, or None.
@@ -86,10 +88,12 @@ class SharedMemoryConnection(BaseTransport):
         connect_timeout: float | None = None,
         wait: float = 0.0,
         spin_us: float | None = None,
+        timing: Timing = SYSTEM_TIMING,
     ) -> None:
         super().__init__(timeout, connect_timeout, wait)
         self._engine, self._access, self.name = engine, access, name
         self._spin_us = spin_us
+        self._timing = timing
         self._held = SystemHandles(weakref.WeakMethod(self.fail))
         weakref.finalize(self, self._held.let_go)  # where nobody calls close()
         self._bell: Bell = None  # type: ignore[assignment]  # None before attaching and after close()
@@ -329,7 +333,7 @@ class SharedMemoryConnection(BaseTransport):
             wait_until = time.monotonic() + self.wait
             memory = self._map(attach.open_segment(self.name, self.wait), wait_until=wait_until)
             return self._begin(attach.spec_of(memory), None)
-        link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait, self._access)
+        link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait, self._access, self._timing)
         try:
             return self._take_offer(link, spec)
         except BaseException as error:
@@ -383,7 +387,7 @@ class SharedMemoryConnection(BaseTransport):
             buffers.may_give = buffers.obs.nbytes >= _LARGE
         holder = (CLIENT_PID, os.getpid()) if memory.header.extended else (0, 0)
         self._bell.bind(memory.actions, *given, ANSWERED_SEQ, *holder, into)
-        self._watch = watch = EngineWatch(memory, spec, self._bell, sock, self.timeout)
+        self._watch = watch = EngineWatch(memory, spec, self._bell, sock, self.timeout, self._timing.now)
         self._commands = ShmCommands(
             memory.c2s,
             memory.s2c,

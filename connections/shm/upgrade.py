@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import time
 from dataclasses import fields
 from typing import Any
 
@@ -127,7 +126,7 @@ def propose(link: Link, memory: StepMemory, seconds: float) -> None:
     Raises:
         UpgradeRefused: it refuses. EngineDisconnected, EngineTimeout, HandshakeError.
     """
-    deadline = time.monotonic() + seconds
+    deadline = link.timing.now() + seconds
     link.send(accept_line(memory.header.proof), deadline)
     start, end = link.next_span(deadline)
     line = bytes(link.lines.data[start:end])

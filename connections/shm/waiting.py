@@ -36,16 +36,23 @@ class EngineWatch:
 
     Args:
         memory: the segment. spec: of the session. bell: the trainer's, bound. sock: the session's; None: there is none.
-        timeout: seconds for an answer.
+        timeout: seconds for an answer. now: the clock by which it is kept.
 
     Attributes:
         timeout: as set last. slice_ms: how long one wait may take.
     """
 
     def __init__(
-        self, memory: StepMemory, spec: EnvSpec, bell: Bell, sock: socket.socket | None, timeout: float
+        self,
+        memory: StepMemory,
+        spec: EnvSpec,
+        bell: Bell,
+        sock: socket.socket | None,
+        timeout: float,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spec, self._memory, self._bell, self._sock = spec, memory, bell, sock
+        self._now = now
         self.set_timeout(timeout)
         self._ring = memory.s2c if memory.header.extended else None
         # over TCP the engine may be in another container, where pids mean something else; then the socket alone tells
@@ -91,7 +98,7 @@ class EngineWatch:
                 is another request's. EngineDisconnected, and what `drain` raises.
         """
         bell, memory = self._bell, self._memory
-        expected, deadline = bell.expected, time.monotonic() + self.timeout
+        expected, deadline = bell.expected, self._now() + self.timeout
         beat = memory.load_u64(HEARTBEAT) if memory.header.extended else None
         while True:
             seq = bell.peek()
@@ -108,7 +115,7 @@ class EngineWatch:
                     got=seq,
                     cure="it must count frame_seq up by one for each action_seq",
                 )
-            left = deadline - time.monotonic()
+            left = deadline - self._now()
             if left < 0 and bell.peek() == seq:  # draining may have taken long
                 beating = None if beat is None else memory.load_u64(HEARTBEAT) != beat
                 raise late(memory, self._spec, self.timeout, bell.asked, beating)

@@ -13,7 +13,7 @@ from ue_rl.connections.tcp.link import readable
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import UeRlError
-from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
+from ue_rl.system.spin import TRAINER_SPIN_US
 
 if TYPE_CHECKING:
     from ue_rl.connections.tcp.connection import TcpConnection
@@ -36,6 +36,7 @@ class TextBatch:
         self._connections = connections
         self._wirings = wirings
         self._links = [wiring.links[0] for wiring in wirings]
+        self._slice_ms = self._links[0].timing.slice_ms
         self._codecs = [connection.codec for connection in connections]
         self._shape = len(buffers.obs), self._codecs[0].spec.act_size
         self._fast: Any = load("kernels")
@@ -118,7 +119,7 @@ class TextBatch:
         since = perf_counter() - self._asked_at
         fill.fill(0)
         at = self._fast.receive_lines(
-            self._fds, data, stride, fill, self._wanted, TRAINER_SPIN_US, TCP_SLICE_MS, self._came
+            self._fds, data, stride, fill, self._wanted, TRAINER_SPIN_US, self._slice_ms, self._came
         )
         if at != len(fill):
             if isinstance(at, tuple):

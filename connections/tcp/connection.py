@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -39,6 +38,7 @@ from ue_rl.system.errors import (
     HandshakeError,
     UnsupportedByEngine,
 )
+from ue_rl.system.timing import SYSTEM_TIMING, Timing
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -57,7 +57,7 @@ class TcpConnection(BaseTransport):
             RLBASE: the deployed plugin reads those into memory that it does not clear (docs/unreal.md). None: where the
             handshake may be the plugin's, which names no CHANNEL. Others, whose readers are right, get none.
         timeout, connect_timeout, wait: see BaseTransport. compiled: see ue_rl.protocol.text.Codec.
-        access: TLS and token of this side; None: neither.
+        access: TLS and token of this side; None: neither. timing: of all its waits.
 
     Attributes:
         in_use: a call uses the sockets, and closes them itself where the connection is `dropped` meanwhile; see `used`.
@@ -82,9 +82,12 @@ class TcpConnection(BaseTransport):
         compiled: bool | None = None,
         nul_terminated: bool | None = None,
         access: ClientAccess | None = None,
+        timing: Timing = SYSTEM_TIMING,
     ) -> None:
         super().__init__(timeout, connect_timeout, wait)
         self._access = access
+        self._timing = timing
+        self._now = timing.now
         if channel not in CHANNELS:
             raise ConfigurationError("no such channel", field="channel", expected=" or ".join(CHANNELS), got=channel)
         if not 0 < port < 65_536:
@@ -131,7 +134,7 @@ class TcpConnection(BaseTransport):
         return spec
 
     def _shake_hands(self) -> tuple[Link, EnvSpec]:
-        return shake_hands(self.host, self.port, self.connect_timeout, self.wait, self._access)
+        return shake_hands(self.host, self.port, self.connect_timeout, self.wait, self._access, self._timing)
 
     def _choose(self, admin: Link, spec: EnvSpec) -> Wiring:
         """The caller's channel wins, else the handshake's, else env sockets with a fall-back to the shared channel."""
@@ -162,16 +165,17 @@ class TcpConnection(BaseTransport):
                 self.connect_timeout,
                 fall_back=wanted == "auto",
                 access=self._access,
+                timing=self._timing,
             )
         if links:
             if "ERROR" in spec.features:  # of version 1.1: these are env sockets, and no port probes
                 for link in links:
-                    link.send(b"\n", time.monotonic() + self.connect_timeout)
+                    link.send(b"\n", self._now() + self.connect_timeout)
             self._accept_seconds = accept_seconds(spec)
             return PerEnvWiring(links, self._codec, self.buffers, self._nuls, self._numbers)
         admin.lines.max_line = self._codec.max_line
         if "ERROR" in spec.features:  # of version 1.1: no env sockets will come, and somebody is there
-            admin.send(b"\n", time.monotonic() + self.connect_timeout)
+            admin.send(b"\n", self._now() + self.connect_timeout)
         return SharedWiring(admin, self._codec, self.buffers, self._nuls, self._numbers)
 
     def describe(self) -> dict[str, str]:
@@ -284,7 +288,7 @@ class TcpConnection(BaseTransport):
             self._rows_due = self._expect(None, steps=True)
             if left:
                 assert self._wiring is not None
-                self._wiring.links[0].send(left, time.monotonic() + self.timeout)
+                self._wiring.links[0].send(left, self._now() + self.timeout)
         except EngineDisconnected as error:
             raise self._ended(error) from error
         finally:
@@ -319,7 +323,7 @@ class TcpConnection(BaseTransport):
         try:
             wiring = self._ready_wiring()
             self._rows_due = self._expect(resets, steps=actions is not None)
-            wiring.send(actions, resets, time.monotonic() + self.timeout)
+            wiring.send(actions, resets, self._now() + self.timeout)
         except EngineDisconnected as error:
             raise self._ended(error) from error
         finally:
@@ -334,7 +338,7 @@ class TcpConnection(BaseTransport):
         assert self._wiring is not None
         self._use()
         try:
-            self._wiring.receive(rows, time.monotonic() + patience)
+            self._wiring.receive(rows, self._now() + patience)
         except EngineDisconnected as error:
             raise self._ended(error) from error
         except EngineTimeout as error:
@@ -403,7 +407,7 @@ class TcpConnection(BaseTransport):
         else:
             link.number += 1
         lines = link.lines
-        deadline = time.monotonic() + self.timeout
+        deadline = self._now() + self.timeout
         start = 0
         end = -1
         before = lines.max_line

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import time
 
 from ue_rl.connections.tcp.link import UNFINISHED, Link, dial
 from ue_rl.protocol.access.client_access import ClientAccess, asks_for_token, blamed
@@ -24,6 +23,7 @@ from ue_rl.system.errors import (
     UnsupportedByEngine,
 )
 from ue_rl.system.room import MORE_ROOM, short_of
+from ue_rl.system.timing import SYSTEM_TIMING, Timing
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -41,7 +41,12 @@ _ACCEPT_SECONDS = 0.1  # the deployed plugin takes one connection in so many, an
 
 
 def shake_hands(
-    host: str, port: int, timeout: float, wait: float = 0.0, access: ClientAccess | None = None
+    host: str,
+    port: int,
+    timeout: float,
+    wait: float = 0.0,
+    access: ClientAccess | None = None,
+    timing: Timing = SYSTEM_TIMING,
 ) -> tuple[Link, EnvSpec]:
     """The first connection and what the engine said on it.
 
@@ -49,17 +54,17 @@ def shake_hands(
         timeout: seconds for connecting and, again, for the CONFIG line. wait: keep trying this many seconds while
             nobody listens, the engine says nothing, or the connection is closed before a word is said, and wait this
             long for a turn where another trainer is served.
-        access: TLS and token of this side.
+        access: TLS and token of this side. timing: the link's.
 
     Raises:
         AccessRefused, EngineUnreachable, EngineBusy, EngineTimeout, EngineDisconnected, HandshakeError.
     """
-    wait_until = time.monotonic() + wait
+    wait_until = timing.now() + wait
     closed: EngineDisconnected | None = None  # why the first connection was closed before a word was said
     try:
         while True:
-            now = time.monotonic()
-            sock = dial(host, port, now + timeout, wait=max(wait_until - now, 0.0))
+            now = timing.now()
+            sock = dial(host, port, now + timeout, wait=max(wait_until - now, 0.0), timing=timing)
             patience = max(timeout, min(wait_until - now, _REDIAL))
             if closed is not None:
                 # Such a port may also take a connection and leave it: no longer than it is waited for.
@@ -67,18 +72,18 @@ def shake_hands(
             link: Link | None = None
             try:
                 if access is not None:
-                    sock = access(sock, host, port, time.monotonic() + timeout)
-                link = Link(sock, MAX_HANDSHAKE)
+                    sock = access(sock, host, port, timing.now() + timeout)
+                link = Link(sock, MAX_HANDSHAKE, timing)
                 return link, hear_handshake(link, patience, wait_until)
             except BaseException as error:
                 if link is not None:
                     link.close()
-                waits = time.monotonic() < wait_until
+                waits = timing.now() < wait_until
                 if isinstance(error, EngineDisconnected) and error.unheard and waits:
                     if closed is None:
-                        _tell_closed(host, port, wait_until)
+                        _tell_closed(host, port, wait_until - timing.now())
                     closed = closed or error
-                    time.sleep(min(_BETWEEN, max(wait_until - time.monotonic(), 0.0)))
+                    timing.sleep(min(_BETWEEN, max(wait_until - timing.now(), 0.0)))
                     continue
                 if link is None or not isinstance(error, EngineTimeout):
                     raise
@@ -92,14 +97,14 @@ def shake_hands(
         closed = None
 
 
-def _tell_closed(host: str, port: int, wait_until: float) -> None:
-    """Says what it is waited for."""
+def _tell_closed(host: str, port: int, seconds: float) -> None:
+    """Says what it is waited for, and how long."""
     _log.warning(
         "port %d of %s accepts and closes the connection before a word is said, as a published port does whose game "
         "does not listen yet; it is dialled for %.0f s more",
         port,
         host,
-        wait_until - time.monotonic(),
+        seconds,
     )
 
 
@@ -107,13 +112,13 @@ def hear_handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
     """What the engine says first within `timeout` seconds, or when the trainer before this one has gone.
 
     Args:
-        link: the first connection. wait_until: time.monotonic() seconds to which it waits for its turn.
+        link: the first connection. wait_until: seconds of its clock to which it waits for its turn.
 
     Raises:
         EngineTimeout: it has not said that by then. Otherwise as `shake_hands`.
     """
     busy: EngineBusy | None = None
-    deadline = time.monotonic() + timeout
+    deadline = link.timing.now() + timeout
     while True:
         try:
             if busy is None:
@@ -153,7 +158,7 @@ def hear_handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
         if (ended := ended_by(line)) is not None:
             raise blamed(ended)
         busy = _busy(link, notice[2])
-        deadline = max(wait_until, time.monotonic() + min(_BUSY_GRACE, timeout))
+        deadline = max(wait_until, link.timing.now() + min(_BUSY_GRACE, timeout))
 
 
 def _busy(link: Link, said: dict[str, str]) -> EngineBusy:
@@ -208,22 +213,23 @@ def open_env_links(
     *,
     fall_back: bool,
     access: ClientAccess | None = None,
+    timing: Timing = SYSTEM_TIMING,
 ) -> list[Link]:
     """Opens the env sockets in order; none where the listener refuses the first and `fall_back`."""
     links: list[Link] = []
     count = spec.num_envs
-    deadline = time.monotonic() + timeout + accept_seconds(spec)
+    deadline = timing.now() + timeout + accept_seconds(spec)
     try:
         for env in range(count):
-            sock = dial(host, port, deadline)
+            sock = dial(host, port, deadline, timing=timing)
             if access is None:
                 opened = sock
             else:
                 opened = access(sock, host, port, deadline)
-            links.append(Link(opened, max_line))
+            links.append(Link(opened, max_line, timing))
             if env % 4 == 3:
                 # Engines let about 8 connections wait to be accepted; one too many is tried again a second later.
-                time.sleep(1e-4)
+                timing.sleep(1e-4)
     except BaseException as error:
         for link in links:
             link.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import Any
 
 from ue_rl.connections.tcp.connection import TcpConnection
@@ -38,7 +37,7 @@ class SingleTcpConnection(TcpConnection):
                 line = b"TRAINING_COMPLETE\n"
                 if self._nuls:
                     line = nul_terminated(line)
-                self._wiring.links[0].send(line, time.monotonic() + self.timeout)
+                self._wiring.links[0].send(line, self._now() + self.timeout)
         self.close()
 
 

@@ -16,7 +16,6 @@ import socket
 import ssl
 import struct
 import sys
-import time
 from collections.abc import Callable, Sequence
 
 from ue_rl.protocol.access.tls import why
@@ -34,7 +33,8 @@ from ue_rl.system.errors import (
 )
 from ue_rl.system.forks import leave_to_parent
 from ue_rl.system.keepalive import notice_dead_peer
-from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
+from ue_rl.system.spin import TRAINER_SPIN_US
+from ue_rl.system.timing import SYSTEM_TIMING, Timing
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -50,6 +50,7 @@ class Link:
     Args:
         sock: a connected TCP socket; owned from now on.
         max_line: the limit for received lines, in bytes.
+        timing: its clock, of which all deadlines here are, and its slices.
 
     Attributes:
         greeting: the handshake as the engine sent it, where it came here.
@@ -59,8 +60,10 @@ class Link:
         encrypted: that protocol is TLS.
     """
 
-    def __init__(self, sock: socket.socket, max_line: int) -> None:
+    def __init__(self, sock: socket.socket, max_line: int, timing: Timing = SYSTEM_TIMING) -> None:
         self.sock = sock
+        self.timing = timing
+        self._now = timing.now
         self.lines = LineBuffer(max_line)
         self.greeting = ""
         self.number = 0
@@ -76,10 +79,10 @@ class Link:
         # again after the system's options, and block for ever; on Windows these count as 500 ms at least, and after one
         # has passed nothing is promised about the bytes.
         if self.layered or sys.platform == "win32":
-            sock.settimeout(TCP_SLICE_MS / 1000)
+            sock.settimeout(timing.slice_ms / 1000)
         else:
             sock.setblocking(True)
-            seconds = TCP_SLICE_MS / 1000
+            seconds = timing.slice_ms / 1000
             timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
             for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                 sock.setsockopt(socket.SOL_SOCKET, option, timeval)
@@ -88,7 +91,8 @@ class Link:
             self._receive: Callable[[memoryview], int] = sock.recv_into
         else:
             fd = sock.fileno()
-            self._receive = lambda space: fast(fd, space, TRAINER_SPIN_US, TCP_SLICE_MS)
+            slice_ms = timing.slice_ms
+            self._receive = lambda space: fast(fd, space, TRAINER_SPIN_US, slice_ms)
 
     @property
     def peer(self) -> tuple[str, int] | None:
@@ -119,7 +123,7 @@ class Link:
             if sent == len(data):
                 return
             data = memoryview(data)[sent:]
-            if time.monotonic() > deadline:
+            if self._now() > deadline:
                 raise EngineTimeout(
                     "the engine does not read what is sent to it", cure="is the game paused, or stopped in a debugger?"
                 )
@@ -128,11 +132,11 @@ class Link:
         """(start, end) in `lines.data` of the next line, received if need be.
 
         Args:
-            deadline: time.monotonic seconds.
+            deadline: seconds of `timing`.
             silence: a hint for the log, where nothing at all has come for HINT_AFTER seconds.
 
         Raises:
-            EngineTimeout: no whole line by `deadline` (time.monotonic seconds).
+            EngineTimeout: no whole line by `deadline`.
             EngineDisconnected: the peer has gone. LineTooLong.
         """
         lines = self.lines
@@ -153,7 +157,7 @@ class Link:
                 quiet_since = 0.0
             elif count == 0:
                 raise self.gone(None)
-            now = time.monotonic()
+            now = self._now()
             if now > deadline:
                 raise late_line(lines.unread())
             quiet_since = quiet_since or now
@@ -322,22 +326,23 @@ def _would_block(error: OSError) -> bool:
     return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
-def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.socket:
+def dial(host: str, port: int, deadline: float, *, wait: float = 0.0, timing: Timing = SYSTEM_TIMING) -> socket.socket:
     """A connected socket.
 
     Args:
         host: a name or an IPv4 or IPv6 address. port: 1 to 65535.
-        deadline: time.monotonic seconds by which one attempt must succeed.
+        deadline: seconds of `timing` by which one attempt must succeed.
         wait: keep trying this many seconds while nobody listens, or nobody answers.
+        timing: its clock.
 
     Raises:
         EngineUnreachable: nobody listens, the name is unknown, or the network refuses.
         EngineTimeout: no answer by the deadline.
     """
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    give_up = time.monotonic() + wait
+    give_up = timing.now() + wait
     while True:
-        now = time.monotonic()
+        now = timing.now()
         try:
             sock = socket.create_connection((host, port), timeout=max(0.05, deadline - now))
             if not _to_itself(sock):
@@ -348,8 +353,8 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
             what, cure = f"the host name {host!r} is unknown", "is it spelt right? An address in numbers always works"
             raise EngineUnreachable(what, fault="caller", got=str(unknown), cure=cure) from unknown
         except TimeoutError as late:
-            if time.monotonic() < give_up:  # a machine that starts answers nobody
-                deadline = time.monotonic() + max(deadline - now, 1.0)
+            if timing.now() < give_up:  # a machine that starts answers nobody
+                deadline = timing.now() + max(deadline - now, 1.0)
                 continue
             raise EngineTimeout(
                 f"connecting to {where} took too long",
@@ -359,14 +364,14 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
         except OSError as refused:
             # Kept in no other variable: an error and the frame that holds it would keep each other, and all that the
             # callers' frames hold later, such as the memory of an engine that is lost.
-            if time.monotonic() >= give_up:
+            if timing.now() >= give_up:
                 raise EngineUnreachable(
                     f"nothing listens on {where}",
                     got=str(refused),
                     cure="is Play pressed, and is the game's bridge set to this port?",
                 ) from refused
-        time.sleep(min(0.2, max(0.01, give_up - time.monotonic())))
-        deadline = max(deadline, time.monotonic() + 1.0)
+        timing.sleep(min(0.2, max(0.01, give_up - timing.now())))
+        deadline = max(deadline, timing.now() + 1.0)
 
 
 def _to_itself(sock: socket.socket) -> bool:

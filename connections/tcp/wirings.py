@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from ue_rl.protocol.text.limits import MAX_LINE, nul_terminated
 from ue_rl.protocol.text.row_keys import UnknownFields
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import ConfigurationError, EngineDisconnected, LineTooLong, TransportError, UeRlError
-from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
+from ue_rl.system.spin import TRAINER_SPIN_US
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -29,7 +28,7 @@ _MOST = 2**31 - 1  # bytes of all lines that are being received: places in them 
 
 
 class SharedWiring:
-    """One socket for all envs. Deadlines are time.monotonic() seconds.
+    """One socket for all envs. Deadlines are of its link's clock.
 
     Args:
         nuls: send each line `nul_terminated`.
@@ -128,6 +127,7 @@ class PerEnvWiring:
         self._fields = UnknownFields(codec.spec)
         by_descriptor = codec.kernels == "compiled" and os.name == "posix" and not any(link.layered for link in links)
         self._fast = load("kernels") if by_descriptor else None
+        self._now, self._slice_ms = links[0].timing.now, links[0].timing.slice_ms
         self._fds = np.array([link.sock.fileno() for link in links], np.int32)
         self._fill = np.zeros(len(links), np.int32)
         self._stride = min(64 + 16 * (codec.spec.obs_size + 3), codec.max_env_line)
@@ -236,7 +236,7 @@ class PerEnvWiring:
         seen, quiet_since = -1, 0.0
         while due:
             at = self._fast.receive_lines(
-                self._fds, self._data, self._stride, fill, pending, TRAINER_SPIN_US, TCP_SLICE_MS
+                self._fds, self._data, self._stride, fill, pending, TRAINER_SPIN_US, self._slice_ms
             )
             if isinstance(at, tuple):
                 raise self._gone(at[1], OSError(-at[0], os.strerror(-at[0])))
@@ -255,7 +255,7 @@ class PerEnvWiring:
             elif fill[at] == self._stride:
                 self._widen(at)
             else:
-                now, came = time.monotonic(), int(fill.sum())
+                now, came = self._now(), int(fill.sum())
                 if now > deadline:
                     late = late_line(self._unread(at))
                     late.env_id = at
@@ -284,7 +284,7 @@ class PerEnvWiring:
 
     def _hear_others(self, gone: int) -> None:
         """An env's socket was closed: raises what another one's answer is refused for, which may be the reason."""
-        now = time.monotonic()
+        now = self._now()
         for env in np.flatnonzero(self._buffers.pending).tolist():
             data: bytearray | bytes = self._unread(env)
             if env == gone or (data and not data.endswith(b"\n")):

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.harness.engines.saying import Saying
 from tests.harness.lab import Lab
+from tests.support.clocks import EngineClock, fast
 from tests.support.listening import engine
 from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
@@ -29,6 +31,7 @@ from ue_rl.connections.tcp.link import Link
 from ue_rl.devtools.testing import RawClient
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.system import errors
+from ue_rl.system.timing import SYSTEM_TIMING
 
 UNICODE = "d\u00e9faut \u2014 \u58ca\u308c\u305f \U0001f525 a;b|c=%"
 
@@ -45,23 +48,22 @@ def trainer(server: Any, **options: Any) -> MultiTcpConnection:
 # -- BUSY
 
 
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Less time than usual for a session that is just ending; test_a_second_trainer_is_told_at_once tries the usual."""
-    monkeypatch.setattr(greeting, "_BUSY_GRACE", 0.1)
+# A tenth of the second that a session has which is just ending; the test behind it waits for all of that once.
+HASTY = fast(10)
 
 
 @pytest.mark.parametrize("spoken", [True, False], ids=["has reset", "only connected"])
-def test_a_second_trainer_is_told_at_once(channel: str, spoken: bool, monkeypatch: Any, slack: float) -> None:
-    if not spoken:
-        monkeypatch.setattr(greeting, "_BUSY_GRACE", 0.1)
+def test_a_second_trainer_is_told_at_once(channel: str, spoken: bool, slack: float) -> None:
     with run_in_thread(DoNothingBridge(2), port=0) as server, trainer(server, channel=channel) as first:
         if spoken:
             begin(first)
         for transport in ("tcp", "auto"):
+            timing = HASTY
+            if (channel, spoken, transport) == ("shared", True, "tcp"):
+                timing = SYSTEM_TIMING
             began = time.monotonic()
             with pytest.raises(errors.EngineBusy) as caught:
-                open_engine("127.0.0.1", server.port, transport=transport)
+                open_engine("127.0.0.1", server.port, transport=transport, timeout=300.0, timing=timing)
             assert time.monotonic() - began < 3 * slack
         said = str(caught.value)
         assert f"the engine on 127.0.0.1:{server.port} serves a trainer at 127.0.0.1:" in said
@@ -86,12 +88,11 @@ def test_an_engine_that_is_busy_and_gone_is_busy() -> None:
                 greeting.hear_handshake(link, 5, time.monotonic())
 
 
-@pytest.mark.usefixtures("hasty")
 def test_a_trainer_that_waits_gets_its_turn(channel: str) -> None:
     with run_in_thread(DoNothingBridge(2), port=0) as server:
         first = trainer(server, channel=channel)
         begin(first)
-        second = trainer(server, channel=channel, wait=20.0)
+        second = trainer(server, channel=channel, timeout=300.0, wait=300.0, timing=HASTY)
         thread = threading.Thread(target=begin, args=(second,))
         thread.start()
         time.sleep(0.3)  # longer than what is given to a session that is just ending
@@ -104,15 +105,14 @@ def test_a_trainer_that_waits_gets_its_turn(channel: str) -> None:
         second.close()
 
 
-@pytest.mark.usefixtures("hasty")
 def test_a_trainer_that_waits_in_vain_says_for_whom(slack: float) -> None:
     with run_in_thread(DoNothingBridge(1), port=0) as server, trainer(server) as first:
         begin(first)
         address = first._admin.sock.getsockname()  # type: ignore[union-attr]
         began = time.monotonic()
         with pytest.raises(errors.EngineBusy, match=f"a trainer at 127.0.0.1:{address[1]}, connected for"):
-            trainer(server, wait=0.5).connect()
-        assert 0.4 < time.monotonic() - began < 4 * slack
+            trainer(server, timeout=300.0, wait=3.0, timing=HASTY).connect()
+        assert 0.2 < time.monotonic() - began < 4 * slack
 
 
 @pytest.mark.parametrize("upgrade", [False, True], ids=["text", "shared memory"])
@@ -219,13 +219,9 @@ def test_an_old_engine_says_nothing_of_it() -> None:
         (b"", errors.HandshakeError, ["no handshake"]),
     ],
 )
-def test_what_an_engine_may_say_instead_of_a_handshake(said: bytes, kind: Any, parts: list[str], slack: float) -> None:
-    def play(listener: socket.socket, client: socket.socket) -> None:
-        client.sendall(said)
-        client.recv(1)
-
-    with engine(play) as port, pytest.raises(kind) as caught:
-        open_engine("127.0.0.1", port, transport="tcp", connect_timeout=0.5 * slack)
+def test_what_an_engine_may_say_instead_of_a_handshake(said: bytes, kind: Any, parts: list[str]) -> None:
+    with Saying(said) as game, pytest.raises(kind) as caught:
+        open_engine("127.0.0.1", game.port, transport="tcp", timing=EngineClock(game.turn, 0.5).timing)
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
@@ -237,8 +233,8 @@ def test_what_an_engine_may_say_instead_of_a_handshake(said: bytes, kind: Any, p
     ],
 )
 def test_an_engine_that_closes_at_once(said: bytes, kind: type[Exception], words: str) -> None:
-    with engine(lambda listener, client: client.sendall(said)) as port, pytest.raises(kind, match=f"(?i){words}"):
-        open_engine("127.0.0.1", port, transport="tcp", wait=5.0)
+    with Saying(said, closes=True) as game, pytest.raises(kind, match=f"(?i){words}"):
+        open_engine("127.0.0.1", game.port, transport="tcp", wait=5.0, timing=EngineClock(game.turn).timing)
 
 
 def test_a_connection_between_the_handshake_and_the_trainers_choice_is_no_env_socket() -> None:

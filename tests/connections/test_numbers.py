@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.clocks import EngineClock
 from tests.support.steps import advance, begin
 from ue_rl.connections import open_engine
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.testing.engines.loop import LineEngine
 from ue_rl.system import errors
+from ue_rl.system.timing import Timing
 
 LATE = Path(__file__).parents[2] / "benchmarks" / "late_answers.py"
 N = 3
@@ -29,12 +31,18 @@ class Numbered(LineEngine):
     """An engine with N envs, and whose answer number `at` is what `change` makes of its rows and its number."""
 
     def __init__(
-        self, change: Change, *, channel: str = "SHARED", at: int = 2, words: str = PARAMS + ";FEATURES=SEQ"
+        self,
+        change: Change,
+        *,
+        channel: str = "SHARED",
+        at: int = 2,
+        words: str = PARAMS + ";FEATURES=SEQ",
+        threaded: bool = True,
     ) -> None:
         self._change, self._channel, self._at, self._words = change, channel, at, words
         self.sessions = 0
         self.lines: list[str] = []
-        super().__init__("numbered", "127.0.0.1", N + 1)
+        super().__init__("numbered", "127.0.0.1", N + 1, threaded=threaded)
 
     def _take(self, sock: socket.socket) -> None:
         if self._admin is not None:
@@ -199,20 +207,22 @@ def test_engines_that_do_not_number_are_sent_none() -> None:
 # -- after a loss
 
 
+def clock(engine: Any) -> Timing:
+    """A trainer's, with an engine without a thread."""
+    return EngineClock(engine.turn, 0.005).timing
+
+
 def go_on(transport: Any, action: float) -> None:
     _ = begin(transport) if transport.buffers.lost else advance(transport, action)
 
 
 @pytest.mark.parametrize("channel", ["shared", "per_env"])
 @pytest.mark.parametrize("fault", ["double", "delay", "next", "drop", "swap"])
-def test_no_row_is_wrong_where_an_answer_goes_wrong(
-    fault: str, channel: str, load_script: Any, monkeypatch: pytest.MonkeyPatch, slack: float
-) -> None:
+def test_no_row_is_wrong_where_an_answer_goes_wrong(fault: str, channel: str, load_script: Any) -> None:
     """benchmarks/late_answers.py makes hundreds of such runs."""
     script = load_script(LATE)
-    monkeypatch.setattr(script, "TIMEOUT", script.TIMEOUT * slack)  # else most right answers are late
-    for delay, step, lengths in ((0, 3, (10, 10, 10, 10)), (5, 3, (7, 10, 12, 9)), (5, 0, (7, 10, 12, 9))):
-        seen = script.run(script.Case(fault, delay, step, channel, lengths))
+    for delay, step, lengths in ((0, 1, (10, 10, 10, 10)), (5, 1, (7, 10, 12, 9)), (5, 0, (7, 10, 12, 9))):
+        seen = script.run(script.Case(fault, delay, step, channel, lengths), clock=clock)
         assert seen.rows > 200
         assert seen.wrong == 0
         assert fault in ("double", "delay") or seen.errors
@@ -221,13 +231,12 @@ def test_no_row_is_wrong_where_an_answer_goes_wrong(
 @pytest.mark.parametrize("channel", ["shared", "per_env"])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_an_answer_to_the_lost_connection_is_dropped_and_counted(
-    channel: str, compiled: bool, load_script: Any, caplog: pytest.LogCaptureFixture, slack: float
+    channel: str, compiled: bool, load_script: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = load_script(LATE)
-    with script.LateEngine(script.Case("next", 0, 0, channel, at=3)) as engine:
-        transport: Any = open_transport(
-            engine.url, "tcp", channel=channel, timeout=0.2 * slack, connect_timeout=5, reconnect=5, compiled=compiled
-        )
+    with script.LateEngine(script.Case("next", 0, 0, channel, at=3), threaded=False) as engine:
+        options: dict[str, Any] = {"channel": channel, "compiled": compiled, "timing": clock(engine)}
+        transport: Any = open_transport(engine.url, "tcp", timeout=0.2, connect_timeout=5, reconnect=5, **options)
         begin(transport)
         for tag in (11, 12, 13, 14):
             go_on(transport, tag)
@@ -242,7 +251,7 @@ class Forgetful(Numbered):
 
     def __init__(self, channel: str = "SHARED", calls: bool = True, late: str = "") -> None:
         self.late = late
-        super().__init__(lambda rows, n: rows, channel=channel, words=PARAMS if calls else "")
+        super().__init__(lambda rows, n: rows, channel=channel, words=PARAMS if calls else "", threaded=False)
 
     def _answer(self, sock: socket.socket, line: bytes) -> None:
         if self.sessions == 1 and b"ACT=1" in line:  # not in this session
@@ -267,11 +276,12 @@ ALL = "||".join(f"OBS=9;REW=9;DONE=0;ENV={env}" for env in range(N))
     ],
 )
 def test_an_engine_without_numbers_must_answer_before_it_is_trusted(
-    channel: str, calls: bool, late: str, asked: str, said: str, caplog: pytest.LogCaptureFixture, slack: float
+    channel: str, calls: bool, late: str, asked: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Forgetful(channel, calls, late) as engine:
-        options: dict[str, Any] = {"timeout": 0.3 * slack, "connect_timeout": 5, "reconnect": 20, "restarts": 5}
-        transport: Any = open_transport(engine.url, "tcp", **options)
+        timing = EngineClock(engine.turn).timing
+        options: dict[str, Any] = {"timeout": 0.3, "connect_timeout": 5, "reconnect": 20, "restarts": 5}
+        transport: Any = open_transport(engine.url, "tcp", timing=timing, **options)
         begin(transport)
         assert advance(transport, 1).lost
         engine.lines.clear()

@@ -42,6 +42,7 @@ class ShmFaultyEngine(FaultyEngine):
 
     Attributes:
         name: of the segment.
+        quiet: nothing more is to come: an answer that was due was left out.
         steps: frames that were requested, of all clients.
 
     Raises:
@@ -59,6 +60,7 @@ class ShmFaultyEngine(FaultyEngine):
         self._unasked = bool(self.script.after_handshake)
         self.script = replace(self.script, after_handshake="")
         self._token, self.steps = secrets.token_bytes(16), 0
+        self.quiet = self.script.handshake is None
         config = b"CONFIG:\n"
         regions: dict[str, Any] = {}
         if self.script.handshake == AUTO:
@@ -146,6 +148,7 @@ class ShmFaultyEngine(FaultyEngine):
                 memory.answered[env] = 1
         for fault in struck:
             if not self._fail(fault, sock, bell):
+                self.quiet = True
                 return
         bell.publish()
 

@@ -11,6 +11,7 @@ and shared memory ("shm") has no text that could be malformed.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,25 +81,28 @@ class FaultCase:
         return self.errors.get(wiring, self.wanted)
 
 
-def provoke(transport: Transport, steps: int = 4) -> tuple[UeRlError, float]:
+def provoke(transport: Transport, steps: int = 4, now: Callable[[], float] = time.monotonic) -> tuple[UeRlError, float]:
     """Connects, resets and steps until the transport raises; (the error, seconds that the failing call took).
+
+    Args:
+        now: the clock that says how long it took.
 
     Raises:
         AssertionError: no error of the project was raised: the transport accepted what the engine sent.
     """
-    start = time.monotonic()
+    start = now()
     try:
         spec = transport.connect()
         actions = np.full((spec.num_rows, spec.act_size), 0.25, np.float32)
         transport.reset()
         transport.receive()
         for _ in range(steps):
-            start = time.monotonic()
+            start = now()
             transport.send_actions(actions)
-            start = time.monotonic()
+            start = now()
             transport.receive()
     except UeRlError as error:
-        return error, time.monotonic() - start
+        return error, now() - start
     raise AssertionError(f"{steps} steps went through as if nothing had happened")
 
 

@@ -98,6 +98,7 @@ class FaultyEngine(LineEngine):
         num_envs, obs_size, act_size: the handshake's.
         env_type: "MULTI", "SINGLE" or "RLBASE".
         host: the address to listen on; the port is always a free one.
+        threaded: False: there is no thread, the test calls `turn`.
 
     Attributes:
         sessions: how many clients got their first connection.
@@ -113,6 +114,7 @@ class FaultyEngine(LineEngine):
         act_size: int = 2,
         env_type: str = "MULTI",
         host: str = "127.0.0.1",
+        threaded: bool = True,
     ) -> None:
         if isinstance(script, Fault):
             self.script = Script(faults=(script,))
@@ -129,7 +131,7 @@ class FaultyEngine(LineEngine):
         self._silent = False
         self._accepted = 0
         self._counts = [0] * num_envs
-        super().__init__("faulty-engine", host, num_envs + 1)
+        super().__init__("faulty-engine", host, num_envs + 1, threaded=threaded)
 
     @property
     def handshake(self) -> str | None:

@@ -129,15 +129,15 @@ class LineEngine(EngineLoop):
     A subclass implements `_take` and `_answer`.
 
     Args:
-        name, host, port, backlog: see EngineLoop.
+        name, host, port, backlog, threaded: see EngineLoop.
     """
 
-    def __init__(self, name: str, host: str, backlog: int, port: int = 0) -> None:
+    def __init__(self, name: str, host: str, backlog: int, port: int = 0, *, threaded: bool = True) -> None:
         self._admin: socket.socket | None = None
         self._envs: list[socket.socket] = []
         self._partial: dict[socket.socket, bytes] = {}
         self._lost_by: OSError | None = None  # how the last connection ended that did not end in order
-        super().__init__(name, host, backlog, port=port)
+        super().__init__(name, host, backlog, threaded=threaded, port=port)
         assert self._listener is not None
         self._watch(self._listener)
 
@@ -167,20 +167,28 @@ class LineEngine(EngineLoop):
         """Called before each wait; the longest time to wait, None: for ever."""
         return None
 
+    def turn(self) -> bool:
+        """Without a thread: accepts, reads and answers what has come. False: there was nothing."""
+        return self._serve(0.0)
+
     # -- own
 
     def _loop(self) -> None:
         while not self._stop.is_set():
-            ready = {key.fileobj for key, _ in self._selector.select(self._turn())}
-            # In the order of the envs, whatever the selector's is: what a fault does to the envs behind it must not
-            # depend on that. New connections come last, so that the end of an old one is seen first.
-            for sock in [sock for sock in self._partial if sock in ready]:
-                if sock in self._partial and not self._stop.is_set():  # it may have been closed in this round
-                    with contextlib.suppress(EngineStopped):
-                        self._read(sock)
-            if self._listener is not None and self._listener in ready and not self._stop.is_set():
+            self._serve(self._turn())
+
+    def _serve(self, wait: float | None) -> bool:
+        ready = {key.fileobj for key, _ in self._selector.select(wait)}
+        # In the order of the envs, whatever the selector's is: what a fault does to the envs behind it must not
+        # depend on that. New connections come last, so that the end of an old one is seen first.
+        for sock in [sock for sock in self._partial if sock in ready]:
+            if sock in self._partial and not self._stop.is_set():  # it may have been closed in this round
                 with contextlib.suppress(EngineStopped):
-                    self._accept()
+                    self._read(sock)
+        if self._listener is not None and self._listener in ready and not self._stop.is_set():
+            with contextlib.suppress(EngineStopped):
+                self._accept()
+        return bool(ready)
 
     def _accept(self) -> None:
         assert self._listener is not None
