@@ -10,6 +10,7 @@ from tests.docs.blocks import ROOT, RUN_BY, Block, blocks, every, pages, runs_el
 
 KINDS = {
     "python": "test_python_blocks.py", "setup": "test_python_blocks.py", "bash": "test_shell_blocks.py",
+    "bat": "test_shell_blocks.py",
     "cpp": "test_other_blocks.py", "csharp": "test_other_blocks.py", "gdscript": "test_other_blocks.py",
     "yaml": "test_other_blocks.py", "text": "test_other_blocks.py", "abnf": "test_other_blocks.py",
     "dockerfile": "test_other_blocks.py",

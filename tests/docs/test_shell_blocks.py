@@ -176,6 +176,15 @@ def test_bash_reads_every_block() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("block", every("bat"), ids=str)
+def test_windows_is_told_the_same(block: Block) -> None:
+    """The commands of the block before it, in what PowerShell and cmd both read: no &&, no single quotes."""
+    assert not re.search(r"&&|'", block.text)
+    before = [each for each in blocks(block.page) if each.language == "bash" and each.line < block.line][-1]
+    spelled = before.text.replace("python3", "py").replace(". .venv/bin/activate", r".venv\Scripts\activate")
+    assert block.text.splitlines() == spelled.replace(" && ", "\n").replace("'", '"').splitlines()
+
+
 def inline(page: str) -> list[str]:
     """Each `ue-rl ..` within a sentence."""
     text = re.sub(r"^ *```.*?^ *```", "", (ROOT / page).read_text("utf-8"), flags=re.S | re.M)
