@@ -12,6 +12,8 @@ from pathlib import Path
 
 import portalocker
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def compiled(command: Sequence[str | Path]) -> None:
     """Runs a compiler, which must be content."""
@@ -65,4 +67,6 @@ def built(name: str, command: Sequence[str | Path], reads: Iterable[Path]) -> Pa
         target = str(folder / name)
         compiled([word[:-3] + target if word.endswith("OUT") else word for word in map(str, command)])
 
-    return kept(reads, make, *map(str, command), compiler.st_size, compiler.st_mtime_ns) / name
+    # Without its place: another checkout of the same sources has the same program.
+    words = [word.replace(str(ROOT), "") for word in map(str, command)]
+    return kept(reads, make, *words, compiler.st_size, compiler.st_mtime_ns) / name

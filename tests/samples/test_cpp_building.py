@@ -22,6 +22,7 @@ def test_clang_builds_it_without_a_warning() -> None:
     compile_(clang, SAMPLE / "reach.cpp", Path(os.devnull), "-fsyntax-only")
 
 
+@pytest.mark.exhaustive
 def test_two_files_include_it_and_one_has_the_implementation(tmp_path: Path) -> None:
     """Also without exceptions, and where the header came in before the macro."""
     (tmp_path / "game.cpp").write_text(
@@ -41,6 +42,7 @@ def test_its_declarations_bring_in_no_header_of_the_system() -> None:
     assert all("." not in name for name in re.findall(r"#include <(.*)>", first))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "command",
     [["clang++", "-stdlib=libc++"], ["x86_64-w64-mingw32-g++-posix"]],
@@ -71,6 +73,7 @@ def test_the_page_s_callbacks_are_those_of_the_header() -> None:
         assert types(declared[1]) == types(parameters), name
 
 
+@pytest.mark.exhaustive
 def test_cmake_builds_it(tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed")

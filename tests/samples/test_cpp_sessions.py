@@ -213,7 +213,9 @@ def checked(engine: str) -> CheckReport:
 
 @needs_shm
 @pytest.mark.ahead(job=checked)
-@pytest.mark.parametrize("engine", ["reach", "single", "agents", "tree"])
+@pytest.mark.parametrize(
+    "engine", ["reach", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("single", "agents", "tree"))]
+)
 def test_the_checker_finds_nothing(engine: str, result: CheckReport) -> None:
     assert result.mistakes == [], result
     if engine == "reach":

@@ -40,6 +40,7 @@ def test_ppo_learns_to_reach(built: dict[str, Path]) -> None:
     assert float(np.mean(after)) > 3.0
 
 
+@pytest.mark.exhaustive
 def test_train_launches_it(built: dict[str, Path], tmp_path: Path, warm_cli: WarmCli) -> None:
     words = [
         "train", "--engine", f"{built['reach']} --port {{port}} --num-envs 4 --shm", "--timesteps", "512",

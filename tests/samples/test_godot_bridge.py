@@ -193,6 +193,7 @@ def test_calls_come_before_the_wiring_is_chosen(engine: Engine) -> None:
         assert engine.ask(socks[1], f"{ACT}").startswith("OBS=3,")
 
 
+@pytest.mark.exhaustive
 def test_a_trainer_whose_workers_start_slowly_is_served(engine: Engine) -> None:
     """Each worker process of the plugin's trainer opens its env socket once it has imported what it needs."""
     with engine.dial(), contextlib.ExitStack() as stack:

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 
@@ -58,6 +59,7 @@ def test_each_env_is_shown_and_an_action_that_is_none_ends_it(tmp_path: Path) ->
     assert "ACT holds a choice that is not one of -1 to 1" in said
 
 
+@pytest.mark.exhaustive
 def test_what_the_sample_s_script_does_is_recorded_and_cloned(tmp_path: Path) -> None:
     with running(tmp_path, "--demo=1", num_envs=2) as engine:
         env = engine.connect()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import runpy
+import sqlite3
 import subprocess
 import sys
 import time
+import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +73,34 @@ def test_a_network_that_has_learnt_nan_is_a_trial_that_falls_behind(recipe: dict
             recipe["objective"](StubTrial(behind=None, learning_rate=1e30), server.url, 1000)
 
 
+def test_a_trial_that_has_fallen_silent_is_begun_again(
+    recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    """As of a search that was killed a minute ago: its trial has drawn, and says nothing any more."""
+    monkeypatch.chdir(tmp_path)
+    place = "sqlite:///search.db"
+    with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as server, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        storage = optuna.storages.RDBStorage(place, heartbeat_interval=1)
+        name = f"PPO, 64 steps of {server.url}"
+        study = optuna.create_study(storage=storage, study_name=name, direction="maximize")
+        study.enqueue_trial(recipe["TRIED_FIRST"])
+        killed = study.ask()
+        drawn = recipe["TRIED_FIRST"]
+        assert killed.suggest_float("learning_rate", 1e-5, 1e-2, log=True) == drawn["learning_rate"]
+        storage.record_heartbeat(killed.number + 1)
+        with closing(sqlite3.connect(tmp_path / "search.db")) as database, database:
+            database.execute("UPDATE trial_heartbeats SET heartbeat = datetime('now', '-1 minute')")
+        recipe["main"](server.url, 1, 64)
+        first, again = optuna.load_study(study_name=name, storage=place).trials
+    assert [first.state.name, again.state.name] == ["FAIL", "COMPLETE"]
+    assert again.system_attrs["failed_trial"] == first.number
+    assert again.params == drawn
+    assert resolve({}, tmp_path / "best.yaml").hyperparameters == again.user_attrs["hyperparameters"]
+
+
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
     script = tmp_path / "search.py"
     text = RECIPE.read_text("utf-8")

@@ -26,6 +26,8 @@ CASES: dict[str, tuple[str, tuple[str, ...], float | None]] = {
     "tune": ("ray", ("2", "8"), 1.0),
     "torchrl_ppo": ("torchrl", ("12288",), 2.0),
 }
+# The search runs in the process in each run: test_optuna_search.py.
+MARKS = {"cleanrl_ppo": pytest.mark.learning, "optuna_search": pytest.mark.exhaustive}
 
 
 def test_recipes_are_short_and_all_of_them_are_run() -> None:
@@ -43,10 +45,7 @@ def test_recipes_are_short_and_all_of_them_are_run() -> None:
     ("recipe", "arguments", "rise"),
     [
         ("cleanrl_ppo", ("2048",), 0.0),
-        *(
-            pytest.param(recipe, *case[1:], marks=pytest.mark.learning if case[0] == "torch" else ())
-            for recipe, case in CASES.items()
-        ),
+        *(pytest.param(recipe, *case[1:], marks=MARKS.get(recipe, ())) for recipe, case in CASES.items()),
     ],
 )
 def test_recipe(tmp_path: Path, recipe: str, arguments: tuple[str, ...], rise: float | None, warm_cli: WarmCli) -> None:

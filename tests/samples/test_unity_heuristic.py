@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+import pytest
+
 from tests.samples import heuristic
 from tests.samples.programs import Trainer
 from tests.samples.unity_engine import MARKS, MONO, asked, played, started
@@ -50,6 +52,7 @@ def test_the_behaviour_shows_the_first_env_on_the_screen(probe: Path) -> None:
     assert [line.split(", ")[2] for line in lines[1:9]] == [f"step {step}" for step in range(1, 9)]
 
 
+@pytest.mark.exhaustive
 def test_what_the_demo_s_script_does_is_recorded_and_cloned(engine_exe: Path, probe: Path, tmp_path: Path) -> None:
     words = ["--port", "0", "--num-envs", "2", "--seed", "3"]
     with started([engine_exe, *words, "--demo"]) as port:
