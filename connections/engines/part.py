@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 import traceback
 from collections import deque
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from ue_rl.system.errors import (
     UnsupportedByEngine,
 )
 from ue_rl.system.room import short_of
+from ue_rl.system.timing import SYSTEM_TIMING, Timing
 
 _log = logging.getLogger("ue_rl.connections.engines")
 
@@ -64,6 +64,7 @@ class EnginePart:
     Args:
         number: of the engine, from 0. source: where it comes from. restarts: None: its first failure is final.
         listener: told of each change of its life. alone: it is the only one, so messages need not name it.
+        timing: of its pauses, and of how long it has played.
 
     Attributes:
         life: its state. spec: its own; set by the first `open`.
@@ -76,18 +77,25 @@ class EnginePart:
     """
 
     def __init__(
-        self, number: int, source: EngineSource, restarts: Restarts | None, listener: Listener | None, alone: bool
+        self,
+        number: int,
+        source: EngineSource,
+        restarts: Restarts | None,
+        listener: Listener | None,
+        alone: bool,
+        timing: Timing = SYSTEM_TIMING,
     ) -> None:
         self.number = number
         self.source = source
         self._restarts = restarts
         self._alone = alone
+        self._timing = timing
         self.life = Life(number, listener)
         self.transport: BaseTransport | None = None
         self.news: str | None = None
         self.comes_back = ""
         self.asked: Sequence[int] | None = None
-        self._not_before = 0.0  # time.monotonic() seconds of the next start
+        self._not_before = 0.0  # seconds of `timing`: the next start
         self._settings: dict[tuple[object, ...], str] = {}
         self.answered_after: deque[float] = deque(maxlen=KEPT)
         self._latest: float | None = None  # the last of these when the present life began
@@ -198,9 +206,9 @@ class EnginePart:
 
     def start(self) -> None:
         """Lets the source begin with its start, where it can, so that several start at the same time."""
-        pause = self._not_before - time.monotonic()
+        pause = self._not_before - self._timing.now()
         if pause > 0:
-            time.sleep(pause)
+            self._timing.sleep(pause)
         begin = getattr(self.source, "start", None)
         if begin is not None:
             begin(self.life)
@@ -239,7 +247,7 @@ class EnginePart:
             transport.close()
             raise
         self.transport = transport
-        self._connected_at = time.monotonic()
+        self._connected_at = self._timing.now()
         self._carried = transport.carries
         if self._closed:  # meanwhile, by another thread
             transport.close()
@@ -310,7 +318,7 @@ class EnginePart:
             waited = 0.0
             if isinstance(error, TimeoutError):
                 waited = self.transport.timeout
-            played = max(time.monotonic() - self._connected_at - waited, 0.0)
+            played = max(self._timing.now() - self._connected_at - waited, 0.0)
             self._forget()
             self._last_number = max(self._last_number, self.transport.last_number)
             self.transport.close()
@@ -326,7 +334,7 @@ class EnginePart:
                 raise error
             stepped = bool(self.answered_after) and self.answered_after[-1] is not self._latest
             pause = self._restarts.lost(self.number, error, stepped=stepped, played=played)
-            self._not_before = time.monotonic() + pause
+            self._not_before = self._timing.now() + pause
         except RestartsSpent as spent:
             self.life.to(LifeState.QUOTA_SPENT, spent.plain())
             raise

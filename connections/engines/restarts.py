@@ -48,6 +48,7 @@ class Restarts:
         max_restarts: an engine may be started again this many times within `window`; 0: never.
         window: seconds of play, in which an engine is connected and answers. One that is lost now and then, over a long
             run, never spends its quota; one that plays for a moment only does, however long it takes to start.
+        first_pause: seconds before an engine is started again that died at once; twice as long each further time.
 
     Attributes:
         counts: engine's number -> how often it was lost so far.
@@ -56,13 +57,14 @@ class Restarts:
         ConfigurationError: a negative number, or a window that is not positive.
     """
 
-    def __init__(self, max_restarts: int = 10, window: float = 60.0) -> None:
+    def __init__(self, max_restarts: int = 10, window: float = 60.0, *, first_pause: float = _FIRST_PAUSE) -> None:
         if max_restarts < 0:
             raise ConfigurationError("a quota is not negative", field="max_restarts", got=max_restarts)
         if not window > 0:
             raise ConfigurationError("a window is positive", field="restart_window", expected="seconds", got=window)
         self.max_restarts = max_restarts
         self.window = window
+        self._first_pause = first_pause
         self.counts: dict[int, int] = {}
         self._losses: dict[int, deque[float]] = {}  # when, on a clock that stands still while an engine is started
         self._clocks: dict[int, tuple[float, float]] = {}  # the engine's clock and the time, at its last loss
@@ -135,4 +137,4 @@ class Restarts:
             quick = self._quick[engine] = self._quick.get(engine, 0) + 1
         else:
             quick = self._quick[engine] = 0
-        return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (quick - 1)) if quick else 0.0
+        return min(_LONGEST_PAUSE, self._first_pause * 2 ** (quick - 1)) if quick else 0.0

@@ -32,6 +32,7 @@ from ue_rl.protocol.buffers import Resets, StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.transport import Draw, Options, Params, Seeds
 from ue_rl.system.errors import ConfigurationError, ConnectionUnusable, EngineTimeout, UeRlError
+from ue_rl.system.timing import SYSTEM_TIMING, Timing
 
 _log = logging.getLogger("ue_rl.connections.engines")
 
@@ -45,6 +46,7 @@ class EnginesTransport(BaseTransport):
         sources: where each engine comes from; one at least.
         restarts: how often an engine may be lost; None: the first failure ends the connection.
         on_change: called at each change of an engine's life, in the trainer's thread; what it raises ends the run.
+        timing: of the pauses before an engine is started again, and of how long it has played.
 
     Attributes:
         lives: of each engine, see ue_rl.connections.engines.lifecycle. restarts: as given.
@@ -57,12 +59,18 @@ class EnginesTransport(BaseTransport):
     carries = "several engines"
 
     def __init__(
-        self, sources: Sequence[EngineSource], *, restarts: Restarts | None = None, on_change: Listener | None = None
+        self,
+        sources: Sequence[EngineSource],
+        *,
+        restarts: Restarts | None = None,
+        on_change: Listener | None = None,
+        timing: Timing = SYSTEM_TIMING,
     ) -> None:
         if not sources:
             raise ConfigurationError("there must be one engine at least", field="sources", expected="a list", got="[]")
         self._parts = [
-            EnginePart(number, source, restarts, on_change, len(sources) == 1) for number, source in enumerate(sources)
+            EnginePart(number, source, restarts, on_change, len(sources) == 1, timing)
+            for number, source in enumerate(sources)
         ]
         self._owed: set[int] = set()  # envs that were lost and have not begun an episode since
         self._unanswered = Drawn()

@@ -56,14 +56,6 @@ class Pictures(VectorBridge):
         self._show(env_ids)
 
 
-class NoPause(Restarts):
-    """Without the pauses for an engine that dies soon after its start."""
-
-    def lost(self, *loss: Any, **more: Any) -> float:
-        super().lost(*loss, **more)
-        return 0.0
-
-
 def mapped() -> list[str]:
     """Names of the segments that this process has mapped, once for each mapping."""
     lines = Path("/proc/self/maps").read_text().splitlines()
@@ -82,7 +74,7 @@ def _lose(times: int) -> dict[str, list[Any]]:
     seen: dict[str, list[Any]] = {"carrier": [], "mapped": [], "descriptors": []}
     gc.collect()
     gc.disable()
-    with EnginesTransport([source], restarts=NoPause(1000, 1.0)) as transport:
+    with EnginesTransport([source], restarts=Restarts(1000, 1.0, first_pause=0.0)) as transport:
         for _ in range(times + 1):
             transport.reset()
             transport.receive()

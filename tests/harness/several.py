@@ -96,11 +96,15 @@ class FragileTransport(MemoryTransport):
 
     Args:
         source: whose `breaks` it reads.
+
+    Attributes:
+        timeout: what an answer that comes too late was waited for.
     """
 
     def __init__(self, source: FragileSource, bridge: Any, **options: Any) -> None:
         super().__init__(bridge, **options)
         self._source, self._resetting = source, False
+        self.timeout = 30.0
 
     def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
         self._source.may_break("ask")

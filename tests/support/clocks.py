@@ -41,17 +41,17 @@ class EngineClock:
         self.seconds += seconds
 
 
-def once(condition: Callable[[], object]) -> Timing:
-    """The system's time; from when `condition` holds on each look finds it 1000 s later.
+def once(condition: Callable[[], object], step: float = 1000.0) -> Timing:
+    """The system's time; while `condition` holds each look finds it `step` seconds later.
 
-    For engines with threads: `condition` says that nothing more is to come.
+    For engines with threads: `condition` says that nothing more is to come, or, with a small step, that little is.
     """
     ahead = 0.0
 
     def now() -> float:
         nonlocal ahead
         if condition():
-            ahead += 1000.0
+            ahead += step
         return time.monotonic() + ahead
 
     return Timing(now, time.sleep, SLICE_MS)

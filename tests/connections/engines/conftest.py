@@ -10,14 +10,17 @@ from tests.harness.several import FragileSource, Walk
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.system.timing import SYSTEM_TIMING, Timing
 
 A = np.zeros(4, np.int64)
 
 
-def two(kind: Any = Walk, restarts: Restarts | None = None, **options: Any) -> tuple[EnginesTransport, FragileSource]:
+def two(
+    kind: Any = Walk, restarts: Restarts | None = None, timing: Timing = SYSTEM_TIMING, **options: Any
+) -> tuple[EnginesTransport, FragileSource]:
     """Both, and the source of the second; options: of the game."""
     sources = [FragileSource(lambda life, at=at: kind(2, at, **options), f"m{at}") for at in (0, 2)]  # type: ignore[misc]
-    return EnginesTransport(sources, restarts=restarts or Restarts()), sources[1]
+    return EnginesTransport(sources, restarts=restarts or Restarts(), timing=timing), sources[1]
 
 
 def played(*args: Any, **options: Any) -> tuple[UnrealVecEnv, FragileSource]:

@@ -13,13 +13,13 @@ import pytest
 
 from tests.harness.several import FragileSource, Walk
 from tests.support.carriers import served
+from tests.support.clocks import fast, once
 from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
 from ue_rl.connections.dialling import open_transport, url_engines
 from ue_rl.connections.engines.lifecycle import Change, Life, LifeState
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
-from ue_rl.connections.tcp import greeting
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.system import errors
 
@@ -27,19 +27,29 @@ CARRIERS = ("shared", "per_env", "upgraded", "shm")
 
 
 class Hanging(Walk):
-    """Answers nothing while its gate is closed."""
+    """Answers nothing while its gate is closed.
+
+    Attributes:
+        hangs: it is waiting for its gate.
+    """
 
     def __init__(self) -> None:
         super().__init__(2)
         self.gate = threading.Event()
         self.gate.set()
+        self.hangs = False
+
+    def _wait(self) -> None:
+        self.hangs = not self.gate.is_set()
+        self.gate.wait()
+        self.hangs = False
 
     def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
-        self.gate.wait()
+        self._wait()
         super().handle_response_actions_for_env(env_id, actions)
 
     def get_parameter(self, name: str, env_id: int) -> float:
-        self.gate.wait()
+        self._wait()
         return super().get_parameter(name, env_id)
 
 
@@ -59,17 +69,18 @@ def hosted(carrier: str, count: int = 1) -> Iterator[tuple[list[Hanging], list[s
 @pytest.mark.parametrize("before", [30.0, 0.05])
 def test_a_timeout_that_is_changed_holds(carrier: str, before: float) -> None:
     with hosted(carrier) as (games, urls, options):
-        connection: Any = open_transport(urls[0], timeout=before, connect_timeout=20, **options)
+        timing = once(lambda: games[0].hangs, 0.1)
+        connection: Any = open_transport(urls[0], timeout=before, connect_timeout=20, timing=timing, **options)
         with connection as transport:
             transport.timeout = 20
             begin(transport)
             games[0].gate.clear()
             transport.timeout = 0.3
             transport.send_actions(np.ones((2, 1), np.float32))
-            began = time.monotonic()
+            began = timing.now()
             with pytest.raises(errors.EngineTimeout, match=r"within 0\.3 s"):
                 transport.receive()
-            assert 0.25 < time.monotonic() - began < 10
+            assert 0.25 < timing.now() - began < 10
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
@@ -91,16 +102,17 @@ def test_engines_that_hang_together_are_not_waited_for_one_after_another(
     carrier: str, resets: list[int] | None
 ) -> None:
     with hosted(carrier, 4) as (games, urls, options):
-        engines = url_engines(urls, reconnect=20, timeout=20, connect_timeout=20, **options)
+        timing = once(lambda: all(game.hangs for game in games[1:]), 0.1)
+        engines = url_engines(urls, reconnect=20, timeout=20, connect_timeout=20, timing=timing, **options)
         with EnginesTransport(engines, restarts=Restarts()) as transport:
             begin(transport)
             for game, part in zip(games[1:], transport._parts[1:], strict=True):
                 game.gate.clear()
                 part.transport.timeout = 0.6
             transport.send_actions(np.ones((8, 1), np.float32), resets)
-            began = time.monotonic()
+            began = timing.now()
             buffers = transport.receive()
-            took = time.monotonic() - began
+            took = timing.now() - began
             assert buffers.dones.tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
             said = [buffers.infos[row]["engine_lost"] for row in (2, 4, 6)]
             assert "within 0.6 s" in said[0]
@@ -111,19 +123,17 @@ def test_engines_that_hang_together_are_not_waited_for_one_after_another(
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_an_engine_that_serves_another_trainer_is_busy_and_waited_for(
-    carrier: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(greeting, "_BUSY_GRACE", 0.1)
+def test_an_engine_that_serves_another_trainer_is_busy_and_waited_for(carrier: str) -> None:
     with hosted(carrier) as (_, urls, options):
-        first = open_transport(urls[0], timeout=20, **options)
+        options["timing"] = fast(10)
+        first = open_transport(urls[0], timeout=200, **options)
         with pytest.raises(errors.EngineBusy, match=r"(?i)another trainer|serves a trainer.*wait="):
-            open_transport(urls[0], timeout=20, **options)
+            open_transport(urls[0], timeout=200, **options)
         with pytest.raises(errors.EngineBusy):
-            open_transport(urls[0], timeout=20, wait=0.1, **options)
-        leaves = threading.Timer(0.5, first.close)
+            open_transport(urls[0], timeout=200, wait=0.1 if carrier == "shm" else 1.0, **options)
+        leaves = threading.Timer(0.2, first.close)
         leaves.start()
-        with open_transport(urls[0], timeout=20, wait=20, **options) as second:  # type: ignore[attr-defined]
+        with open_transport(urls[0], timeout=200, wait=200, **options) as second:  # type: ignore[attr-defined]
             assert begin(second).obs[:, 2].tolist() == [0, 0]
         leaves.join()
 

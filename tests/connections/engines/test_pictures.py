@@ -16,7 +16,9 @@ import pytest
 from tests.harness.pictures import FAILS, Pictures, mapped
 from tests.support.steps import advance, begin
 from ue_rl.bridges import ShmUpgrader, run_in_process, run_in_thread
-from ue_rl.connections.dialling import open_transport
+from ue_rl.connections.dialling import open_transport, url_engines
+from ue_rl.connections.engines.restarts import Restarts
+from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.protocol.spec import ImageSpec
 from ue_rl.system import errors, room
 from ue_rl.system.compiled import load
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 SMALL = ImageSpec(8, 8, 3)
 # A mount namespace of its own, as root or as a user who may have one.
 NAMESPACES = (["unshare", "-m"], ["unshare", "-rm"])
-MOUNT = "mount -t tmpfs -o size=64m tmpfs /dev/shm"
+MOUNT = "mount -t tmpfs -o size=24m tmpfs /dev/shm"
 
 
 def small() -> Pictures:
@@ -63,9 +65,10 @@ class Withdrawn(ShmUpgrader):
 def test_what_a_lost_engine_had_mapped_goes_at_once(transport: str, no_collector: None) -> None:
     before = len(mapped())
     with run_in_process(small, upgrader=ShmUpgrader()) as engine:
-        with open_transport([engine.url], transport, reconnect=20.0, restarts="1000/1s") as connection:
+        sources = url_engines([engine.url], transport, reconnect=20.0)
+        with EnginesTransport(sources, restarts=Restarts(1000, 1.0, first_pause=0.0)) as connection:
             begin(connection)
-            for _ in range(4):
+            for _ in range(3):
                 assert len(mapped()) == before + 1
                 assert advance(connection, FAILS).lost == {0, 1}
                 begin(connection)
@@ -95,16 +98,16 @@ def test_a_connection_that_has_ended_holds_nothing(how: str, no_collector: None)
 
 
 @pytest.mark.slow
-def test_ten_restarts_where_shared_memory_is_that_of_a_container() -> None:
-    """64 MiB in /dev/shm, 11 MB a segment: all come back over shared memory, and no descriptor is left open."""
+def test_restarts_where_shared_memory_is_that_of_a_container() -> None:
+    """/dev/shm has room for two segments of 11 MB: all come back over shared memory, and no descriptor is left open."""
     own = [words for words in NAMESPACES if shutil.which("unshare") and ran_in(words, MOUNT).returncode == 0]
     if not own:
         pytest.skip("a mount namespace with a tmpfs cannot be made here (unshare -m): root, or user namespaces")
-    ran = ran_in(own[0], f"{MOUNT} && exec {sys.executable} -m tests.harness.pictures lose 10")
+    ran = ran_in(own[0], f"{MOUNT} && exec {sys.executable} -m tests.harness.pictures lose 3")
     assert ran.returncode == 0, ran.stderr
     seen = json.loads(ran.stdout)
-    assert seen["carrier"] == ["shared memory"] * 11
-    assert seen["mapped"] == [1] * 11
+    assert seen["carrier"] == ["shared memory"] * 4
+    assert seen["mapped"] == [1] * 4
     assert len(set(seen["descriptors"])) == 1
 
 

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import functools
-import time
-import types
 
 import pytest
 
 from tests.connections.engines.conftest import A, played, two
-from tests.harness.several import FragileSource, FragileTransport, Walk
-from ue_rl.connections.engines import part as part_of_engines
-from ue_rl.connections.engines import restarts as restarts_of_engines
+from tests.harness.several import FragileSource, Walk
 from ue_rl.connections.engines.lifecycle import LifeState
 from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.system import errors
+from ue_rl.system.timing import Timing
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What the engines take for the time, in seconds, its only element; pauses take none of it."""
-    now = [0.0]
-    timer = types.SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter, sleep=lambda seconds: None)
-    monkeypatch.setattr(part_of_engines, "time", timer)
-    return now
+def clock() -> list[float]:
+    """What the engines take for the time, in seconds, its only element."""
+    return [0.0]
+
+
+def timed(clock: list[float]) -> Timing:
+    """Pauses take none of the time."""
+    return Timing(lambda: clock[0], lambda seconds: None)
 
 
 def test_the_quota() -> None:
@@ -67,17 +66,14 @@ def test_restarts_pause_longer_each_time_an_engine_dies_at_once() -> None:
     assert [slow.lost(0, error, now) for now in (0, 11, 22, 33)] == [0] * 4
 
 
-def test_an_engine_that_never_answers_a_step_spends_the_quota_however_long_it_takes_to_start(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(restarts_of_engines, "_FIRST_PAUSE", 0.001)
+def test_an_engine_that_never_answers_a_step_spends_the_quota_however_long_it_takes_to_start() -> None:
     restarts = Restarts(2, 10)
     error = errors.EngineDisconnected("gone")
     vain = functools.partial(restarts.lost, 0, error, stepped=False)
     assert [vain(now=0), vain(now=100), restarts.lost(0, error, 200), vain(now=300), vain(now=400)] == [0] * 5
     with pytest.raises(errors.RestartsSpent, match="3 times in a row, and answered no step between"):
         vain(now=500)
-    env, fragile = played(restarts=Restarts(2, 1e-9))
+    env, fragile = played(restarts=Restarts(2, 1e-9, first_pause=0.0))
     for _ in range(4):  # it answers a step each time
         fragile.breaks = ["collect"]
         env.step(A)
@@ -102,7 +98,7 @@ def test_who_breaks_the_protocol_is_sent_to_the_check() -> None:
 
 def test_only_the_time_in_which_an_engine_plays_counts(clock: list[float]) -> None:
     """An engine that loads for 40 s and dies after a step would never be lost twice within a window of 60 s."""
-    transport, fragile = two(restarts=Restarts(3, 60))
+    transport, fragile = two(restarts=Restarts(3, 60), timing=timed(clock))
     made, fragile._make = fragile._make, lambda life: (clock.__setitem__(0, clock[0] + 40), made(life))[1]
     env = UnrealVecEnv(transport)
     env.reset()
@@ -122,9 +118,9 @@ def test_only_the_time_in_which_an_engine_plays_counts(clock: list[float]) -> No
     assert clock[0] > 400
 
 
-def test_waiting_for_an_answer_that_never_comes_is_no_play(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_an_answer_that_never_comes_is_no_play(clock: list[float]) -> None:
     """One that answers a step and then hangs for 30 s, again and again, spends its quota too."""
-    transport, fragile = two(restarts=Restarts(3, 60))
+    transport, fragile = two(restarts=Restarts(3, 60), timing=timed(clock))
     env = UnrealVecEnv(transport)
 
     def late() -> errors.EngineTimeout:
@@ -132,7 +128,6 @@ def test_waiting_for_an_answer_that_never_comes_is_no_play(clock: list[float], m
         return errors.EngineTimeout("no answer")
 
     fragile.error = late
-    monkeypatch.setattr(FragileTransport, "timeout", 30.0, raising=False)
     env.reset()
     with pytest.raises(errors.RestartsSpent, match="lost 4 times within 60 s of play"):
         for _ in range(4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -41,7 +42,7 @@ def several(carrier: str, kind: str, count: int, masks: bool, **options: Any) ->
                 return open_transport(url, **{"timeout": 20.0, **how, **options})
 
             sources.append(UrlEngine(url, dial, reconnect=20.0))
-        yield stack.enter_context(EnginesTransport(sources, restarts=Restarts(1000, 1.0))), bridges
+        yield stack.enter_context(EnginesTransport(sources, restarts=Restarts(1000, 1.0, first_pause=0.0))), bridges
 
 
 @pytest.mark.parametrize("masks", [False, True])
@@ -63,9 +64,22 @@ def test_several_engines(carrier: str, kind: str, count: int) -> None:
             judge(transport, 5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("carrier", ["shared", "per_env", "upgraded", "shm"])
-@pytest.mark.parametrize("count", [1, 3])
+def losses() -> Iterator[Any]:
+    """Each pair of carrier, kind and count that is not nightly."""
+    each_run = {
+        ("shared", "arrays", 3),
+        ("shared", "one by one", 1),
+        ("per_env", "one by one", 3),
+        ("upgraded", "arrays", 1),
+        ("shm", "one by one", 3),
+        ("shm", "arrays", 1),
+    }
+    for case in itertools.product(["shared", "per_env", "upgraded", "shm"], KINDS, [1, 3]):
+        marks = [] if case in each_run else [pytest.mark.exhaustive]
+        yield pytest.param(*case, marks=marks, id="-".join(map(str, case)))
+
+
+@pytest.mark.parametrize(("carrier", "kind", "count"), losses())
 def test_engines_that_are_lost_now_and_then(carrier: str, kind: str, count: int) -> None:
     random = np.random.default_rng(7)
     with several(carrier, kind, count, masks=False) as (transport, bridges):
@@ -76,11 +90,11 @@ def test_engines_that_are_lost_now_and_then(carrier: str, kind: str, count: int)
         assert judge(transport, 11 + count, strike=strike).losses
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["arrays", pytest.param("one by one", marks=pytest.mark.exhaustive)])
 def test_engines_that_are_killed(kind: str) -> None:
     command = [sys.executable, "-m", "tests.harness.telling", "--port", "{port}", "--kind", kind]
     sources = [LaunchedEngine(command, None, None, n, None, open_transport) for n in range(2)]
-    with EnginesTransport(sources, restarts=Restarts(1000, 1.0)) as transport:
+    with EnginesTransport(sources, restarts=Restarts(1000, 1.0, first_pause=0.0)) as transport:
         left = iter([0, 1])
 
         def strike() -> None:
