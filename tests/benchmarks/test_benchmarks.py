@@ -47,16 +47,8 @@ class Small(NamedTuple):
 
 
 QUICK = {
-    "access": Small("steps --seconds 0.01 --repeats 1", "TLS"),
     "access timing": Small("timing --tries 3", "wrong in the last digit"),
-    "bench_arena": Small("--rounds 1", "10 000 entries, query", needs=("uvicorn",)),
     "bench_crowd": Small("--server bridge --connections 2 --seconds 0.1", "| bridge | drip |"),
-    "bench_mujoco": Small("--quick --tasks InvertedPendulum", "| InvertedPendulum, 64 |", needs=("mujoco",)),
-    "bench_ppo cold": Small("--rounds 1 --only cold", "| step, engine |", {"COLD": 2}),
-    "bench_ppo episodes": Small("--rounds 1 --only episodes", "| shared memory |", {"REPEATS": 1, "LOOP": 5}),
-    "bench_ppo": Small("--rounds 1 --only ppo", "| shared memory |", {"STEPS": 16, "ROLLOUTS": 1}),
-    "bench_sessions_grpc": Small("--calls 20 --rounds 1", "StepAll", needs=("grpc",)),
-    "bench_spaces": Small("--rounds 1", "| shared memory, 64 |", {"STEPS": 5}),
     "c_engine": Small("--envs 2 --rounds 10", "per-env sockets", needs=("cc",)),
     "exhaustive_floats": Small("--every 200000", "0 came back different"),
     "fuzz_sessions": Small("--messages 20 --carriers grpc", "20 messages", needs=("grpc",)),
@@ -64,6 +56,14 @@ QUICK = {
 }
 # More than a second or two of CPU: other programs are compiled or started, or torch is imported in several processes.
 SLOW = {
+    "access": Small("steps --seconds 0.01 --repeats 1", "TLS"),
+    "bench_arena": Small("--rounds 1", "10 000 entries, query", needs=("uvicorn",)),
+    "bench_mujoco": Small("--quick --tasks InvertedPendulum", "| InvertedPendulum, 64 |", needs=("mujoco",)),
+    "bench_ppo cold": Small("--rounds 1 --only cold", "| step, engine |", {"COLD": 2}),
+    "bench_ppo episodes": Small("--rounds 1 --only episodes", "| shared memory |", {"REPEATS": 1, "LOOP": 5}),
+    "bench_ppo": Small("--rounds 1 --only ppo", "| shared memory |", {"STEPS": 16, "ROLLOUTS": 1}),
+    "bench_sessions_grpc": Small("--calls 20 --rounds 1", "StepAll", needs=("grpc",)),
+    "bench_spaces": Small("--rounds 1", "| shared memory, 64 |", {"STEPS": 5}),
     "arena_minds": Small("--steps 256 --seeds 1", "| PPO, seed 0 |", needs=("uvicorn",)),
     "bench_agents": Small("--steps 1 --rounds 1", "agents / envs"),
     "bench_busy": Small("--busy 0 --think 0 --engine 0 --seconds 0.05 --rounds 1", "| 0 | 0 | 0 |"),

@@ -218,7 +218,7 @@ def relabelled(env: Any) -> list[Any]:
         replay_buffer_class=HerReplayBuffer,
         replay_buffer_kwargs={"n_sampled_goal": 4},
     )
-    model.learn(400)
+    model.learn(200)
     assert model.replay_buffer is not None
     np.random.seed(0)
     sample = model.replay_buffer.sample(64)
@@ -234,8 +234,8 @@ def relabelled_by_dummy_vec_env() -> list[Any]:
 @pytest.mark.parametrize(
     ("opened", "answered_by"),
     [
-        ("memory", "function"), ("memory", "engine"), ("shared", "engine"), ("shm", "engine"),
-        *(pytest.param(carrier, "engine", marks=pytest.mark.exhaustive) for carrier in ("per_env", "upgraded")),
+        ("memory", "function"), ("shared", "engine"), ("shm", "engine"),
+        *(pytest.param(name, "engine", marks=pytest.mark.exhaustive) for name in ("memory", "per_env", "upgraded")),
     ],
     indirect=["opened"],
 )  # fmt: skip

@@ -21,11 +21,12 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3 import A2C, PPO
 
 from tests.envs.conftest import memory_and_all_carriers
+from tests.support.models import export_briefly
 from ue_rl.bridges import VectorBridge
 from ue_rl.cli.play import InferencePolicy
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.inference import OnnxInference, export_onnx
+from ue_rl.inference import OnnxInference
 from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box
 from ue_rl.protocol.spec import ActionSpec, EnvSpec
 
@@ -60,12 +61,12 @@ def softmax(*logits: float, mask: Sequence[int] | None = None) -> NDArray[np.flo
 def greatest(std: float, *means: float) -> NDArray[np.float64]:
     """How likely each of these Gaussians is the greatest: the integral of its density where the others are below."""
     x = np.linspace(-9, 9, 20_001)
-    below = np.vectorize(lambda value: (1 + erf(value / sqrt(2))) / 2)
     chances = []
     for mine in means:
         density = np.exp(-(x**2) / 2) / sqrt(2 * np.pi)
         for theirs in [*means[: len(chances)], *means[len(chances) + 1 :]]:
-            density = density * below(x + (mine - theirs) / std)
+            below = th.special.ndtr(th.from_numpy(x + (mine - theirs) / std)).numpy()
+            density = density * below
         chances.append(float(density.sum() * (x[1] - x[0])))
     return np.array(chances)
 
@@ -142,7 +143,7 @@ def exported(name: str, stochastic: bool) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "policy.onnx"
         env = UnrealVecEnv(MemoryTransport(Counter(case)))
-        export_onnx(made(case, env), path, stochastic=stochastic)
+        export_briefly(made(case, env), path, stochastic=stochastic)
         return path.read_bytes()
 
 

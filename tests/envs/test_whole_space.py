@@ -25,11 +25,12 @@ from stable_baselines3.common.vec_env import (
 
 import ue_rl
 from tests.envs.conftest import Sampled, assert_same_steps, memory_and_all_carriers, trained
+from tests.support.models import export_briefly
 from tests.support.same import assert_same
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.hybrid_box import HybridBox
-from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx
+from ue_rl.inference import OnnxInference, Sb3Inference
 
 N = 3
 WITH_IMAGES = ("memory", "upgraded", "shm")
@@ -102,14 +103,15 @@ def test_observations_equal_dummy_vec_env(opened: Any, name: str) -> None:
 
 
 SMALL = {"net_arch": [16]}
-ON_POLICY = {"n_steps": 32, "batch_size": 32, "n_epochs": 2}
+ON_POLICY = {"n_steps": 16, "batch_size": 16, "n_epochs": 2}
+STEPS = 96  # two rollouts, in which dozens of episodes end
 RUNS: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
     "ppo-dict": (PPO, "MultiInputPolicy", hosted(LEARNED), ON_POLICY),
     "a2c-discrete": (A2C, "MlpPolicy", hosted(OBSERVATIONS["discrete"]), {}),
     "dqn-dict": (DQN, "MultiInputPolicy", hosted(LEARNED), {"learning_starts": 30, "policy_kwargs": SMALL}),
     "sac-dict": (
         SAC, "MultiInputPolicy", hosted(LEARNED, spaces.Box(-1, 1, (2,), np.float32)),
-        {"learning_starts": 100, "batch_size": 16, "policy_kwargs": SMALL},
+        {"learning_starts": 30, "batch_size": 16, "policy_kwargs": SMALL},
     ),
     "maskable": (
         MaskablePPO, "MlpPolicy", lambda: Masked(PARTS["position"]), ON_POLICY,
@@ -125,13 +127,13 @@ RUNS: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
 @functools.cache
 def trained_over_dummy_vec_env(name: str) -> list[Any]:
     algorithm, policy, make, options = RUNS[name]
-    return trained(algorithm, policy, DummyVecEnv([make] * N), 200, seed=3, **options)
+    return trained(algorithm, policy, DummyVecEnv([make] * N), STEPS, seed=3, **options)
 
 
 @memory_and_all_carriers(RUNS, "maskable-multi")
 def test_training_is_bit_equal_to_dummy_vec_env(opened: Any, name: str) -> None:
     algorithm, policy, make, options = RUNS[name]
-    assert_same(trained(algorithm, policy, opened(make), 200, seed=3, **options), trained_over_dummy_vec_env(name))
+    assert_same(trained(algorithm, policy, opened(make), STEPS, seed=3, **options), trained_over_dummy_vec_env(name))
 
 
 def seen(beside: bool) -> tuple[Any, Any, str]:
@@ -146,17 +148,24 @@ SHORT = {"n_steps": 8, "batch_size": 8, "n_epochs": 1}
 @functools.cache
 def seen_over_dummy_vec_env(beside: bool) -> list[Any]:
     _, make, policy = seen(beside)
-    return trained(PPO, policy, DummyVecEnv([make] * N), 200, seed=3, **SHORT)
+    return trained(PPO, policy, DummyVecEnv([make] * N), STEPS, seed=3, **SHORT)
 
 
-@pytest.mark.parametrize("opened", WITH_IMAGES, indirect=True)
-@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize(
+    ("opened", "beside"),
+    [
+        *((carrier, True) for carrier in WITH_IMAGES),
+        ("shm", False),
+        *(pytest.param(carrier, False, marks=pytest.mark.exhaustive) for carrier in ("memory", "upgraded")),
+    ],
+    indirect=["opened"],
+)
 def test_images_inside_observations_train_bit_equal(opened: Any, beside: bool) -> None:
     space, make, policy = seen(beside)
     env = opened(make, bridge_options={"images": True})
     assert env.engine_spec.image is not None
     assert env.observation_space == space
-    assert_same(trained(PPO, policy, env, 200, seed=3, **SHORT), seen_over_dummy_vec_env(beside))
+    assert_same(trained(PPO, policy, env, STEPS, seed=3, **SHORT), seen_over_dummy_vec_env(beside))
 
 
 HARD = ("arm.left", "arm_left", "forward", "items", "keys", "training", "type", "type_", "values", "z")
@@ -165,9 +174,8 @@ HARD = ("arm.left", "arm_left", "forward", "items", "keys", "training", "type", 
 @pytest.mark.parametrize(
     "opened",
     [
-        "memory",
         "shm",
-        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("shared", "per_env", "upgraded")),
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("memory", "shared", "per_env", "upgraded")),
     ],
     indirect=True,
 )
@@ -185,9 +193,10 @@ def test_names_that_torch_refuses_are_renamed_for_sb3_alone(opened: Any, tmp_pat
     for name, key in zip(HARD, renamed, strict=True):
         np.testing.assert_array_equal(seen[key], given[name])
         assert env.observation_space[key] == space[name]
-    model = PPO("MultiInputPolicy", VecNormalize(env, norm_obs_keys=["type__"]), n_steps=16, batch_size=16, seed=1)
+    normalized = VecNormalize(env, norm_obs_keys=["type__"])
+    model = PPO("MultiInputPolicy", normalized, n_steps=16, batch_size=16, n_epochs=1, seed=1, device="cpu")
     model.learn(16 * N)
-    assert sorted(export_onnx(model, tmp_path / "p.onnx").metadata.observation_space["spaces"]) == sorted(HARD)
+    assert sorted(export_briefly(model, tmp_path / "p.onnx").metadata.observation_space["spaces"]) == sorted(HARD)
     model.save(tmp_path / "p.zip")
     again = PPO.load(tmp_path / "p.zip", env=model.get_env())
     again.learn(16 * N)
@@ -296,6 +305,15 @@ def test_without_masks_nothing_is_said_of_them(opened: Any) -> None:
 # -- hybrid actions
 
 
+@pytest.mark.parametrize(
+    "opened",
+    [
+        "memory",
+        "shm",
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("shared", "per_env", "upgraded")),
+    ],
+    indirect=True,
+)
 def test_sb3_trains_on_a_hybrid_action(opened: Any) -> None:
     space = spaces.Dict(
         {
