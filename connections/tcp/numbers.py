@@ -47,12 +47,30 @@ class AnswerNumbers:
         at, found = self._find(data, start, end)
         if found == number:
             return int(at)
-        if 0 < found <= self.lost_up_to:
-            self.dropped += 1
-            if self.dropped == 1:
-                _log.warning("an answer to the connection that was lost has come late; such answers are dropped")
+        if self._is_late(found):
             return -1
         raise _wrong(bytes(data[start:end]), found, number, env_id)
+
+    def is_due(self, found: int, number: int, message: bytes) -> bool:
+        """Does a message with the number `found` answer request `number`? False: it is one to the lost connection.
+
+        Raises:
+            UnexpectedMessage: it answers another request.
+        """
+        if found == number:
+            return True
+        if self._is_late(found):
+            return False
+        raise _wrong(message, found, number, None)
+
+    def _is_late(self, found: int) -> bool:
+        """Is that the number of an answer to the lost connection? Then it is counted."""
+        if not 0 < found <= self.lost_up_to:
+            return False
+        self.dropped += 1
+        if self.dropped == 1:
+            _log.warning("an answer to the connection that was lost has come late; such answers are dropped")
+        return True
 
     def end_of_call(self, data: Any, start: int, end: int, number: int) -> int:
         """`end_of_rows` for the answer to a call, whose fields no kernel reads: it must hold no number before."""

@@ -96,8 +96,8 @@ export class MultiEnvBridge {
   demonstrate(act?: ((envId: number, observation: number[]) => ArrayLike<number>) | null): void;
   /** FEATURES of the handshake. */
   features(): string[];
-  /** The handshake. */
-  describe(): string;
+  /** The handshake, with these FEATURES of the carrier. */
+  describe(more?: string[]): string;
   /** The most characters of a line that a trainer sends. */
   lineLimit(): number;
 }
@@ -123,11 +123,13 @@ export class MultiAgentBridge extends MultiEnvBridge {
   infos?(envId: number): Record<string, Record<string, unknown>>;
 }
 
-/** The lines of one trainer, from the handshake on. */
+/** What one trainer says, from the handshake on. */
 export class Session {
   constructor(bridge: MultiEnvBridge);
   /** The lines that answer this one. Throws SessionError. */
   take(line: string): string[];
+  /** The messages that answer a step in binary form (FEATURES=BINARY). Throws SessionError. */
+  takeRows(message: ArrayBuffer): Array<ArrayBuffer | string>;
   /** The trainer has gone: a game that it paused goes on. */
   end(): void;
 }
@@ -148,6 +150,8 @@ export interface ConnectOptions {
   /** Milliseconds between two tries. */
   retry?: number;
   onState?: (state: State, text: string) => void;
+  /** false: steps are text, which a person can read; otherwise the trainer may ask in binary. */
+  binary?: boolean;
   /** For a Node that has none: that of the package `ws`. */
   WebSocket?: new (url: string) => unknown;
 }

@@ -36,6 +36,12 @@ const TAKEN = 4409; // the trainer's word that another page is the engine there
 const RETURNS = 100; // episodes of which the returns are kept
 const MOST_PIXELS = 48 << 20; // bytes of a picture
 const HALT_MS = 50; // between two looks whether a person lets a halted game go on
+// Steps and their answers as float32 rows (docs/protocol.md, section 1), where this machine's numbers are little-endian.
+const BINARY = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1;
+const URB1 = 0x31425255;
+const HEAD = 32; // bytes: URB1, kind, rows, numbers of a row, mask flags of a row, 0; two words of the request's number
+const STEP = 1;
+const ANSWER = 2;
 const POWERS = Array.from({ length: 17 }, (_, n) => 10 ** n);
 
 /** What the game or the trainer has done wrong, as a sentence; it ends the session, and not the game. */
@@ -202,11 +208,12 @@ export class MultiEnvBridge {
     return [...found].sort();
   }
 
-  /** @returns {string} the handshake */
-  describe() {
+  /** @param {string[]} [more] FEATURES of the carrier @returns {string} the handshake */
+  describe(more = []) {
     const { spec } = this;
+    const features = [...new Set([...this.features(), ...more])].sort();
     const fields = [`OBS=${spec.obsSize}`, `ACT=${spec.actSize}`, "ENV_TYPE=MULTI", `ENV_COUNT=${this.numEnvs}`];
-    fields.push("VERSION=1", "CHANNEL=SHARED", `FEATURES=${this.features().join(",")}`, ...this._spaces());
+    fields.push("VERSION=1", "CHANNEL=SHARED", `FEATURES=${features.join(",")}`, ...this._spaces());
     if (spec.renderFps) fields.push(`RENDER_FPS=${spec.renderFps}`);
     const parameters = Object.entries(spec.parameters).map(([name, numbers]) => [encodeName(name), ...numbers].join(":"));
     if (parameters.length) fields.push(`PARAMS=${parameters.join(",")}`);
@@ -276,12 +283,17 @@ export class MultiEnvBridge {
 
   /** [the env's rows, is its episode over?] */
   _answer(envId, acted) {
+    return this._state(envId, acted, (...state) => this._shape.row(...state));
+  }
+
+  /** What `put` makes of an env's state, and whether its episode is over. */
+  _state(envId, acted, put) {
     const seen = this.createStateStringForEnv(envId);
     const [reward, terminated, truncated] = acted ? this.calculateRewardForEnv(envId) : [0, false, false];
     const over = Boolean(terminated || truncated);
     const mask = this.createActionMaskForEnv ? this.createActionMaskForEnv(envId) : null;
-    const info = this._infos.get(envId);
-    const row = this._shape.row(seen, reward, terminated, truncated, `;ENV=${envId}`, mask, acted ? info : null);
+    const info = acted ? this._infos.get(envId) : null;
+    const row = put(seen, reward, terminated, truncated, `;ENV=${envId}`, mask, info);
     if (this._demo) this._seen.set(envId, Array.from(seen, Number));
     if (acted) this._count(envId, reward, over);
     return [row, over];
@@ -485,6 +497,11 @@ class Shape {
   read(value, text) {
     const action = value.split(",").map((one) => readNumber(one.trim(), text));
     if (action.length !== this.spec.actSize) throw refusal(`ACT holds ${action.length} numbers, not ${this.spec.actSize}`, text);
+    return this.legal(action, text);
+  }
+
+  /** The same action. @throws {SessionError} a number of it is no choice of its space */
+  legal(action, text) {
     action.forEach((x, i) => {
       const ends = this.choices[i];
       if (ends && !(Number.isInteger(x) && x >= ends[0] && x <= ends[1])) {
@@ -494,18 +511,28 @@ class Shape {
     return action;
   }
 
-  /** A state, as the game gave it. `where`: the fields that say whose it is. */
-  row(seen, reward, terminated, truncated, where, mask, info) {
+  /** @throws {SessionError} an observation has not the numbers of the handshake */
+  requireSize(seen, where) {
     if (seen?.length !== this.spec.obsSize) {
       throw new SessionError(`the game gave ${seen?.length} numbers as an observation, not ${this.spec.obsSize}: ${where.slice(1)}`);
     }
+  }
+
+  /** @throws {SessionError} a mask has not the flags of the action space */
+  requireFlags(mask, where) {
+    if (mask.length !== this.flags) throw new SessionError(`the game gave ${mask.length} flags, not ${this.flags}: ${where.slice(1)}`);
+  }
+
+  /** A state, as the game gave it. `where`: the fields that say whose it is. */
+  row(seen, reward, terminated, truncated, where, mask, info) {
+    this.requireSize(seen, where);
     const over = Boolean(terminated || truncated);
     let row = `OBS=${writeNumber(seen[0], "an observation", where)}`;
     for (let i = 1; i < seen.length; i++) row += `,${writeNumber(seen[i], "an observation", where)}`;
     row += `;REW=${writeNumber(reward, "a reward", where)};DONE=${over ? 1 : 0}${where}`;
     if (truncated && !terminated) row += ";TRUNC=1";
     if (mask && !over) {
-      if (mask.length !== this.flags) throw new SessionError(`the game gave ${mask.length} flags, not ${this.flags}: ${where.slice(1)}`);
+      this.requireFlags(mask, where);
       row += `;MASK=${Array.from(mask, (flag) => (flag ? "1" : "0")).join("")}`;
     }
     if (info && Object.keys(info).length) row += `;INFO=${encode(JSON.stringify(info))}`;
@@ -513,7 +540,72 @@ class Shape {
   }
 }
 
-/** The lines of one trainer, from the handshake on: each is taken, and what is to be answered comes back. */
+/** States of envs as they come, to be sent as one binary message, or as text where one of them has an INFO. */
+class Rows {
+  /** @param {MultiEnvBridge} bridge @param {number} count envs @param {ArrayLike<number>} number of the request, two words */
+  constructor(bridge, count, number) {
+    const { spec, _shape: shape } = bridge;
+    this._bridge = bridge;
+    this._marks = bridge.createActionMaskForEnv ? shape.flags : 0;
+    this._message = new ArrayBuffer(HEAD + count * (4 + 4 + 4 * spec.obsSize + 1 + this._marks));
+    this._number = number;
+    this._filled = 0;
+    this._infos = new Map(); // row -> what text alone can say
+    new Uint32Array(this._message, 0, HEAD / 4).set([URB1, ANSWER, count, spec.obsSize, this._marks, 0, ...number]);
+    let at = HEAD;
+    this._ids = new Uint32Array(this._message, at, count);
+    at += 4 * count;
+    this._rewards = new Float32Array(this._message, at, count);
+    at += 4 * count;
+    this._seen = new Float32Array(this._message, at, count * spec.obsSize);
+    at += 4 * count * spec.obsSize;
+    this._ends = new Uint8Array(this._message, at, count); // 1: DONE, 3: DONE and TRUNC
+    this._masks = new Uint8Array(this._message, at + count, count * this._marks).fill(1);
+  }
+
+  /** The next env's state. @returns {boolean} is its episode over? */
+  add(envId, acted) {
+    const row = this._filled++;
+    this._ids[row] = envId;
+    const put = (...state) => this._put(row, ...state);
+    return this._bridge._state(envId, acted, put)[1];
+  }
+
+  _put(row, seen, reward, terminated, truncated, where, mask, info) {
+    const { _shape: shape } = this._bridge;
+    shape.requireSize(seen, where);
+    const width = shape.spec.obsSize;
+    for (let i = 0, to = row * width; i < width; i++, to++) {
+      this._seen[to] = seen[i];
+      if (!Number.isFinite(this._seen[to])) throw new SessionError(`the game gave ${seen[i]} as an observation: ${where.slice(1)}`);
+    }
+    this._rewards[row] = reward;
+    if (!Number.isFinite(this._rewards[row])) throw new SessionError(`the game gave ${reward} as a reward: ${where.slice(1)}`);
+    this._ends[row] = terminated ? 1 : truncated ? 3 : 0;
+    if (mask && !this._ends[row]) {
+      shape.requireFlags(mask, where);
+      for (let i = 0; i < this._marks; i++) this._masks[row * this._marks + i] = mask[i] ? 1 : 0;
+    }
+    if (info && Object.keys(info).length) this._infos.set(row, info);
+  }
+
+  /** @returns {ArrayBuffer | string} */
+  message() {
+    if (!this._infos.size) return this._message;
+    const { _shape: shape } = this._bridge;
+    const width = shape.spec.obsSize;
+    const rows = Array.from(this._ids, (envId, row) => {
+      const seen = this._seen.subarray(row * width, (row + 1) * width);
+      const mask = this._marks ? this._masks.subarray(row * this._marks, (row + 1) * this._marks) : null;
+      const [terminated, truncated] = [this._ends[row] === 1, this._ends[row] === 3];
+      return shape.row(seen, this._rewards[row], terminated, truncated, `;ENV=${envId}`, mask, this._infos.get(row));
+    });
+    const [low, high] = this._number;
+    return `${rows.join("||")};SEQ=${(BigInt(high) << 32n) | BigInt(low)}`;
+  }
+}
+
+/** What one trainer says, from the handshake on: each message is taken, and what is to be answered comes back. */
 export class Session {
   /** @param {MultiEnvBridge} bridge */
   constructor(bridge) {
@@ -536,6 +628,65 @@ export class Session {
     }
     if (CALLS.includes(word)) return [this._call(line)];
     return this._request(line);
+  }
+
+  /**
+   * A binary message: a step.
+   * @param {ArrayBuffer} message
+   * @returns {(ArrayBuffer | string)[]} the messages that answer it
+   * @throws {SessionError} as `take`
+   */
+  takeRows(message) {
+    const { bridge } = this;
+    const { numEnvs, spec } = bridge;
+    if (message.byteLength < HEAD) throw new SessionError(`a binary message of ${message.byteLength} bytes came`);
+    const [magic, kind, count, width, marks, nothing, ...number] = new Uint32Array(message, 0, HEAD / 4);
+    const shown = `URB1=${magic === URB1};KIND=${kind};ROWS=${count};ACT=${width}`;
+    if (magic !== URB1 || kind !== STEP || marks !== 0 || nothing !== 0) throw refusal("a binary message that is no step", shown);
+    if (width !== spec.actSize) throw refusal(`ACT holds ${width} numbers, not ${spec.actSize}`, shown);
+    if (count < 1 || count > numEnvs) throw refusal(`a step is of 1 to ${numEnvs} envs`, shown);
+    const length = HEAD + 4 * count * (1 + width);
+    if (message.byteLength !== length) throw refusal(`a binary message of ${message.byteLength} bytes, not ${length}`, shown);
+    const [low, high] = number;
+    if ((low === 0 && high === 0) || high * 2 ** 32 + low >= 1e18) throw refusal("SEQ has 1 to 18 digits, from 1", shown);
+    const ids = new Uint32Array(message, HEAD, count);
+    const numbers = new Float32Array(message, HEAD + 4 * count, count * width);
+    const actions = [];
+    const asked = new Uint8Array(numEnvs);
+    for (let row = 0; row < count; row++) { // nothing is done before all of it is understood
+      const where = `ENV=${ids[row]}`;
+      if (ids[row] >= numEnvs) throw refusal("there is no such env", where);
+      if (asked[ids[row]]) throw refusal("an env asked twice", where);
+      asked[ids[row]] = 1;
+      const action = Array.from(numbers.subarray(row * width, (row + 1) * width));
+      if (!action.every(Number.isFinite)) throw refusal("ACT holds something that is not a finite number", where);
+      actions.push(bridge._shape.legal(action, where));
+    }
+    for (let row = 0; row < count; row++) bridge._act(ids[row], actions[row]);
+    const rows = new Rows(bridge, count, number);
+    const begun = [];
+    for (const envId of ids) {
+      const over = rows.add(envId, true);
+      bridge.steps += 1;
+      if (over && this._next.has(envId)) begun.push(envId);
+    }
+    const answers = [rows.message()];
+    if (begun.length) {
+      this._beginNext(begun);
+      const first = new Rows(bridge, begun.length, number);
+      for (const envId of begun) first.add(envId, false);
+      answers.push(first.message());
+    }
+    return answers;
+  }
+
+  /** Episodes that were asked ahead. */
+  _beginNext(envIds) {
+    for (const envId of envIds) {
+      const ask = this._next.get(envId);
+      if (ask.once) this._next.delete(envId);
+      this.bridge._begin(envId, ask);
+    }
   }
 
   /** The trainer has gone: a game that it paused goes on. */
@@ -580,11 +731,7 @@ export class Session {
     }
     const answers = [rows.join("||") + number];
     if (begun.length) {
-      for (const envId of begun) {
-        const ask = this._next.get(envId);
-        if (ask.once) this._next.delete(envId);
-        bridge._begin(envId, ask);
-      }
+      this._beginNext(begun);
       answers.push(begun.map((envId) => bridge._answer(envId, false)[0]).join("||") + number);
     }
     return answers;
@@ -990,13 +1137,15 @@ function hex(bytes) {
 class Conversation {
   /**
    * @param {MultiEnvBridge} bridge
-   * @param {(line: string) => void} send
+   * @param {(message: string | ArrayBuffer) => void} send
    * @param {() => void} close
    * @param {string | null} token
    * @param {(conversation: Conversation) => void} admit called once the trainer is let in: it begins, or waits
+   * @param {boolean} [binary] the carrier has binary messages
    */
-  constructor(bridge, send, close, token, admit) {
+  constructor(bridge, send, close, token, admit, binary = false) {
     this.bridge = bridge;
+    this.binary = binary && BINARY && bridge._agents === 1;
     this.spoken = false;
     this.closed = false;
     this._send = send;
@@ -1025,15 +1174,20 @@ class Conversation {
 
   begin() {
     this._session = new Session(this.bridge);
-    this._tell(this.bridge.describe());
+    this._tell(this.bridge.describe(this.binary ? ["BINARY"] : []));
     this._work();
+  }
+
+  /** May binary messages come now? */
+  get takesRows() {
+    return this.binary && this._session !== null;
   }
 
   tell(line) {
     this._tell(line);
   }
 
-  /** Lines that have come. */
+  /** Lines that have come, or binary messages. */
   hear(lines) {
     this._lines.push(...lines);
     if (!this._busy) this._work();
@@ -1052,7 +1206,7 @@ class Conversation {
         }
         if (!this._session) return; // it waits for its turn
         const { stepsPerSecond, halted } = this.bridge;
-        if ((stepsPerSecond > 0 || halted) && this._lines[0].startsWith("ACT=") && !this._lines[0].startsWith("ACT=RESET")) {
+        if ((stepsPerSecond > 0 || halted) && isStep(this._lines[0])) {
           const left = halted ? HALT_MS : this._due - performance.now();
           if (left > 0) {
             this._busy = true;
@@ -1065,7 +1219,8 @@ class Conversation {
           this._due = performance.now() + 1000 / stepsPerSecond;
         }
         this.spoken = true;
-        const answers = this._session.take(this._lines.shift());
+        const message = this._lines.shift();
+        const answers = typeof message === "string" ? this._session.take(message) : this._session.takeRows(message);
         for (const answer of answers) this._tell(answer);
       }
     } catch (error) {
@@ -1104,6 +1259,10 @@ class Conversation {
   }
 }
 
+function isStep(message) {
+  return typeof message !== "string" || (message.startsWith("ACT=") && !message.startsWith("ACT=RESET"));
+}
+
 /**
  * Dials the trainer at a page:// address, and again whenever the connection is lost, until `close` is called.
  *
@@ -1114,6 +1273,7 @@ class Conversation {
  * @param {string} [options.token] a secret of both sides; without one a page takes that behind #token= in its address
  * @param {number} [options.retry] milliseconds between two tries
  * @param {(state: "dialling" | "connected" | "training" | "refused" | "closed", text: string) => void} [options.onState]
+ * @param {boolean} [options.binary] false: steps are text, which a person can read; else the trainer may ask in binary
  * @param {typeof WebSocket} [options.WebSocket] for a Node that has none: that of the package `ws`
  * @returns {{close: () => void}}
  */
@@ -1133,15 +1293,17 @@ export function connect(bridge, options = {}) {
   function dial() {
     say("dialling", `waiting for a trainer at ${url}`);
     socket = new Socket(url);
+    socket.binaryType = "arraybuffer";
     let talk = null;
     let ended = false;
     const current = socket;
     current.onopen = () => {
       say("connected", `connected to ${url}`);
-      talk = new Conversation(bridge, (line) => current.send(line), () => current.close(), token, (it) => it.begin());
+      const send = (message) => current.send(message);
+      talk = new Conversation(bridge, send, () => current.close(), token, (it) => it.begin(), options.binary ?? true);
     };
     current.onmessage = (event) => {
-      if (typeof event.data !== "string") talk.end(new SessionError("a binary message came"));
+      if (typeof event.data !== "string" && !talk.takesRows) talk.end(new SessionError("a binary message came"));
       else if (event.data.length > limit) talk.end(new SessionError(`a line of more than ${limit} characters came`));
       else {
         if (!talk.spoken) say("training", `a trainer at ${url} asks`);

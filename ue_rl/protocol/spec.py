@@ -53,6 +53,7 @@ FEATURES = frozenset(
         "REALTIME",
         "AUTORESET",
         "DEMO",
+        "BINARY",
     }
 )
 

@@ -1,5 +1,6 @@
 // Sends the connection of samples/web/ue_rl.js what no trainer would: node --expose-gc fuzz.mjs MESSAGES SEED
-// A line of JSON at the end: how many sessions ended, and the bytes by which the heap has grown behind the first tenth.
+// A line of JSON at the end: how many sessions ended, how many answers were
+// binary, and the bytes by which the heap has grown behind the first tenth.
 import { MultiEnvBridge, Random, connect } from "../../../samples/web/ue_rl.js";
 
 const [count, seed] = process.argv.slice(2).map(Number);
@@ -39,9 +40,31 @@ function changed() {
       default: text += pick(GOOD).slice(random.integer(0, 20));
     }
   }
-  if (random.integer(0, 500) === 0) return new Uint8Array(random.integer(0, 99)).buffer;
+  if (random.integer(0, 2) === 0) return changedRows();
   if (random.integer(0, 2000) === 0) return "A".repeat(3 << 20);
   return text;
+}
+
+// A step of both envs in binary, in which words and bytes are changed as a rule.
+const WORDS = [0, 1, 2, 3, 0x7fc00000, 0xff800000, 0x7f7fffff, 0xffffffff];
+function changedRows() {
+  const words = Uint32Array.of(0x31425255, 1, 2, 1, 0, 0, 7, 0, 0, 1, 0, 0x3f800000);
+  if (random.integer(0, 2) === 0) return words.buffer;
+  for (let n = random.integer(1, 2); n > 0; n--) words[random.integer(0, 11)] = pick(WORDS);
+  if (random.integer(0, 4) > 0) return words.buffer;
+  const bytes = new Uint8Array(words.buffer);
+  bytes[random.integer(0, 47)] = random.integer(0, 255);
+  return bytes.slice(0, random.integer(0, 48)).buffer;
+}
+
+let inRows = 0;
+/** Throws if an answer in binary is none. */
+function look(message) {
+  const [magic, kind, count, width, marks, nothing] = new Uint32Array(message, 0, 6);
+  const right = magic === 0x31425255 && kind === 2 && count >= 1 && count <= 2 && width === 1 && marks === 0 && nothing === 0;
+  if (!right || message.byteLength !== 32 + count * 13) throw new Error(`it sent ${new Uint8Array(message)}`);
+  if (!new Float32Array(message, 32 + 4 * count, 2 * count).every(Number.isFinite)) throw new Error("it sent what is not finite");
+  inRows += 1;
 }
 
 let open = null;
@@ -53,6 +76,7 @@ class Fake {
     setImmediate(() => this.onopen());
   }
   send(text) {
+    if (text instanceof ArrayBuffer) return look(text);
     if (typeof text !== "string" || /[^\x20-\x7e]/.test(text)) throw new Error(`it sent ${text.slice(0, 200)}`);
     if (/NaN|Infinity|undefined/.test(text.replace(/^(ERROR|REFUSED)=.*/, ""))) throw new Error(`it sent ${text.slice(0, 200)}`);
   }
@@ -82,5 +106,5 @@ for (let n = 0; n < count; n++) {
   }
 }
 globalThis.gc();
-console.log(JSON.stringify({ sessions, growth: process.memoryUsage().heapUsed - before }));
+console.log(JSON.stringify({ sessions, inRows, growth: process.memoryUsage().heapUsed - before }));
 process.exit(0);

@@ -1,4 +1,6 @@
-// Games for the tests of samples/web/ue_rl.js: node games.mjs NAME WHERE, a port to listen on or ws://HOST:PORT to dial.
+// Games for the tests of samples/web/ue_rl.js: node games.mjs NAME WHERE [text], a port to listen on or ws://HOST:PORT to
+// dial; `text`: the trainer is not offered the binary form.
+import { Carts } from "../../../samples/web/carts/carts.js";
 import { MultiAgentBridge, MultiEnvBridge, connect, listen } from "../../../samples/web/ue_rl.js";
 
 /** All that an engine of single agents may offer. Two choices move a point, and a wall makes one of them illegal. */
@@ -49,6 +51,14 @@ class Everything extends MultiEnvBridge {
   }
 }
 
+/** Has something to say beside its numbers in a few steps only. */
+class Quiet extends Everything {
+  handleResponseActionsForEnv(envId, actions) {
+    super.handleResponseActionsForEnv(envId, actions);
+    if (this.age[envId] % 7) this._infos.delete(envId);
+  }
+}
+
 /** Two strikers and a goalie. A striker ends after its own number of steps, and the second one comes one step late. */
 class Pitch extends MultiAgentBridge {
   constructor() {
@@ -90,8 +100,9 @@ class Pitch extends MultiAgentBridge {
   }
 }
 
-const [name, where] = process.argv.slice(2);
-const game = name === "agents" ? new Pitch() : new Everything();
+const [name, where, form] = process.argv.slice(2);
+const games = { agents: Pitch, carts: Carts, quiet: Quiet };
+const game = new (games[name] ?? Everything)();
 if (name === "demo") game.demonstrate();
-if (where.includes("://")) connect(game, { url: where });
+if (where.includes("://")) connect(game, { url: where, binary: form !== "text" });
 else await listen(game, { port: Number(where) });

@@ -1,4 +1,7 @@
-"""One game, in Node over TCP, in Node over a WebSocket, and in a page of Chromium: the same rows, to the bit."""
+"""One game, in Node over TCP, in Node over a WebSocket, and in a page of Chromium: the same rows, to the bit.
+
+The pages take steps in binary, but for "node, page of text".
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import hashlib
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +26,8 @@ from ue_rl.connections.dialling import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
 
 CARTS = WEB / "carts"
+GAMES = Path(__file__).with_name("games.mjs")
+IN_TEXT = ("node, tcp", "node, page of text")
 STEPS = 400
 
 
@@ -37,6 +43,10 @@ def carts(where: str) -> Iterator[BaseTransport]:
         with process([*words, str(CARTS / "node.js"), f"ws://127.0.0.1:{port}"]):
             with open_transport(f"page://127.0.0.1:{port}", wait=30.0) as transport:
                 yield transport
+    elif where == "node, page of text":
+        with node(GAMES, "carts", f"ws://127.0.0.1:{port}", "text"):
+            with open_transport(f"page://127.0.0.1:{port}", wait=30.0) as transport:
+                yield transport
     elif where == "node, page":
         with node(CARTS / "node.js", f"ws://127.0.0.1:{port}"):
             with open_transport(f"page://127.0.0.1:{port}", wait=30.0) as transport:
@@ -47,9 +57,10 @@ def carts(where: str) -> Iterator[BaseTransport]:
                 yield transport
 
 
-def rollout(transport: BaseTransport) -> str:
-    """All bits of a seeded rollout, in which episodes end and begin."""
+def rollout(transport: BaseTransport, in_binary: bool) -> str:
+    """All bits of a seeded rollout, in which episodes end and begin, and steps are binary or not."""
     digest = hashlib.sha256()
+    assert ("binary" in transport.describe()["wiring"]) is in_binary
     actions = np.random.default_rng(5)
     transport.reset(seeds=list(range(2**62, 2**62 + 16)))
     buffers = transport.receive()
@@ -71,13 +82,14 @@ def rollout(transport: BaseTransport) -> str:
 @pytest.mark.timeout(240)
 def test_the_same_seeds_and_actions_give_the_same_rows() -> None:
     with carts("node, tcp") as transport:
-        over_tcp = rollout(transport)
-    with carts("node, page") as transport:
-        assert rollout(transport) == over_tcp
+        over_tcp = rollout(transport, False)
+    for where in ("node, page", "node, page of text"):
+        with carts(where) as transport:
+            assert rollout(transport, where not in IN_TEXT) == over_tcp, where
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed: Node's rows are the same over both carriers")
     with carts("chromium") as transport:
-        assert rollout(transport) == over_tcp
+        assert rollout(transport, True) == over_tcp
 
 
 @pytest.mark.slow
@@ -87,9 +99,9 @@ def test_other_runtimes_give_the_same_rows(runtime: str) -> None:
     if shutil.which(runtime) is None:
         pytest.skip(f"{runtime} is not installed")
     with carts("node, tcp") as transport:
-        over_tcp = rollout(transport)
+        over_tcp = rollout(transport, False)
     with carts(runtime) as transport:
-        assert rollout(transport) == over_tcp
+        assert rollout(transport, True) == over_tcp
 
 
 def weights(transport: BaseTransport) -> dict[str, Any]:
@@ -107,7 +119,7 @@ def weights(transport: BaseTransport) -> dict[str, Any]:
 def test_ppo_has_the_same_weights() -> None:
     with carts("node, tcp") as transport:
         over_tcp = weights(transport)
-    for where in ("node, page", "chromium"):
+    for where in ("node, page", "node, page of text", "chromium"):
         with carts(where) as transport:
             found = weights(transport)
         assert all(torch.equal(found[name], tensor) for name, tensor in over_tcp.items()), where

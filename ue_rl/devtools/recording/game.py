@@ -55,7 +55,7 @@ class ReplayedGame(BaseBridge):
         self._messages: Iterator[TraceMessage] = iter(())
         self._used = self._over = False
         # Whoever plays asks for each reset: what follows one that was begun ahead says whether it was taken.
-        super().__init__(replace(trace.spec, shm=None, features=trace.spec.features - {"AUTORESET"}))
+        super().__init__(replace(trace.spec, shm=None, features=trace.spec.features - {"AUTORESET", "BINARY"}))
 
     def configure(self, spec: Any) -> None:
         """See BaseBridge."""

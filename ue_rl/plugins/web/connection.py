@@ -9,9 +9,12 @@ from typing import Any
 from ue_rl.connections.tcp.connection import TcpConnection
 from ue_rl.connections.tcp.greeting import hear_handshake
 from ue_rl.connections.tcp.link import Link
+from ue_rl.connections.tcp.wirings import Wiring
 from ue_rl.plugins.web.browser import opened
 from ue_rl.plugins.web.page_port import PLAIN, PagePort, PortSetup
 from ue_rl.plugins.web.page_socket import PageSocket
+from ue_rl.plugins.web.row_wiring import RowWiring
+from ue_rl.plugins.web.rows import RowCodec
 from ue_rl.protocol.access.client_access import ClientAccess
 from ue_rl.protocol.spec import EnvSpec, EnvType
 from ue_rl.protocol.text import MAX_HANDSHAKE
@@ -65,6 +68,7 @@ class PageConnection(TcpConnection):
         self._setup = setup
         self._how = browser
         self._port: PagePort | None = None
+        self._page: PageSocket | None = None
         self._browser = ExitStack()
 
     def _shake_hands(self) -> tuple[Link, EnvSpec]:
@@ -92,6 +96,7 @@ class PageConnection(TcpConnection):
         if self._access is not None:
             sock = self._access(sock, self.host, self.port, time.monotonic() + self.connect_timeout)
         link = Link(sock, MAX_HANDSHAKE)
+        self._page = page
         try:
             return link, hear_handshake(link, self.connect_timeout, until)
         except EngineTimeout as error:
@@ -101,6 +106,13 @@ class PageConnection(TcpConnection):
                 got=error.got,
                 cure="its console may say why; and is it a page of ue_rl.js, with the token, if there is one?",
             ) from error
+
+    def _choose(self, admin: Link, spec: EnvSpec) -> Wiring:
+        """See TcpConnection; with binary steps where the page announced them."""
+        wiring = super()._choose(admin, spec)
+        if self._page is None or self._numbers is None or not RowCodec.carries(spec):
+            return wiring
+        return RowWiring(self._page, admin, self._codec, self.buffers, self._numbers)
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
@@ -119,6 +131,7 @@ class PageConnection(TcpConnection):
         super()._drop()
         port = self._port
         self._port = None
+        self._page = None
         if port is not None:
             port.leave(self.name)
         self._browser.close()

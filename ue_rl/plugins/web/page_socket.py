@@ -3,6 +3,9 @@
 It is what connections/tcp/link.py needs of a socket with a protocol of Python's in it, as Python's own of TLS. There
 is no thread behind it: whoever waits for a line reads the WebSocket's frames himself, so that a step costs no change of
 threads.
+
+A binary message (FEATURES=BINARY) stands among the lines as one that ends with the byte ROWS_CAME, which no text has;
+what it holds `next_rows` gives.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import ssl
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +31,7 @@ try:
 except ImportError:  # a wheel without its compiled part
     from websockets.utils import apply_mask
 
+from ue_rl.plugins.web.rows import RowMessage
 from ue_rl.protocol.text.calls import PICTURE_LIMIT
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import LineTooLong, MalformedMessage
@@ -34,8 +39,12 @@ from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 
 LONGEST = PICTURE_LIMIT  # bytes of a message: no line of a session that a page can take part in is longer
 _AT_ONCE = 65_536  # bytes that are read from the system at once
-# Of a frame's first byte: a whole message of text, and bits that have no meaning; of its second: it is masked.
+ROWS_CAME = 0xFF  # stands nowhere in UTF-8
+# Of a frame's first byte: a whole message of text or of bytes, and bits that have no meaning; of its second: it is
+# masked.
 _TEXT = 0x81
+_BINARY = 0x82
+_OPCODE = 0x0F
 _BITS = 0x70
 _MASKED = 0x80
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
@@ -59,6 +68,9 @@ class PageSocket:
         self._raw = bytearray()  # what has come of a frame that is not whole yet
         self._space = memoryview(bytearray(_AT_ONCE))
         self._split = False  # a message has begun, and its last frame has not come
+        self._part: bytearray | None = None  # of a binary message in several frames
+        self._rows: deque[bytes] = deque()  # binary messages that nobody has read yet
+        self._longest_rows = 0  # bytes of a binary message; 0: none may come
         self._come = bytearray()  # lines that nobody has read yet
         self._unsent = memoryview(b"")
         self._framed = False  # what `send` was given has become frames, and they are not all sent
@@ -78,12 +90,22 @@ class PageSocket:
             return len(self._come) + self._sock.pending()
         return len(self._come)
 
+    # -- binary messages
+
+    def take_rows(self, longest: int) -> None:
+        """From now on binary messages of so many bytes or less may come."""
+        self._longest_rows = longest
+
+    def next_rows(self) -> bytes:
+        """The binary message that a line stands for, each once and in their order."""
+        return self._rows.popleft()
+
     # -- as a socket
 
     def send(self, data: bytes | memoryview) -> int:
-        """Sends whole lines, all of them or, where it raises BlockingIOError or TimeoutError, a part.
+        """Sends whole lines, or a RowMessage: all or, where it raises BlockingIOError or TimeoutError, a part.
 
-        Then it is to be called again with the same lines, as of TLS.
+        Then it is to be called again with the same, as of TLS.
 
         Raises:
             OSError: the page has gone, or nothing can be sent now.
@@ -91,9 +113,12 @@ class PageSocket:
         if not self._framed:
             if self._over is not None:
                 raise self._over
-            lines = bytes(data).split(b"\n")
-            assert not lines.pop(), "lines end with a line feed"
-            frames = [_head(len(line)) + line for line in lines]
+            if isinstance(data, RowMessage):
+                frames = [_head(len(data), _BINARY) + data]
+            else:
+                lines = bytes(data).split(b"\n")
+                assert not lines.pop(), "lines end with a line feed"
+                frames = [_head(len(line)) + line for line in lines]
             if self._unsent:
                 self._queue(frames)
             else:
@@ -235,9 +260,10 @@ class PageSocket:
         return True
 
     def _take_one(self, count: int) -> bool:
-        """Takes a message of text in one frame, if that is all that came, as in nearly every step: without a copy."""
+        """Takes a message in one frame, if that is all that came, as in nearly every step: without a copy."""
         space = self._space
-        if count < 6 or space[0] != _TEXT or not space[1] & _MASKED:
+        first = space[0]
+        if count < 6 or first not in (_TEXT, _BINARY) or not space[1] & _MASKED:
             return False
         length = space[1] & 0x7F
         begin = 2
@@ -249,7 +275,9 @@ class PageSocket:
             begin += further.size
         if begin + 4 + length != count:
             return False
-        self._add(apply_mask(space[begin + 4 : count], bytes(space[begin : begin + 4])), True)
+        if first == _BINARY and not self._may_be_rows(length):
+            return True
+        self._take_whole(first, apply_mask(space[begin + 4 : count], bytes(space[begin : begin + 4])))
         return True
 
     def _take_frames(self) -> None:
@@ -270,10 +298,12 @@ class PageSocket:
                 begin += further.size
             end = begin + 4 + length
             refused = raw[at] & _BITS or not raw[at + 1] & _MASKED or length > LONGEST
+            if raw[at] & _OPCODE == Opcode.BINARY and not refused and not self._may_be_rows(length):
+                break
             if not refused and len(raw) < end:
                 break
-            if raw[at] == _TEXT and not refused and not self._split:
-                self._add(apply_mask(raw[begin + 4 : end], raw[begin : begin + 4]), True)
+            if raw[at] in (_TEXT, _BINARY) and not refused and not self._split:
+                self._take_whole(raw[at], apply_mask(raw[begin + 4 : end], raw[begin : begin + 4]))
             else:
                 if refused:
                     end = len(raw)
@@ -301,16 +331,57 @@ class PageSocket:
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode is Opcode.BINARY:
+            self._part = bytearray()
+        elif frame.opcode is Opcode.TEXT:
+            self._part = None
+        elif frame.opcode is not Opcode.CONT:
+            return
+        part = self._part
+        if part is None:
+            self._add(frame.data, frame.fin)
+        elif self._may_be_rows(len(part) + len(frame.data)):
+            part += frame.data
+            self._split = not frame.fin
+            if frame.fin:
+                self._part = None
+                self._add_rows(bytes(part))
+
+    def _take_whole(self, first: int, message: bytes) -> None:
+        if first == _BINARY:
+            self._add_rows(message)
+        else:
+            self._add(message, True)
+
+    def _may_be_rows(self, length: int) -> bool:
+        """May a binary message of so many bytes come? If not the connection is over."""
+        if length <= self._longest_rows:
+            return True
+        if self._longest_rows:
+            self._over = LineTooLong(
+                "the page has sent a binary message that is too long",
+                fault="engine",
+                expected=f"at most {self._longest_rows} bytes",
+                got=f"{length} bytes or more",
+            )
+        else:
             self._over = MalformedMessage(
                 "the page has sent a binary message",
                 fault="engine",
-                expected="each line as a message of text",
-                got=bytes(frame.data[:80]),
+                expected="each line as a message of text, unless FEATURES of the handshake has BINARY",
+                got=f"{length} bytes",
             )
-        elif frame.opcode in (Opcode.TEXT, Opcode.CONT):
-            self._add(frame.data, frame.fin)
+        return False
+
+    def _add_rows(self, message: bytes) -> None:
+        self._rows.append(message)
+        self._come += b"(a binary message of %d bytes)%c\n" % (len(message), ROWS_CAME)
 
     def _add(self, text: bytes | bytearray | memoryview, whole: bool) -> None:
+        if ROWS_CAME in text:
+            self._over = MalformedMessage(
+                "the page has sent text that is no UTF-8", fault="engine", got=bytes(text[:80])
+            )
+            return
         self._come += text
         self._split = not whole
         if whole and text[-1:] != b"\n":
@@ -329,14 +400,14 @@ class PageSocket:
             self._unsent = self._unsent[sent:]
 
 
-def _head(length: int) -> bytes:
-    """Of a frame with a whole message of text, which a server does not mask."""
+def _head(length: int, first: int = _TEXT) -> bytes:
+    """Of a frame with a whole message, which a server does not mask."""
     if length < 126:
-        return bytes((_TEXT, length))
+        return bytes((first, length))
     word = 127
     if length < 65_536:
         word = 126
-    return bytes((_TEXT, word)) + _LENGTHS[word].pack(length)
+    return bytes((first, word)) + _LENGTHS[word].pack(length)
 
 
 def _broken(why: Exception) -> Exception:
