@@ -12,7 +12,7 @@ calls and ERROR. So a trainer without this form, which never asks in it, never s
 - A trainer, or a page, that gets another length, kind, number or env than those that are due, a number that is not
   finite, or a flag that is none, ends the session, as for text.
 
-head        b"URB1"; uint32: kind (1: a step, 2: an answer), rows, numbers of a row (ACT or OBS), mask flags of a row, 0;
+head        b"URB1"; uint32: kind (1: step, 2: answer), rows, numbers of a row (ACT or OBS), mask flags of a row, 0;
             uint64: the number of the request, as SEQ. 32 bytes.
 a step      env ids uint32, actions float32 [rows, ACT]; choices are whole numbers, and there are no mask flags
 an answer   env ids uint32, rewards float32, observations float32 [rows, OBS], ends uint8 (0; 1: DONE; 3: DONE and
