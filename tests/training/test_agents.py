@@ -7,17 +7,18 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import yaml
 from numpy.typing import NDArray
+from stable_baselines3.common.callbacks import BaseCallback
 
 from ue_rl.bridges import VectorAgentsBridge, run_in_thread
 from ue_rl.protocol.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.system import errors
-from ue_rl.training import RunDirectory, TrainOptions, sb3, train
+from ue_rl.training import RunDirectory, TrainOptions, train
 from ue_rl.training.config import resolve
 
 
@@ -47,6 +48,21 @@ class More(VectorAgentsBridge):
             states.dones[env_ids, 1] |= self.time[env_ids] >= 2
 
 
+class Shown(BaseCallback):
+    """Shows the model of the last run."""
+
+    of: ClassVar[Any] = None
+
+    def _on_training_start(self) -> None:
+        Shown.of = self.model
+
+    def _on_step(self) -> bool:
+        return True
+
+
+SMALL = {"net_arch": [8]}
+
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., TrainOptions]]:
     """Hosts a bridge; options of a short run against it."""
@@ -54,8 +70,10 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., TrainOptions]]:
 
         def host(bridge: VectorAgentsBridge, **options: Any) -> TrainOptions:
             url = stack.enter_context(run_in_thread(bridge)).url
-            hyper = {"n_steps": 8, "batch_size": 16, "n_epochs": 1}
-            given = {"timesteps": 256, "run_id": "run", "seed": 0, "device": "cpu", "hyperparameters": hyper}
+            given = {
+                "timesteps": 256, "run_id": "run", "seed": 0, "device": "cpu", "export": False,
+                "hyperparameters": {"n_steps": 8, "batch_size": 16, "n_epochs": 1, "policy_kwargs": SMALL},
+            }  # fmt: skip
             return TrainOptions(url=url, log_dir=str(tmp_path), **(given | options))
 
         yield host
@@ -69,9 +87,7 @@ def test_self_play_keeps_pool_games_and_ratings_in_the_run(
     serve: Callable[..., TrainOptions], tmp_path: Path, groups: dict[str, int]
 ) -> None:
     options = serve(More(groups), self_play=dict(SELF_PLAY))
-    outcome = train(options)
-    assert outcome.exported is not None
-    assert "equal to predict()" in outcome.exported
+    train(options)
     pool = json.loads((tmp_path / "run" / "opponents" / "pool.json").read_text())
     assert [past["steps"] for past in pool["policies"]] == [0, 64, 128, 192, 256]
     with (tmp_path / "run" / "self_play.csv").open(newline="") as file:
@@ -89,8 +105,10 @@ def test_self_play_keeps_pool_games_and_ratings_in_the_run(
 
 def test_an_exported_model_plays_along(serve: Callable[..., TrainOptions], tmp_path: Path) -> None:
     """Of the group that learnt while the other played at random."""
-    outcome = train(serve(More({"red": 1, "blue": 1}), group="red", others={"blue": "random"}))
+    outcome = train(serve(More({"red": 1, "blue": 1}), group="red", others={"blue": "random"}, export=True))
     assert (outcome.stopped_by, outcome.episodes) == (None, 256 // 4)
+    assert outcome.exported is not None
+    assert "equal to predict()" in outcome.exported
     options = serve(More({"red": 1, "blue": 1}), group="blue", others={"red": str(tmp_path / "run" / "model.onnx")})
     options.run_id = "second"
     assert train(options).stopped_by is None
@@ -99,14 +117,11 @@ def test_an_exported_model_plays_along(serve: Callable[..., TrainOptions], tmp_p
 @pytest.mark.parametrize("algo", ["ppo", "sac", "maskable_ppo"])
 def test_steps_of_agents_that_are_away_are_left_out(serve: Callable[..., TrainOptions], algo: str) -> None:
     action = ActionSpec.discrete(2) if algo == "maskable_ppo" else None
-    more = {"hyperparameters": {"learning_starts": 64, "buffer_size": 1000}} if algo == "sac" else {}
-    options = serve(More({"one": 2}, action, alone=True), algo=algo, **more)
-    seen: list[Any] = []
-    made = sb3.new_model
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sb3, "new_model", lambda *arguments: seen.append(made(*arguments)) or seen[-1])
-        assert train(options).stopped_by is None
-    (model,) = seen
+    off_policy = {"learning_starts": 64, "buffer_size": 1000, "policy_kwargs": SMALL}
+    more = {"hyperparameters": off_policy} if algo == "sac" else {}
+    options = serve(More({"one": 2}, action, alone=True), algo=algo, callback=f"{__name__}:Shown", **more)
+    assert train(options).stopped_by is None
+    model = Shown.of
     if algo == "sac":
         assert model.replay_buffer.pos == 256 * 6 // 8  # of the two agents' four steps each, two are not there
     else:

@@ -268,7 +268,7 @@ def config(tmp_path: Path, **values: Any) -> Path:
 TINY = {"hyperparameters": {"n_steps": 64, "batch_size": 64, "n_epochs": 2}, "seed": 0, "device": "cpu"}
 
 
-@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize("transport", ["tcp", pytest.param("shm", marks=pytest.mark.exhaustive)])
 def test_a_run_with_lessons_and_its_resumption(tmp_path: Path, served: Callable[..., Any], transport: str) -> None:
     bridge = Climb(4)
     port = served(bridge).port
@@ -290,7 +290,7 @@ def test_a_run_with_lessons_and_its_resumption(tmp_path: Path, served: Callable[
     assert ((bridge.height >= 2) & (bridge.height <= 3)).all()
 
 
-@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize("transport", ["shm", pytest.param("tcp", marks=pytest.mark.exhaustive)])
 def test_parameters_of_a_run(tmp_path: Path, served: Callable[..., Any], transport: str) -> None:
     bridge = Climb(4)
     command = f"train --port {served(bridge).port} --transport {transport} --run-id r --log-dir '{tmp_path}'"

@@ -41,7 +41,7 @@ def test_auto(given: dict[str, Any], space: Any, expected: str) -> None:
     assert device(TrainOptions(**given), env) == expected
 
 
-def test_no_model_of_a_run_goes_to_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_model_of_a_run_goes_to_the_gpu(tmp_path: Path, cartpole: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a new one, nor a resumed one, nor one with the weights of another."""
     real = base_class.get_device
 
@@ -50,7 +50,7 @@ def test_no_model_of_a_run_goes_to_the_gpu(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(base_class, "get_device", get_device)
     little: dict[str, Any] = {"n_steps": 32, "batch_size": 32, "n_epochs": 1}
-    common = TrainOptions(log_dir=str(tmp_path), num_envs=2, eval_episodes=0, export=False, hyperparameters=little)
+    common = TrainOptions(log_dir=str(tmp_path), url=cartpole, export=False, hyperparameters=little)
     first = replace(common, run_id="first", timesteps=64)
     assert train(first).model.exists()
     assert train(replace(first, timesteps=128), resume=RunDirectory(tmp_path / "first")).model.exists()

@@ -24,7 +24,6 @@ from ue_rl.inference import OnnxInference
 from ue_rl.system import errors
 from ue_rl.training import RunDirectory, RunResult, TrainingReport, TrainOptions, train
 from ue_rl.training.config import resolve
-from ue_rl.training.evaluation import Evaluation
 from ue_rl.training.hyperparameters import known_algorithm
 from ue_rl.training.writing import evaluations
 
@@ -81,9 +80,13 @@ class Collapse(BaseCallback):
 
 
 class Breaks(BaseCallback):
-    """Raises at an env-step, once in this process."""
+    """Raises at an env-step, once in this process; `seen` is the model of the last run."""
 
     at: int | None = None
+    seen: Any = None
+
+    def _on_training_start(self) -> None:
+        Breaks.seen = self.model
 
     def _on_step(self) -> bool:
         if Breaks.at is not None and self.num_timesteps >= Breaks.at:
@@ -138,14 +141,14 @@ def test_the_best_model_of_a_run_that_collapses_late(tmp_path: Path, serve: Call
     """SAC learns, and then unlearns all: best_model.zip is from before, and does what its evaluation says."""
     report = Said()
     outcome = run(
-        tmp_path, "sac", report, algo="sac", timesteps=800, url=serve(Near), eval_url=serve(Near), eval_freq=100,
-        eval_episodes=4, callback={f"{ME}:Collapse": {"at": 600}}, export=True,
+        tmp_path, "sac", report, algo="sac", timesteps=320, url=serve(Near), eval_url=serve(Near), eval_freq=80,
+        eval_episodes=4, callback={f"{ME}:Collapse": {"at": 200}}, export=True,
     )  # fmt: skip
     folder = outcome.run.path
     rows = evaluations(folder)
-    assert [row.env_steps for row in rows] == [100, 200, 300, 400, 500, 600, 700, 800]
+    assert [row.env_steps for row in rows] == [80, 160, 240, 320]
     best = max(rows, key=lambda row: row.mean_return)
-    assert best.env_steps < 600
+    assert best.env_steps < 200
     assert rows[-1].mean_return < best.mean_return - 2
     assert outcome.best == (best.env_steps, best.mean_return)
     assert outcome.evaluation == (rows[-1].mean_return, rows[-1].std_return)
@@ -182,7 +185,7 @@ def test_the_best_model_of_a_run_that_collapses_late(tmp_path: Path, serve: Call
     ],
 )
 def test_evaluation_changes_no_bit_of_the_run(
-    tmp_path: Path, serve: Callable[..., str], algo: str, kind: str, more: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, serve: Callable[..., str], algo: str, kind: str, more: Any
 ) -> None:
     """The run without one, the run with one that draws from every generator, and one that is broken off and goes on."""
     common: dict[str, Any] = {"algo": algo, "timesteps": 192, "normalize": True, "callback": f"{ME}:Breaks", **more}
@@ -190,16 +193,21 @@ def test_evaluation_changes_no_bit_of_the_run(
     def make() -> Drift:
         return Drift(kind)
 
+    class Drawing(Drift):
+        """Draws from each generator that the run has, in this process."""
+
+        def step(self, action: Any) -> Any:
+            np.random.rand(3)
+            torch.rand(3)
+            Breaks.seen.action_space.sample()
+            return super().step(action)
+
+    def draws() -> Drift:
+        return Drawing(kind)
+
     plain = run(tmp_path, "plain", **common, url=serve(make)).run.path
-    played = Evaluation._played
-
-    def drawing(self: Evaluation) -> Any:
-        np.random.rand(3), torch.rand(3), self.model.action_space.sample()
-        return played(self)
-
-    monkeypatch.setattr(Evaluation, "_played", drawing)
     evaluated = run(
-        tmp_path, "evaluated", **common, url=serve(make), eval_url=serve(make), eval_freq=32, eval_episodes=3
+        tmp_path, "evaluated", **common, url=serve(make), eval_url=serve(draws), eval_freq=32, eval_episodes=3
     ).run.path
     assert weights(evaluated, algo) == weights(plain, algo)
     assert statistics(evaluated) == statistics(plain)

@@ -19,7 +19,7 @@ from ue_rl.training.directory import RunDirectory
 
 def test_an_engine_that_dies_saves_the_model_and_says_so(tmp_path: Path) -> None:
     with FaultyEngine(Fault(FaultKind.DROP, step=40), num_envs=2) as engine:
-        result = run(f"{DIALLED} --timesteps 5000 --port {engine.port} --log-dir", tmp_path)
+        result = run(f"{DIALLED} --no-export --timesteps 5000 --port {engine.port} --log-dir", tmp_path)
     assert result.exit_code == 1
     assert "EngineDisconnected" in result.output
     (folder,) = tmp_path.iterdir()
@@ -30,7 +30,7 @@ def test_an_engine_that_dies_saves_the_model_and_says_so(tmp_path: Path) -> None
 
 
 def test_an_engine_that_dies_before_the_first_step_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    command = f"{SMALL} --eval-episodes 0 --run-id a --log-dir '{tmp_path}' --port"
+    command = f"{SMALL} --net-arch 8 --eval-episodes 0 --run-id a --log-dir '{tmp_path}' --port"
     for step in (0, 1):
         with FaultyEngine(Fault(FaultKind.DROP, step=step)) as engine:
             result = run(command, engine.port)

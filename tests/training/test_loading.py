@@ -52,6 +52,7 @@ CHANGED: dict[str, Any] = {
     "exploration_final_eps": 1.0, "top_quantiles_to_drop_per_net": 10, "cg_max_steps": 1, "cg_damping": 5.0,
     "line_search_shrinking_factor": 0.1, "line_search_max_iter": 1, "n_critic_updates": 2, "sub_sampling_factor": 2,
 }  # fmt: skip
+SELDOM = ("a2c", "recurrentppo", "trpo", "ddpg", "td3", "tqc", "qrdqn")  # the siblings of PPO, SAC and DQN
 SEEN_ELSEWHERE = ("line_search_shrinking_factor", "line_search_max_iter")  # act where a step is too long: attributes
 
 
@@ -107,7 +108,7 @@ def learnt(kind: Any, algo: str, path: Path, **arguments: Any) -> Any:
 @pytest.mark.parametrize(
     "algo",
     [
-        pytest.param(algo, marks=pytest.mark.exhaustive if algo in ("a2c", "trpo", "ddpg", "tqc", "qrdqn") else ())
+        pytest.param(algo, marks=pytest.mark.exhaustive if algo in SELDOM else ())
         for algo in APPLIED
         if algo != "maskable_ppo"
     ],

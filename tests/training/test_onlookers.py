@@ -83,13 +83,10 @@ def test_an_evaluation_that_fails_ends_nothing(
     assert [text for text in said.texts if "it is broken" in text]
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_report_that_fails_ends_nothing(tmp_path: Path, url: str, name: str) -> None:
-    class Fails(TrainingReport):
-        pass
-
-    setattr(Fails, name, breaks)
-    done(run(tmp_path, "r", Fails(), timesteps=64, url=url, eval_episodes=1))
+@pytest.mark.parametrize("names", [METHODS, *(pytest.param([name], marks=pytest.mark.exhaustive) for name in METHODS)])
+def test_a_report_that_fails_ends_nothing(tmp_path: Path, url: str, names: list[str]) -> None:
+    fails: Any = type("Fails", (TrainingReport,), dict.fromkeys(names, breaks))
+    done(run(tmp_path, "r", fails(), timesteps=64, url=url, eval_episodes=1))
 
 
 def test_a_checkpoint_is_saved_whatever_becomes_of_its_copies(

@@ -85,7 +85,7 @@ def test_streams_are_their_own() -> None:
     assert player._space.np_random.random() != spaces_own
 
 
-@pytest.mark.parametrize(("algo", "kind"), [("ppo", PPO), ("sac", SAC)])
+@pytest.mark.parametrize(("algo", "kind"), [("ppo", PPO), pytest.param("sac", SAC, marks=pytest.mark.exhaustive)])
 def test_another_number_of_threads_is_the_same_run(tmp_path: Path, algo: str, kind: Any) -> None:
     weights = []
     try:

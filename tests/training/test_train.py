@@ -17,7 +17,7 @@ from stable_baselines3 import PPO, SAC
 import ue_rl
 import ue_rl.training
 from tests.support.command_line import ok, refused, run
-from tests.training.conftest import DIALLED, SMALL, TINY
+from tests.training.conftest import DIALLED, TINY
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.devtools.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.inference import ExportReport
@@ -59,15 +59,16 @@ def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
 
 
 def test_an_export_that_only_rounding_tells_apart_is_said_to_be_equal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cartpole: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ExportReport, "reason", "rounding")
-    shown = " ".join(ok(f"{SMALL} --eval-episodes 0 --log-dir", tmp_path).replace("│", " ").split())
+    words = "train --n-steps 16 --batch-size 16 --set n_epochs=1 --timesteps 32 --net-arch 8"
+    shown = " ".join(ok(words, cartpole, "--log-dir", tmp_path).replace("│", " ").split())
     assert "equal to predict() but for the rounding of float32; largest difference" in shown
 
 
-def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> None:
-    ok(f"{TINY} --run-id r --normalize --no-export --log-dir", tmp_path)
+def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path, cartpole: str) -> None:
+    ok(f"{DIALLED} --timesteps 512 --run-id r --normalize --no-export --log-dir", tmp_path, cartpole)
     before = (tmp_path / "r" / "episodes.csv").read_text()
     assert "1,024, of them 512 in" in ok("train --resume --run-id r --timesteps 1024 --no-export --log-dir", tmp_path)
     model = PPO.load(tmp_path / "r" / "model.zip")
@@ -84,19 +85,18 @@ def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> 
 
 
 def test_a_finished_run_is_said_to_be_before_an_engine_is_started(
-    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, finished: Callable[[str], RunDirectory], cartpole: str
 ) -> None:
-    run, command = finished("r"), "train --resume --run-id r --eval-episodes 0 --no-export"
-    with monkeypatch.context() as patch:
-        patch.setattr("ue_rl.training.run._prepared", lambda *_: pytest.fail("an engine was started"))
-        for more in ("", "--timesteps 100"):
-            text = str(refused(f"{command} {more} --log-dir", tmp_path))
-            assert "it has learnt 512" in text
-            assert "--timesteps 1024" in text
-            assert "at fault" not in text
-        assert "cannot change it" in str(refused(f"{command} --algo a2c --log-dir", tmp_path))
-        assert state_of(run) == "done", "what is refused changes nothing"
-    output = ok(f"{command} --timesteps 576 --log-dir", tmp_path)
+    run, command = finished("r"), f"train --resume --run-id r --eval-episodes 0 --no-export --log-dir '{tmp_path}'"
+    unreachable = f"{command} --port 1"  # where nobody listens: an engine that was dialled would be another error
+    for more in ("", "--timesteps 100"):
+        text = str(refused(f"{unreachable} {more}"))
+        assert "it has learnt 512" in text
+        assert "--timesteps 1024" in text
+        assert "at fault" not in text
+    assert "cannot change it" in str(refused(f"{unreachable} --algo a2c"))
+    assert state_of(run) == "done", "what is refused changes nothing"
+    output = ok(f"{command} --timesteps 576", cartpole)
     assert f"({len(run.episodes.read_text().splitlines()) - 1:,} in all)" in output
 
 
@@ -132,23 +132,26 @@ def test_a_config_of_a_newer_version_is_refused(tmp_path: Path, finished: Callab
 
 def test_a_replay_buffer_may_be_left_out_and_is_gone_on_with(tmp_path: Path) -> None:
     """A run that is resumed without a name is the newest of its task."""
-    sac = f"train --algo sac --env Pendulum-v1 --num-envs 2 --no-export --eval-episodes 0 --log-dir '{tmp_path}'"
-    ok(f"{sac} --timesteps 300 --no-save-replay-buffer --save-interval 0 --net-arch 8 --set learning_starts=50")
-    run = RunDirectory(tmp_path / "sac-Pendulum-v1-1")
-    assert run.read_config()["save_replay_buffer"] is False
-    assert list(run.path.rglob("replay_buffer.pkl")) == []
-    output = ok(f"{sac} --resume --timesteps 400 --save-replay-buffer")
-    assert "save_replay_buffer: False before, True now" in output
-    ok(f"{sac} --resume --timesteps 500")
+    with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
+        sac = f"train --algo sac --port {engine.port} --no-export --log-dir '{tmp_path}'"
+        ok(f"{sac} --timesteps 300 --no-save-replay-buffer --save-interval 0 --net-arch 8 --set learning_starts=50")
+        run = RunDirectory(tmp_path / f"sac-127.0.0.1-{engine.port}-1")
+        assert run.read_config()["save_replay_buffer"] is False
+        assert list(run.path.rglob("replay_buffer.pkl")) == []
+        output = ok(f"{sac} --resume --timesteps 400 --save-replay-buffer")
+        assert "save_replay_buffer: False before, True now" in output
+        ok(f"{sac} --resume --timesteps 500")
     model = SAC.load(run.model)
     model.load_replay_buffer(run.replay)
     assert (model.num_timesteps, model.replay_buffer.size() * 2) == (500, 200), "what was learnt from since 300"
 
 
-def test_a_forced_run_deletes_the_one_that_it_replaces(tmp_path: Path, finished: Callable[[str], RunDirectory]) -> None:
+def test_a_forced_run_deletes_the_one_that_it_replaces(
+    tmp_path: Path, finished: Callable[[str], RunDirectory], cartpole: str
+) -> None:
     finished("x")
     (tmp_path / "x" / "mark").touch()
-    ok(f"{TINY} --no-export --run-id x --force --log-dir", tmp_path)
+    ok(f"{DIALLED} --timesteps 64 --no-export --run-id x --force --log-dir", tmp_path, cartpole)
     assert not (tmp_path / "x" / "mark").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
@@ -179,10 +182,11 @@ def test_what_cannot_be_is_refused_by_name_and_leaves_nothing(tmp_path: Path, wo
 
 def test_trains_in_a_running_engine(tmp_path: Path) -> None:
     with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
-        words = "train --algo td3 --timesteps 150 --set learning_starts=50 --max-episode-steps 20 --log-dir"
+        words = "train --algo td3 --timesteps 150 --set learning_starts=50 --max-episode-steps 20 --net-arch 8"
+        words += " --no-export --log-dir"
         output = ok(words, tmp_path, f"tcp://127.0.0.1:{engine.port}?channel=per-env")
     assert "2 env sockets" in output
-    assert (tmp_path / f"td3-127.0.0.1-{engine.port}-1" / "model.onnx").exists()
+    assert (tmp_path / f"td3-127.0.0.1-{engine.port}-1" / "model.zip").exists()
 
 
 def test_the_plugins_own_yaml(tmp_path: Path) -> None:
@@ -196,7 +200,7 @@ def test_the_plugins_own_yaml(tmp_path: Path) -> None:
     }  # fmt: skip
     config.write_text(yaml.safe_dump(content))
     with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
-        ok("train --config", config, "--port", engine.port)
+        ok("train --no-export --config", config, "--port", engine.port)
     model = PPO.load(tmp_path / "walker" / "model.zip")
     assert (model.gamma, model.n_steps, model.n_epochs, model.batch_size) == (0.9, 64, 2, 32)
     assert model.clip_range(1.0) == 0.1
@@ -267,7 +271,7 @@ def test_infos_of_a_game_under_sb3s_own_keys_are_kept_apart(tmp_path: Path) -> N
 # -- the run itself, without a command line
 
 
-def test_a_run_reports_to_its_caller(tmp_path: Path) -> None:
+def test_a_run_reports_to_its_caller(tmp_path: Path, cartpole: str) -> None:
     told: list[tuple[Any, ...]] = []
 
     class Listed(TrainingReport):
@@ -286,23 +290,25 @@ def test_a_run_reports_to_its_caller(tmp_path: Path) -> None:
 
     options = TrainOptions(
         timesteps=256,
-        num_envs=2,
+        url=cartpole,
         log_dir=str(tmp_path),
         export=False,
-        eval_episodes=0,
         hyperparameters={"n_steps": 32, "batch_size": 32},
     )
     outcome = ue_rl.training.train(options, report=Listed())
-    assert told[:3] == [("started", "ppo-CartPole-v1-1"), ("connected", 2), (0, 256)]
+    name = f"ppo-{cartpole.removeprefix('tcp://').replace(':', '-')}-1"
+    assert told[:3] == [("started", name), ("connected", 2), (0, 256)]
     assert told[-2:] == [(256, 256), ("ended",)]
-    assert (outcome.run.path, outcome.env_steps) == (tmp_path / "ppo-CartPole-v1-1", 256)
+    assert (outcome.run.path, outcome.env_steps) == (tmp_path / name, 256)
     options.timesteps = 320
     assert ue_rl.training.train(options, resume=outcome.run).env_steps == 320
     for file in Path(str(ue_rl.training.__file__)).parent.glob("*.py"):
         assert not re.search(r"(import|from) (click|rich|ue_rl\.cli)", file.read_text("utf-8")), file
 
 
-def test_evaluation_leaves_the_statistics_as_they_were_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_leaves_the_statistics_as_they_were_trained(
+    tmp_path: Path, cartpole: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[tuple[float, float]] = []
 
     def spied(model: Any, env: Any, **options: Any) -> Any:
@@ -315,6 +321,6 @@ def test_evaluation_leaves_the_statistics_as_they_were_trained(tmp_path: Path, m
 
     spied.__wrapped__ = models.evaluate_policy  # type: ignore[attr-defined]
     monkeypatch.setattr(models, "evaluate_policy", spied)
-    ok(f"{TINY} --normalize --no-export --log-dir", tmp_path)
+    ok(f"{DIALLED} --timesteps 512 --normalize --no-export --log-dir", tmp_path, cartpole)
     ((before, after),) = seen
     assert before == after > 512

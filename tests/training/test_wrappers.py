@@ -127,7 +127,7 @@ class Counts(BaseCallback):
 
 def trained(folder: Path, **options: Any) -> Any:
     with run_in_thread(GymnasiumBridge(Shows, 2)) as engine:
-        hyper = {"n_steps": 16, "batch_size": 16, "n_epochs": 1}
+        hyper = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "policy_kwargs": {"net_arch": [8]}}
         given = {"url": engine.url, "log_dir": str(folder), "timesteps": 64, "hyperparameters": hyper, "device": "cpu"}
         return train(resolve({**given, **options}, None)).run
 
@@ -178,5 +178,5 @@ def test_wrappers_of_hosted_envs() -> None:
 
 
 def test_rewards_alone_are_normalised_and_exported(tmp_path: Path) -> None:
-    run = trained(tmp_path, run_id="a", normalize={"norm_obs": False})
+    run = trained(tmp_path, run_id="a", normalize={"norm_obs": False}, timesteps=32)
     assert OnnxInference(run.onnx).obs_size == 2

@@ -263,13 +263,13 @@ def test_demonstrations_of_another_game_are_refused(cart_pole: Path, tmp_path: P
 
 
 def test_a_policy_is_cloned_before_it_learns_and_a_resumed_run_clones_no_more(
-    cart_pole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cart_pole: Path, cartpole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ue_rl.training.demonstrations.cloning import clone
 
     monkeypatch.setattr("ue_rl.training.teaching.clone", partial(clone, epochs=100))  # of 1000, which it would take
     options = TrainOptions(
-        bc=str(cart_pole), timesteps=256, num_envs=4, seed=1, log_dir=str(tmp_path), run_id="run", export=False,
+        bc=str(cart_pole), timesteps=128, url=cartpole, seed=1, log_dir=str(tmp_path), run_id="run", export=False,
         eval_episodes=4, hyperparameters={"n_steps": 32, "batch_size": 64, "n_epochs": 1, "learning_rate": 1e-5},
     )  # fmt: skip
     outcome = train(options)
@@ -279,12 +279,12 @@ def test_a_policy_is_cloned_before_it_learns_and_a_resumed_run_clones_no_more(
     assert outcome.evaluation is not None
     assert outcome.evaluation[0] > 150
     before = (tmp_path / "run" / "cloning.csv").stat().st_mtime_ns
-    options.timesteps = 512
+    options.timesteps = 192
     train(options, resume=RunDirectory.existing(tmp_path, "run", "run"))
     assert (tmp_path / "run" / "cloning.csv").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("algo", ["dqn", "a2c"])
+@pytest.mark.parametrize("algo", ["dqn", pytest.param("a2c", marks=pytest.mark.exhaustive)])
 def test_other_algorithms_clone(cart_pole: Path, algo: str) -> None:
     from stable_baselines3 import A2C, DQN
 
@@ -324,22 +324,24 @@ def test_a_replay_buffer_begins_with_the_demonstrations(cart_pole: Path) -> None
 
 
 @pytest.mark.parametrize("rewards", ["gail", "rnd"])
-def test_a_run_with_learnt_rewards_is_resumed_bit_by_bit(cart_pole: Path, tmp_path: Path, rewards: str) -> None:
+def test_a_run_with_learnt_rewards_is_resumed_bit_by_bit(
+    cart_pole: Path, cartpole: str, tmp_path: Path, rewards: str
+) -> None:
     import torch
     from stable_baselines3 import PPO
 
     def run(name: str, timesteps: int, **more: Any) -> Any:
         options = TrainOptions(
-            timesteps=timesteps, num_envs=4, seed=1, log_dir=str(tmp_path), run_id=name, export=False, eval_episodes=0,
+            timesteps=timesteps, url=cartpole, seed=1, log_dir=str(tmp_path), run_id=name, export=False,
             hyperparameters={"n_steps": 32, "batch_size": 64, "learning_rate": 1e-3, "clip_range": 0.2}, device="cpu",
             **{rewards: str(cart_pole) if rewards == "gail" else 0.5},
         )  # fmt: skip
         train(options, **more)
         return PPO.load(tmp_path / name / "model.zip", device="cpu").policy.state_dict()
 
-    whole = run("whole", 384)
-    run("parts", 256)
-    again = run("parts", 384, resume=RunDirectory.existing(tmp_path, "parts", "parts"))
+    whole = run("whole", 192)
+    run("parts", 128)
+    again = run("parts", 192, resume=RunDirectory.existing(tmp_path, "parts", "parts"))
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 

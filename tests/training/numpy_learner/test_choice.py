@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 import yaml
 from stable_baselines3 import PPO
 
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.comparison import compare
 from ue_rl.training.config import resolve
@@ -24,6 +27,7 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+URLS: dict[str, str] = {}
 
 
 class Heard(TrainingReport):
@@ -36,9 +40,18 @@ class Heard(TrainingReport):
         self.heard.append(text)
 
 
-def options(folder: Path, **more: Any) -> TrainOptions:
+@pytest.fixture(scope="module", autouse=True)
+def _engines() -> Iterator[None]:
+    """Each trains in this process: who starts the engine plays no part."""
+    with ExitStack() as stack:
+        for env in ("CartPole-v1", "Pendulum-v1"):
+            URLS[env] = stack.enter_context(run_in_thread(GymnasiumBridge(env, 2))).url
+        yield
+
+
+def options(folder: Path, env: str = "CartPole-v1", **more: Any) -> TrainOptions:
     hyperparameters = {**SMALL, **more.pop("hyperparameters", {})}
-    given = {"num_envs": 2, "timesteps": 64, "seed": 0, "eval_episodes": 0, "export": False, "device": "cpu", **more}
+    given = {"url": URLS[env], "timesteps": 64, "seed": 0, "export": False, "device": "cpu", **more}
     return resolve({"log_dir": str(folder), "run_id": "r", "hyperparameters": hyperparameters, **given}, None)
 
 

@@ -83,7 +83,14 @@ def test_zero_minutes_are_no_minutes(tmp_path: Path) -> None:
     assert len(list((tmp_path / "checkpoints").glob("0*"))) == 2, "the first and the last"
 
 
-@pytest.mark.parametrize(("what", "asked"), [*(("lasts", asked) for asked in (25, 26, 60, 61, 62, 63)), ("sends", 25)])
+@pytest.mark.parametrize(
+    ("what", "asked"),
+    [
+        ("sends", 25),
+        *(("lasts", asked) for asked in (25, 61)),  # a step, a reset
+        *(pytest.param("lasts", asked, marks=pytest.mark.exhaustive) for asked in (26, 60, 62, 63)),
+    ],
+)
 def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str, asked: int) -> None:
     env = env_of("sac", Frail)
     autosave, model = begun("sac", env, tmp_path / "parts")
@@ -124,6 +131,7 @@ def test_a_signal(tmp_path: Path, where: str, number: str, ends: type[BaseExcept
         model.train = killed  # type: ignore[method-assign]
     with pytest.raises(ends) as caught:
         model.learn(288, callback=callbacks)
+    assert type(caught.value) is ends, "a kind of KeyboardInterrupt would end a script with exit code 1"
     if ends is SystemExit:
         assert caught.value.code == 128 + getattr(signal, number)  # type: ignore[attr-defined]
     assert signal.getsignal(signal.SIGTERM) == before
@@ -174,7 +182,9 @@ def test_of_two_that_save_one_may_take_longer_than_a_step(tmp_path: Path) -> Non
 
 
 @needs_signals
-@pytest.mark.parametrize("what", ["signal", "callback", "engine", "end"])
+@pytest.mark.parametrize(
+    "what", ["signal", "engine", *(pytest.param(what, marks=pytest.mark.exhaustive) for what in ("callback", "end"))]
+)
 def test_two_that_save_are_told_of_the_same_end(tmp_path: Path, what: str) -> None:
     """Each has what an exact resume needs, though they share the env's journal."""
     before = signal.getsignal(signal.SIGTERM)
@@ -221,6 +231,7 @@ def test_a_script_that_an_exception_ends_goes_on_in_another_process(tmp_path: Pa
     assert differ(saved, last) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(os.name != "posix", reason="what a shell sees of Ctrl-C")
 def test_a_script_that_ctrl_c_ends_is_ended_by_it(tmp_path: Path) -> None:
     """Not with exit code 1, as after a mistake: Python gives that to kinds of KeyboardInterrupt."""

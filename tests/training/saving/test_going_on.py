@@ -88,7 +88,7 @@ def test_learning_goes_on_in_other_ways(tmp_path: Path) -> None:
     assert again.num_timesteps >= 90
 
 
-@pytest.mark.parametrize("name", ["ppo", "sac"])
+@pytest.mark.parametrize("name", ["ppo", pytest.param("sac", marks=pytest.mark.exhaustive)])
 def test_a_run_that_was_complete_is_prolonged(tmp_path: Path, name: str) -> None:
     learn(name, env_of(name), tmp_path / "parts", total=192)
     last = learn(name, env_of(name), tmp_path / "parts", total=288)
@@ -129,13 +129,13 @@ def test_a_row_that_was_begun_before_the_stop_is_whole(tmp_path: Path, name: str
 
 def test_saving_changes_nothing(tmp_path: Path) -> None:
     """With a checkpoint in nearly every step, in mid-rollout too."""
-    seldom = learn("ppo_normalized", env_of("ppo_normalized"), tmp_path / "seldom")
-    often = learn("ppo_normalized", env_of("ppo_normalized"), tmp_path / "often", save_freq=9, keep=2)
+    seldom = learn("ppo_normalized", env_of("ppo_normalized"), tmp_path / "seldom", total=192)
+    often = learn("ppo_normalized", env_of("ppo_normalized"), tmp_path / "often", total=192, save_freq=9, keep=2)
     assert differ(seldom, often) == []
     kept = sorted(path.name for path in (tmp_path / "often" / "checkpoints").glob("0*"))
     assert len(kept) == 2
-    assert kept[-1].endswith("_288_steps")
-    assert int(kept[-1][:4]) > 12
+    assert kept[-1].endswith("_192_steps")
+    assert int(kept[-1][:4]) >= 12
 
 
 def test_a_killed_process_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def test_a_cell_is_run_again(tmp_path: Path, what: str, warm_cli: WarmCli) -> No
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_kernel_is_interrupted_twice_and_learns_on(tmp_path: Path) -> None:
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: the plain process above is the test")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed: the plain process above is the test")
