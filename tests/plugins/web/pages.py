@@ -23,6 +23,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.sync.client import ClientConnection, connect
 
 ROOT = Path(__file__).resolve().parents[3]
+RUNTIMES = os.environ.get("UE_RL_NODE_RUNTIMES")  # the folder of those of npm, as .ci/run runtimes says
 WEB = ROOT / "samples" / "web"
 NODE = shutil.which("node") or shutil.which("nodejs")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -39,6 +40,10 @@ def in_chromium(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"))
 
 
+# Each `.ci/run runtimes` runs such a test; where only Python's packages are, it is the night's.
+in_runtimes = pytest.mark.slow
+if RUNTIMES is None:
+    in_runtimes = pytest.mark.exhaustive
 needs_node = pytest.mark.skipif(NODE is None, reason="there is no Node here")
 
 

@@ -89,7 +89,7 @@ def test_node_dials_wss() -> None:
 
 
 @needs_chromium
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_chromium_dials_wss_and_proves_a_token(token: Path) -> None:
     """A page from https:// dials wss:// by itself; its token stands in the address's fragment."""
     port = free_port()

@@ -9,7 +9,7 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,14 @@ def stop_for_longer_than_the_timeout(tools: DevTools) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-@pytest.mark.parametrize("happens", [reload, close_and_open, stop_for_longer_than_the_timeout])
+@pytest.mark.parametrize(
+    "happens",
+    [
+        reload,
+        pytest.param(close_and_open, marks=pytest.mark.exhaustive),
+        pytest.param(stop_for_longer_than_the_timeout, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_in_a_browser(happens: Callable[[DevTools], None]) -> None:
     port = free_port()
     with watched(f"http://127.0.0.1:{port}/") as tools:
@@ -98,7 +105,8 @@ def test_the_port_stays_open_after_a_loss() -> None:
         page.send("OBS=0;REW=0;DONE=0;ENV=0")
         next(lines)
 
-    with Page(port, play_until_the_step):
+    with ExitStack() as pages:
+        pages.enter_context(Page(port, play_until_the_step))
         transport = open_transport(f"page://127.0.0.1:{port}?serve={CARTS}", reconnect=60.0, wait=30.0, timeout=10.0)
         with closing(transport):
             transport.reset()
@@ -107,9 +115,9 @@ def test_the_port_stays_open_after_a_loss() -> None:
             assert transport.receive().lost == {0}
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
                 assert b"<script" in answer.read()
-            with Page(port):
-                transport.reset()
-                assert not transport.receive().lost
+            pages.enter_context(Page(port))
+            transport.reset()
+            assert not transport.receive().lost
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=30)
 
@@ -133,7 +141,7 @@ def test_a_page_that_stands_still_is_named_and_dialled_again() -> None:
             env.reset()
             goes_on(env)
             os.kill(page.pid, signal.SIGSTOP)
-            threading.Timer(1.5, os.kill, (page.pid, signal.SIGCONT)).start()
+            threading.Timer(1.0, os.kill, (page.pid, signal.SIGCONT)).start()
             lost_once(env, 1)
             goes_on(env)
         finally:
@@ -208,7 +216,7 @@ def test_a_network_that_is_cut_without_a_word() -> None:
             env.reset()
             goes_on(env)
             wire.cut = True
-            threading.Timer(2.0, wire.mend).start()
+            threading.Timer(1.0, wire.mend).start()
             lost_once(env, 1)
             goes_on(env)
         finally:
@@ -264,7 +272,7 @@ def test_without_a_page_a_training_is_saved(tmp_path: Path, monkeypatch: pytest.
 
     with node(CARTS / "node.js", f"ws://127.0.0.1:{port}") as page:
         threading.Thread(target=kill_it).start()
-        words = [f"page://127.0.0.1:{port}?wait=30s", "--timesteps", "1000000", "--timeout", "2s"]
+        words = [f"page://127.0.0.1:{port}?wait=30s", "--timesteps", "1000000", "--timeout", "2s", "--n-steps", "64"]
         done = CliRunner().invoke(train, words)
     assert done.exit_code != 0
     assert list(tmp_path.rglob("*.zip"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import tempfile
@@ -18,14 +17,13 @@ pytest.importorskip("sb3_contrib", reason="the extra train is not installed: its
 from gymnasium import spaces
 
 from tests.docs.blocks import labelled
-from tests.plugins.web.pages import CHROMIUM, NODE, WEB, served
+from tests.plugins.web.pages import CHROMIUM, NODE, RUNTIMES, WEB, in_runtimes, served
 from tests.support.command_line import ok, refused
 from tests.support.models import make
 from ue_rl.inference import export_onnx
 from ue_rl.plugins.web.export import missing_operations, write_page
 from ue_rl.system.errors import ExportError
 
-RUNTIMES = os.environ.get("UE_RL_NODE_RUNTIMES")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 IMAGE = spaces.Box(0, 255, (36, 36, 3), np.uint8)
 
@@ -60,20 +58,30 @@ def test_a_page_of_a_model_alone_acts_as_predict_does(model: Any, tmp_path: Path
 
 
 @needs_chromium
-@pytest.mark.slow
+@in_runtimes
 def test_a_page_from_a_file_says_what_it_needs(model: Any, tmp_path: Path) -> None:
     ok("export", tmp_path / "model.zip", "--page", tmp_path / "page")
     assert "python3 -m http.server" in document((tmp_path / "page" / "index.html").as_uri()).partition("<main>")[0]
 
 
-@needs_chromium
-@pytest.mark.slow
-def test_what_its_operations_cannot_play_needs_npm(tmp_path: Path) -> None:
+def page_of_a_cnn(tmp_path: Path) -> Path:
+    """Its folder; that it needs npm is said."""
     export_onnx(make(observation=IMAGE, policy="CnnPolicy"), tmp_path / "a.onnx", n_verify=1000)
     folder = tmp_path / "page"
     told = write_page(tmp_path / "a.onnx", folder, {})
     assert any("Conv" in line and "npm ci" in line for line in told)
     assert (folder / "runtime" / "package-lock.json").is_file()
+    return folder
+
+
+def test_what_its_operations_cannot_play_needs_npm(tmp_path: Path) -> None:
+    assert "policy.js" in {path.name for path in page_of_a_cnn(tmp_path).iterdir()}
+
+
+@needs_chromium
+@in_runtimes
+def test_without_npm_the_page_says_so(tmp_path: Path) -> None:
+    folder = page_of_a_cnn(tmp_path)
     with served(folder) as url:
         assert "run `npm ci` in the folder runtime" in document(url)
         if RUNTIMES is not None:
@@ -82,7 +90,7 @@ def test_what_its_operations_cannot_play_needs_npm(tmp_path: Path) -> None:
 
 
 @needs_chromium
-@pytest.mark.slow
+@in_runtimes
 def test_the_game_of_its_run_plays_the_agent(tmp_path: Path) -> None:
     export_onnx(
         make(observation=spaces.Box(-3, 3, (2,)), action=spaces.Box(-1, 1, (1,))), tmp_path / "a.onnx", n_verify=1000

@@ -113,7 +113,7 @@ def weights(transport: BaseTransport) -> dict[str, Any]:
     return {name: tensor.clone() for name, tensor in model.policy.state_dict().items()}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # that the rows are the same is tried in each run
 @pytest.mark.skipif(NODE is None or CHROMIUM is None, reason="there is no Node here, or no Chromium")
 @pytest.mark.timeout(240)
 def test_ppo_has_the_same_weights() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import threading
@@ -24,7 +23,7 @@ pytest.importorskip("stable_baselines3", reason="the extra train is not installe
 
 from gymnasium import spaces
 
-from tests.plugins.web.pages import CHROMIUM, NODE, ROOT, WEB, chromium, free_port, node, served
+from tests.plugins.web.pages import CHROMIUM, NODE, ROOT, RUNTIMES, WEB, chromium, free_port, in_runtimes, node, served
 from tests.support.models import make
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport
@@ -32,7 +31,6 @@ from ue_rl.inference import export_onnx
 from ue_rl.plugins.web.export import write_page
 from ue_rl.system.errors import EngineDisconnected
 
-RUNTIMES = os.environ.get("UE_RL_NODE_RUNTIMES")
 PHYSICS = (WEB / "lander" / "node_modules").is_dir()
 no_physics = pytest.mark.skipif(
     not PHYSICS, reason="NOT RUN: npm ci in samples/web/lander, which .ci/run runtimes does"
@@ -153,7 +151,7 @@ def rollout(transport: BaseTransport, choices: bool) -> str:
 
 @no_chromium
 @no_node
-@pytest.mark.slow
+@in_runtimes
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("sample", SAMPLES[1:])
 def test_the_same_rows_in_node_and_in_chromium(sample: str) -> None:
