@@ -7,7 +7,7 @@ order that setup.cfg holds as a contract, from the ground to the annex.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -51,11 +51,13 @@ WINGS = (
 
 def nodes_that_run(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes but those under `if TYPE_CHECKING`."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            continue
-        yield node
-        yield from nodes_that_run(node)
+    waiting = [tree]
+    while waiting:
+        for node in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+                continue
+            yield node
+            waiting.append(node)
 
 
 def modules(file: Path) -> Iterator[str]:
@@ -67,12 +69,12 @@ def modules(file: Path) -> Iterator[str]:
             yield node.module
 
 
-def imports() -> dict[Wing, set[Wing]]:
-    """Which wings a wing imports."""
+def imports(modules_of: Callable[[Path], Iterable[str]] = modules) -> dict[Wing, set[Wing]]:
+    """Which wings a wing imports; `modules_of`: the modules that a file imports."""
     seen: dict[Wing, set[Wing]] = {wing: set() for wing in WINGS}
     for wing in WINGS:
         for file in (ROOT / wing.folder).rglob("*.py"):
-            for module in modules(file):
+            for module in modules_of(file):
                 seen[wing].update(other for other in WINGS if f"{module}.".startswith(f"{other.name}."))
     return {wing: others - {wing} for wing, others in seen.items()}
 
@@ -92,9 +94,10 @@ def lines(text: str, width: int = 30) -> list[str]:
     return broken
 
 
-def drawing() -> str:
-    """The whole picture as SVG."""
-    seen = imports()
+def drawing(seen: dict[Wing, set[Wing]] | None = None) -> str:
+    """The whole picture as SVG; `seen`: what `imports` says, where it is known."""
+    if seen is None:
+        seen = imports()
     floors: dict[int, list[Wing]] = {}
     for wing in WINGS:
         floors.setdefault(wing.floor, []).append(wing)

@@ -80,9 +80,9 @@ def is_truth(node: ast.expr) -> bool:
     return False
 
 
-def conditions(tree: ast.AST) -> Iterator[ast.expr]:
+def conditions(nodes: list[ast.AST]) -> Iterator[ast.expr]:
     """Expressions of which only the truth is used."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
             yield node.test
         elif isinstance(node, ast.comprehension):
@@ -106,10 +106,10 @@ def is_named(node: ast.expr | None, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def truths(tree: ast.AST) -> set[ast.expr]:
+def truths(nodes: list[ast.AST]) -> set[ast.expr]:
     """Every `and` and `or` of which only the truth is used."""
     found: set[ast.expr] = set()
-    waiting = list(conditions(tree))
+    waiting = list(conditions(nodes))
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.BoolOp):
@@ -118,13 +118,13 @@ def truths(tree: ast.AST) -> set[ast.expr]:
     return found
 
 
-def in_their_place(tree: ast.AST) -> int:
+def in_their_place(nodes: list[ast.AST]) -> int:
     """How many `and` and `or` stand in the place of a conditional expression."""
-    known = truths(tree)
-    inner = {each for node in ast.walk(tree) if isinstance(node, ast.BoolOp) for each in node.values}
+    known = truths(nodes)
+    inner = {each for node in nodes if isinstance(node, ast.BoolOp) for each in node.values}
     return sum(
         isinstance(node, ast.BoolOp) and node not in known and node not in inner and not is_truth(node)
-        for node in ast.walk(tree)
+        for node in nodes
     )
 
 
@@ -145,15 +145,14 @@ def is_several(node: ast.AST) -> bool:
 
 
 def counts_of(text: str) -> Counter[str]:
-    tree = ast.parse(text)
-    nodes = list(ast.walk(tree))
+    nodes = list(ast.walk(ast.parse(text)))
     conditionals = [node for node in nodes if isinstance(node, ast.IfExp)]
     statements = [node for node in nodes if isinstance(node, ast.stmt)]
     return Counter(
         {
             "lines": sum(bool(line.strip()) for line in text.splitlines()),
             "assignments of several things": sum(map(is_several, nodes)),
-            "conditional expressions": len(conditionals) + in_their_place(tree),
+            "conditional expressions": len(conditionals) + in_their_place(nodes),
             "statements with several conditional expressions": sum(len(list(choices(node))) > 1 for node in statements),
             "nested conditional expressions": sum(any(choices(node)) for node in conditionals),
             "lines that ruff must not format": text.count("# fmt: skip"),

@@ -21,7 +21,6 @@ from ue_rl.cli import cli
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.check import Options, check
 from ue_rl.devtools.check.checks import CHECKS
-from ue_rl.protocol.access import server_access
 from ue_rl.protocol.access.server_access import ServerAccess
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
@@ -130,18 +129,16 @@ def test_a_wrong_token_is_told_in_words(token: Path, tmp_path: Path) -> None:
             open_transport(running.url, token_file=wrong)
 
 
-def test_a_plain_dial_of_a_port_that_speaks_tls(
-    monkeypatch: pytest.MonkeyPatch, slack: float, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(server_access, "PATIENCE", 0.3 * slack)
-    with engine(tls_cert=CERTS / "engine.pem") as running:
+def test_a_plain_dial_of_a_port_that_speaks_tls(slack: float, caplog: pytest.LogCaptureFixture) -> None:
+    with engine(tls_cert=CERTS / "engine.pem", patience=0.3) as running:
         place = running.url.removeprefix("tls://")
         with pytest.raises(errors.EngineDisconnected, match="this port speaks TLS: dial tls://") as caught:
             open_transport(f"tcp://{place}", connect_timeout=20 * slack)
         assert "Dial tls://" in str(caught.value)
         assert caught.value.fault == "caller"
-        monkeypatch.setattr(server_access, "PATIENCE", 60.0)
-        error = refused("check --timeout 1s", f"tcp://{place}", by=errors.AccessRefused)
+    with engine(tls_cert=CERTS / "engine.pem", patience=60.0) as running:
+        place = running.url.removeprefix("tls://")
+        error = refused("check --timeout 500ms", f"tcp://{place}", by=errors.AccessRefused)
         assert "this port speaks TLS" in str(error)
         with pytest.raises(errors.HandshakeError, match=r"Does the port speak TLS \(then dial tls://\), is another"):
             open_transport(f"tcp://{place}", connect_timeout=2.5)

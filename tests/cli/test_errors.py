@@ -181,8 +181,8 @@ def test_output_that_nobody_reads_or_that_does_not_fit(warm_cli: WarmCli, tmp_pa
     pipe, errors = tmp_path / "pipe", tmp_path / "errors"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with PluginStandIn(tick_rate=20) as game:  # steps of 2 s in all: the reader has gone before they end
-        words = ["inspect", "--port", str(game.port), "--steps", "40"]
+    with PluginStandIn(tick_rate=20) as game:  # steps of 1 s in all: the reader has gone before they end
+        words = ["inspect", "--port", str(game.port), "--steps", "20"]
         closed = warm_cli.start(words, output=pipe, errors=errors)
         while not game.lines:  # it has its output, and nothing is said before the first step
             assert not closed.ended.is_set(), errors.read_text()

@@ -37,12 +37,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """model.zip of CartPole; norm/model.zip of Pendulum beside its vecnormalize.pkl."""
     folder = tmp_path_factory.mktemp("models")
     model = PPO("MlpPolicy", "CartPole-v1", n_steps=64, batch_size=64, seed=0, device="cpu")
-    model.learn(1024)
+    model.learn(128)
     model.save(folder / "model.zip")
     env = VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")]))
     (folder / "norm").mkdir()
     sac = SAC("MlpPolicy", env, seed=0, device="cpu", policy_kwargs={"net_arch": [16]}, learning_starts=10)
-    sac.learn(200)
+    sac.learn(40)
     sac.save(folder / "norm" / "model.zip")
     env.save(str(folder / "norm" / "vecnormalize.pkl"))
     return folder

@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -89,11 +88,10 @@ def test_a_fleet_says_what_each_engine_does() -> None:
     assert fleet.restarts == 3
 
 
-def test_the_live_view_shows_engines_returns_time_and_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_report, "console", lambda: Console(file=io.StringIO(), width=100, force_terminal=True))
+def test_the_live_view_shows_engines_returns_time_and_log(tmp_path: Path) -> None:
     clock = [100.0]
-    monkeypatch.setattr(train_report.time, "monotonic", lambda: clock[0])
-    view: Any = train_report.live_view()
+    screen = Console(file=io.StringIO(), width=100, force_terminal=True)
+    view: Any = train_report.live_view(screen, lambda: clock[0])
     view.started(RunDirectory(tmp_path / "r"))
     try:
         view.connected(12, {"transport": "tcp"})
@@ -113,10 +111,9 @@ def test_the_live_view_shows_engines_returns_time_and_log(tmp_path: Path, monkey
     assert not [h for h in logging.getLogger("ue_rl").handlers if type(h).__module__ == train_report.__name__]
 
 
-def test_the_live_view_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_view_says_what_it_waits_for(tmp_path: Path) -> None:
     """torch takes seconds to be imported, and an engine to start: nothing is counted before there is a step."""
-    monkeypatch.setattr(train_report, "console", lambda: Console(file=io.StringIO(), width=100, force_terminal=True))
-    view: Any = train_report.live_view()
+    view: Any = train_report.live_view(Console(file=io.StringIO(), width=100, force_terminal=True))
 
     def shown() -> str:
         screen = Console(file=io.StringIO(), width=100, record=True)
@@ -151,34 +148,30 @@ def outcome(tmp_path: Path, **more: Any) -> RunResult:
     return RunResult(run, 500, 3, 1.0, 20.0, model=run.model, **more)
 
 
-def summary(given: RunResult, monkeypatch: pytest.MonkeyPatch) -> str:
+def summary(given: RunResult) -> str:
     screen = Console(file=io.StringIO(), width=300, markup=False, record=True)
-    monkeypatch.setattr(train_report, "console", lambda: screen)
-    train_report.summary(given)
+    train_report.summary(given, screen)
     return screen.export_text()
 
 
-def test_the_summary_of_a_stopped_run_says_what_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = summary(outcome(tmp_path, stopped_by=RunStopped(15), saved=500, restarts=2), monkeypatch)
+def test_the_summary_of_a_stopped_run_says_what_is_saved(tmp_path: Path) -> None:
+    text = summary(outcome(tmp_path, stopped_by=RunStopped(15), saved=500, restarts=2))
     assert "stopped by SIGTERM" in text
     assert "lost and back 2 times" in text
     assert f"The model is saved; continue with: ue-rl train --resume --log-dir {tmp_path} --run-id r" in text
 
 
-def test_the_summary_does_not_say_that_a_lost_engine_came_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_summary_does_not_say_that_a_lost_engine_came_back(tmp_path: Path) -> None:
     spent = RestartsSpent("engine 1 did not come back within 3 s", fault="engine")
-    text = summary(outcome(tmp_path, stopped_by=spent, saved=500, restarts=1), monkeypatch)
+    text = summary(outcome(tmp_path, stopped_by=spent, saved=500, restarts=1))
     assert "lost once; the episodes" in text
 
 
 @pytest.mark.parametrize(("done", "row"), [(0, "- -"), (1, "5.0 7.0"), (2, "6.0 +/- 12.7 8.0 +/- 12.7")])
-def test_the_mean_over_seeds_has_an_interval_where_there_are_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int, row: str
-) -> None:
+def test_the_mean_over_seeds_has_an_interval_where_there_are_two(tmp_path: Path, done: int, row: str) -> None:
     screen = Console(file=io.StringIO(), width=100, markup=False, record=True)
-    monkeypatch.setattr(train_report, "console", lambda: screen)
     runs = [SeedRun(n, "done" if n < done else "stopped", 64, 5.0 + 2 * n, 7.0 + 2 * n) for n in range(3)]
-    train_report.seeds_summary(tmp_path / "g", runs, None)
+    train_report.seeds_summary(tmp_path / "g", runs, None, screen)
     text = screen.export_text()
     assert "nan" not in text
     assert " ".join(re.findall(r"(?:\d|\+|-|\.|/)+", text.partition(f"of {done}")[2].partition("\n")[0])) == row
@@ -186,11 +179,10 @@ def test_the_mean_over_seeds_has_an_interval_where_there_are_two(
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_bar_of_a_usual_terminal_shows_every_number(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_the_bar_of_a_usual_terminal_shows_every_number(width: int) -> None:
     shown = io.StringIO()
     screen = Console(file=shown, width=width, markup=False, force_terminal=True, color_system=None)
-    monkeypatch.setattr(train_report, "console", lambda: screen)
-    view = train_report.lines()
+    view: Any = train_report.lines(screen)
     view.progress(0, 2_000_000, None)
     view.begun -= 100.0
     view.progress(123_456, 2_000_000, -1234.5)
@@ -212,9 +204,9 @@ def test_a_log_line_goes_where_stderr_goes_now(monkeypatch: pytest.MonkeyPatch) 
     assert above_the_bar.getvalue() == "WARNING engine 1 was lost\n"
 
 
-def test_the_summary_says_what_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_summary_says_what_is_not_saved(tmp_path: Path) -> None:
     error = EngineDisconnected("the engine went away \x1b[2J", fault="engine")
-    text = summary(outcome(tmp_path, stopped_by=error, saved=300, crash=tmp_path / "crash.txt"), monkeypatch)
+    text = summary(outcome(tmp_path, stopped_by=error, saved=300, crash=tmp_path / "crash.txt"))
     assert "The model of env-step 300 is saved; continue with: " in text
     assert "model.zip, as it was saved last" in text
     assert "EngineDisconnected: the engine went away \\x1b[2J [at fault: engine]" in text
@@ -222,17 +214,19 @@ def test_the_summary_says_what_is_not_saved(tmp_path: Path, monkeypatch: pytest.
     error = ValueError("logits are\ntensor([[nan, nan],\n        [nan, nan]])")
     (tmp_path / "other").mkdir()
     again = outcome(tmp_path / "other", stopped_by=error, saved=300, crash=tmp_path / "crash.txt")
-    text = summary(again, monkeypatch)
+    text = summary(again)
     assert "ValueError: logits are" in text
     assert "tensor(" not in text
 
 
-def test_without_a_terminal_the_view_is_lines_and_the_log_is_json(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "ue_rl", *LIGHT, "--timesteps", "128", "--ui", "--log-format", "json"]
-    done = subprocess.run([*words, "--log-dir", str(tmp_path)], capture_output=True, text=True, check=True)
-    assert "128 of 128 env-steps" in done.stdout
-    assert "\x1b" not in done.stdout
-    records = [json.loads(line) for line in done.stderr.splitlines()]
+def test_without_a_terminal_the_view_is_lines_and_the_log_is_json(tmp_path: Path, warm_cli: WarmCli) -> None:
+    words = [*LIGHT, "--timesteps", "128", "--ui", "--log-format", "json", "--log-dir", str(tmp_path)]
+    output, errors = tmp_path / "out.txt", tmp_path / "errors.txt"
+    done = warm_cli.start(words, output=output, errors=errors)
+    assert done.wait(60) == 0, done.text
+    assert "128 of 128 env-steps" in done.text
+    assert "\x1b" not in output.read_text()
+    records = [json.loads(line) for line in errors.read_text().splitlines()]
     changes = [(r["before"], r["after"]) for r in records if r.get("engine") == 0]
     assert changes[:5] == [
         ("idle", "launching"),

@@ -73,6 +73,9 @@ def test_the_picture_shows_what_it_says(port: int) -> None:
             assert [client.ask(ask) for _ in range(times)][-1] == answer
 
 
+@pytest.mark.parametrize(
+    "port", ["with numbers", pytest.param("as it stands", marks=pytest.mark.exhaustive)], indirect=True
+)
 def test_its_side_of_the_protocol_is_right(port: int) -> None:
     report = compliance.check(f"tcp://127.0.0.1:{port}")
     assert report.mistakes == [], report

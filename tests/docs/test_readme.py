@@ -18,8 +18,12 @@ def port() -> Iterator[int]:
         yield number
 
 
-def test_the_engine_is_right(port: int) -> None:
-    report = compliance.check(f"tcp://127.0.0.1:{port}")
+FIRST = ("steps of all envs", "partial batches", "ends of episodes", "next trainer", "a second trainer")
+
+
+@pytest.mark.parametrize("only", [FIRST, pytest.param((), marks=pytest.mark.exhaustive)], ids=["some", "all"])
+def test_the_engine_is_right(port: int, only: tuple[str, ...]) -> None:
+    report = compliance.check(f"tcp://127.0.0.1:{port}", only=only)
     assert report.exit_code == 0, str(report)
     assert report.count(compliance.Verdict.WARN) == 0
 

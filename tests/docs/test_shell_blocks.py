@@ -203,13 +203,13 @@ def test_what_a_sentence_says_can_be_typed(page: str) -> None:
 
 
 def test_the_quickstart(warm_cli: WarmCli, tmp_path: Path) -> None:
-    """Steps 2 to 4, with fewer steps and episodes."""
+    """Steps 2 to 4, with fewer steps and episodes. What `ue-rl check` says of these carts: test_fifty_lines.py."""
     from samples.fifty_lines.carts import Carts
 
     typed = [words for block in blocks("docs/quickstart.md") for words in commands(block.text) if words[0] == "ue-rl"]
     assert [words[1] for words in typed] == ["train", "play", "inspect", "check", "train", "play"]
     with run_in_process(Carts) as engine:
-        for number, words in enumerate(typed):
+        for number, words in enumerate(words for words in typed if words[1] != "check"):
             line = re.sub(r"--timesteps \d+", "--timesteps 64 --n-steps 8 --eval-episodes 1", shlex.join(words[1:]))
             line = re.sub(r"--episodes \d+", "--episodes 1 --max-episode-steps 20", line).replace(
                 "7777", str(engine.port)

@@ -6,11 +6,11 @@ import logging
 import shlex
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -39,16 +39,18 @@ _STYLES = {
 }  # fmt: skip
 
 
-def lines() -> TrainingReport:
-    """Shows a run as lines, in order."""
-    return _ProgressLines()
+def lines(screen: Console | None = None) -> TrainingReport:
+    """Shows a run as lines, in order; on standard output where no screen is named."""
+    if screen is None:
+        screen = console()
+    return _ProgressLines(screen)
 
 
 class _ProgressLines(TrainingReport):
     """On a terminal progress is a bar, otherwise a line every ten seconds and one at the end."""
 
-    def __init__(self) -> None:
-        self.screen = console()
+    def __init__(self, screen: Console) -> None:
+        self.screen = screen
         self.bar: Progress | None = None
         self.begun = self.shown = 0.0
         self.last = ""
@@ -119,7 +121,7 @@ class _ProgressLines(TrainingReport):
             self.screen.print(self.last)
 
 
-def summary(outcome: RunResult) -> None:
+def summary(outcome: RunResult, screen: Console | None = None) -> None:
     """The table at the end, and, where the run was stopped, why and how to go on."""
     run = outcome.run
     reason = outcome.stopped_by
@@ -161,7 +163,8 @@ def summary(outcome: RunResult) -> None:
     if run.curves.exists():
         table.add_row("curves", str(run.curves))
     table.add_row("logs", f"{run.log}, {run.episodes}, tensorboard --logdir {run.path}")
-    screen = console()
+    if screen is None:
+        screen = console()
     screen.print(table)
     if reason is not None:
         if isinstance(reason, KeyboardInterrupt):
@@ -190,7 +193,9 @@ def advice(outcome: RunResult) -> str:
     return f"{what}; continue with: {shlex.join(again)}"
 
 
-def seeds_summary(folder: Path, runs: Sequence[SeedRun], stopped: BaseException | None) -> None:
+def seeds_summary(
+    folder: Path, runs: Sequence[SeedRun], stopped: BaseException | None, screen: Console | None = None
+) -> None:
     """The table of several seeds, with the mean and its confidence interval over those that are done."""
     columns = ("seed", "state", "env-steps", "mean return", "best evaluation")
     table = table_of(*columns, left=["state"], title=str(folder))
@@ -205,7 +210,8 @@ def seeds_summary(folder: Path, runs: Sequence[SeedRun], stopped: BaseException 
         "",
         *(_mean_of(each) for each in both),
     )
-    screen = console()
+    if screen is None:
+        screen = console()
     screen.print(table)
     if len(done) > 1:
         screen.print("+/-: 95 % confidence interval of the mean over seeds", soft_wrap=True)
@@ -227,16 +233,19 @@ def _mean_of(values: Sequence[float]) -> str:
     return "{:.1f} +/- {:.1f}".format(*interval(values))
 
 
-def live_view() -> _LiveView:
-    """Shows a run as a picture that stays in place. For a terminal."""
-    return _LiveView()
+def live_view(screen: Console | None = None, clock: Callable[[], float] = time.monotonic) -> _LiveView:
+    """Shows a run as a picture that stays in place. For a terminal; `clock` says seconds."""
+    if screen is None:
+        screen = console()
+    return _LiveView(screen, clock)
 
 
 class _LiveView(TrainingReport):
     """Drawn by a thread of its own, four times a second, so that it is also renewed while an engine is awaited."""
 
-    def __init__(self) -> None:
-        self._screen = console()
+    def __init__(self, screen: Console, clock: Callable[[], float]) -> None:
+        self._screen = screen
+        self._clock = clock
         self._title = ""
         self._facts = ""
         self._fleet: Fleet | None = None
@@ -245,7 +254,7 @@ class _LiveView(TrainingReport):
         self._stride = self._seen = 1
         self._env_steps = self._total = 0
         self._doing = "starting"  # until there is progress to show
-        self._begun = time.monotonic()
+        self._begun = clock()
         self._lines: deque[Text] = deque(maxlen=_LINES)
         self._handler = _Kept(self._lines)
         self._muted: list[logging.Handler] = []
@@ -286,7 +295,7 @@ class _LiveView(TrainingReport):
         self._lines.append(_line(text, "bold yellow"))
 
     def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
-        now = time.monotonic()
+        now = self._clock()
         self._env_steps = env_steps
         self._total = total
         self._speed.append((now, env_steps))
@@ -349,7 +358,7 @@ class _LiveView(TrainingReport):
             ProgressBar(total=max(self._total, 1), completed=min(self._env_steps, self._total)),
             steps,
             f"{fps:,.0f} fps" if fps else "- fps",
-            f"{duration(time.monotonic() - self._begun)} gone",
+            f"{duration(self._clock() - self._begun)} gone",
             f"{left} left",
         )
         return row

@@ -32,21 +32,19 @@ from ue_rl.protocol.spec import Channel
 
 CERTS = Path(__file__).parents[2] / "security" / "certs"
 
-Plant = Callable[[pytest.MonkeyPatch, Path], Any]
+Plant = Callable[[pytest.MonkeyPatch], Any]
 
 
-def raising(number: int, *, within: str) -> Any:
-    """A `tempfile` in which nothing can be written in one folder."""
+def unwritable(patch: pytest.MonkeyPatch, number: int) -> None:
+    """No temporary file can be made, for this reason."""
 
-    def make(*args: Any, dir: Any = None, **more: Any) -> Any:
-        if str(dir).startswith(within):
-            raise OSError(number, os.strerror(number))
-        return tempfile.NamedTemporaryFile(*args, dir=dir, **more)
+    def make(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number))
 
-    return SimpleNamespace(TemporaryFile=make, NamedTemporaryFile=make)
+    patch.setattr(tempfile, "TemporaryFile", make)
 
 
-def no_module(patch: pytest.MonkeyPatch, _: Path) -> None:
+def no_module(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(sys.modules, "ue_rl.protocol.text._kernels", None)
     patch.setitem(sys.modules, "ue_rl.protocol.memory._sync", None)
 
@@ -66,42 +64,39 @@ def broken_torch(patch: pytest.MonkeyPatch) -> None:
 def statvfs(patch: pytest.MonkeyPatch, **other: Any) -> None:
     real = os.statvfs("/dev/shm")
     facts = {"f_bavail": real.f_bavail, "f_frsize": real.f_frsize, "f_flag": 0, **other}
-    patch.setattr(machine, "os", _Os(statvfs=lambda _: SimpleNamespace(**facts)))
+    patch.setattr(os, "statvfs", lambda _: SimpleNamespace(**facts))
 
 
-class _Os:
-    """The module os, with something else in it."""
+def no_folder(patch: pytest.MonkeyPatch) -> None:
+    def statvfs(_: Any) -> Any:
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
 
-    def __init__(self, **other: Any) -> None:
-        vars(self).update(other)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(os, name)
+    patch.setattr(os, "statvfs", statvfs)
 
 
 PLANTED: dict[str, tuple[str, DoctorVerdict, Plant]] = {
-    "a torch that does not fit": ("wrong-version", DoctorVerdict.FAIL, lambda patch, _: broken_torch(patch)),
+    "a torch that does not fit": ("wrong-version", DoctorVerdict.FAIL, broken_torch),
     "no compiled modules": ("no-kernels", DoctorVerdict.WARN, no_module),
-    "UE_RL_PURE": ("kernels-off", DoctorVerdict.WARN, lambda patch, _: patch.setenv("UE_RL_PURE", "1")),
-    "no /dev/shm": ("shm-missing", DoctorVerdict.FAIL, lambda p, r: p.setattr(machine, "SHM_DIR", r / "none")),
+    "UE_RL_PURE": ("kernels-off", DoctorVerdict.WARN, lambda patch: patch.setenv("UE_RL_PURE", "1")),
+    "no /dev/shm": ("shm-missing", DoctorVerdict.FAIL, no_folder),
     "/dev/shm of somebody else": (
         "shm-denied", DoctorVerdict.FAIL,
-        lambda patch, _: patch.setattr(machine, "tempfile", raising(errno.EACCES, within="/dev/shm")),
+        lambda patch: unwritable(patch, errno.EACCES),
     ),
     "a full /dev/shm": (
         "shm-full", DoctorVerdict.FAIL,
-        lambda patch, _: patch.setattr(machine, "tempfile", raising(errno.ENOSPC, within="/dev/shm")),
+        lambda patch: unwritable(patch, errno.ENOSPC),
     ),
-    "a small /dev/shm": ("shm-full", DoctorVerdict.WARN, lambda patch, _: statvfs(patch, f_bavail=2000, f_frsize=4096)),
+    "a small /dev/shm": ("shm-full", DoctorVerdict.WARN, lambda patch: statvfs(patch, f_bavail=2000, f_frsize=4096)),
 }  # fmt: skip
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/dev/shm")
 @pytest.mark.parametrize("planted", PLANTED)
-def test_a_planted_fault_is_named(planted: str, tmp_path: Path) -> None:
+def test_a_planted_fault_is_named(planted: str) -> None:
     fault, outcome, plant = PLANTED[planted]
     with pytest.MonkeyPatch.context() as patch:
-        plant(patch, tmp_path)
+        plant(patch)
         rows = list(diagnose())
     found = [row for row in rows if row.fault == fault]
     assert [row.outcome for row in found] == [outcome]
@@ -174,8 +169,7 @@ def test_an_engine_that_is_well_and_those_that_are_not(slack: float) -> None:
             assert of_engine(f"{engine.url}?channel={asked}", late)[0] == "other-wiring"
 
 
-def test_an_engine_that_asks_for_a_token_or_for_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ue_rl.protocol.access.server_access.PATIENCE", 0.2)
+def test_an_engine_that_asks_for_a_token_or_for_tls(tmp_path: Path) -> None:
     secrets = [tmp_path / "token", tmp_path / "another"]
     for place, secret in enumerate(secrets):
         secret.write_text(f"{place}" * 40 + "\n")
@@ -187,7 +181,7 @@ def test_an_engine_that_asks_for_a_token_or_for_tls(tmp_path: Path, monkeypatch:
             assert fault == "not-let-in"
             assert "token-file" in FAULTS[fault]
             assert "token" in row
-    with run_in_thread(Counter(), access=ServerAccess(tls_cert=CERTS / "engine.pem")) as engine:
+    with run_in_thread(Counter(), access=ServerAccess(tls_cert=CERTS / "engine.pem", patience=0.2)) as engine:
         for options in ("", f"?token-file={secrets[0]}"):
             assert of_engine(f"tcp://127.0.0.1:{engine.port}{options}")[0] == "not-let-in"
         assert of_engine(f"tls://127.0.0.1:{engine.port}")[0] == "not-let-in"
@@ -240,7 +234,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     well = run("--output", str(text))
     assert (well.return_value, "0 FAIL" in well.output) == (0, True)
     assert all(word in text.read_text("utf-8") for word in ("Python 3.", "installed:", "0 FAIL"))
-    monkeypatch.setattr(machine, "SHM_DIR", tmp_path / "none")
+    no_folder(monkeypatch)
     ill = run()
     assert (ill.return_value, "[shm-missing]" in ill.output, "1 FAIL" in ill.output) == (1, True, True)
     said = json.loads(run("--json").output)

@@ -155,7 +155,7 @@ def test_the_page_and_the_dashboard_have_every_name() -> None:
     assert {re.sub("_bucket$", "", name) for name in re.findall(r"ue_rl_[a-z_]+", shown)} == set(METRICS)
 
 
-def test_what_anybody_may_reach_is_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_anybody_may_reach_is_said(caplog: pytest.LogCaptureFixture) -> None:
     """Without listening there: a stand-in says which address it has."""
     source = Metrics((), lambda metrics: None)
     with serve_metrics("127.0.0.1:0", source), serve_metrics("localhost:0", source):
@@ -169,6 +169,5 @@ def test_what_anybody_may_reach_is_said(caplog: pytest.LogCaptureFixture, monkey
         )  # fmt: skip
         return server, SimpleNamespace(join=nothing)
 
-    monkeypatch.setattr("ue_rl.devtools.metrics.serving.start_http_server", start)
-    with serve_metrics("0.0.0.0:9000", source):
+    with serve_metrics("0.0.0.0:9000", source, start):
         assert "anybody who reaches 0.0.0.0 may connect" in caplog.text

@@ -56,10 +56,9 @@ def test_a_port_of_this_process() -> None:
         assert leftovers.found() == [f"this process listens on port {listener.getsockname()[1]}"]
 
 
-def test_a_segment_of_a_process_that_has_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_of_a_process_that_has_died(tmp_path: Path) -> None:
     # In a folder of its own: engines of other tests that run now delete what dead ones have left in /dev/shm.
-    monkeypatch.setattr("ue_rl.devtools.testing.leftovers._SEGMENTS", tmp_path)
-    with Leftovers(within=0) as leftovers:
+    with Leftovers(within=0, segments=tmp_path) as leftovers:
         code = (
             "import os, pathlib, sys; from ue_rl.protocol.memory import segment; "
             "segment.SHM_DIR = pathlib.Path(sys.argv[1]); "
@@ -75,10 +74,9 @@ def test_a_segment_of_a_process_that_has_died(tmp_path: Path, monkeypatch: pytes
         assert not list(tmp_path.iterdir())
 
 
-def test_a_segment_of_a_dead_process_of_another_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ue_rl.devtools.testing.leftovers._SEGMENTS", tmp_path)
+def test_a_segment_of_a_dead_process_of_another_test(tmp_path: Path) -> None:
     other = subprocess.Popen(SLEEP)  # started before: without our mark
-    with Leftovers(within=0) as leftovers:
+    with Leftovers(within=0, segments=tmp_path) as leftovers:
         segment = tmp_path / f"ue_rl_{other.pid}_0123abcd"
         segment.touch()
         eventually(lambda: segment in leftovers._of_us)
@@ -88,19 +86,16 @@ def test_a_segment_of_a_dead_process_of_another_test(tmp_path: Path, monkeypatch
     assert segment.exists()  # it is the other test's to delete
 
 
-def test_a_segment_whose_maker_nobody_has_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ue_rl.devtools.testing.leftovers._SEGMENTS", tmp_path)
+def test_a_segment_whose_maker_nobody_has_seen(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-S", "-c", ""])
     dead.wait()
-    with Leftovers(within=0) as leftovers:
+    with Leftovers(within=0, segments=tmp_path) as leftovers:
         (tmp_path / f"ue_rl_{dead.pid}_0123abcd").touch()
         assert leftovers.found() == []
 
 
-def test_a_port_lock_is_left_by_whoever_took_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_lock_is_left_by_whoever_took_it(tmp_path: Path) -> None:
     (tmp_path / "ports").mkdir()
-    monkeypatch.setattr("ue_rl.devtools.testing.leftovers._SEGMENTS", tmp_path)  # a neighbour's would be counted, too
-    monkeypatch.setattr("ue_rl.devtools.testing.leftovers._locks", lambda: list(tmp_path.glob("ports/*.lock")))
     code = (
         "import os, pathlib, sys; from ue_rl.connections.launching import ports; "
         "ports.folder = lambda: pathlib.Path(sys.argv[1]); "
@@ -115,7 +110,7 @@ def test_a_port_lock_is_left_by_whoever_took_it(tmp_path: Path, monkeypatch: pyt
         return taker
 
     neighbour = subprocess.Popen(SLEEP)  # started before: without our mark
-    with Leftovers(within=0) as leftovers:
+    with Leftovers(within=0, segments=tmp_path, locks=tmp_path / "ports") as leftovers:
         (tmp_path / "ports" / "21001.lock").write_text(str(neighbour.pid))
         ours = take(21002)
         eventually(lambda: len(leftovers._of_us) == 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,12 +56,15 @@ def _leave_to_parent(server: Any) -> None:
 
 
 @contextmanager
-def serve_metrics(address: str, metrics: Collector) -> Iterator[str]:
+def serve_metrics(
+    address: str, metrics: Collector, start: Callable[..., tuple[Any, Any]] = start_http_server
+) -> Iterator[str]:
     """Serves within the block; gives the URL.
 
     Args:
         address: PORT on loopback, or HOST:PORT; port 0 takes a free one. On loopback no page of elsewhere is answered.
         metrics: a Metrics, or whatever else prometheus_client collects from.
+        start: gives the server and its thread, as `start_http_server` does.
 
     Raises:
         ConfigurationError: not an address, or it cannot be listened on.
@@ -77,7 +80,7 @@ def serve_metrics(address: str, metrics: Collector) -> Iterator[str]:
     if not bare:
         bare = "127.0.0.1"
     try:
-        server, thread = start_http_server(int(port), bare, registry)
+        server, thread = start(int(port), bare, registry)
     except OSError as error:
         cure = "choose another port for --metrics"
         raise ConfigurationError(f"cannot listen on {address}", field="metrics", got=str(error), cure=cure) from error

@@ -44,13 +44,18 @@ class Leftovers:
         folder: becomes the folder for temporary files, of this process and all that it starts; None: they are not
             watched. Made where there is none.
         within: seconds that `check` gives processes to end and memory to go.
+        segments, locks: the folders of shared memory and of the locks of engines' ports.
 
     Attributes:
         mark: the value of the environment variable UE_RL_TEST_MARK of everything that was started since.
     """
 
-    def __init__(self, folder: Path | None = None, within: float = 5.0) -> None:
+    def __init__(
+        self, folder: Path | None = None, within: float = 5.0, segments: Path = _SEGMENTS, locks: Path = _LOCKS
+    ) -> None:
         self.folder = folder
+        self.segments = segments
+        self.locks = locks
         self.within = within
         self.mark = secrets.token_hex(8)
         self._set = {MARK: self.mark}
@@ -59,7 +64,7 @@ class Leftovers:
             self._set["TMPDIR"] = str(folder)
         self._before: dict[str, str | None] = {}
         self._ports = _listening(psutil.Process())
-        self._files = set(_files())
+        self._files = set(self._files_there())
         self._zombies = set(_zombies())
         self._of_us: dict[Path, bool] = {}  # new segments and locks whose maker was seen alive: had it our mark?
         self._over = threading.Event()
@@ -81,8 +86,8 @@ class Leftovers:
         lines += [f"zombie {pid}" for pid in sorted(set(_zombies()) - self._zombies)]
         lines += [f"this process listens on port {port}" for port in sorted(_listening(psutil.Process()) - self._ports)]
         self._look_at_files()
-        lines += [f"segment {path}" for path in sorted(self._left(_segments()))]
-        lines += [f"port lock {path}" for path in sorted(self._left(_locks())) if not _is_held(path)]
+        lines += [f"segment {path}" for path in sorted(self._left(_segments(self.segments)))]
+        lines += [f"port lock {path}" for path in sorted(self._left(_locks(self.locks))) if not _is_held(path)]
         if self.folder is not None:
             lines += [f"temporary file {path}" for path in sorted(self.folder.rglob("*")) if not _foreign(path)]
         return lines
@@ -106,7 +111,7 @@ class Leftovers:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(ours, timeout=5)
-        for path in self._left(_files()):
+        for path in self._left(self._files_there()):
             if not processes.alive(_maker(path)):
                 path.unlink(missing_ok=True)
 
@@ -137,7 +142,7 @@ class Leftovers:
             self._look_at_files()
 
     def _look_at_files(self) -> None:
-        there = set(_files())
+        there = set(self._files_there())
         for gone in self._of_us.keys() - there:  # a port's lock may come again, and be another's
             del self._of_us[gone]
         for path in there - self._files - self._of_us.keys():
@@ -146,6 +151,9 @@ class Leftovers:
                 self._of_us[path] = True
             elif (mark := _mark(pid)) is not None:
                 self._of_us[path] = mark == self.mark
+
+    def _files_there(self) -> list[Path]:
+        return [*_segments(self.segments), *_locks(self.locks)]
 
     def _left(self, files: list[Path]) -> set[Path]:
         return {path for path in files if self._of_us.get(path)}
@@ -197,20 +205,16 @@ def _zombies() -> Iterator[int]:
                 yield process.pid
 
 
-def _files() -> list[Path]:
-    return [*_segments(), *_locks()]
-
-
-def _segments() -> list[Path]:
-    if sys.platform == "win32" or not _SEGMENTS.is_dir():
+def _segments(folder: Path) -> list[Path]:
+    if sys.platform == "win32" or not folder.is_dir():
         return []
-    return list(_SEGMENTS.glob("ue_rl_*"))
+    return list(folder.glob("ue_rl_*"))
 
 
-def _locks() -> list[Path]:
+def _locks(folder: Path) -> list[Path]:
     if sys.platform == "win32":
         return []
-    return list(_LOCKS.glob("*.lock"))
+    return list(folder.glob("*.lock"))
 
 
 def _is_held(lock: Path) -> bool:

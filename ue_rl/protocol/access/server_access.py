@@ -57,6 +57,7 @@ class ServerAccess:
     Args:
         token_file: None: nobody is asked. tls_cert, tls_key: PEM files; None: plain text.
         tls_client_ca: whose certificates are asked for.
+        patience: seconds in which who dials must have shown what is asked for.
 
     Raises:
         ConfigurationError: a file that cannot be used.
@@ -68,10 +69,12 @@ class ServerAccess:
         tls_cert: str | PathLike[str] | None = None,
         tls_key: str | PathLike[str] | None = None,
         tls_client_ca: str | PathLike[str] | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         if tls_cert is None and (tls_key is not None or tls_client_ca is not None):
             raise ConfigurationError("TLS needs a certificate of this side", field="tls_cert", expected="a PEM file")
         self._files = token_file, tls_cert, tls_key, tls_client_ca
+        self.patience = patience
         if token_file is None:
             self.token = None
         else:
@@ -85,7 +88,7 @@ class ServerAccess:
 
     def __reduce__(self) -> tuple[type[ServerAccess], tuple[object, ...]]:
         """Another process reads the files itself."""
-        return ServerAccess, self._files
+        return ServerAccess, (*self._files, self.patience)
 
     @property
     def asks(self) -> bool:
@@ -179,7 +182,7 @@ class _TokenDoor(_Door):
         line, self.nonce = challenge()
         self.transport.write(line)
         late = "it did not answer the challenge in time: it has no token"
-        self.timer = asyncio.get_running_loop().call_later(PATIENCE, self.close, late)
+        self.timer = asyncio.get_running_loop().call_later(self.access.patience, self.close, late)
 
     def settle(self) -> None:
         """See _Door."""
@@ -234,7 +237,7 @@ class _TlsDoor(_Door):
         with plain.get_extra_info("socket").dup() as spare:  # the loop closes its own where TLS fails
             try:
                 encrypted = await loop.start_tls(
-                    plain, self, self.context, server_side=True, ssl_handshake_timeout=PATIENCE
+                    plain, self, self.context, server_side=True, ssl_handshake_timeout=self.access.patience
                 )
             except OSError as error:
                 self._refuse(spare, error)
