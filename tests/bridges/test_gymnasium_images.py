@@ -203,7 +203,7 @@ def test_spaces_without_one_image_are_refused(space: spaces.Space[Any]) -> None:
 @pytest.mark.parametrize(
     ("kind", "space"),
     [
-        ("CnnPolicy", pixels(36, 40, 1)),
+        pytest.param("CnnPolicy", pixels(36, 40, 1), marks=pytest.mark.exhaustive),
         ("CnnPolicy", pixels(3, 36, 40)),
         ("MultiInputPolicy", spaces.Dict({"obs": NUMBERS, "image": pixels(36, 40, 3)})),
     ],
@@ -232,7 +232,13 @@ def test_policies_that_see_pictures_are_exported_as_the_engine_draws_them(
     env.close()
 
 
-@pytest.mark.parametrize("space", [pixels(36, 36, 1), spaces.Dict({"obs": NUMBERS, "image": pixels(36, 36, 1)})])
+@pytest.mark.parametrize(
+    "space",
+    [
+        pytest.param(pixels(36, 36, 1), marks=pytest.mark.exhaustive),
+        spaces.Dict({"obs": NUMBERS, "image": pixels(36, 36, 1)}),
+    ],
+)
 def test_the_commands_take_engines_with_pictures(tmp_path: Path, space: spaces.Space[Any]) -> None:
     bridge = GymnasiumBridge(lambda: Noise(space), 2, images=True)
     env = UnrealVecEnv(MemoryTransport(bridge))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.connections.shm_games import N, Sum, hosted, kinds, posix
+from tests.support.clocks import once
 from tests.support.steps import begin, totals
 from ue_rl.bridges import (
     MultiEnvBridge,
@@ -140,9 +142,17 @@ def trainer(target: str, then: str) -> subprocess.Popen[str]:
     return process
 
 
+def deaths() -> Iterator[Any]:
+    """Each way over one of the two kinds in each run."""
+    ways = ["time.sleep(60)", "c.send_actions(a); time.sleep(60)", "os._exit(1)", "1 / 0"]
+    for number, then in enumerate(ways):
+        for upgraded in (False, True):
+            marks = [pytest.mark.exhaustive] if upgraded == bool(number % 2) else []
+            yield pytest.param(upgraded, then, marks=marks)
+
+
 @posix
-@pytest.mark.parametrize("upgraded", kinds())
-@pytest.mark.parametrize("then", ["time.sleep(60)", "c.send_actions(a); time.sleep(60)", "os._exit(1)", "1 / 0"])
+@pytest.mark.parametrize(("upgraded", "then"), list(deaths()))
 def test_a_trainer_that_dies_makes_room_for_the_next(upgraded: bool, then: str) -> None:
     with hosted(Sum(), upgraded) as (engine, _):
         process = trainer(str(engine.port) if upgraded else engine.name, then)
@@ -224,11 +234,13 @@ class Walk(MultiEnvBridge):
         return self.left[env_id] > 0
 
 
-def test_actions_that_run_for_several_ticks_and_one_that_never_ends(slack: float) -> None:
-    with run_shm_in_thread(Walk()) as host, SharedMemoryConnection(host.name, timeout=10) as connection:
+def test_actions_that_run_for_several_ticks_and_one_that_never_ends() -> None:
+    walk = Walk()
+    # five looks from then on: the game's loop runs on between them
+    timing = once(lambda: walk.at[:-1] == [101.0] * (N - 1), 2.0)
+    with run_shm_in_thread(walk) as host, SharedMemoryConnection(host.name, timeout=10, timing=timing) as connection:
         begin(connection)
         assert totals(connection, 2) == [2.0] * N
-        connection.timeout = 0.4 * slack
         with pytest.raises(errors.EngineTimeout, match=r"2 of 3 envs.*env 2.*Its loop runs on") as caught:
             totals(connection, 99)
         assert caught.value.env_id == N - 1

@@ -84,11 +84,11 @@ async def test_a_peer_that_reads_nothing_stays(
     quick_watch: Any, talks: type[Talks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its system has no room for more, and says so whenever it is asked: TCP_USER_TIMEOUT alone would end it."""
-    monkeypatch.setattr(keepalive, "UNHEARD", 2)
+    monkeypatch.setattr(keepalive, "UNHEARD", 1)
     talks.size = size = 16 * 2**20
     server, port = await listen(talks, "127.0.0.1", 0, 8)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
-    until = time.monotonic() + 3 * vanished.UNHEARD
+    until = time.monotonic() + 2 * vanished.UNHEARD
     while time.monotonic() < until:
         await asyncio.sleep(0.05)
         assert not any(one.ended for one in talks.made)

@@ -70,7 +70,7 @@ def test_seeds_of_engines_and_of_their_lives_are_far_apart() -> None:
     assert seed_of(100, 1, 0) != seed_of(101, 1, 0)
 
 
-@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize("transport", [pytest.param("tcp", marks=pytest.mark.exhaustive), "shm"])
 def test_engines_that_die_together_come_back(
     launch: Callable[..., ue_rl.UnrealVecEnv], token: str, tmp_path: Path, transport: str
 ) -> None:

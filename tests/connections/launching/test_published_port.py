@@ -78,13 +78,14 @@ def test_who_proves_a_token_or_speaks_tls_waits_too(published: PublishedPort, gu
 
 
 # A reset may come before the connection is made, or behind that: it takes some to meet both.
-@pytest.mark.parametrize("command", [COMMAND, [*PORT, "--late", "3", "--resets"]], ids=["closed", "reset"])
+@pytest.mark.parametrize("command", [COMMAND, [*PORT, "--late", "1.5", "--resets"]], ids=["closed", "reset"])
 def test_a_launched_engine_behind_one_is_waited_for(command: list[str]) -> None:
     env = ue_rl.launch(command, start_timeout=60.0)
     env.reset()
     env.close()
 
 
+@pytest.mark.exhaustive
 def test_the_check_of_an_engine_that_it_starts_waits() -> None:
     said = run("check --timeout 2s --engine", shlex.join(COMMAND)).output
     assert "no-handshake" not in said

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from ue_rl.protocol.commands import envelope as commands
 from ue_rl.protocol.commands.dispatcher import Dispatcher
 from ue_rl.protocol.commands.envelope import PAYLOADS, Command, Method, decode, encode, messages, text
@@ -207,7 +208,7 @@ def test_the_document_lists_every_method() -> None:
 # -- round trips
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.sampled_from(UNION).flatmap(made), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
 def test_every_payload_comes_back(payload: Any, correlation_id: int, method: int) -> None:
     command = decode(encode(method, payload, correlation_id))
@@ -276,7 +277,7 @@ def survives(data: bytes) -> bool:
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.binary(max_size=300))
 def test_random_bytes(data: bytes) -> None:
     if survives(data):
@@ -291,7 +292,7 @@ def test_random_bytes(data: bytes) -> None:
 NUMBERS = st.sampled_from([0, 1, 4, 8, 0x7FFFFFFF, 0x80000000, 0xFFFFFFF0, 0xFFFFFFFF]) | st.integers(0, 300)
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(st.sampled_from(UNION).flatmap(made), st.data())
 def test_mutilated_messages(payload: Any, data: st.DataObject) -> None:
     """One or two words overwritten: offsets outside, or into other tables, huge lengths, other unions."""

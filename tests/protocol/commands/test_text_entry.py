@@ -6,9 +6,10 @@ import contextlib
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from ue_rl.protocol.commands.entries import TextReader, is_json, is_text, text_entries
 from ue_rl.system import errors
 
@@ -53,7 +54,7 @@ def test_pieces_that_cannot_be(entries: list[bytes]) -> None:
     assert (caught.value.fault, caught.value.field) == ("trainer", "TEXT")
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     entries=st.lists(
         st.one_of(

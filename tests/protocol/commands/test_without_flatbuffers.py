@@ -18,7 +18,7 @@ import sys, logging
 sys.modules["flatbuffers"] = None
 logging.basicConfig(level="WARNING")
 import numpy as np
-import ue_rl
+from ue_rl.connections.dialling import open_transport
 from ue_rl.system import errors
 from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread
 from ue_rl.protocol.spec import EnvSpec
@@ -39,27 +39,30 @@ class Game(VectorBridge):
 
 game = Game(EnvSpec(1, 1, num_envs=2, features=frozenset({"OPTIONS", "INFO"})))
 with run_in_thread(game, upgrader=ShmUpgrader()) as server:
-    env = ue_rl.connect(server.url, timeout=10)
-    print(env.transport.describe()["transport"])
-    env.set_options({"low": np.float32(-0.5)})
-    env.reset()
-    print(env.reset_infos)
-    print([info["env"] for info in env.step(np.zeros((2, 1), np.float32))[3]])
+    trainer = open_transport(server.url, timeout=10)
+    print(trainer.describe()["transport"])
+    trainer.reset(None, options=[{"low": np.float32(-0.5)}] * 2)
+    print(trainer.receive().infos)
+    trainer.send_actions(np.zeros((2, 1), np.float32))
+    print([info["env"] for info in trainer.receive().infos.values()])
     try:
-        env.transport.commands.ping()
+        trainer.commands.ping()
     except errors.ConfigurationError as error:
         print(error.cure)
-    env.step(np.zeros((2, 1), np.float32))
-    env.close()
+    trainer.send_actions(np.zeros((2, 1), np.float32))
+    trainer.receive()
+    trainer.close()
     print("events", file=sys.stderr)
     game.sends = True
     for transport in ("auto", "tcp"):
-        env = ue_rl.connect(server.url, transport, timeout=10)
-        print(env.transport.describe()["transport"])
-        env.reset()
+        trainer = open_transport(server.url, transport, timeout=10)
+        print(trainer.describe()["transport"])
+        trainer.reset()
+        trainer.receive()
         for _ in range(2):
-            env.step(np.zeros((2, 1), np.float32))
-        env.close()
+            trainer.send_actions(np.zeros((2, 1), np.float32))
+            trainer.receive()
+        trainer.close()
 """
 
 
@@ -70,7 +73,7 @@ def test_infos_and_options_need_no_flatbuffers_and_a_game_that_sends_events_goes
     assert out.returncode == 0, out.stderr
     assert out.stdout.splitlines() == [
         "shared memory",
-        "[{'given': {'low': -0.5}}, {'given': {'low': -0.5}}]",
+        "{0: {'given': {'low': -0.5}}, 1: {'given': {'low': -0.5}}}",
         "[0, 1]",
         "pip install flatbuffers",
         *("shared memory", "False", "False"), *("tcp", "False", "False"),

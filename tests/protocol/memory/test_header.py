@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from ue_rl.connections.shm.attach import spec_of
 from ue_rl.protocol.memory.header import _NAMES, HEADER_SIZE, Header, plan
 from ue_rl.protocol.memory.memory import StepMemory
@@ -244,7 +245,7 @@ def put(header: Header, name: str, value: int) -> None:
             return
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     changes=st.dictionaries(st.sampled_from(FUZZED), INTERESTING, min_size=1, max_size=4),
     kind=st.sampled_from(["plain", "extended", "team"]),

@@ -264,8 +264,9 @@ class Sides(VectorBridge):
             pixels[:, left : left + 18] = 255
 
 
+@pytest.mark.parametrize("learns", [False, pytest.param(True, marks=pytest.mark.exhaustive)], ids=["begins", "learns"])
 @pytest.mark.parametrize("kind", ["CnnPolicy", "MultiInputPolicy"])
-def test_ppo_learns_from_pictures(kind: str) -> None:
+def test_ppo_learns_from_pictures(kind: str, learns: bool) -> None:
     """8 is the best return; chance, and any policy blind to the picture, gets 4, or 6 where it reads the number."""
     only = kind == "CnnPolicy"
     action = ActionSpec.discrete(2) if only else ActionSpec.multi_discrete((2, 2))
@@ -287,6 +288,10 @@ def test_ppo_learns_from_pictures(kind: str) -> None:
             policy_kwargs={"features_extractor_kwargs": extractor},
         )
         assert isinstance(model.get_env(), VecTransposeImage) == only
+        if not learns:
+            model.learn(256)
+            env.close()
+            return
         before = evaluate_policy(model, env, 48, deterministic=False, warn=False)[0]
         model.learn(6_144)
         after = evaluate_policy(model, env, 48, deterministic=False, warn=False)[0]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from ue_rl.protocol.text import calls
 from ue_rl.protocol.text.notices import MAX_TEXT, busy_line, ended_by, error_line, notice_of
 from ue_rl.protocol.text.settings import number_text, read_settings, settings_text
@@ -190,7 +191,7 @@ _TEXT = st.text(st.sampled_from("=;:,/|%0123456789.eE+- aGSETRNDOKVALUPICXYW_"),
 
 
 @given(st.sampled_from(calls.CALLS), _TEXT)
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_no_foreign_exception_leaves_the_reader_of_calls(name: str, rest: str) -> None:
     for line in (name + rest, f"{name}={rest}", rest):
         try:
@@ -201,7 +202,7 @@ def test_no_foreign_exception_leaves_the_reader_of_calls(name: str, rest: str) -
 
 
 @given(st.sampled_from(["OK", "VALUES", "PICTURE", "REW", "REFUSED", ""]), _TEXT, st.binary(max_size=20))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_no_foreign_exception_leaves_the_readers_of_answers(name: str, rest: str, noise: bytes) -> None:
     for raw in (f"{name}={rest}".encode(), name.encode() + noise, f"{name}{rest};DATA=AAAA".encode()):
         notice_of(raw)

@@ -6,9 +6,10 @@ import contextlib
 import time
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from ue_rl.protocol.text import MAX_HANDSHAKE, decode_handshake
 from ue_rl.protocol.text.space_text import read_space, space_text
 from ue_rl.system.errors import ConfigurationError, HandshakeError
@@ -44,7 +45,7 @@ def mutated(draw: st.DrawFn, bases: list[str]) -> str:
 @example("BOX(0:1_0)")
 @example("BOX(nan:nan)INT8")
 @example("DICT(a:BOX(-1:1)[\u0663])")
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_a_space_is_read_or_refused_by_name(text: str) -> None:
     try:
         space = read_space(text)

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.support.properties import examples
 from tests.support.twins import of_both_kernels
 from ue_rl.protocol.buffers import ActionBatch, StepBuffers
 from ue_rl.protocol.spaces.actions import ActionSpec
@@ -74,7 +75,7 @@ def test_numbers_round_trip_bit_for_bit_over_the_whole_range() -> None:
 @example("0.1000000000000000055511151231257827")
 @example("179769313486231580793728971405301e-10")
 @example("1e-400")
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_any_decimal_is_read_as_python_reads_it(text: str) -> None:
     with np.errstate(over="ignore"):
         value = np.float32(float(text))
@@ -215,7 +216,7 @@ EXTENDED_TOKENS = [*TOKENS, b"MASK=", b"MASK=000", b"0", b"1", b"AGENT=2", b"AGE
 @example(EXTENDED_BASES[6], EXTENDED[1], [1], None)
 @example(EXTENDED_BASES[6], EXTENDED[1], [2, 1], None)
 @example(EXTENDED_BASES[8], EXTENDED[1], [1], None)
-@settings(max_examples=1200, deadline=None)
+@examples(1200)
 def test_mutated_traffic_gives_protocol_errors_and_both_kernels_agree(
     line: bytes, spec: EnvSpec, pending: list[int], only: int | None
 ) -> None:
@@ -345,7 +346,7 @@ def test_observations_that_are_wrong_are_refused(line: bytes, kind: Any, field: 
 
 @given(mutated(), st.sampled_from([1, 3]))
 @example(b"OBS=1,2;RESET=1;ENV=2||OBS=3,4;ENV=1", 3)
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_mutated_observations_give_protocol_errors_and_both_kernels_agree(line: bytes, num_envs: int) -> None:
     outcomes: list[Any] = []
     for use_compiled in (True, False):

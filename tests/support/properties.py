@@ -1,0 +1,16 @@
+"""How many examples Hypothesis makes of a property."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+_EACH_RUN = 200
+
+
+def examples(count: int) -> settings:
+    """So many each night (UE_RL_CI_WHOLE=1), 200 of them in each run; without a deadline for one."""
+    if not os.environ.get("UE_RL_CI_WHOLE"):
+        count = min(count, _EACH_RUN)
+    return settings(max_examples=count, deadline=None)
