@@ -138,7 +138,6 @@ over_tcp = pytest.mark.parametrize("stage", ["tcp"], indirect=True)
 over_shm = pytest.mark.parametrize("stage", ["shm"], indirect=True)
 # For what a carrier's own tests show too: over the other one it is exhaustive.
 _other = pytest.mark.exhaustive
-tcp_in_each_run = pytest.mark.parametrize("stage", ["tcp", pytest.param("shm", marks=_other)], indirect=True)
 shm_in_each_run = pytest.mark.parametrize("stage", ["shm", pytest.param("tcp", marks=_other)], indirect=True)
 
 

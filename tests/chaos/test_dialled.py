@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.conftest import over_tcp, shm_in_each_run, tcp_in_each_run
+from tests.chaos.conftest import over_tcp, shm_in_each_run
 from ue_rl.devtools.testing import ChaosEngine, FaultyNetwork, RawClient
 
 
@@ -72,8 +72,20 @@ STOPS: dict[str, tuple[Callable[[Line], None], str]] = {
 HARMLESS = "garbage"
 
 
+# Each blow once in each run: of a run that stops, or of one that goes on.
+nightly = pytest.mark.exhaustive
+both_each_night = pytest.mark.parametrize("stage", ["tcp", "shm"], indirect=True)
+
+
 @pytest.mark.parametrize(
-    ("stage", "name"), [*(("tcp", name) for name in STOPS), ("shm", "killed"), ("shm", "frozen")], indirect=["stage"]
+    ("stage", "name"),
+    [
+        ("tcp", "killed"),
+        ("shm", "frozen"),
+        *(pytest.param("tcp", name, marks=nightly) for name in ("frozen", "cut", "half-open", "garbage")),
+        pytest.param("shm", "killed", marks=nightly),
+    ],
+    indirect=["stage"],
 )
 def test_without_reconnect_the_run_stops_with_its_model(line: Line, name: str) -> None:
     blow, sees = STOPS[name]
@@ -86,7 +98,16 @@ def test_without_reconnect_the_run_stops_with_its_model(line: Line, name: str) -
     assert line.stage.newest_checkpoint().env_steps > 0
 
 
-@pytest.mark.parametrize("name", ["cut", "garbage"])
+@pytest.mark.parametrize(
+    ("stage", "name"),
+    [
+        ("tcp", "cut"),
+        ("shm", HARMLESS),
+        pytest.param("tcp", "garbage", marks=nightly),
+        pytest.param("shm", "cut", marks=nightly),
+    ],
+    indirect=["stage"],
+)
 def test_with_reconnect_the_run_goes_on(line: Line, name: str) -> None:
     run = line.train("--reconnect", 10, "--timesteps", 1024, "--timeout", 20)  # no deadline notices these
     STOPS[name][0](line)
@@ -104,7 +125,8 @@ def test_an_engine_that_is_started_again_by_hand(line: Line) -> None:
     assert line.stage.record(0).lives[0] == 2
 
 
-@tcp_in_each_run
+@nightly
+@both_each_night
 def test_an_engine_that_goes_on_late(line: Line) -> None:
     """It is stopped past the deadline, given up, and then it continues."""
     run = line.train("--reconnect", 20, "--timesteps", 1024)
@@ -124,6 +146,7 @@ def test_a_half_open_connection_that_comes_back(line: Line) -> None:
     assert run.wait(60) == 0, run.text
 
 
+@nightly
 @over_tcp
 def test_a_half_open_connection_that_stays(line: Line) -> None:
     """The engine believes in its first trainer, so the second dial is told who that is; the run stops, and is saved."""
@@ -145,7 +168,8 @@ def test_one_of_several_sockets_is_cut(line: Line) -> None:
     assert line.network.count == 6
 
 
-@tcp_in_each_run
+@nightly
+@both_each_night
 def test_a_slow_and_dripping_network_changes_nothing(line: Line) -> None:
     line.network.delay, line.network.piece = 0.002, 7
     run = line.train("--timeout", 20, steps=0)

@@ -54,16 +54,17 @@ def freeze_the_first(stage: Any) -> None:
 # Where a blow is struck the engines take 10 ms a step: else a run of 512 steps could be over before.
 GOES_ON = [
     Case("killed", (r"engine 0.*SIGKILL",), blow=kill_the_first, lives=(2, 1),
-         engine={"children": 1, "step_seconds": 0.01}),
+         engine={"children": 1, "step_seconds": 0.01}, seldom=("tcp",)),
     Case("frozen past the deadline", (r"engine 0.*(within|no answer)",), words=("--timeout", "3"), lives=(2, 1),
-         blow=freeze_the_first, seldom=("shm",), engine={"step_seconds": 0.01}),
+         blow=freeze_the_first, seldom=("tcp", "shm"), engine={"step_seconds": 0.01}),
     Case("ends with 0 in mid-run", (r"engine 0.*exit code 0", r"engine 1.*exit code 0"), lives=(2, 2),
          logged="GameError", engine={"fault": "exit", "after": 100, "lives": 1}, seldom=("tcp",)),
     Case("crashes twice", (r"engine \d.*SIGKILL",), lives=(3, 3), engine={"fault": "crash", "after": 60, "lives": 2},
-         carriers=("shm",)),
-    Case("starts slowly", (r"1,?024|512",), lives=(1, 1), engine={"listen_after": 1.0}, carriers=("shm",)),
+         carriers=("shm",), seldom=("shm",)),
+    Case("starts slowly", (r"1,?024|512",), lives=(1, 1), engine={"listen_after": 1.0}, carriers=("shm",),
+         seldom=("shm",)),
     Case("ignores SIGTERM at the end", (r"512",), lives=(1, 1), engine={"ignore_sigterm": True, "children": 1},
-         carriers=("shm",)),
+         carriers=("shm",), seldom=("shm",)),
 ]  # fmt: skip
 GIVES_UP = [
     Case("crashes in a loop", (r"engine \d.*SIGKILL", r"--resume"), code=1, words=("--restarts", "3"),
@@ -126,6 +127,7 @@ def test_a_first_start_that_fails_is_not_tried_again(stage: Any) -> None:
     assert stage.record(0).lives[0] <= 1
 
 
+@pytest.mark.exhaustive
 @over_shm
 def test_ten_engines_of_which_three_die_together(stage: Any) -> None:
     run = stage.launch("--timesteps", 1280, engines=10, num_envs=1, step_seconds=0.01)
@@ -149,6 +151,7 @@ def test_a_port_that_is_taken(stage: Any) -> None:
     assert "Traceback" not in run.text
 
 
+@pytest.mark.exhaustive
 @over_shm
 def test_embedded_engines_of_which_one_is_killed(stage: Any, ue_rl_leftovers: Any) -> None:
     run = stage.start("--env", "CartPole-v1", "--num-engines", 2, "--num-envs", 2, "--timesteps", 4096)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.conftest import over_tcp
+from tests.chaos.conftest import over_tcp, shm_in_each_run
 from tests.support.waiting import eventually
 from ue_rl.devtools.testing import ChaosEngine
 
@@ -26,7 +26,14 @@ STOPS = {
 
 
 @pytest.mark.parametrize(
-    ("stage", "stop"), [("tcp", "SIGTERM"), *(("shm", stop) for stop in STOPS)], indirect=["stage"]
+    ("stage", "stop"),
+    [
+        ("tcp", "SIGTERM"),
+        ("shm", "SIGHUP"),
+        ("shm", "Ctrl-C twice"),
+        *(pytest.param("shm", stop, marks=pytest.mark.exhaustive) for stop in ("SIGTERM", "Ctrl-C")),
+    ],
+    indirect=["stage"],
 )
 def test_a_signal_saves_and_resumes(stage: Any, stop: str) -> None:
     signals, code = STOPS[stop]
@@ -48,6 +55,7 @@ def test_a_signal_saves_and_resumes(stage: Any, stop: str) -> None:
         stage.resume(timesteps=steps + 256)
 
 
+@shm_in_each_run
 def test_a_kill_leaves_nothing_and_resumes(stage: Any, ue_rl_leftovers: Any) -> None:
     deaf = stage.carrier == "tcp"  # an engine that ignores SIGTERM is given three seconds
     run = stage.launch("--timesteps", 1_000_000, "--save-freq", 256, children=1, ignore_sigterm=deaf)
@@ -61,6 +69,7 @@ def test_a_kill_leaves_nothing_and_resumes(stage: Any, ue_rl_leftovers: Any) -> 
     again.wait_for(rf"{steps:,}|{steps}", 0)
 
 
+@pytest.mark.exhaustive
 def test_kills_while_it_saves(warm_cli: Any, ue_rl_leftovers: Any, tmp_path: Path, load_script: Any) -> None:
     """benchmarks/chaos_kill.py does it a hundred times. What is saved does not depend on the carrier."""
     with ChaosEngine(shm=True) as engine:

@@ -46,6 +46,7 @@ def test_unknown_failures_and_mended_ones_are_told(run: ModuleType) -> None:
     assert kinds == {"by design": 1, "missing": 1}
 
 
+@pytest.mark.exhaustive
 def test_a_suite_runs_over_an_engine(run: ModuleType, tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
     (tmp_path / "tests").mkdir()
