@@ -10,11 +10,11 @@ import pytest
 
 from tests.connections.engines.test_several import several
 from tests.envs.test_vec_env import maker
-from tests.harness.pictures import NoPause
 from tests.harness.scripted_agents import ACTS, World, spec_of
 from tests.harness.several import FragileSource, MaskedWalk, Walk
 from tests.support.same import assert_same
 from ue_rl.bridges import GymnasiumBridge
+from ue_rl.connections.engines.restarts import Restarts
 from ue_rl.connections.engines.transport import EnginesTransport
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.agents import GroupVecEnv
@@ -96,7 +96,7 @@ def test_with_masks_and_several_engines() -> None:
 def test_an_engine_that_is_lost_in_a_half_ends_the_episodes_of_all_its_envs(where: str, strikes: int) -> None:
     """Its other half too: rows of an engine that has gone are never those of the step before."""
     sources = [FragileSource(lambda life, at=at: Walk(2, at)) for at in (0, 2)]
-    env = UnrealVecEnv(EnginesTransport(sources, restarts=NoPause(5, 60.0)))
+    env = UnrealVecEnv(EnginesTransport(sources, restarts=Restarts(5, 60.0, first_pause=0.0)))
     env.seed(3)
     env.reset()
     acting = Seeing(env)
