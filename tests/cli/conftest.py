@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import os
+import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.harness.warm_cli import WarmCli, WarmProcess
 
 
 def rest_of(process: subprocess.Popen[str]) -> str:
@@ -19,32 +21,28 @@ def rest_of(process: subprocess.Popen[str]) -> str:
     return output
 
 
+@pytest.fixture(scope="session")
+def light_cli() -> Iterator[WarmCli]:
+    """`ue-rl` as processes that have imported the command line, and nothing that any command needs."""
+    if not hasattr(os, "fork"):
+        pytest.skip("WarmCli forks")
+    with WarmCli(modules=("ue_rl.cli",)) as light:
+        yield light
+
+
 @pytest.fixture
-def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(request: pytest.FixtureRequest, tmp_path: Path, warm_cli: WarmCli) -> Iterator[tuple[WarmProcess, str]]:
     """A process of `ue-rl serve` with the words of the parameter (TMP is its folder), and the address it prints."""
     (tmp_path / "mine.py").write_text(
-        "from ue_rl.cli.do_nothing import DoNothingBridge\nclass Mine(DoNothingBridge):\n    pass\n"
+        "from ue_rl.cli.do_nothing import DoNothingBridge\nclass Mine(DoNothingBridge):\n"
+        "    def close(self):\n        print('closed', self.num_envs, flush=True)\n"
     )
     words = [word.replace("TMP", str(tmp_path)) for word in request.param]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ue_rl", "serve", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=tmp_path,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
+    process = warm_cli.start(["serve", *words], output=tmp_path / "served.txt", cwd=tmp_path)
     try:
-        for line in process.stdout:
-            if found := re.search(r"(tcp|shm)://[^\s,]+", line):
-                yield process, found.group()
-                break
-        else:
-            pytest.fail("the server said no address")
+        yield process, process.wait_for(r"(tcp|shm)://[^\s,]+(?=[\s,])")
     finally:
-        if process.poll() is None:
-            process.kill()
+        process.signal(signal.SIGKILL)
         process.wait()
 
 

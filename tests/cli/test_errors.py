@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import tempfile
 import time
 import warnings
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import ue_rl
-from tests.harness.warm_cli import WarmCli
+from tests.harness.warm_cli import WarmCli, WarmProcess
 from tests.support.waiting import eventually
 from ue_rl.cli import main
 from ue_rl.devtools.testing import PluginStandIn
@@ -223,7 +222,7 @@ def test_ctrl_c_is_one_word(command: str, tiny_model: Path, warm_cli: WarmCli, t
 
 
 @pytest.mark.parametrize("served", [["--env", "CartPole-v1", "tcp://[::]:0"]], indirect=True)
-def test_an_ipv6_server_says_an_address_that_reaches_it(served: tuple[subprocess.Popen[str], str]) -> None:
+def test_an_ipv6_server_says_an_address_that_reaches_it(served: tuple[WarmProcess, str]) -> None:
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     assert served[1].startswith("tcp://[::1]:")

@@ -106,7 +106,7 @@ def test_export_refuses_and_leaves_no_file(models: Path, tmp_path: Path) -> None
     assert not (tmp_path / "x.onnx").exists()
 
 
-@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("num_envs", [3, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_play_equals_evaluate_policy(models: Path, tmp_path: Path, num_envs: int) -> None:
     env = DummyVecEnv([lambda: gym.make("CartPole-v1")] * num_envs)
     env.seed(9)

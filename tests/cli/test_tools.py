@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,8 +15,8 @@ import pytest
 
 import ue_rl
 from samples.reach import ReachBridge
-from tests.cli.conftest import rest_of
-from tests.support.command_line import NOT_IN_ENGINE, ok, refused, without
+from tests.harness.warm_cli import WarmCli, WarmProcess
+from tests.support.command_line import NOT_IN_ENGINE, ok, refused
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.bridges.hosting import Closes
 from ue_rl.cli import COMMANDS
@@ -27,19 +28,28 @@ NAME = f"ue_rl_{os.getpid()}_signals"
 CART_POLE = ["--env", "CartPole-v1", "--num-envs", "2"]
 
 
-def test_help_is_quick_and_loads_nothing_heavy() -> None:
+def lacking(
+    light_cli: WarmCli, packages: Sequence[str], words: list[str], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """`ue-rl WORDS` as a process in which these are not installed."""
+    code = f"import sys; sys.modules.update(dict.fromkeys({packages})); from ue_rl.cli import main; main({words})"
+    return light_cli.run_script(code, folder=folder)
+
+
+def test_help_is_quick_and_loads_nothing_heavy(light_cli: WarmCli, tmp_path: Path) -> None:
     code = "import sys; from ue_rl.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
     code += "print([m for m in ('torch', 'numpy', 'rich', 'stable_baselines3') if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    out = light_cli.run_script(code, folder=tmp_path).stdout
     assert out.strip().endswith("[]")
     assert all(name in out for name in COMMANDS)
 
 
-def test_the_name_of_an_engine_is_read_without_torch() -> None:
+def test_the_name_of_an_engine_is_read_without_torch(light_cli: WarmCli, tmp_path: Path) -> None:
     """`inspect` would take the seconds in which it is loaded for those that the engine needs to connect."""
     code = "import sys; from ue_rl.cli.common import engine_url; engine_url('localhost'); "
     code += "assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = light_cli.run_script(code, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_library_alone_says_what_the_command_line_needs() -> None:
@@ -50,7 +60,7 @@ def test_the_library_alone_says_what_the_command_line_needs() -> None:
 
 
 @pytest.mark.parametrize("command", [pytest.param("check", marks=pytest.mark.exhaustive), "inspect", "init", "doctor"])
-def test_an_engines_author_needs_the_extra_engine_alone(command: str, tmp_path: Path) -> None:
+def test_an_engines_author_needs_the_extra_engine_alone(command: str, light_cli: WarmCli, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("trace: null\n")
     with run_in_thread(ReachBridge(3)) as server:
         words = {
@@ -58,28 +68,27 @@ def test_an_engines_author_needs_the_extra_engine_alone(command: str, tmp_path: 
             "doctor": ["--port", str(server.port)],
             "init": [server.url, "--output", str(tmp_path)],
         }  # fmt: skip
-        done = without(NOT_IN_ENGINE, [command, *words[command]])
+        done = lacking(light_cli, NOT_IN_ENGINE, [command, *words[command]], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     said = {"inspect": "env-steps/s", "init": "wrote"}
     assert said.get(command, "0 FAIL") in done.stdout
 
 
-def test_a_check_needs_the_extra_engine_alone() -> None:
+def test_a_check_needs_the_extra_engine_alone(light_cli: WarmCli, tmp_path: Path) -> None:
     """All checks are imported before the first of them runs; an engine that passes them takes seconds more."""
     with FaultyEngine(Script(handshake="CONFIG:OBS=2")) as engine:
-        done = without(NOT_IN_ENGINE, ["check", f"127.0.0.1:{engine.port}"])
+        done = lacking(light_cli, NOT_IN_ENGINE, ["check", f"127.0.0.1:{engine.port}"], tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.rstrip().endswith(": bad-handshake")
 
 
-def test_serve_hosts_a_bridge_with_the_extra_engine_alone() -> None:
+def test_serve_hosts_a_bridge_with_the_extra_engine_alone(light_cli: WarmCli, tmp_path: Path) -> None:
     code = f"import sys; sys.modules.update(dict.fromkeys({NOT_IN_ENGINE})); from ue_rl.cli import main; "
     code += "main(['serve', '--bridge', 'samples.reach:ReachBridge', '--port', '0'])"
-    with subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE, text=True) as serving:
-        assert serving.stdout is not None
-        first = serving.stdout.readline()
-        serving.terminate()
-    assert "8 envs on tcp://127.0.0.1:" in first
+    serving = light_cli.start([], output=tmp_path / "served.txt", script=code)
+    serving.wait_for("8 envs on tcp://127.0.0.1:")
+    serving.signal(signal.SIGTERM)
+    serving.wait()
 
 
 _LACKING = {
@@ -99,12 +108,14 @@ _LACKING = {
 
 
 @pytest.mark.parametrize("command", _LACKING)
-def test_a_command_names_the_extra_that_it_lacks(command: str, tiny_model: Path) -> None:
+def test_a_command_names_the_extra_that_it_lacks(
+    command: str, tiny_model: Path, light_cli: WarmCli, tmp_path: Path
+) -> None:
     """All others work with the extra engine alone, which the tests above show, or need no engine; `engine` is what a
     broken installation of it is told.
     """
     hidden = (*NOT_IN_ENGINE, "minari", "pettingzoo", "onnx", "zstandard")
-    done = without(hidden, command.replace("MODEL", str(tiny_model)).split())
+    done = lacking(light_cli, hidden, command.replace("MODEL", str(tiny_model)).split(), tmp_path)
     assert done.returncode == 1, done.stderr
     assert f"pip install 'ue_rl[{_LACKING[command]}]'" in done.stderr
     assert "Traceback" not in done.stderr
@@ -123,46 +134,38 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     "served", [[*CART_POLE, "--port", "0"], ["--bridge", "mine:Mine", "--num-envs", "3", "--port", "0"]], indirect=True
 )
-def test_serve_hosts_says_who_connects_and_stops_with_ctrl_c(served: tuple[subprocess.Popen[str], str]) -> None:
+def test_serve_hosts_says_who_connects_and_stops_with_ctrl_c(served: tuple[WarmProcess, str]) -> None:
     process, url = served
     for channel in ("shared", "per_env"):
         env = ue_rl.connect(url, channel=channel, timeout=10)
         env.reset()
         env.close()
-    process.send_signal(signal.SIGINT)
-    output = rest_of(process)
-    assert process.returncode == 0
+    process.signal(signal.SIGINT)
+    assert process.wait() == 0, process.text
+    output = process.text
     assert output.count("a trainer connected from 127.0.0.1") == 2
     told = "the deployed plugin's own trainer reads no action space" in output
-    assert isinstance(process.args, list)
-    assert told == ("CartPole-v1" in process.args)  # whose actions are choices; the other's are within -1 to 1
+    assert told == ("CartPole-v1" in output)  # whose actions are choices; the other's are within -1 to 1
+    assert ("closed 3" in output) == ("CartPole-v1" not in output)  # a bridge that can be closed
     assert "stopped" in output
     assert "Traceback" not in output
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
-def test_serve_stops_with_a_ctrl_c_that_comes_as_it_starts() -> None:
-    for _ in range(2):  # it lands where it likes
-        with subprocess.Popen(
-            [sys.executable, "-m", "ue_rl", "serve", *CART_POLE, "--port", "0"],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        ) as process:  # fmt: skip
-            try:
-                assert process.stdout is not None
-                assert "2 envs on tcp://" in process.stdout.readline()
-                process.send_signal(signal.SIGINT)
-                output = rest_of(process)
-            finally:
-                process.kill()
-        assert process.returncode == 0, output
-        assert output.endswith("stopped\n")
+def test_serve_stops_with_a_ctrl_c_that_comes_as_it_starts(warm_cli: WarmCli, tmp_path: Path) -> None:
+    for number in range(3):  # it lands where it likes
+        process = warm_cli.start(["serve", *CART_POLE, "--port", "0"], output=tmp_path / f"{number}.txt")
+        process.wait_for("2 envs on tcp://")
+        process.signal(signal.SIGINT)
+        assert process.wait() == 0, process.text
+        assert process.text.endswith("stopped\n")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /dev/shm")
 @pytest.mark.parametrize("served", [[*CART_POLE, "--shm", "--port", "0"], [*CART_POLE, f"shm://{NAME}"]], indirect=True)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_serve_ends_in_order_on_other_signals(
-    served: tuple[subprocess.Popen[str], str], number: signal.Signals, code: int
+    served: tuple[WarmProcess, str], number: signal.Signals, code: int
 ) -> None:
     """A container that is stopped, a terminal that is closed: with a trainer attached, in mid-episode."""
     process, url = served
@@ -171,9 +174,9 @@ def test_serve_ends_in_order_on_other_signals(
     name = env.transport.describe()["address"].removeprefix("shm://")
     assert (Path("/dev/shm") / name).exists()
     for _ in range(2):  # both may come, and more than once
-        process.send_signal(number)
-    output = rest_of(process)
-    assert process.returncode == code
+        process.signal(number)
+    assert process.wait() == code, process.text
+    output = process.text
     assert output.endswith(f"stopped by {number.name}\n")
     assert "Traceback" not in output
     assert not (Path("/dev/shm") / name).exists()
@@ -196,19 +199,9 @@ def test_serve_refuses_by_name(arguments: list[str], text: str) -> None:
     assert text in str(refused("serve", *arguments))
 
 
-def test_serve_closes_a_bridge_that_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Closing(DoNothingBridge):
-        def close(self) -> None:
-            closed.append(self.num_envs)
-
-    closed: list[int] = []
+def test_which_bridges_serve_closes() -> None:
     assert issubclass(GymnasiumBridge, Closes)
     assert not issubclass(DoNothingBridge, Closes)
-    monkeypatch.setattr("ue_rl.bridges.serve", lambda *_, **__: None)
-    for made in (DoNothingBridge, Closing):
-        monkeypatch.setattr("ue_rl.cli.do_nothing.DoNothingBridge", made)
-        ok("serve --bridge ue_rl.cli.do_nothing:DoNothingBridge --num-envs 3")
-    assert closed == [3]
 
 
 def test_serve_hosts_a_pettingzoo_env_and_says_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:

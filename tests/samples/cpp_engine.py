@@ -44,6 +44,7 @@ def program(compiler: str, source: Path, *flags: str) -> Path:
 CLANG = shutil.which("clang++") or "g++"  # half as long as g++ for the same
 PROGRAMS: dict[str, tuple[str, Path, Sequence[str]]] = {  # "": the compiler that has the sanitizers
     "lab-asan": ("", SOURCES / "lab.cpp", SANITIZED),
+    "vectors": (CLANG, SOURCES / "vectors.cpp", []),
     "vectors-asan": ("", SOURCES / "vectors.cpp", SANITIZED),
     "reach": ("g++", SAMPLE / "reach.cpp", ["-O1"]),
     "vectors-own": (CLANG, SOURCES / "vectors.cpp", ["-DUE_RL_OWN_FLOATS"]),  # as with libc++

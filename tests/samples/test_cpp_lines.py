@@ -98,8 +98,10 @@ def german_locale() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("program", "locale"),
     [
-        ("vectors-asan", "C"),
-        ("vectors-asan", "de_DE.UTF-8"),
+        ("vectors", "C"),
+        ("vectors", "de_DE.UTF-8"),
+        pytest.param("vectors-asan", "C", marks=pytest.mark.exhaustive),
+        pytest.param("vectors-asan", "de_DE.UTF-8", marks=pytest.mark.exhaustive),
         pytest.param("vectors-own", "de_DE.UTF-8", marks=pytest.mark.exhaustive),
     ],
 )

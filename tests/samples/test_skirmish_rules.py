@@ -179,6 +179,8 @@ def test_in_the_end_it_is_a_draw() -> None:
     assert game.world.tick[0] == MAX_TICKS
 
 
-@pytest.mark.parametrize(("better", "worse"), [("strong", "middle"), ("middle", "weak")])
+@pytest.mark.parametrize(
+    ("better", "worse"), [("middle", "weak"), pytest.param("strong", "middle", marks=pytest.mark.exhaustive)]
+)
 def test_opponents_are_of_three_strengths(better: str, worse: str) -> None:
     assert play(by_rules(better), worse, 12, THINK, seed=100)["win"] >= 10

@@ -127,7 +127,7 @@ def test_a_trainer_that_breaks_the_rules_in_memory_is_told(plain: int, kind: str
     line.close()
 
 
-@pytest.mark.parametrize("wiring", ["SHARED", "PER_ENV", "MEMORY"])
+@pytest.mark.parametrize("wiring", ["SHARED", pytest.param("PER_ENV", marks=pytest.mark.exhaustive), "MEMORY"])
 def test_steps_allocate_nothing(probe: Path, wiring: str) -> None:
     said = played(probe, "alloc", wiring, "10000", "8", MONO_GC_PARAMS="nursery-size=512k")
     collections, in_use, seen_by_the_meter = map(int, " ".join(said).split())

@@ -60,6 +60,7 @@ def test_a_line_for_each_env_is_right_with_nodelay() -> None:
         assert checked(engine).mistakes == []
 
 
+@pytest.mark.exhaustive
 def test_a_tick_of_25_hz_is_not_nagle() -> None:
     """The last env answers one tick later, 40 ms behind the others, whoever acknowledges what."""
     with MistakenEngine(channel="SHARED", num_envs=2) as engine:

@@ -36,17 +36,19 @@ class Outcome:
     grown: int = 0
 
 
-def run(targets: Mapping[str, Target], messages: int, seed: int, *, most_faults: int = 20) -> Outcome:
-    """Feeds `messages` messages, split evenly; the same seed gives the same ones."""
+def run(
+    targets: Mapping[str, Target], messages: int, seed: int, *, most_faults: int = 20, block: int = _BLOCK
+) -> Outcome:
+    """Feeds `messages` messages, split evenly, `block` in a row; the same seed gives the same ones."""
     gc.collect()
     gc.freeze()  # what is there already is not what a message costs
     outcome, rng, began_with = Outcome(), random.Random(seed), 0
-    blocks = max(1, messages // (_TURNS * _BLOCK * len(targets)))
+    blocks = max(1, messages // (_TURNS * block * len(targets)))
     for turn in range(_TURNS):
         for name, target in targets.items():
             faulthandler.dump_traceback_later(HANG + blocks * 0.1, exit=True, file=sys.__stderr__ or sys.stderr)
             for _ in range(blocks):
-                _feed_block(outcome, name, target, rng)
+                _feed_block(outcome, name, target, rng, block)
                 if len(outcome.faults) >= most_faults:
                     faulthandler.cancel_dump_traceback_later()
                     return outcome
@@ -58,9 +60,9 @@ def run(targets: Mapping[str, Target], messages: int, seed: int, *, most_faults:
     return outcome
 
 
-def _feed_block(outcome: Outcome, name: str, target: Target, rng: random.Random) -> None:
+def _feed_block(outcome: Outcome, name: str, target: Target, rng: random.Random, block: int) -> None:
     state, clock = rng.getstate(), time.thread_time
-    for n in range(_BLOCK):
+    for n in range(block):
         message, before = b"", clock()
         try:
             message = target(rng)
@@ -73,7 +75,7 @@ def _feed_block(outcome: Outcome, name: str, target: Target, rng: random.Random)
             outcome.slowest = took, name, message
         if took > SLOW:
             outcome.faults.append(f"{name}: {took * 1000:.0f} ms for {message[:2000]!r}")
-    outcome.messages[name] = outcome.messages.get(name, 0) + _BLOCK
+    outcome.messages[name] = outcome.messages.get(name, 0) + block
 
 
 def _again(target: Target, state: Any, n: int) -> float:
