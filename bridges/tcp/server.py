@@ -14,6 +14,7 @@ import contextlib
 import logging
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ue_rl.bridges.game import Mode
@@ -42,6 +43,24 @@ _ENV_SOCKETS = 480
 STARTING = 30  # so many times longer where those that wait may be its env sockets: see BridgeServer._make_wait
 
 
+@dataclass(frozen=True)
+class ServerWaits:
+    """How long a BridgeServer bears with connections that say nothing.
+
+    Args:
+        patience: seconds in which every env socket of a trainer should have been heard, once one was.
+        silence: seconds after which a first connection that has said nothing gives way to whoever waits.
+        starting: so many times longer where those that wait may be its env sockets.
+    """
+
+    patience: float = PATIENCE
+    silence: float = SILENCE
+    starting: float = STARTING
+
+
+_WAITS = ServerWaits()
+
+
 def _require_sockets(spec: EnvSpec) -> None:
     """Says that envs cannot have a socket each on Windows; raises ConfigurationError: and they are to have one."""
     if spec.num_envs <= _ENV_SOCKETS or spec.channel is Channel.SHARED:
@@ -65,6 +84,7 @@ class BridgeServer(Host):
             inference mode, where the game calls the bridge's `update_rl`.
         upgrader: offers every trainer another carrier (bridges/tcp/session.py); None: text only, as with TLS.
         access: asks for a token, and speaks TLS; None: neither.
+        waits: how long it bears with who says nothing.
 
     Raises:
         ConfigurationError: an invalid tick rate or port. OSError from `start`: the address cannot be listened on.
@@ -79,6 +99,7 @@ class BridgeServer(Host):
         tick_rate: float | None = None,
         upgrader: Upgrader | None = None,
         access: ServerAccess | None = None,
+        waits: ServerWaits = _WAITS,
     ) -> None:
         if not 0 <= port <= 65535:
             raise ConfigurationError("no such port", field="port", expected="0 to 65535", got=port)
@@ -86,6 +107,7 @@ class BridgeServer(Host):
         self.host = host
         self._asked_port = port
         self._access = access
+        self._waits = waits
         if access is not None and access.tls is not None:
             self._upgrader = None
         else:
@@ -240,7 +262,8 @@ class BridgeServer(Host):
         """Takes the env sockets of the trainer that is being served, once they are all there; whether it did."""
         host = self._members[0].host
         now = time.monotonic()
-        patient = now - self._last_word < PATIENCE
+        patience = self._waits.patience
+        patient = now - self._last_word < patience
         chosen = self._waiting.env_sockets(session.env_sockets, host, patient)
         for connection in chosen:
             if self._session is session:
@@ -248,7 +271,7 @@ class BridgeServer(Host):
             else:  # what came on one before it has ended the session
                 connection.drop()
         if not chosen and patient and self._waiting.anybody_spoke(host):
-            self._adopt_soon(PATIENCE - (now - self._last_word) + 0.01)
+            self._adopt_soon(patience - (now - self._last_word) + 0.01)
         return bool(chosen)
 
     def _make_wait(self, session: EngineSession) -> bool:
@@ -275,10 +298,9 @@ class BridgeServer(Host):
         if first.heard or len(self._members) > 1 or not self._waiting or self._waiting.anybody_spoke(first.host):
             return False
         starts = may_be_its_own and not self._given_up and self._waiting.anybody_from(first.host)
+        patience = self._waits.silence
         if starts:
-            patience = SILENCE * STARTING
-        else:
-            patience = SILENCE
+            patience *= self._waits.starting
         left = self._began + patience - now
         if left > 0:
             self._adopt_soon(left + 0.01)
@@ -349,7 +371,7 @@ class BridgeServer(Host):
             self._end_session("the trainer has gone", logging.INFO)
         else:
             self._waiting.remove(connection)
-            self._given_up |= not connection.heard and time.monotonic() - connection.since > 0.8 * SILENCE
+            self._given_up |= not connection.heard and time.monotonic() - connection.since > 0.8 * self._waits.silence
 
     def clogging_changed(self) -> None:
         """A trainer that does not read its answers is not read either, so that nothing grows without end."""

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import ue_rl
+from tests.support.clocks import fast
 from tests.support.games import bridge
 from tests.support.steps import begin
 from tests.support.streams import ask, dial, greeted, hosting, largest_turn, line, say, settle
 from ue_rl.bridges import BridgeServer, run_in_thread
-from ue_rl.bridges.tcp import server as server_module
 from ue_rl.bridges.tcp.pending import PendingConnections
+from ue_rl.bridges.tcp.server import ServerWaits
 from ue_rl.connections import open_engine
-from ue_rl.connections.tcp import greeting
 from ue_rl.protocol.spec import Channel
 from ue_rl.system import errors
 
@@ -45,10 +45,10 @@ async def test_a_silent_stranger_does_not_end_the_session_of_a_trainer_that_prep
 @pytest.mark.parametrize("said", ["", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "\x16\x03\x01", "hello\n"])
 @pytest.mark.parametrize("when", [0, 1, 2])
 async def test_a_stranger_between_env_sockets_is_none_of_them(
-    said: str, when: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    said: str, when: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server_module, "PATIENCE", 20)  # behind which a silent one would be taken
-    async with hosting(bridge()) as server:
+    waits = ServerWaits(patience=20.0)  # behind which a silent one would be taken
+    async with hosting(bridge(), waits=waits) as server:
         _admin = await greeted(server)  # which stays
         envs = []
         for n in range(2):
@@ -73,9 +73,8 @@ async def test_a_stranger_between_env_sockets_is_none_of_them(
         assert server.sessions == 1
 
 
-async def test_env_sockets_of_which_one_is_silent_are_taken_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "PATIENCE", 0.05)
-    async with hosting(bridge()) as server:
+async def test_env_sockets_of_which_one_is_silent_are_taken_after_a_while() -> None:
+    async with hosting(bridge(), waits=ServerWaits(patience=0.05)) as server:
         streams = [await dial(server) for _ in range(3)]
         assert (await line(streams[0])).startswith("CONFIG")
         await say(streams[2], "ACT=RESET\n")
@@ -84,23 +83,21 @@ async def test_env_sockets_of_which_one_is_silent_are_taken_after_a_while(monkey
 
 @pytest.mark.parametrize("stranger", [False, True])
 @pytest.mark.parametrize("version", [0, 1])
-async def test_env_sockets_may_be_silent_for_long(
-    version: int, stranger: bool, monkeypatch: pytest.MonkeyPatch, slack: float
-) -> None:
+async def test_env_sockets_may_be_silent_for_long(version: int, stranger: bool, slack: float) -> None:
     """The plugin's own trainer: its worker processes connect one by one, and speak when all of them run."""
-    monkeypatch.setattr(server_module, "SILENCE", 0.05 * slack)  # the probe is gone sooner than in four fifths of it
+    waits = ServerWaits(silence=0.03 * slack)  # the probe is gone sooner than in four fifths of it
     options: dict[str, Any] = {} if version else {"channel": None, "version": 0}
-    async with hosting(bridge(**options)) as server:
+    async with hosting(bridge(**options), waits=waits) as server:
         admin = await greeted(server)
         envs = []
         for _ in range(2):
             envs.append(await dial(server))
-            await asyncio.sleep(0.12 * slack)
+            await asyncio.sleep(0.07 * slack)
         if stranger:
             gone = await dial(server)
             gone[1].close()  # a port probe
             probe = await dial(server)
-            await asyncio.sleep(0.12 * slack)
+            await asyncio.sleep(0.07 * slack)
         for streams in envs:
             await say(streams, "ACT=RESET\n")
         for n, streams in enumerate(envs):
@@ -113,7 +110,7 @@ async def test_env_sockets_may_be_silent_for_long(
             assert (await line(probe) if said.startswith("BUSY") else said).startswith("CONFIG")
 
 
-async def test_a_probe_among_silent_env_sockets_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_probe_among_silent_env_sockets_holds_nobody_up() -> None:
     """A first connection that closes is no session, whoever waits behind it."""
     async with hosting(bridge()) as server:
         probe = await greeted(server)
@@ -124,12 +121,8 @@ async def test_a_probe_among_silent_env_sockets_holds_nobody_up(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("channel", list(Channel))
-async def test_who_says_nothing_gives_way_to_who_waits(
-    channel: Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(server_module, "SILENCE", 0.1)
-    monkeypatch.setattr(server_module, "STARTING", 1)
-    async with hosting(bridge(channel=channel)) as server:
+async def test_who_says_nothing_gives_way_to_who_waits(channel: Channel, caplog: pytest.LogCaptureFixture) -> None:
+    async with hosting(bridge(channel=channel), waits=ServerWaits(silence=0.1, starting=1)) as server:
         silent = await greeted(server)
         following = await dial(server)
         said = await line(following)
@@ -140,10 +133,9 @@ async def test_who_says_nothing_gives_way_to_who_waits(
         assert "it has said nothing for 0.1 s, and somebody else waits" in caplog.text
 
 
-async def test_a_trainer_that_waited_in_vain_was_no_env_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_trainer_that_waited_in_vain_was_no_env_socket() -> None:
     """Behind a silent connection that stays open, the next trainer is served as soon as one has given up."""
-    monkeypatch.setattr(server_module, "SILENCE", 0.2)
-    async with hosting(bridge()) as server:
+    async with hosting(bridge(), waits=ServerWaits(silence=0.2)) as server:
         silent = await greeted(server)
         gives_up = await dial(server)
         await asyncio.sleep(0.5)
@@ -154,23 +146,23 @@ async def test_a_trainer_that_waited_in_vain_was_no_env_socket(monkeypatch: pyte
         assert (await line(silent)).startswith("ERROR=it%20has%20said%20nothing")
 
 
-def test_ours_waits_for_its_turn_behind_a_silent_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ours_waits_for_its_turn_behind_a_silent_connection() -> None:
     """It is not told that it has to wait: it might be an env socket of the silent one, whose address is the same."""
-    monkeypatch.setattr(server_module, "SILENCE", 0.2)
-    monkeypatch.setattr(greeting, "_REDIAL", 0.3)
-    with run_in_thread(bridge()) as server:
+    # Its clock is a hundred times as fast: half a minute, behind which it dials once more, is 0.3 s.
+    timing = fast(100)
+    with run_in_thread(bridge(), waits=ServerWaits(silence=0.2)) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=5) as silent:
             assert silent.recv(6) == b"CONFIG"
-            with pytest.raises(errors.HandshakeError, match=r"sent no handshake.*within 0.1 s"):
-                open_engine("127.0.0.1", server.port, transport="tcp", connect_timeout=0.1)
-            connection = open_engine("127.0.0.1", server.port, transport="tcp", connect_timeout=0.1, wait=20)
+            with pytest.raises(errors.HandshakeError, match=r"sent no handshake.*within 10 s"):
+                open_engine("127.0.0.1", server.port, transport="tcp", connect_timeout=10, timing=timing)
+            options: dict[str, Any] = {"connect_timeout": 10, "timeout": 2000, "wait": 2000, "timing": timing}
+            connection = open_engine("127.0.0.1", server.port, transport="tcp", **options)
             begin(connection)
             connection.close()
 
 
-async def test_a_trainer_that_has_spoken_may_be_silent_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "SILENCE", 0.02)
-    async with hosting(bridge()) as server:
+async def test_a_trainer_that_has_spoken_may_be_silent_for_ever() -> None:
+    async with hosting(bridge(), waits=ServerWaits(silence=0.02)) as server:
         trainer = await greeted(server)
         await say(trainer, "\n")
         waiting = await dial(server)

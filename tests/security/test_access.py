@@ -169,14 +169,11 @@ def test_an_engine_must_know_it_too(token: Path, says: Callable[[bytes], bytes],
         open_transport(f"tcp://{host}:{port}", token_file=token, connect_timeout=patience)
 
 
-def test_who_says_nothing_makes_room(token: Path, monkeypatch: pytest.MonkeyPatch, slack: float) -> None:
-    monkeypatch.setattr(server_access, "PATIENCE", 0.2 * slack)  # in which all three come
-    monkeypatch.setattr(server_access, "MOST_OUTSIDE", 2)
-    with engine(token_file=token) as running:
+def test_who_says_nothing_makes_room(token: Path, slack: float) -> None:
+    with engine(token_file=token, patience=0.2 * slack, most_outside=2) as running:  # in which all three come
         silent = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(3)]
         assert b"2%20connections%20are%20being%20asked" in everything(silent[2])
         assert all(b"in%20time" in everything(sock) for sock in silent[:2])
-        monkeypatch.undo()
         with closing(ue_rl.connect(running.url, token_file=token)) as env:
             step(env)
         for sock in silent:
@@ -276,9 +273,8 @@ def test_certificates_of_trainers() -> None:
             step(env)
 
 
-def test_plain_text_where_tls_is_spoken_and_the_reverse(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_access, "PATIENCE", 0.3)
-    with engine(tls_cert=CERTS / "engine.pem") as running:
+def test_plain_text_where_tls_is_spoken_and_the_reverse(token: Path) -> None:
+    with engine(tls_cert=CERTS / "engine.pem", patience=0.3) as running:
         with pytest.raises(EngineDisconnected, match="this port speaks TLS: dial tls://"):
             open_transport(running.url.replace("tls", "tcp"))
         with pytest.raises(EngineDisconnected, match=r"dial tls://.*fault: caller.*Dial tls://HOST:PORT\?ca=FILE"):
@@ -286,9 +282,11 @@ def test_plain_text_where_tls_is_spoken_and_the_reverse(token: Path, monkeypatch
         with socket.create_connection(("127.0.0.1", running.port)) as sock:
             sock.sendall(b"ACT=RESET;ENV=0\n")
             assert b"this%20port%20speaks%20TLS" in everything(sock)
-        monkeypatch.undo()
-        with closing(ue_rl.connect(running.url, ca=CERTS / "ca.pem")) as env:
-            step(env)
+    with (
+        engine(tls_cert=CERTS / "engine.pem") as running,
+        closing(ue_rl.connect(running.url, ca=CERTS / "ca.pem")) as env,
+    ):
+        step(env)
     with engine() as running, pytest.raises(AccessRefused, match=r"speaks no TLS.*Dial tcp://"):
         open_transport(running.url.replace("tcp", "tls"), ca=CERTS / "ca.pem")
 

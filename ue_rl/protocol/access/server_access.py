@@ -58,6 +58,7 @@ class ServerAccess:
         token_file: None: nobody is asked. tls_cert, tls_key: PEM files; None: plain text.
         tls_client_ca: whose certificates are asked for.
         patience: seconds in which who dials must have shown what is asked for.
+        most_outside: connections that have not come through yet; more are refused.
 
     Raises:
         ConfigurationError: a file that cannot be used.
@@ -70,11 +71,13 @@ class ServerAccess:
         tls_key: str | PathLike[str] | None = None,
         tls_client_ca: str | PathLike[str] | None = None,
         patience: float = PATIENCE,
+        most_outside: int = MOST_OUTSIDE,
     ) -> None:
         if tls_cert is None and (tls_key is not None or tls_client_ca is not None):
             raise ConfigurationError("TLS needs a certificate of this side", field="tls_cert", expected="a PEM file")
         self._files = token_file, tls_cert, tls_key, tls_client_ca
         self.patience = patience
+        self.most_outside = most_outside
         if token_file is None:
             self.token = None
         else:
@@ -88,7 +91,7 @@ class ServerAccess:
 
     def __reduce__(self) -> tuple[type[ServerAccess], tuple[object, ...]]:
         """Another process reads the files itself."""
-        return ServerAccess, (*self._files, self.patience)
+        return ServerAccess, (*self._files, self.patience, self.most_outside)
 
     @property
     def asks(self) -> bool:
@@ -129,8 +132,8 @@ class _Door(asyncio.Protocol):
             self.peer = "?"
         self.access.outside += 1
         self.is_outside = True
-        if self.access.outside > MOST_OUTSIDE:
-            self.close(f"{MOST_OUTSIDE} connections are being asked already")
+        if self.access.outside > self.access.most_outside:
+            self.close(f"{self.access.most_outside} connections are being asked already")
         else:
             self.ask()
 
