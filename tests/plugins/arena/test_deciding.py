@@ -272,8 +272,9 @@ async def test_nothing_grows_while_an_agent_hangs() -> None:
     for tick in range(50):
         await arena.tick_async([seen(tick=tick)])
         arena.end_episode("a", True, {})
-        futures.append(sum(isinstance(each, asyncio.Future) for each in gc.get_objects()))
-    assert futures[-1] <= futures[1]
+        if tick in (1, 49):  # each look at all objects takes long
+            futures.append(sum(isinstance(each, asyncio.Future) for each in gc.get_objects()))
+    assert futures[1] <= futures[0]
     assert arena.counts["DECISION_FAILED"] >= 40, "its thread has no place for more"
     arena.close()
 

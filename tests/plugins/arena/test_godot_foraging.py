@@ -64,6 +64,7 @@ def played(behavior: AgentBehavior, home: Path) -> dict[str, float]:
     return metrics
 
 
+@pytest.mark.exhaustive
 def test_tier_one(tmp_path: Path) -> None:
     assert played(TierOne(), tmp_path)["resources"] >= 3
 
@@ -77,5 +78,6 @@ def test_tier_two_hears_of_its_calls_and_of_the_end(tmp_path: Path) -> None:
     assert behavior.ended == (metrics["resources"] == 10, metrics)
 
 
+@pytest.mark.exhaustive
 def test_a_policy(tmp_path: Path) -> None:
     assert played(PolicyBehavior(Trained(), Foraging), tmp_path)["resources"] >= 3

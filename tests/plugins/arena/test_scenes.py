@@ -27,7 +27,11 @@ def played(scene: type[Scene], make: Any, episodes: int = 10, **options: Any) ->
     return AgentArena.play(scene(), {agent: make() for agent in scene.agents}, episodes=episodes, **options)
 
 
-@pytest.mark.parametrize("name", SCENES)
+# The capture, with its three agents a side, takes longest.
+NAMES = [pytest.param(name, marks=[pytest.mark.exhaustive] * (name == "capture")) for name in SCENES]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_rules_beat_random(name: str) -> None:
     rules = [episode.score for episode in played(SCENES[name], RULES[name])]
     chance = [episode.score for episode in played(SCENES[name], RandomBehavior)]
@@ -63,7 +67,7 @@ def test_tier_one_collects_something() -> None:
 
 
 @pytest.mark.usefixtures("msgpack_of_ray")
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_log_is_the_same_bit_by_bit_and_replays(name: str, tmp_path: Path) -> None:
     scene = SCENES[name]
     logs = []

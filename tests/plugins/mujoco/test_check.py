@@ -14,16 +14,20 @@ from ue_rl.devtools.check import CheckReport, check
 from ue_rl.devtools.check.text_peer import PER_ENV, SHARED
 from ue_rl.plugins.mujoco import MujocoBridge
 
+# What is MuJoCo's own in an engine: its seeds, ends, spaces and the next trainer.
+EACH_RUN = ("a seed twice", "ends of episodes", "bounds and choices of actions", "what actions do", "next trainer")
 
-def of_mujoco() -> CheckReport:
+
+def of_mujoco(only: tuple[str, ...] = ()) -> CheckReport:
     # MuJoCo writes its warnings into a file of the current folder
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         bridge = MujocoBridge("HalfCheetah", num_envs=2)
         with run_in_thread(bridge) as engine:
-            return check(engine.url)
+            return check(engine.url, only=only)
 
 
-@pytest.mark.ahead(job=of_mujoco)
-def test_nothing_is_wrong(result: CheckReport) -> None:
+@pytest.mark.parametrize("only", [EACH_RUN, pytest.param((), marks=pytest.mark.exhaustive)])
+def test_nothing_is_wrong(only: tuple[str, ...]) -> None:
+    result = of_mujoco(only)
     assert result.mistakes == [], result
     assert {finding.carrier for finding in result.findings} - {""} == {SHARED, PER_ENV}

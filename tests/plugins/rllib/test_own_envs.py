@@ -11,6 +11,8 @@ from ue_rl.plugins.rllib.cli.rllink import _engines
 from ue_rl.plugins.rllib.engines import open_engines
 from ue_rl.system.errors import ConfigurationError
 
+CUT = {"gymnasium.wrappers:TimeLimit": {"max_episode_steps": 3}}
+
 
 def test_backends_and_links_of_rllib_start_it(own: Path) -> None:
     with open_engines({"env": "my_envs:MyCart-v0"}, 2) as engines:
@@ -20,12 +22,15 @@ def test_backends_and_links_of_rllib_start_it(own: Path) -> None:
     _engines(0, flags).close()
 
 
+@pytest.mark.exhaustive
 def test_wrappers_stand_around_the_hosted_env_with_rllib_too(own: Path) -> None:
-    cut = {"gymnasium.wrappers:TimeLimit": {"max_episode_steps": 3}}
     with open_engines(
-        {"env": "my_envs:MyCart-v0", "env_wrapper": [cut, "gymnasium.wrappers:FlattenObservation"]}, 2
+        {"env": "my_envs:MyCart-v0", "env_wrapper": [CUT, "gymnasium.wrappers:FlattenObservation"]}, 2
     ) as e:
         assert e.spec.num_envs == 2
+
+
+def test_wrappers_around_no_env_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="it is for env") as caught:
-        open_engines({"engine": "x {port}", "env_wrapper": [cut]}, 2)
+        open_engines({"engine": "x {port}", "env_wrapper": [CUT]}, 2)
     assert caught.value.field == "env_wrapper"

@@ -7,7 +7,10 @@ from contextlib import closing
 from http.client import HTTPConnection
 from typing import Any
 
+import pytest
 
+
+@pytest.mark.exhaustive  # its time is uvicorn's patience, which is passed
 def test_a_connection_is_kept_while_a_client_computes_between_two_requests(served: Any) -> None:
     _, server = served("openenv")
     with closing(HTTPConnection(server.url.removeprefix("http://"), timeout=20)) as client:

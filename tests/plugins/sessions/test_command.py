@@ -94,7 +94,7 @@ def test_nothing_but_messages_stands_on_standard_output() -> None:
         assert log.count(printed) >= 3, printed
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", [pytest.param("SIGTERM", marks=pytest.mark.exhaustive), "SIGINT"])
 def test_a_signal_ends_a_server_on_standard_input_whose_client_says_nothing(name: str) -> None:
     words = [sys.executable, *command("Drift", "--mcp", "stdio")]
     asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _ABOUT}

@@ -71,7 +71,7 @@ def test_a_server_closes_while_observations_are_awaited(served: Any, gate: threa
 
     def ask() -> None:
         with pytest.raises(httpx.HTTPError):
-            httpx.post(f"{server.url}/mcp", json=call, timeout=2)
+            httpx.post(f"{server.url}/mcp", json=call, timeout=1)
 
     asking = [threading.Thread(target=ask) for _ in range(8)]
     for each in asking:

@@ -33,10 +33,10 @@ def recorded(folder: Path, game: Any, play: Any, **options: Any) -> tuple[Path, 
     return folder / "it_s.replay", found
 
 
-def cart_pole(session: Session) -> list[Any]:
+def cart_pole(session: Session, advances: int = 60) -> list[Any]:
     random = np.random.default_rng(0)
     seen = [session.reset(seed=7)]
-    for n in range(60):
+    for n in range(advances):
         seen.append(session.advance(1 + n % 3, [[float(random.integers(2))]], reset=seen[-1].done))
     return seen
 
@@ -198,7 +198,7 @@ def test_a_full_disk_ends_the_recording_and_nothing_else(
 
 
 def test_a_film_of_a_replay(tmp_path: Path) -> None:
-    file, _ = recorded(tmp_path, "CartPole-v1", cart_pole)
+    file, _ = recorded(tmp_path, "CartPole-v1", lambda session: cart_pole(session, 6))
     film = tmp_path / "film.gif"
     done = CliRunner().invoke(cli, ["sessions", "replay", str(file), "--gif", str(film)])
     assert done.exit_code == 0, done.output
