@@ -80,6 +80,7 @@ SLOW = {
     ),
     "bench_learner border": Small("--rounds 1 --only border", "| wide | 8 |", {"STEPS": 16, "WIDTHS": [8]}),
     "bench_overlap": Small("--quick", "| SAC |", {"STEPS": 8}),
+    "bench_pages": Small("--quick --sizes 4x4", "| 4x4 | Node, binary |", needs=("node", "websockets")),
     "bench_policy_server": Small("--seconds 0.1", "| 64 |"),
     "bench_ppo watched": Small("--rounds 1 --only watched", "| --metrics |", {"STEPS": 16, "ROLLOUTS": 1}),
     "bench_sessions": Small("--quick --sessions 2", "| 25 Hz, a bridge a session |"),

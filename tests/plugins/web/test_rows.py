@@ -25,6 +25,7 @@ from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.text import Codec
 from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system import errors
+from ue_rl.system.compiled import lacking
 
 GAMES = Path(__file__).with_name("games.mjs")
 CONFIG = (
@@ -54,6 +55,9 @@ def answer(
     if masks is not None:
         parts.append(np.asarray(masks, "u1"))
     return bytes(begin) + b"".join(part.tobytes() for part in parts)
+
+
+needs_kernels = pytest.mark.skipif("kernels" in lacking(), reason="there are no compiled kernels here")
 
 
 def asked() -> StepBuffers:
@@ -149,6 +153,67 @@ def test_a_wrong_answer_is_named_and_nothing_of_it_read(message: bytes, kind: ty
     assert isinstance(refused.value, errors.UeRlError)
     assert refused.value.fault == "engine"
     assert parts(buffers) == before
+
+
+PLAIN = decode_handshake(CONFIG.replace(",MASK", "").encode())
+
+
+@pytest.mark.parametrize(("message", "kind", "words"), WRONG.values(), ids=WRONG.keys())
+def test_the_compiled_reader_leaves_what_is_wrong(message: bytes, kind: type[Exception], words: str) -> None:
+    buffers = asked()
+    before = parts(buffers)
+    assert RowCodec(PLAIN).read_usual(message, buffers, 1) == 0
+    assert parts(buffers) == before
+
+
+@needs_kernels
+@pytest.mark.parametrize("seed", range(20))
+def test_the_compiled_reader_reads_the_same(seed: int) -> None:
+    """Right answers, of which a byte is changed or not: what it reads is right, and the same."""
+    rng = np.random.default_rng(seed)
+    compiled = RowCodec(PLAIN, compiled=True)
+    pure = RowCodec(PLAIN, compiled=False)
+    read_by_both = 0
+    for _ in range(500):
+        ids = sorted(rng.permutation(3)[: rng.integers(1, 4)].tolist())
+        numbers = rng.normal(size=(len(ids), 3))
+        message = bytearray(answer(ids, numbers[:, :2], numbers[:, 2], rng.choice([0, 1, 3], len(ids)).tolist()))
+        if rng.random() < 0.7:
+            message[rng.integers(len(message))] = rng.integers(256)
+        buffers = asked()
+        buffers.pending[rng.integers(3)] = rng.integers(2)
+        others = asked()
+        others.pending[:] = buffers.pending
+        before = parts(buffers)
+        count = compiled.read_usual(bytes(message), buffers, 1)
+        assert pure.read_usual(bytes(message), others, 1) == 0
+        try:
+            head = pure.read_head(bytes(message))
+            expected = pure.decode_states(bytes(message), head, others)
+        except errors.ProtocolError:
+            assert count == 0
+        else:
+            in_order = np.frombuffer(message, "<u4", head.rows, 32)
+            usual = head.number == 1 and (np.diff(in_order.astype(np.int64)) > 0).all()
+            assert count == (expected if usual else 0)
+        if count:
+            read_by_both += 1
+            assert parts(buffers) == parts(others)
+        else:
+            assert parts(buffers) == before
+    assert read_by_both > 50
+
+
+@needs_kernels
+def test_the_compiled_reader_checks_its_arrays() -> None:
+    codec = RowCodec(PLAIN)
+    buffers = asked()
+    buffers.dones = np.zeros(2, np.uint8)
+    with pytest.raises(ValueError, match="one number of envs"):
+        codec.read_usual(answer(ALL, ZEROS), buffers, 1)
+    buffers.dones = np.zeros(3, np.int32)
+    with pytest.raises(TypeError, match="uint8"):
+        codec.read_usual(answer(ALL, ZEROS), buffers, 1)
 
 
 def test_an_env_that_was_not_asked() -> None:

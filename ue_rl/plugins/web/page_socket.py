@@ -71,6 +71,8 @@ class PageSocket:
         self._part: bytearray | None = None  # of a binary message in several frames
         self._rows: deque[bytes] = deque()  # binary messages that nobody has read yet
         self._longest_rows = 0  # bytes of a binary message; 0: none may come
+        self._awaits_rows = False  # the next message, if it is binary, is `_first_rows`
+        self._first_rows: bytes | None = None
         self._come = bytearray()  # lines that nobody has read yet
         self._unsent = memoryview(b"")
         self._framed = False  # what `send` was given has become frames, and they are not all sent
@@ -99,6 +101,27 @@ class PageSocket:
     def next_rows(self) -> bytes:
         """The binary message that a line stands for, each once and in their order."""
         return self._rows.popleft()
+
+    def receive_rows(self) -> bytes | None:
+        """The next message, if it is binary, comes within a slice of a wait, and stands behind no line.
+
+        It is as if it had been read as a line, without the way through one. None: `recv_into` says what has come.
+
+        Raises:
+            OSError: the page has gone.
+        """
+        if self._come or self._raw or self._split or self._over is not None:
+            return None
+        self._awaits_rows = True
+        try:
+            self._read(self._sock.gettimeout())
+        except TimeoutError:
+            pass
+        finally:
+            self._awaits_rows = False
+        message = self._first_rows
+        self._first_rows = None
+        return message
 
     # -- as a socket
 
@@ -373,6 +396,10 @@ class PageSocket:
         return False
 
     def _add_rows(self, message: bytes) -> None:
+        if self._awaits_rows and not self._come:
+            self._awaits_rows = False
+            self._first_rows = message
+            return
         self._rows.append(message)
         self._come += b"(a binary message of %d bytes)%c\n" % (len(message), ROWS_CAME)
 

@@ -34,7 +34,7 @@ class RowWiring(SharedWiring):
     ) -> None:
         super().__init__(link, codec, buffers, numbers=numbers)
         self._page = page
-        self._rows = RowCodec(codec.spec)
+        self._rows = RowCodec(codec.spec, codec.kernels == "compiled")
         self._order = numbers
         self._in_rows = False  # the last request was binary
         page.take_rows(self._rows.longest)
@@ -58,14 +58,31 @@ class RowWiring(SharedWiring):
         """See SharedWiring."""
         link = self._link
         while due:
+            message = self._at_once()
+            if message is not None:
+                due -= self._read(message)
+                continue
             start, end = link.next_span(deadline)
             if link.lines.data[end - 1] == ROWS_CAME:
                 due -= self._read(self._page.next_rows())
             else:
                 due -= self._read_line(link.lines.data, start, end)
 
+    def _at_once(self) -> bytes | None:
+        """The answer, where it is binary and next."""
+        if not self._in_rows or len(self._link.lines):
+            return None
+        try:
+            return self._page.receive_rows()
+        except OSError as error:
+            raise self._link.gone(error) from error
+
     def _read(self, message: bytes) -> int:
         """The envs that a binary message answers for."""
+        if self._in_rows:
+            answered = self._rows.read_usual(message, self._buffers, self._link.number)
+            if answered:
+                return answered
         head = self._rows.read_head(message)
         if not self._in_rows:
             raise MalformedMessage(

@@ -11,6 +11,7 @@
 #include "../../system/_arrays.h"
 #include "_lines.h"
 #include "_own_dicts.h"
+#include "_rows.h"
 #include "_sockets.h"
 #include "_steps.h"
 
@@ -371,6 +372,9 @@ static PyMethodDef METHODS[] = {
     FAST(find_no_choice, "actions, low, high"),
     FAST(take_step, "obs, rewards, dones, returns, started, of, now, limit"),
     FAST(own_dicts, "kept, key, value"),
+#if defined(_WIN32) || __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    FAST(read_rows, "message, obs, rewards, dones, truncated, pending, number"),
+#endif
 #ifndef _WIN32
     FAST(decode_state_lines, STATES "stride, fill, form"),
     FAST(cut_numbers, "data, stride, fill, numbers"),

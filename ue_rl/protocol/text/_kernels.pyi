@@ -93,6 +93,16 @@ def decode_state_lines(
     form: int,
     /,
 ) -> int | _Failure: ...
+def read_rows(
+    message: bytes,
+    obs: NDArray[np.float32],
+    rewards: NDArray[np.float32],
+    dones: NDArray[np.uint8],
+    truncated: NDArray[np.uint8],
+    pending: NDArray[np.uint8],
+    number: int,
+    /,
+) -> int: ...
 def cut_numbers(data: bytearray, stride: int, fill: NDArray[np.int32], numbers: NDArray[np.int64], /) -> int: ...
 def receive(fd: int, buffer: memoryview, spin_us: int, slice_ms: int, /) -> int: ...
 def receive_lines(
