@@ -12,7 +12,6 @@ import numpy as np
 import torch as th
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 _SINGLE = (th.float32, th.float16, th.bfloat16)
 
@@ -22,7 +21,7 @@ class _Doubled(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = {name: th.float64 if value in _SINGLE else value for name, value in (kwargs or {}).items()}
-        return tree_map(_double, func(*tree_map(_double, args), **tree_map(_double, named)))
+        return _double(func(*_double(args), **_double(named)))
 
 
 @contextmanager
@@ -82,6 +81,16 @@ def _computed_tensors(net: nn.Module) -> Iterator[th.Tensor]:
 
 
 def _double(value: Any) -> Any:
-    if isinstance(value, th.Tensor) and value.dtype in _SINGLE:
-        return value.double()
+    """`value` with its tensors in float64, also those in tuples, lists and dicts.
+
+    Written out, since torch's tree_map takes longer than the operations of a small net.
+    """
+    if isinstance(value, th.Tensor):
+        if value.dtype in _SINGLE:
+            return value.double()
+        return value
+    if isinstance(value, (tuple, list)):
+        return type(value)([_double(part) for part in value])
+    if isinstance(value, dict):
+        return {name: _double(part) for name, part in value.items()}
     return value

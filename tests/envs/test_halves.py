@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.connections.engines.test_several import several
+from tests.envs.conftest import memory_and_all_carriers
 from tests.envs.test_vec_env import maker
 from tests.harness.scripted_agents import ACTS, World, spec_of
 from tests.harness.several import FragileSource, MaskedWalk, Walk
@@ -52,9 +53,9 @@ def step(env: OverlapVecEnv, actions: Any) -> Any:
     return env.step(actions)
 
 
-@pytest.mark.parametrize("space", ["box", "multi-discrete"])
-def test_a_step_in_two_halves_is_a_whole_step(opened: Any, space: str) -> None:
-    halved, whole = (opened(maker(space), 5, send_info=True, max_episode_steps=9) for _ in range(2))
+@memory_and_all_carriers(["box", "multi-discrete"], "box")
+def test_a_step_in_two_halves_is_a_whole_step(opened: Any, name: str) -> None:
+    halved, whole = (opened(maker(name), 5, send_info=True, max_episode_steps=9) for _ in range(2))
     for env in (halved, whole):
         env.seed(11)
     assert_same(halved.reset(), whole.reset())

@@ -235,23 +235,28 @@ def test_wrappers_of_sb3_work(opened: Any) -> None:
     assert mean > 0
 
 
+def evaluated(env: VecEnv) -> tuple[list[float], list[int]]:
+    env.seed(3)
+    normalized = VecNormalize(env, training=False)
+    normalized.ret_rms.var = np.float64(100)
+    model = PPO("MlpPolicy", normalized, seed=1, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # "not wrapped with a Monitor wrapper"
+        returns, lengths = evaluate_policy(model, normalized, n_eval_episodes=3, return_episode_rewards=True)
+    assert isinstance(returns, list)
+    assert isinstance(lengths, list)
+    return returns, lengths
+
+
+@functools.cache
+def evaluated_over_dummy_vec_env() -> tuple[list[float], list[int]]:
+    return evaluated(DummyVecEnv([lambda: Monitor(gym.make("Pendulum-v1"))] * N))
+
+
 def test_evaluation_reports_the_return_of_the_game(opened: Any) -> None:
     """Behind VecNormalize the rewards are scaled: what is reported comes from the statistics in the infos."""
-
-    def evaluated(env: VecEnv) -> tuple[list[float], list[int]]:
-        env.seed(3)
-        normalized = VecNormalize(env, training=False)
-        normalized.ret_rms.var = np.float64(100)
-        model = PPO("MlpPolicy", normalized, seed=1, device="cpu")
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # "not wrapped with a Monitor wrapper"
-            returns, lengths = evaluate_policy(model, normalized, n_eval_episodes=3, return_episode_rewards=True)
-        assert isinstance(returns, list)
-        assert isinstance(lengths, list)
-        return returns, lengths
-
     returns, lengths = evaluated(opened("Pendulum-v1"))
-    expected = evaluated(DummyVecEnv([lambda: Monitor(gym.make("Pendulum-v1"))] * N))
+    expected = evaluated_over_dummy_vec_env()
     assert returns == pytest.approx(expected[0], rel=1e-5)
     assert lengths == expected[1]
 

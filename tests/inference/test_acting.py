@@ -66,6 +66,7 @@ def agrees(model: Any, path: Path, seen: Any, file: Path) -> None:
 def test_a_policy_of_hindsight_replay_acts_and_is_exported(tmp_path: Path) -> None:
     env = BitFlippingEnv(n_bits=4, continuous=True)
     more = {"replay_buffer_kwargs": {"goal_selection_strategy": "final"}, "learning_starts": 8, "buffer_size": 64}
+    more["policy_kwargs"] = {"net_arch": [16]}
     model = SAC("MultiInputPolicy", env, replay_buffer_class=HerReplayBuffer, device="cpu", seed=0, **more)
     model.learn(20)
     model.save(tmp_path / "model.zip")

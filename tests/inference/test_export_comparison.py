@@ -355,7 +355,7 @@ def test_exporting_does_not_disturb_the_training(path):
             if export:
                 before = [module.training for module in model.policy.modules()]
                 check_exportable(model)
-                export_onnx(model, path)
+                export_briefly(model, path)
                 assert [module.training for module in model.policy.modules()] == before
         return th.cat([p.detach().ravel() for p in model.policy.parameters()])
 

@@ -62,7 +62,10 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+SLOW = pytest.param("image", marks=pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize("kind", [*(kind for kind in KINDS if kind != "image"), SLOW])
 def test_files_are_of_opset_15_and_cast_no_number_to_its_own_type(kind, path):
     model = KINDS[kind]()
     report = export_briefly(model, path)

@@ -61,7 +61,7 @@ EACH_RUN = {
     ("A2C", "multi_discrete", "vector", True),
     ("TRPO", "symmetric", "vector", False),
     ("MaskablePPO", "multi_discrete", "vector", True),
-    ("RecurrentPPO", "discrete", "dict", False),
+    ("RecurrentPPO", "discrete", "vector", False),
     ("RecurrentPPO", "asymmetric", "vector", True),
     ("SAC", "asymmetric", "image", False),
     ("TD3", "symmetric", "vector", True),

@@ -15,11 +15,16 @@ from tests.support.models import export_briefly
 from ue_rl.inference import OnnxInference
 
 CASES = [  # with and without VecNormalize
-    (PPO, "CartPole-v1", {"n_steps": 128}, 256, False),
     (DQN, "CartPole-v1", {"learning_starts": 100, "buffer_size": 1000}, 300, True),
-    (PPO, "Pendulum-v1", {"n_steps": 128, "use_sde": True}, 256, False),
-    (SAC, "Pendulum-v1", {"learning_starts": 100, "buffer_size": 1000}, 150, True),
-    (RecurrentPPO, "Pendulum-v1", {"n_steps": 64}, 128, True),
+    (PPO, "Pendulum-v1", {"n_steps": 128, "use_sde": True, "n_epochs": 2}, 256, False),
+    (RecurrentPPO, "Pendulum-v1", {"n_steps": 64, "n_epochs": 2}, 128, True),
+    *(
+        pytest.param(*case, marks=pytest.mark.exhaustive)
+        for case in (
+            (PPO, "CartPole-v1", {"n_steps": 128, "n_epochs": 2}, 256, False),
+            (SAC, "Pendulum-v1", {"learning_starts": 100, "buffer_size": 1000}, 150, True),
+        )
+    ),
 ]
 
 
