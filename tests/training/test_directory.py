@@ -7,6 +7,7 @@ import os
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -210,14 +211,15 @@ def test_a_replaced_run_that_cannot_be_deleted_is_said(
     assert run.replaced is None
 
 
-def test_a_config_of_a_newer_version_is_not_read_from_a_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = RunDirectory(a_run(tmp_path, "mine"))
+def test_a_config_of_a_newer_version_is_not_read_from_a_checkpoint(tmp_path: Path) -> None:
     copy = tmp_path / "copy.yaml"
     copy.write_text(CONFIG)
-    store = SimpleNamespace(newest_first=lambda: [SimpleNamespace(file=lambda name: copy)])
-    monkeypatch.setattr(run, "store", lambda: store)
+
+    class Saved(RunDirectory):
+        def store(self) -> Any:
+            return SimpleNamespace(newest_first=lambda: [SimpleNamespace(file=lambda name: copy)])
+
+    run = Saved(a_run(tmp_path, "mine"))
     run.config.write_text("algo: [")
     assert run.read_config()["algo"] == "a2c"
     run.config.write_text("format: 999\nalgo: sac\n")

@@ -32,14 +32,16 @@ def test_what_another_process_has_begun_meanwhile_is_left_to_it(
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_what_another_process_has_renamed_meanwhile_is_not_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_process_has_renamed_meanwhile_is_not_made_anew(tmp_path: Path) -> None:
     """The other one is about to take the name: an empty folder in its way would end both."""
     a_run(tmp_path, "mine")
-    monkeypatch.setattr(RunDirectory, "check_is_run", lambda self, cure: self.path.rename(tmp_path / "mine.1"))
+
+    class Renamed(RunDirectory):
+        def check_is_run(self, cure: str) -> None:
+            self.path.rename(tmp_path / "mine.1")
+
     with pytest.raises(ConfigurationError, match="another process has just renamed"):
-        RunDirectory.create(tmp_path, "mine", "walk", force=True)
+        Renamed.create(tmp_path, "mine", "walk", force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.1"]
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.wrappers import TimeLimit
 from stable_baselines3 import PPO
 
 from tests.support.command_line import ok, refused, run
 from tests.training.conftest import DIALLED, SMALL, TINY
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.devtools.testing import Fault, FaultKind, FaultyEngine
 from ue_rl.system import errors
-from ue_rl.training import models
 from ue_rl.training.directory import RunDirectory
+from ue_rl.training.evaluation import HELD_OUT
 
 
 def test_an_engine_that_dies_saves_the_model_and_says_so(tmp_path: Path) -> None:
@@ -100,13 +105,21 @@ def test_a_save_that_fails_leaves_the_last_good_model(
     assert RunDirectory(tmp_path / "r").store().last is not None
 
 
-def test_ctrl_c_in_the_evaluation_ends_the_evaluation_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*arguments: Any, **options: Any) -> Any:
-        raise KeyboardInterrupt
+class Interrupted(CartPoleEnv):
+    """Ctrl-C is pressed when the evaluation of a run with seed 1 begins."""
 
-    monkeypatch.setattr(models, "evaluate_policy", stopped)
-    output = ok(f"{TINY} --run-id r --log-dir", tmp_path)
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed == HELD_OUT + 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is sent by kill")
+def test_ctrl_c_in_the_evaluation_ends_the_evaluation_alone(tmp_path: Path) -> None:
+    with run_in_thread(GymnasiumBridge(lambda: TimeLimit(Interrupted(), 100), 1)) as engine:
+        words = f"{DIALLED} --timesteps 64 --seed 1 --no-export --run-id r --log-dir"
+        output = ok(words, tmp_path, engine.url)
     assert "done" in output
     assert "without exploration" not in output
-    assert (tmp_path / "r" / "model.onnx").exists()
+    assert (tmp_path / "r" / "model.zip").exists()
     assert "not evaluated: stopped by Ctrl-C" in (tmp_path / "r" / "run.log").read_text()

@@ -66,14 +66,13 @@ def test_many_colours_come_close(tmp_path: Path) -> None:
         assert np.abs(frame.astype(int) - picture).mean() < 8
 
 
-def test_memory_is_bounded_by_the_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_by_the_cap(tmp_path: Path) -> None:
     """Of 300 pictures, 225 MiB; Pillow's own memory is not Python's, so that the process is asked."""
-    monkeypatch.setattr(gif, "MAX_BYTES", 8 << 20)
     picture = np.zeros((512, 512, 3), np.uint8)
     process = psutil.Process()
     film(tmp_path / "x.gif", [picture])  # what Pillow needs once
     before = process.memory_info().rss
-    with GifFile(tmp_path / "x.gif") as file:
+    with GifFile(tmp_path / "x.gif", most_bytes=8 << 20) as file:
         for number in range(300):
             picture[:, :, number % 3] += 1
             file.add(picture)
@@ -84,9 +83,8 @@ def test_memory_is_bounded_by_the_cap(tmp_path: Path, monkeypatch: pytest.Monkey
         assert whole.n_frames == 32
 
 
-def test_it_ends_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gif, "MAX_PICTURES", 5)
-    with GifFile(tmp_path / "x.gif") as file:
+def test_it_ends_at_the_limit(tmp_path: Path) -> None:
+    with GifFile(tmp_path / "x.gif", most_pictures=5) as file:
         for number, picture in enumerate(moving_square(9)):
             assert file.full == (number >= 5)
             file.add(picture)

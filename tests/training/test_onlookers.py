@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Figure, KVWriter
 
+from tests.support.acting import at_step
 from tests.training.test_evaluation import Near, Said, run
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.training import TrainingReport, evaluation, learner, seeds
-from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, RunNumbers
+from ue_rl.training.callbacks import EngineNumbers, EpisodeLog, LookingOn, RunNumbers
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.pictures import add_legend, new_figure
 from ue_rl.training.report import RunResult
@@ -98,11 +100,10 @@ def test_a_checkpoint_is_saved_whatever_becomes_of_its_copies(
     assert sum("it is broken" in text for text in said.texts) == 1
 
 
-def test_an_outcome_that_cannot_be_written_is_returned(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(RunResult, "as_json", breaks)
-    outcome = run(tmp_path, "r", timesteps=64, url=url, eval_episodes=0)
+def test_an_outcome_that_cannot_be_written_is_returned(tmp_path: Path, url: str) -> None:
+    in_its_way = tmp_path / "r" / "outcome.json"
+    outcome = run(tmp_path, "r", timesteps=64, url=url, eval_episodes=0, callback=at_step(60, in_its_way.mkdir))
+    assert in_its_way.is_dir()
     assert (outcome.stopped_by, outcome.saved) == (None, 64)
 
 
@@ -208,10 +209,15 @@ def test_the_screen_shows_numbers_whose_names_begin_alike(tmp_path: Path, capsys
     assert capsys.readouterr().out.count("distance_to_the_nearest_enemy") == 6
 
 
-def test_a_stop_passes_whoever_looks_on(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*_: Any) -> Any:
-        raise KeyboardInterrupt
+def test_a_stop_passes_whoever_looks_on() -> None:
+    class Stopped(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
 
-    monkeypatch.setattr(EngineNumbers, "_on_rollout_end", stopped)
-    outcome = run(tmp_path, "r", timesteps=64, url=url, eval_episodes=0)
-    assert isinstance(outcome.stopped_by, KeyboardInterrupt)
+        def _on_rollout_end(self) -> None:
+            raise KeyboardInterrupt
+
+    warned: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        LookingOn(Stopped(), warned.append).on_rollout_end()
+    assert warned == []

@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import yaml
 from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.callbacks import BaseCallback
 
 import ue_rl
 import ue_rl.training
@@ -22,7 +23,7 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.devtools.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.inference import ExportReport
 from ue_rl.system import errors
-from ue_rl.training import TrainingReport, TrainOptions, models
+from ue_rl.training import TrainingReport, TrainOptions
 from ue_rl.training.config import parse_setting, read_config, resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.hyperparameters import schedule, tuned_for
@@ -306,21 +307,25 @@ def test_a_run_reports_to_its_caller(tmp_path: Path, cartpole: str) -> None:
         assert not re.search(r"(import|from) (click|rich|ue_rl\.cli)", file.read_text("utf-8")), file
 
 
-def test_evaluation_leaves_the_statistics_as_they_were_trained(
-    tmp_path: Path, cartpole: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[float, float]] = []
+class Statistics(BaseCallback):
+    """Notes VecNormalize of the last run, and what it had counted when learning was over."""
 
-    def spied(model: Any, env: Any, **options: Any) -> Any:
-        stats = model.get_vec_normalize_env()
-        before = stats.obs_rms.count
-        returns, lengths = models.evaluate_policy.__wrapped__(model, env, **options)
-        seen.append((before, stats.obs_rms.count))
-        assert returns == lengths  # of CartPole, unless they were normalised
-        return returns, lengths
+    seen: ClassVar[Any] = None
+    count: ClassVar[float] = 0.0
 
-    spied.__wrapped__ = models.evaluate_policy  # type: ignore[attr-defined]
-    monkeypatch.setattr(models, "evaluate_policy", spied)
-    ok(f"{DIALLED} --timesteps 512 --normalize --no-export --log-dir", tmp_path, cartpole)
-    ((before, after),) = seen
-    assert before == after > 512
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_training_end(self) -> None:
+        Statistics.seen = self.model.get_vec_normalize_env()
+        Statistics.count = Statistics.seen.obs_rms.count
+
+
+def test_evaluation_leaves_the_statistics_as_they_were_trained(tmp_path: Path, cartpole: str) -> None:
+    words = f"{DIALLED} --timesteps 512 --normalize --no-export --callback {__name__}:Statistics --log-dir"
+    output = ok(words, tmp_path, cartpole)
+    assert Statistics.seen.obs_rms.count == Statistics.count > 512
+    found = re.search(r"mean return ([\d.]+) \+/- [\d.]+, without exploration", output)
+    assert found is not None, output
+    assert float(found[1]) >= 8
+    assert float(found[1]) % 0.5 == 0, "of two episodes of CartPole, unless they were normalised"

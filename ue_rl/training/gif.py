@@ -21,28 +21,31 @@ class GifFile:
 
     Args:
         path: the file.
+        most_pictures, most_bytes: further pictures are left out.
 
     Raises:
         ConfigurationError: Pillow is missing; or, at the end, no picture came.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most_pictures: int = MAX_PICTURES, most_bytes: int = MAX_BYTES) -> None:
         try:
             from PIL import Image
         except ImportError as error:
             raise ConfigurationError("a GIF needs Pillow", field="gif", cure="pip install pillow") from error
         self._image = Image
         self._path = path
+        self._most_pictures = most_pictures
+        self._most_bytes = most_bytes
         self._part = path.with_name(path.name + ".part")
         self._pictures: list[Any] = []
         self._size = (0, 0)
 
     @property
     def full(self) -> bool:
-        """Whether MAX_PICTURES, or MAX_BYTES of pixels, have come; further pictures are left out."""
+        """Whether the most pictures, or bytes of pixels, have come; further pictures are left out."""
         count = len(self._pictures)
         (width, height) = self._size
-        return count >= MAX_PICTURES or (count > 0 and (count + 1) * width * height > MAX_BYTES)
+        return count >= self._most_pictures or (count > 0 and (count + 1) * width * height > self._most_bytes)
 
     def add(self, picture: Any) -> None:
         """Adds a picture, uint8 [height, width, 3]; raises ConfigurationError: it has another size than the first."""

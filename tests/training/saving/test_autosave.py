@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from tests.harness.exactness import At, Broken, Seen, begun, broken, differ, env_of, learn, new, whole
 from tests.harness.warm_cli import WarmCli
 from ue_rl.devtools.testing import MemoryTransport
-from ue_rl.system import durable, errors
+from ue_rl.system import errors
 from ue_rl.training.saving.autosave import AutoSave
 from ue_rl.training.saving.callbacks import WAITING
 from ue_rl.training.saving.lock import RunLock
@@ -313,20 +313,20 @@ def test_statistics_are_never_forgotten(tmp_path: Path, caplog: pytest.LogCaptur
     assert {path.name for path in tmp_path.iterdir()} >= {"model.zip", "vecnormalize.pkl", "checkpoints"}
 
 
-def test_a_save_that_fails_is_logged_and_the_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(path: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+def test_a_save_that_fails_is_logged_and_the_run_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = {"full": False}
+
+    def write(folder: Path) -> None:
+        if disk["full"]:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
     def fill() -> None:
-        monkeypatch.setattr("ue_rl.training.saving.checkpoints.sync_file", full)
+        disk["full"] = True
 
-    model = learn("ppo", env_of(), tmp_path, callbacks=[At(50, fill)], save_freq=50)
+    model = learn("ppo", env_of(), tmp_path, callbacks=[At(50, fill)], save_freq=50, extra=write)
     assert model.num_timesteps == 288
     assert caplog.text.count("not saved: ") == 3, "two at a rollout's start, one at the end"
     assert "No space left on device" in caplog.text
-    monkeypatch.setattr("ue_rl.training.saving.checkpoints.sync_file", durable.sync_file)
     assert learn("ppo", env_of(), tmp_path).num_timesteps == 288
 
 

@@ -21,7 +21,6 @@ import pytest
 
 from tests.harness.warm_cli import WarmCli
 from ue_rl.system.errors import ActionError, SaveFailed
-from ue_rl.training.saving import checkpoints
 from ue_rl.training.saving.checkpoints import CheckpointStore
 
 POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
@@ -168,10 +167,11 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert CheckpointStore(tmp_path / "file").last is None
 
 
-def test_little_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    store = CheckpointStore(tmp_path, keep=2)
+def test_little_room_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk: list[int | None] = [None]
+    store = CheckpointStore(tmp_path, keep=2, free_space=lambda path: disk[0])
     for free, said in ((None, 0), (100_000, 0), (30_000, 1), (25_000, 0), (100_000, 0), (30_000, 1)):
-        monkeypatch.setattr(checkpoints, "free_space", lambda path, free=free: free)
+        disk[0] = free
         caplog.clear()
         store.save(1, writer("x" * 10_000))
         messages = [record.getMessage() for record in caplog.records]

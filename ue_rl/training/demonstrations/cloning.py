@@ -22,8 +22,6 @@ from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.demonstrations.dataset import DemoEpisode, Demonstrations
 from ue_rl.training.demonstrations.trees import each, joined
 
-_TOLD = 10.0  # seconds between two sentences about how far it is
-
 _log = logging.getLogger(__name__)
 
 # observations, actions, returns -> of the actions, by which cloning is judged; and of the critic
@@ -58,6 +56,7 @@ def clone(
     learning_rate: float = 1e-3,
     seed: int | None = None,
     tell: Callable[[str], object] | None = None,
+    told_every: float = 10.0,
 ) -> Cloned:
     """Clones until the loss on the held-out episodes has not fallen for `patience` epochs; keeps the best weights.
 
@@ -67,7 +66,7 @@ def clone(
     Args:
         demonstrations: of the model's spaces (Demonstrations.of).
         table: a CSV file of the losses of each epoch. held_out: this share of the episodes, at least one.
-        tell: shows a sentence: at the beginning, and every ten seconds how far it is. None: nothing is shown.
+        tell: shows a sentence: at the beginning, and every `told_every` seconds how far it is. None: nothing is shown.
 
     Raises:
         ConfigurationError: fewer than two episodes, or a policy that cannot be cloned.
@@ -105,7 +104,7 @@ def clone(
         now = _mean(loss, judged, batch_size)
         rows.append((epoch, total / len(learnt[1]), now))
         _log.info("cloning, epoch %d: loss %.5g, held out %.5g", *rows[-1])
-        if tell is not None and time.monotonic() - told >= _TOLD:
+        if tell is not None and time.monotonic() - told >= told_every:
             told = time.monotonic()
             tell(f"cloning, epoch {epoch}: loss {rows[-1][1]:.4g}, of held-out episodes {now:.4g}")
         if now < best:

@@ -73,12 +73,20 @@ class CheckpointStore:
         folder: where they are.
         keep: how many are kept; older ones are deleted when a newer one is safe.
         newest_only: files that the newest one alone keeps, because they are large.
+        free_space: the bytes that can still be written at a path; None where nobody knows.
     """
 
-    def __init__(self, folder: Path, keep: int = 3, newest_only: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        keep: int = 3,
+        newest_only: tuple[str, ...] = (),
+        free_space: Callable[[Path], int | None] = free_space,
+    ) -> None:
         self.folder = folder
         self._newest_only = newest_only
         self.keep = max(1, keep)
+        self._free_space = free_space
         self._little_room = False
         self._broken: set[Path] = set()  # of which it was said
 
@@ -193,7 +201,7 @@ class CheckpointStore:
 
     def _look_for_room(self, path: Path) -> None:
         """Warns, once for each time that it begins, where the disk has no room for two more checkpoints like `path`."""
-        free = free_space(self.folder)
+        free = self._free_space(self.folder)
         size = _size(path)
         little = free is not None and free < 2 * size
         if free is not None and little and not self._little_room:
@@ -264,7 +272,7 @@ class CheckpointStore:
             place = self.folder
         else:
             place = self.folder.parent
-        free = free_space(place)
+        free = self._free_space(place)
         room = ""
         if free is not None:
             room = f"; {amount(free)} are free at {self.folder}"
