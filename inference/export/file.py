@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from os import PathLike
@@ -166,6 +167,7 @@ def export(
     batches: tuple[int, ...] = (),
     optional_masks: bool = False,
     adopted: bytes | None = None,
+    convert: Callable[[Any, int, str], tuple[bytes, str]] | None = None,
 ) -> ExportReport:
     """Convert `plan`, compare the file with `model`, and write it in one step.
 
@@ -177,6 +179,7 @@ def export(
         batches: compare in batches of these sizes, too.
         optional_masks: see export_onnx.
         adopted: a file that another tool made of an exported one: it is compared and described, nothing is converted.
+        convert: (plan, opset, exporter) -> the file and the converter's name; None: graph.to_onnx.
 
     Raises:
         ExportError: as export_onnx. ConfigurationError: the tolerance is negative, infinite or NaN.
@@ -191,8 +194,10 @@ def export(
 
     bare = b""
     used = "adopted"
+    if convert is None:
+        convert = to_onnx
     if adopted is None:
-        bare, used = to_onnx(plan, opset, exporter)
+        bare, used = convert(plan, opset, exporter)
         tried_out = _with_metadata(bare, metadata, optional_masks=optional_masks)
     else:
         tried_out, _ = described(adopted, metadata)

@@ -87,7 +87,7 @@ def export_onnx(
     Raises:
         ExportError: unsupported, not convertible, different from predict(), or not writable. No file is left behind.
     """
-    return _export(
+    return export_model(
         model,
         vec_normalize,
         check_target(path, n_verify),
@@ -195,7 +195,7 @@ def adopt_onnx(
         of_graph |= {"stochastic": said.stochastic, "flat_input": said.flat_input}
         if not said.ports(ACTION_MASKS):
             of_graph["action_masks"] = False
-    return _export(
+    return export_model(
         model,
         vec_normalize,
         target,
@@ -234,10 +234,10 @@ def check_exportable(model: Any, vec_normalize: Any = None, **options: Any) -> N
         if not names & {*ALGORITHMS, *(name.lower() for name in ALGORITHMS)}:
             raise ExportError("this algorithm cannot be exported", expected=", ".join(ALGORITHMS), got=model)
         return
-    _export(model, vec_normalize, None, n_verify=64, **options)
+    export_model(model, vec_normalize, None, n_verify=64, **options)
 
 
-def _export(
+def export_model(
     model: Any,
     vec_normalize: Any,
     target: Path | None,
@@ -247,7 +247,7 @@ def _export(
     said: PolicyMetadata | None = None,
     **options: Any,
 ) -> ExportReport:
-    """The verified file of a model of Stable-Baselines3.
+    """The verified file of a model of Stable-Baselines3, as export_onnx writes it.
 
     Args:
         said: the description of a file that is adopted. options: of plan_graph and of file.export.

@@ -48,8 +48,10 @@ class Server(PolicyServer):
 
 
 @asynccontextmanager
-async def serving(path: Path, **options: Any) -> AsyncIterator[Server]:
-    with ReloadingInference(path, interval=None) as policy:
+async def serving(
+    path: Path, kind: type[ReloadingInference] = ReloadingInference, **options: Any
+) -> AsyncIterator[Server]:
+    with kind(path, interval=None) as policy:
         async with Server(policy, port=0, reload_interval=0.05, **options) as server:
             yield server  # type: ignore[misc]
 

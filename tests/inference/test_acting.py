@@ -26,15 +26,19 @@ from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from tests.support.models import BOX, RandomEnv, export_briefly, make, rows, vector
+from ue_rl.bridges import GymnasiumBridge
 from ue_rl.cli.common import WrongCommandLine
 from ue_rl.cli.export import export
 from ue_rl.cli.play import load_policy
+from ue_rl.devtools.testing import MemoryTransport
+from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.inference import OnnxInference, ReloadingInference, Sb3Inference, load_and_export
 from ue_rl.inference.export.models import load_sb3_model, on_cpu
 from ue_rl.inference.export.safetensors import export_safetensors
 from ue_rl.inference.statistics import statistics_of
 from ue_rl.system.errors import ExportError, ModelLoadError
-from ue_rl.system.trust.files import load_model
+from ue_rl.training.models import new_model
+from ue_rl.training.options import TrainOptions
 
 DOUBLES = spaces.Box(-np.inf, np.inf, (4,), np.float64)  # as MuJoCo's envs observe
 
@@ -326,13 +330,11 @@ def test_an_onnx_policy_is_copied_by_the_bytes_of_its_file(
 
 def test_init_from_takes_the_weights_of_hindsight_replay_into_a_usual_buffer(tmp_path: Path) -> None:
     """As `ue-rl train --init-from` loads them: the class of the old run's buffer is the old run's."""
-    from ue_rl.training.models import _own_buffers
-
     env = BitFlippingEnv(n_bits=4, continuous=True)
     SAC("MultiInputPolicy", env, replay_buffer_class=HerReplayBuffer, buffer_size=64, device="cpu").save(
         tmp_path / "model.zip"
     )
-    plain = DummyVecEnv([lambda: RandomEnv(env.observation_space, env.action_space)])
-    loaded = load_model(SAC, tmp_path / "model.zip", env=plain, device="cpu", **_own_buffers(SAC))
+    plain = UnrealVecEnv(MemoryTransport(GymnasiumBridge(lambda: BitFlippingEnv(n_bits=4, continuous=True), 1)))
+    loaded: Any = new_model(TrainOptions(algo="sac", init_from=str(tmp_path / "model.zip")), plain, lambda _: None)
+    assert isinstance(loaded, SAC)
     assert not isinstance(loaded.replay_buffer, HerReplayBuffer)
-    assert set(_own_buffers(PPO)) == {"rollout_buffer_class", "rollout_buffer_kwargs"}

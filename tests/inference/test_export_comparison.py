@@ -14,6 +14,7 @@ from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.torch_layers import FlattenExtractor
 
+from tests.inference.converting import edited_by, export_by
 from tests.support.models import BOX, export_briefly, extractor, make, rows, with_extractor
 from ue_rl.inference import OnnxInference, check_exportable, export_onnx
 from ue_rl.inference.export import graph
@@ -165,18 +166,6 @@ def edited(change):
     return edit
 
 
-def tamper(monkeypatch, *edits):
-    """Let the converter make another file."""
-
-    def to_onnx(*args, real=graph.to_onnx, **kwargs):
-        content, used = real(*args, **kwargs)
-        for edit in edits:
-            content = edit(content)
-        return content, used
-
-    monkeypatch.setattr(graph, "to_onnx", to_onnx)
-
-
 def saturated(algorithm=SAC, activation=th.nn.ReLU, limit=5000, **kwargs):
     """A policy on raw observations of thousands: float32 keeps three digits where its terms cancel out."""
     space = spaces.Box(-limit, limit, (12,), np.float32)
@@ -203,9 +192,8 @@ EXHAUSTIVE = pytest.mark.exhaustive
     ],
     ids=lambda each: each.__name__,
 )
-def test_a_difference_that_is_rounding_is_accepted_and_reported(algorithm, activation, path, monkeypatch):
-    tamper(monkeypatch, reordered)
-    report = export_onnx(saturated(algorithm, activation), path, tolerance=1e-7)
+def test_a_difference_that_is_rounding_is_accepted_and_reported(algorithm, activation, path):
+    report = export_by(edited_by(reordered), saturated(algorithm, activation), path, tolerance=1e-7)
     assert report.reason == "rounding"
     assert report.rounded > 0
     assert report.max_relative_difference["typical"] > 1e-7
@@ -215,10 +203,9 @@ def test_a_difference_that_is_rounding_is_accepted_and_reported(algorithm, activ
     assert "equal but for the rounding of float32" in str(report)
 
 
-def test_rounding_beyond_the_default_tolerance_is_accepted(path, monkeypatch):
+def test_rounding_beyond_the_default_tolerance_is_accepted(path):
     """With 1e-4 of the range, so that it is beyond 1e-5 whatever order a processor's kernels add in."""
-    tamper(monkeypatch, reordered)
-    report = export_onnx(saturated(limit=3000), path)
+    report = export_by(edited_by(reordered), saturated(limit=3000), path)
     assert report.reason == "rounding"
     assert report.max_relative_difference["typical"] > 1e-5
     assert OnnxInference(path).metadata.verification["tolerance"] == 1e-5
@@ -240,13 +227,12 @@ def of_statistics(arrays):
 
 @pytest.mark.parametrize("change", [of_weight, of_bounds], ids=lambda c: c.__name__)
 @pytest.mark.parametrize("algorithm", [SAC, TD3, PPO], ids=lambda a: a.__name__)
-def test_a_wrong_file_is_not_taken_for_rounding(algorithm, change, path, monkeypatch):
+def test_a_wrong_file_is_not_taken_for_rounding(algorithm, change, path):
     model = saturated(algorithm)
     if algorithm is TD3 and change is of_weight:
         change = lambda arrays: arrays["head.net.4.weight"].__imul__(1.01)  # noqa: E731
-    tamper(monkeypatch, reordered, edited(change))
     with pytest.raises(ExportError, match=r"which is not rounding: from exact arithmetic the file is .* away and"):
-        export_onnx(model, path)
+        export_by(edited_by(reordered, edited(change)), model, path)
     assert not path.exists()
 
 
@@ -264,7 +250,7 @@ def test_a_graph_without_unscaling_is_not_taken_for_rounding(algorithm, path, mo
         export_onnx(saturated(algorithm), path)
 
 
-def test_a_wrong_weight_that_changes_no_choice_is_found(path, monkeypatch):
+def test_a_wrong_weight_that_changes_no_choice_is_found(path):
     """One choice is always the best one: the actions alone would not show it."""
     model = make(DQN, spaces.Discrete(3))
     model.q_net.q_net[-1].bias.data += th.tensor([0.0, 1000.0, 0.0])
@@ -274,27 +260,23 @@ def test_a_wrong_weight_that_changes_no_choice_is_found(path, monkeypatch):
 
     export_onnx(model, path)
     assert [output.name for output in onnx.load(path).graph.output] == ["actions"]
-    tamper(monkeypatch, edited(of_weight))
     with pytest.raises(ExportError, match=r"in the net's scores or state.* which is not rounding"):
-        export_onnx(model, path)
+        export_by(edited_by(edited(of_weight)), model, path)
 
 
-def test_a_normalisation_of_earlier_is_not_taken_for_rounding(path, monkeypatch):
-    model = make(SAC, normalize={})
-    tamper(monkeypatch, edited(of_statistics))
+def test_a_normalisation_of_earlier_is_not_taken_for_rounding(path):
     with pytest.raises(ExportError, match="which is not rounding"):
-        export_onnx(model, path)
+        export_by(edited_by(edited(of_statistics)), make(SAC, normalize={}), path)
 
 
-def test_custom_code_is_judged_by_the_same_arithmetic(path, monkeypatch):
+def test_custom_code_is_judged_by_the_same_arithmetic(path):
     matrix = th.randn(4, 4, generator=th.Generator().manual_seed(3))  # no parameter: stays float32 if a net is not
     constant = extractor("Constant", lambda self, obs: obs @ matrix)
     model = make(policy_kwargs={"net_arch": [16], "features_extractor_class": constant})
     report = export_onnx(model, path, tolerance=1e-12, allow_custom=True)
     assert report.reason == "rounding"
-    tamper(monkeypatch, edited(of_weight))
     with pytest.raises(ExportError, match="which is not rounding"):
-        export_onnx(model, path, allow_custom=True)
+        export_by(edited_by(edited(of_weight)), model, path, allow_custom=True)
 
 
 def test_where_the_policy_cannot_be_computed_in_float64_the_tolerance_alone_decides(path):

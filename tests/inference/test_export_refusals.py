@@ -20,7 +20,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMoni
 
 from tests.support.models import BOX, SMALL, RandomEnv, export_briefly, extractor, make, rows, vector, with_extractor
 from ue_rl.inference import OnnxInference, Sb3Inference, check_exportable, export_onnx
-from ue_rl.inference.export import file
 from ue_rl.system.errors import ConfigurationError, ExportError, InferenceError, ModelLoadError, ModelMismatch
 
 BRANCHING = extractor("Branching", lambda self, obs: obs if obs.sum() > 0 else -obs)  # depends on the observation
@@ -113,7 +112,8 @@ def test_a_target_that_cannot_be_written(path):
 
 
 def test_missing_libraries_are_told_before_the_training(monkeypatch, path):
-    monkeypatch.setattr(file, "find_spec", lambda name: None if name in ("onnx", "onnxruntime") else True)
+    for name in ("onnx", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, name, None)  # as where it is not installed
     for attempt in (
         lambda: check_exportable(make()),
         lambda: check_exportable("PPO"),

@@ -299,13 +299,15 @@ async def test_a_turn_of_the_loop_accepts_a_few_engines_only(pendulum: Path, mon
 
 
 @can_vanish
-async def test_an_engine_that_vanishes_gives_its_place_at_the_policy_server_free(
-    monkeypatch: pytest.MonkeyPatch, pendulum: Path
-) -> None:
-    monkeypatch.setattr(keepalive, "_OPTIONS", tuple((name, 1) for name, _ in keepalive._OPTIONS))
+async def test_an_engine_that_vanishes_gives_its_place_at_the_policy_server_free(pendulum: Path) -> None:
     async with serving(pendulum, max_engines=1) as server:
         engine = await server.dial()
         await until(lambda: len(server.engines) == 1)
+        (served,) = server.engines
+        sock = served._transport.get_extra_info("socket")  # type: ignore[union-attr]
+        for option, seconds in ((socket.TCP_KEEPIDLE, keepalive.IDLE), (socket.TCP_KEEPINTVL, keepalive.EVERY)):
+            assert sock.getsockopt(socket.IPPROTO_TCP, option) == seconds
+            sock.setsockopt(socket.IPPROTO_TCP, option, 1)
         vanish(engine[1].get_extra_info("socket"))
         await until(lambda: not server.engines)
         other = await server.dial()

@@ -211,17 +211,17 @@ async def test_a_newer_file_takes_over_and_a_broken_one_does_not(
 
 
 async def test_a_surprise_while_looking_for_a_newer_file_is_not_the_last_look(
-    pendulum: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    pendulum: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     looks = 0
 
-    def poll(self: ReloadingInference) -> bool:
-        nonlocal looks
-        looks += 1
-        raise MemoryError
+    class Blind(ReloadingInference):
+        def poll(self) -> bool:
+            nonlocal looks
+            looks += 1
+            raise MemoryError
 
-    monkeypatch.setattr(ReloadingInference, "poll", poll)
-    async with serving(pendulum) as server:
+    async with serving(pendulum, Blind) as server:
         await until(lambda: looks >= 2)
         assert "checking for a newer model failed" in caplog.text
         engine = await server.dial()

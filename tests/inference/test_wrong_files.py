@@ -6,9 +6,7 @@ What float32 is off by is measured (export/verify.py), and differs from processo
 
 from __future__ import annotations
 
-import copy
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,11 +17,11 @@ from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 
+from tests.inference.converting import export_by, of_another_net
 from tests.support import models
 from tests.support.models import RandomEnv
 from ue_rl.envs.hybrid_box import HybridBox
 from ue_rl.inference import export_onnx
-from ue_rl.inference.export import graph
 from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, box
 from ue_rl.system.errors import ExportError
 
@@ -87,6 +85,11 @@ MODELS = {
 
 def export(name, path):
     return export_onnx(MODELS[name](), path, stochastic=name.startswith("drawn"))
+
+
+def export_wrong(change, name, path):
+    """The converter is given another net than the model's."""
+    return export_by(of_another_net(change), MODELS[name](), path, stochastic=name.startswith("drawn"))
 
 
 def with_offset(offset, **more):
@@ -169,18 +172,6 @@ def clipped_elsewhere(net):
 CHANGES = [dropped, permuted, negated, scaled, half_precision, without_bias, without_a_layer, other_activation]
 
 
-def convert(monkeypatch, change):
-    """Let the converter be given a net that is another one than the model's."""
-
-    def to_onnx(plan, *args, real=graph.to_onnx, **kwargs):
-        net = copy.deepcopy(plan.net)
-        with th.no_grad():
-            change(net)
-        return real(replace(plan, net=net), *args, **kwargs)
-
-    monkeypatch.setattr(graph, "to_onnx", to_onnx)
-
-
 SLOW = ("image", "dict")  # which test_export_parity.py and test_export_spaces.py accept in each run
 
 
@@ -219,12 +210,11 @@ def each_with_one(names, changes):
 
 
 @pytest.mark.parametrize(("name", "change"), each_with_one(MODELS, CHANGES))
-def test_a_wrong_file_is_refused(name, change, path, monkeypatch):
+def test_a_wrong_file_is_refused(name, change, path):
     if change is other_activation and name == "recurrent":
         pytest.skip("its activations are the LSTM's own")
-    convert(monkeypatch, change)
     with pytest.raises(ExportError, match=r"acts differently|too coarse"):
-        export(name, path)
+        export_wrong(change, name, path)
     assert not path.exists()
 
 
@@ -234,14 +224,13 @@ def test_a_wrong_file_is_refused(name, change, path, monkeypatch):
         ["ppo", "discrete", "recurrent", "drawn hybrid ppo", "drawn choices"], [dropped, half_precision, without_bias]
     ),
 )
-def test_a_wrong_file_of_a_net_that_float32_computes_well_is_no_rounding(name, change, path, monkeypatch):
-    convert(monkeypatch, change)
+def test_a_wrong_file_of_a_net_that_float32_computes_well_is_no_rounding(name, change, path):
     with pytest.raises(ExportError, match="acts differently"):
-        export(name, path)
+        export_wrong(change, name, path)
 
 
 @pytest.mark.parametrize("change", [half_precision, without_bias, scaled], ids=lambda c: c.__name__)
-def test_wrong_deviations_are_refused(change, path, monkeypatch):
+def test_wrong_deviations_are_refused(change, path):
     """The noise is the same on both sides: what it is multiplied with is compared, too."""
 
     def of_deviations(net):
@@ -251,16 +240,14 @@ def test_wrong_deviations_are_refused(change, path, monkeypatch):
         else:
             change(layer)
 
-    convert(monkeypatch, of_deviations)
     with pytest.raises(ExportError, match="acts differently"):
-        export("drawn hybrid", path)
+        export_wrong(of_deviations, "drawn hybrid", path)
 
 
 @pytest.mark.parametrize("change", [without_normalisation, clipped_elsewhere], ids=lambda c: c.__name__)
-def test_a_wrong_normalisation_is_refused(change, path, monkeypatch):
-    convert(monkeypatch, change)
+def test_a_wrong_normalisation_is_refused(change, path):
     with pytest.raises(ExportError, match="acts differently"):
-        export_onnx(MODELS["normalised"](), path)
+        export_wrong(change, "normalised", path)
 
 
 CHOICE = spaces.Discrete(4)
@@ -274,7 +261,7 @@ CHOICE = spaces.Discrete(4)
     ),
     ids=str,
 )
-def test_in_a_net_of_which_float32_keeps_few_digits_no_wrong_file_hides(offset, action, path, monkeypatch):
+def test_in_a_net_of_which_float32_keeps_few_digits_no_wrong_file_hides(offset, action, path):
     """Whether two kernels differ there is luck: such a policy is refused though they may agree on this machine."""
     if offset < 1e3:
         export_onnx(with_offset(offset, action=action), path)
@@ -283,10 +270,8 @@ def test_in_a_net_of_which_float32_keeps_few_digits_no_wrong_file_hides(offset, 
             export_onnx(with_offset(offset, action=action), path)
     for change in (dropped, permuted, half_precision):
         path.unlink(missing_ok=True)
-        with monkeypatch.context() as context:
-            convert(context, change)
-            with pytest.raises(ExportError):  # or NaN, where half precision overflows
-                export_onnx(with_offset(offset, action=action), path)
+        with pytest.raises(ExportError):  # or NaN, where half precision overflows
+            export_by(of_another_net(change), with_offset(offset, action=action), path)
         assert not path.exists()
 
 
@@ -302,13 +287,12 @@ def test_in_a_net_of_which_float32_keeps_few_digits_no_wrong_file_hides(offset, 
         (1e7, False),
     ),
 )
-def test_in_a_hybrid_policy_of_few_digits_no_wrong_file_hides(offset, stochastic, path, monkeypatch):
+def test_in_a_hybrid_policy_of_few_digits_no_wrong_file_hides(offset, stochastic, path):
     if offset > 5e6:
         with pytest.raises(ExportError, match="too coarse"):
             export_onnx(with_offset(offset, algorithm=SAC, action=HYBRID), path, stochastic=stochastic)
     for change in (dropped, permuted, negated, half_precision, without_a_layer):
-        with monkeypatch.context() as context:
-            convert(context, change)
-            with pytest.raises(ExportError):  # or NaN, where half precision overflows
-                export_onnx(with_offset(offset, algorithm=SAC, action=HYBRID), path, stochastic=stochastic)
+        model = with_offset(offset, algorithm=SAC, action=HYBRID)
+        with pytest.raises(ExportError):  # or NaN, where half precision overflows
+            export_by(of_another_net(change), model, path, stochastic=stochastic)
         assert not path.exists()
