@@ -23,7 +23,6 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli.play import load_policy
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.inference import OnnxInference, Sb3Inference
-from ue_rl.inference.export.verify import Verifier
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.handshake import encode_handshake
 from ue_rl.system import errors
@@ -84,13 +83,8 @@ def test_export_prints_the_largest_difference(models: Path, tmp_path: Path) -> N
     assert metadata.algorithm == "SAC"
 
 
-def test_export_says_where_only_rounding_differs(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Verifier._run_file
-
-    def run_file(self: Verifier, arrays: Any) -> Any:
-        return [np.nextafter(array, np.float32(9)) for array in real(self, arrays)]
-
-    monkeypatch.setattr(Verifier, "_run_file", run_file)
+def test_export_says_where_only_rounding_differs(models: Path, tmp_path: Path) -> None:
+    """SAC's squashed actions of normalised observations: onnxruntime and torch round them differently."""
     output = ok("export --tolerance 0", models / "norm" / "model.zip", "-o", tmp_path / "x.onnx")
     shown = " ".join(output.replace("│", " ").split())
     found = re.search(r"equal but for rounding (\d+) observations", shown)

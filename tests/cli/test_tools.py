@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -204,12 +203,15 @@ def test_which_bridges_serve_closes() -> None:
     assert not issubclass(DoNothingBridge, Closes)
 
 
-def test_serve_hosts_a_pettingzoo_env_and_says_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_hosts_a_pettingzoo_env_and_says_what_is_served(warm_cli: WarmCli, tmp_path: Path) -> None:
     pytest.importorskip("pettingzoo.classic.rps_v2")
-    server = SimpleNamespace(url="tcp://127.0.0.1:1")
-    monkeypatch.setattr("ue_rl.bridges.serve", lambda bridge, host, port, ready, **options: ready(server))
-    output = ok("serve --pettingzoo pettingzoo.classic.rps_v2 --num-envs 3")
-    assert "pettingzoo.classic.rps_v2: 3 envs on tcp://127.0.0.1:1" in output
+    words = ["serve", "--pettingzoo", "pettingzoo.classic.rps_v2", "--num-envs", "3", "--port", "0"]
+    process = warm_cli.start(words, output=tmp_path / "served.txt")
+    process.wait_for("observation space of player")
+    process.signal(signal.SIGINT)
+    assert process.wait() == 0, process.text
+    output = process.text
+    assert "pettingzoo.classic.rps_v2: 3 envs on tcp://127.0.0.1:" in output
     assert "AGENTS=player:2" in output
     assert "agents: player: 2 in each env (player_0, player_1)" in output
     assert "observation space of player: DISCRETE 0 to 3" in output

@@ -141,8 +141,8 @@ def cli(context: click.Context, debug: bool) -> None:
             logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def main(arguments: list[str] | None = None) -> Any:
-    """Runs the command line and exits."""
+def main(arguments: list[str] | None = None, group: click.Group = cli) -> Any:
+    """Runs the command line and exits; `group`: other commands in place of these."""
     if arguments is None:
         words = sys.argv[1:]
     else:
@@ -154,7 +154,7 @@ def main(arguments: list[str] | None = None) -> Any:
     if not debug:  # what is wrong, not which line of a library found it
         warnings.formatwarning = lambda message, *where, **line: f"WARNING {message}\n"
     try:
-        code = cli.main(words, prog_name="ue-rl", standalone_mode=False)
+        code = group.main(words, prog_name="ue-rl", standalone_mode=False)
         if code:  # it has said why
             _leave(code)
         sys.stdout.flush()  # here, where an error can still be told
