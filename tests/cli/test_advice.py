@@ -171,6 +171,7 @@ def nothing() -> Any:
     return np.zeros((1, 1), np.float32)
 
 
+@pytest.mark.exhaustive
 def test_so_does_one_that_was_launched(tmp_path: Path) -> None:
     script = tmp_path / "slow.py"
     script.write_text(

@@ -184,7 +184,7 @@ def test_play_films(
     gif = tmp_path / "film.gif"
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         monkeypatch.delenv(name, raising=False)
-    ok("play --env CartPole-v1 --episodes 1", models / "model.zip", "--gif", gif)
+    ok("play --env CartPole-v1 --episodes 1 --max-episode-steps 30", models / "model.zip", "--gif", gif)
     assert "error" not in capfd.readouterr().err, "there is no screen, and none is needed"
     with image.open(gif) as film:
         assert film.n_frames > 5

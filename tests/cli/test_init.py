@@ -42,7 +42,9 @@ def test_the_script_trains_and_exports(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     with run_in_thread(ReachBridge(2)) as server:
         assert "then: ue-rl train --config train.yaml" in ok("init", server.url)
-        exec((tmp_path / "train.py").read_text("utf-8").replace("200_000", "64"), {})
+        script = (tmp_path / "train.py").read_text("utf-8")
+        assert script.count('", env') == 1
+        exec(script.replace("200_000", "64").replace('", env', '", env, n_steps=32'), {})
     assert (tmp_path / "agent.onnx").exists()
 
 

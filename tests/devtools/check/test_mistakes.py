@@ -68,7 +68,7 @@ FIRSTS = {way.mistake: way for way in reversed(WAYS)}
 # Of ALONE each run makes these: FAIL and WARN of behaviour, and some of each other kind. The rest is exhaustive.
 IN_EACH_RUN = {
     "reset-ignored:state", "resets-all", "stale-reset", "trunc-without-done", "seed-ignored", "wrong-env-acted",
-    "choice-refused:last", "one-step-late:obs", "two-decimals", "limit-as-done",
+    "choice-refused:last", "action-ignored", "one-step-late:obs", "two-decimals", "limit-as-done",
     "no-lower-case:keys", "no-spaces:tab", "no-crlf:return", "unknown-key-refused:any", "empty-line-refused:session",
     "numbers-not-read:as-zero", "partial-batch:refused",
     "serves-once:listener", "session-leaks:answer", "dies-of-garbage:dies", "no-busy:silent",
@@ -184,7 +184,7 @@ def passed(report: CheckReport) -> set[str]:
 
 
 # Each run has these; the rest is exhaustive.
-USUAL = ("one-env", "autoreset", "single", "choices", "pieces", "numbers")
+USUAL = ("one-env", "single", "choices")
 
 
 @pytest.mark.ahead(job=of_engine)
