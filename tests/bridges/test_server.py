@@ -16,6 +16,7 @@ import ue_rl
 from tests.support.games import Steps, Sum, bridge
 from tests.support.streams import ask, closed, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
 from ue_rl.bridges import BridgeServer, run_in_thread
+from ue_rl.bridges.tcp.server import ServerWaits
 from ue_rl.protocol.spec import Channel, EnvSpec, EnvType
 from ue_rl.system import errors
 
@@ -48,7 +49,7 @@ async def test_shared_channel_bytewise_crlf_and_partial_requests() -> None:
 
 
 async def test_per_env_sockets_are_silent_until_all_are_there_and_early_commands_wait() -> None:
-    async with hosting(bridge(3)) as server:
+    async with hosting(bridge(3), waits=ServerWaits(patience=0.2)) as server:
         admin = await greeted(server)
         first, second = await dial(server), await dial(server)
         await say(first, "ACT=RESET\n")

@@ -16,6 +16,7 @@ import ue_rl
 from tests.support.games import Sum, bridge
 from tests.support.streams import Streams
 from ue_rl.bridges import BridgeServer, ShmUpgrader, run_in_thread
+from ue_rl.bridges.tcp.server import ServerWaits
 from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.connections import open_engine
 from ue_rl.protocol.spec import Channel, EnvSpec, EnvType
@@ -130,7 +131,7 @@ async def test_taken_in_any_split_and_closed_at_the_end(options: dict[str, Any])
 @pytest.mark.parametrize("per_env", [False, True])
 async def test_text_withdraws_the_offer(per_env: bool) -> None:
     offers = Offers()
-    async with hosting(offers) as server:
+    async with hosting(offers, waits=ServerWaits(patience=0.1)) as server:  # behind that silent env sockets are taken
         trainer, _ = await dial(server)
         if per_env:
             own = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]

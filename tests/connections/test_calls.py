@@ -14,6 +14,7 @@ from tests.harness.lab import Lab
 from tests.support.carriers import WAITING, served
 from tests.support.steps import advance, begin, totals
 from ue_rl.bridges import run_in_thread
+from ue_rl.bridges.tcp.server import ServerWaits
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connections import MultiTcpConnection
 from ue_rl.connections.dialling import open_transport
@@ -214,7 +215,8 @@ def test_an_engine_that_does_not_answer_a_call(carrier: str) -> None:
 
 def test_a_call_as_the_first_line_leaves_the_wiring_open() -> None:
     bridge = Lab(2)
-    with run_in_thread(bridge, port=0) as server:
+    # env sockets of which one is silent are taken behind this
+    with run_in_thread(bridge, port=0, waits=ServerWaits(patience=0.1)) as server:
         for wiring in ("shared", "per_env"):
             with RawClient(("127.0.0.1", server.port)) as first:
                 first.line()

@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl
+from tests.support.clocks import EngineClock
 from tests.support.steps import advance, begin
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
@@ -138,19 +139,26 @@ def test_who_reads_rightly_gets_none(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_first_answer_may_take_as_long_as_the_plugin_needs_to_accept_all_envs() -> None:
-    with PluginStandIn(num_envs=32, accept_interval=0.03) as game:
-        env = ue_rl.connect(game.url, timeout=0.4, connect_timeout=20)  # 32 connections take 1 s, and may take 3.6
+    with PluginStandIn(num_envs=8, accept_interval=0.06) as game:
+        env = ue_rl.connect(game.url, timeout=0.2, connect_timeout=20)  # 9 connections take 0.5 s, and may take 1
         env.reset()
         env.transport.timeout = 20
-        env.step(np.zeros((32, 2), np.float32))
+        env.step(np.zeros((8, 2), np.float32))
         env.close()
 
 
-def test_only_the_first_answer_may(slack: float) -> None:
-    with PluginStandIn(num_envs=2, action_ticks=[1, 10**9], tick_rate=200) as game:
-        env = ue_rl.connect(game.url, timeout=20)
+def played(**options: Any) -> tuple[PluginStandIn, dict[str, Any]]:
+    """A game that ticks when the trainer looks at its clock, and what to connect with."""
+    game = PluginStandIn(manual=True, **options)
+    return game, {"timeout": 20, "timing": EngineClock(game.tick).timing}
+
+
+def test_only_the_first_answer_may() -> None:
+    game, how = played(num_envs=2, action_ticks=[1, 10**9])
+    with game:
+        env = ue_rl.connect(game.url, **how)
         env.reset()
-        env.transport.timeout = round(0.3 * slack, 1)
+        env.transport.timeout = 0.3
         with pytest.raises(errors.EngineTimeout, match=f"1 of 2 envs within {env.transport.timeout:g} s"):
             env.step(np.zeros((2, 2), np.float32))
 
@@ -159,11 +167,11 @@ def test_only_the_first_answer_may(slack: float) -> None:
 @pytest.mark.parametrize("at_reset", [False, True])
 def test_a_late_plugin_is_not_asked_for_the_shared_channel(at_reset: bool, env_type: str) -> None:
     """It has none. Another engine of version 0 that never answers may have nothing else."""
-    with PluginStandIn(env_type=env_type, action_ticks=10**9, tick_rate=200) as game:
-        env = ue_rl.connect(game.url, timeout=20)
+    game, how = played(env_type=env_type, action_ticks=10**9)
+    with game:
+        env = ue_rl.connect(game.url, **how)
         if at_reset:
             game.aborted = "it stands still"
-            game._thread.join()  # the tick that it is in ends
         else:
             env.reset()
             env.reset()
@@ -177,8 +185,9 @@ def test_a_late_plugin_is_not_asked_for_the_shared_channel(at_reset: bool, env_t
 
 
 def test_a_late_rlbase_engine_is_not_asked_for_other_sockets() -> None:
-    with PluginStandIn(env_type="RLBASE", action_ticks=10**9, tick_rate=200) as game:
-        env = ue_rl.connect(game.url, timeout=20)
+    game, how = played(env_type="RLBASE", action_ticks=10**9)
+    with game:
+        env = ue_rl.connect(game.url, **how)
         env.reset()
         env.transport.timeout = 0.3
         with pytest.raises(errors.EngineTimeout) as caught:
