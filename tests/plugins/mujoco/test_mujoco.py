@@ -181,6 +181,7 @@ def test_the_handshake_says_what_the_model_says() -> None:
     assert "RENDER" not in spec.features
 
 
+@pytest.mark.learning
 def test_learns_to_balance_over_shared_memory() -> None:
     sb3 = pytest.importorskip("stable_baselines3")
     import torch

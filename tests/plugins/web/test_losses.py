@@ -229,10 +229,12 @@ def test_an_answer_that_comes_too_late_is_nobodys() -> None:
     given_up = threading.Event()
 
     def play(page: Any) -> None:
-        lives.append(page)
-        obs = len(lives)
+        obs = 0
         page.send("CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;CHANNEL=SHARED")
         for n, line in enumerate(filter(None, page)):
+            if n == 0:  # it is the engine now, and was not refused because of the other one
+                lives.append(page)
+                obs = len(lives)
             if obs == 1 and n == 2:
                 given_up.wait(30)
             page.send(f"OBS={obs};REW=0;DONE=0;ENV=0")
