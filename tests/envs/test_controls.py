@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -138,20 +139,18 @@ def test_pictures(opened: Any) -> None:
 class Blinking(Windy):
     """Shows nothing at every other step, and env 1 never anything."""
 
-    made = 0
-
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, number: int, render_mode: str | None = None) -> None:
         super().__init__(render_mode)
-        self.number = Blinking.made % N
-        Blinking.made += 1
+        self.number = number
 
     def render(self) -> Any:
         return None if self.number == 1 or self.steps % 2 else super().render()
 
 
 def test_an_env_without_a_picture_neither_ends_learning_nor_hides_the_others(opened: Any) -> None:
-    Blinking.made = 0
-    env = opened(Blinking, bridge_options={"render_mode": "rgb_array"}, render_mode="rgb_array")
+    numbers = itertools.cycle(range(N))
+    made = lambda render_mode=None: Blinking(next(numbers), render_mode)  # noqa: E731
+    env = opened(made, bridge_options={"render_mode": "rgb_array"}, render_mode="rgb_array")
     env.reset()
     with pytest.warns(UserWarning, match=r"env 1 has no picture.*said once") as told:
         pictures = env.get_images()

@@ -11,7 +11,6 @@ import pytest
 from tests.harness.exactness import N, bridge
 from ue_rl.bridges import MultiEnvBridge
 from ue_rl.devtools.testing import MemoryTransport
-from ue_rl.envs import journal as journal_module
 from ue_rl.envs.journal import episode_seed
 from ue_rl.envs.journal_transport import JournalTransport, journal_of
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -150,12 +149,10 @@ def test_what_is_given_out_may_be_changed() -> None:
     )
 
 
-def test_episodes_that_are_too_long_are_not_kept(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(journal_module, "MOST_STEPS", 5)
+def test_episodes_that_are_too_long_are_not_kept(caplog: pytest.LogCaptureFixture) -> None:
     env = env_of()
-    journal = journaled(env, 3)
+    journal = JournalTransport(env.transport, 3, most_steps=5)
+    env.stepper.transport = journal
     env.reset()
     play(env, 200)
     assert len(journal.episodes.rows) <= 6

@@ -249,20 +249,19 @@ async def test_an_observed_choice_that_does_not_exist_is_refused_with_its_env(tm
         assert "the observation is not of the model's space (env 2, field obs)" in refusal
 
 
-async def test_a_surprise_in_the_model_leaves_nobody_waiting(
-    pendulum: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = OnnxInference.run_inference
+async def test_a_surprise_in_the_model_leaves_nobody_waiting(pendulum: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Moody(OnnxInference):
+        def run_inference(self, observations: Any, **more: Any) -> Any:
+            if len(observations) > 1 or observations[0, 0] == 7:
+                raise RuntimeError("out of memory, say")
+            return super().run_inference(observations, **more)
 
-    def moody(self: OnnxInference, observations: Any) -> Any:
-        if len(observations) > 1 or observations[0, 0] == 7:
-            raise RuntimeError("out of memory, say")
-        return run(self, observations)
+    class Holder(ReloadingInference):
+        current = Moody(pendulum)  # type: ignore[assignment]
 
-    async with serving(pendulum, max_wait=30.0) as server:
+    async with serving(pendulum, Holder, max_wait=30.0) as server:
         engines = [await server.dial() for _ in range(3)]
         await until(lambda: server.greeted == 3)
-        monkeypatch.setattr(OnnxInference, "run_inference", moody)
         answers = await asyncio.gather(*(ask(e, f"OBS={x},0,0\n") for e, x in zip(engines, (1, 7, 2), strict=True)))
         assert [answer[:4] for answer in answers] == ["ACT=", "ERRO", "ACT="]
         assert "the model failed" in answers[1]

@@ -27,6 +27,7 @@ class PresentEpisodes:
 
     Args:
         spec: of the session.
+        most_steps: an episode with more is not kept.
 
     Attributes:
         numbers: how many episodes each env has begun.
@@ -37,10 +38,10 @@ class PresentEpisodes:
         rewards: likewise, bytes of float32 [num_envs].
     """
 
-    def __init__(self, spec: EnvSpec) -> None:
+    def __init__(self, spec: EnvSpec, most_steps: int = MOST_STEPS) -> None:
         n = spec.num_envs
         self._spec = spec
-        self._limit = max(1, min(MOST_STEPS, MOST_BYTES // (4 * n * spec.act_size)))
+        self._limit = max(1, min(most_steps, MOST_BYTES // (4 * n * spec.act_size)))
         self.numbers = [0] * n
         self.begun = [0] * n
         self.known = [False] * n

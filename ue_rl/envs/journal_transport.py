@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.envs.journal import Exchange, ExchangeRecord, LastShown, PresentEpisodes, episode_seed
+from ue_rl.envs.journal import MOST_STEPS, Exchange, ExchangeRecord, LastShown, PresentEpisodes, episode_seed
 from ue_rl.envs.replay import draws_of, replay
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec
@@ -56,6 +56,7 @@ class JournalTransport(Transport):
     Args:
         transport: connected; it stays its owner's.
         seed: of the run.
+        most_steps: an episode with more is not kept.
 
     Attributes:
         transport: that carries the messages; what this class does not have is asked of it.
@@ -66,7 +67,7 @@ class JournalTransport(Transport):
         from_record: the last step was answered from the record.
     """
 
-    def __init__(self, transport: Transport, seed: int) -> None:
+    def __init__(self, transport: Transport, seed: int, most_steps: int = MOST_STEPS) -> None:
         self.transport = transport
         self.handshake = transport.handshake
         self.buffers = transport.buffers
@@ -75,7 +76,7 @@ class JournalTransport(Transport):
         self.from_record = False
         self._spec = spec = transport.spec
         self._takes_seeds = "SEED" in spec.features
-        self.episodes = PresentEpisodes(spec)
+        self.episodes = PresentEpisodes(spec, most_steps)
         self._drawn: dict[int, Mapping[str, float] | None] = {}  # for episodes that have not begun yet
         self._rested: frozenset[int] = _NOBODY  # who has not taken the last step of `episodes` yet
         # What was asked and not answered yet.

@@ -172,18 +172,16 @@ def test_a_run_saves_draws_rates_and_writes_down(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "opponents" / "pool.json").read_text())["elo"] == callback.pool.elo
 
 
-def test_a_full_disk_ends_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_full_disk_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model, callback, _ = learner(tmp_path, save_steps=64, swap_steps=16, play_against_latest_model_ratio=0.5)
-    before = Pool.save
 
-    def full(pool: Pool) -> None:
-        if model.num_timesteps > 100:
-            raise OSError(28, "No space left on device")
-        before(pool)
+    class FullDisk(Pool):
+        def save(self) -> None:
+            if model.num_timesteps > 100:
+                raise OSError(28, "No space left on device")
+            super().save()
 
-    monkeypatch.setattr(Pool, "save", full)
+    callback.pool = FullDisk(tmp_path / "opponents", 1200)
     model.learn(256, callback=callback)
     assert model.num_timesteps == 256
     said = [record.getMessage() for record in caplog.records if record.name == "ue_rl.envs.agents.selfplay"]
