@@ -419,6 +419,19 @@ def test_an_answer_too_many_is_named_with_the_next() -> None:
             a_step(transport)
 
 
+def test_an_answer_to_the_lost_connection_is_dropped() -> None:
+    def play(page: ClientConnection) -> None:
+        number = number_of(page.recv())
+        page.send(answer(ALL, np.ones((3, 2)), number=3))
+        page.send(answer(ALL, ZEROS, number=number))
+        page.recv()
+
+    with playing(play) as transport:
+        assert transport.replace(5) == ""
+        assert not a_step(transport).obs.any()
+        assert transport.describe()["late answers"] == "1 dropped"
+
+
 def test_a_message_is_shown_by_its_head() -> None:
     assert shown(answer(ALL, ZEROS, number=7)) == "83 bytes: kind 2, 3 rows of 2 numbers and 0 flags, SEQ 7"
     assert shown(b"\x01\xff") == "2 bytes: 01 ff"
