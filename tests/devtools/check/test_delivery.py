@@ -10,11 +10,10 @@ from ue_rl.devtools.check import Options, check, spelling
 from ue_rl.devtools.testing import PluginStandIn
 
 
-# Each of them takes seconds at the plugin's own pace.
-@pytest.mark.parametrize("only", [("spaces", "long lines"), pytest.param(DELIVERY, marks=pytest.mark.exhaustive)])
-def test_the_plugin_in_its_own_dialect(only: tuple[str, ...]) -> None:
+@pytest.mark.exhaustive
+def test_the_plugin_in_its_own_dialect() -> None:
     with PluginStandIn(num_envs=2, tick_rate=25) as game:  # a tick is longer than what a busy machine adds
-        report = check(game.url, Options(base=True), only=("speed", *only))
+        report = check(game.url, Options(base=True), only=("speed", *DELIVERY))
     assert report.exit_code == 0
     assert report.mistakes == ["short-reads"], report
     assert game.aborted is None

@@ -70,7 +70,7 @@ IN_EACH_RUN = {
     "reset-ignored:state", "resets-all", "stale-reset", "trunc-without-done", "seed-ignored", "wrong-env-acted",
     "choice-refused:last", "action-ignored", "one-step-late:obs", "two-decimals", "limit-as-done",
     "no-lower-case:keys", "no-spaces:tab", "no-crlf:return", "unknown-key-refused:any", "empty-line-refused:session",
-    "numbers-not-read:as-zero", "partial-batch:refused",
+    "numbers-not-read:as-zero", "partial-batch:refused", "short-reads:dropped",
     "serves-once:listener", "session-leaks:answer", "dies-of-garbage:dies", "no-busy:silent",
     "bad-call:ok", "bad-call:state",
     "not-plain-text:nul", "not-plain-text:byte-order-mark", "numbers-not-read:fraction",
