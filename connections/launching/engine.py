@@ -48,6 +48,8 @@ class LaunchedEngine:
         output: the file that its output is appended to; None: one that is not kept.
         open: makes a connected transport from "tcp://127.0.0.1:PORT"; raises EngineUnreachable, at once, while nobody
             listens there. start_timeout: seconds from the start until it listens.
+        find_port: chooses what {port} becomes. usual_port: on which an engine listens whose command has no {port}.
+        grace: seconds that it has to end when it is asked to.
 
     Attributes:
         name: its command as it was started last, cut short.
@@ -65,6 +67,10 @@ class LaunchedEngine:
         output: Path | None,
         open: Callable[[str], BaseTransport],
         start_timeout: float = 120.0,
+        *,
+        find_port: Callable[[], ports.ReservedPort] = ports.find,
+        usual_port: int = DEFAULT_PORT,
+        grace: float = GRACE,
     ) -> None:
         if isinstance(command, Template):
             self._template = command
@@ -81,6 +87,9 @@ class LaunchedEngine:
         self._output_path = output
         self._open = open
         self._start_timeout = start_timeout
+        self._find_port = find_port
+        self._usual_port = usual_port
+        self._grace = grace
         self._output: Output | None = None
         self._process: EngineProcess | None = None
         self._port: ports.ReservedPort | None = None
@@ -109,9 +118,9 @@ class LaunchedEngine:
         life.to(LifeState.LAUNCHING, which)
         try:
             if self._template.uses("port"):
-                self._port = ports.find()
+                self._port = self._find_port()
             else:
-                self._port = ports.take(DEFAULT_PORT)
+                self._port = ports.take(self._usual_port)
             if self._seed is None:
                 seed = None
             else:
@@ -204,13 +213,13 @@ class LaunchedEngine:
     def ask_to_close(self) -> None:
         """Begins what `close` does, and does not wait: several engines end at the same time."""
         if self._process is not None and os.getpid() == self._owner:
-            self._process.ask_to_end(GRACE)
+            self._process.ask_to_end(self._grace)
 
     def close(self) -> None:
         """See EngineSource.close."""
         if os.getpid() != self._owner:
             return
-        self._clean_up(GRACE)
+        self._clean_up(self._grace)
         if self._output is not None:
             self._output.close()
             self._output = None

@@ -13,7 +13,7 @@ import random
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -53,13 +53,18 @@ class ReservedPort:
         self._file.close()
 
 
-def find() -> ReservedPort:
-    """A free port, of 20000 to 32767 where the system's own range leaves any of them.
+def find(among: Iterable[int] | None = None) -> ReservedPort:
+    """A free port.
+
+    Args:
+        among: in this order; None: 20000 to 32767, where the system's own range leaves any of them.
 
     Raises:
         EngineNotStarted: there is none.
     """
-    for number in _candidates():
+    if among is None:
+        among = _candidates()
+    for number in among:
         port = _lock(number)
         if port is None:
             continue
@@ -148,9 +153,9 @@ def folder() -> Path:
     return path
 
 
-def _candidates() -> Iterator[int]:
+def _candidates(table: Path = _EPHEMERAL) -> Iterator[int]:
     try:
-        low, high = (int(word) for word in _EPHEMERAL.read_text("ascii").split())
+        low, high = (int(word) for word in table.read_text("ascii").split())
     except (OSError, ValueError):
         low = 32_768
         high = 65_535

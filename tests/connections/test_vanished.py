@@ -42,10 +42,11 @@ class Talks(asyncio.Protocol):
 
 
 @pytest.fixture
-def talks(monkeypatch: pytest.MonkeyPatch) -> type[Talks]:
-    monkeypatch.setattr(Talks, "made", [])
-    monkeypatch.setattr(Talks, "size", 0)
-    return Talks
+def talks() -> type[Talks]:
+    class Own(Talks):
+        made: ClassVar[list[Talks]] = []
+
+    return Own
 
 
 async def test_a_peer_that_vanishes_with_something_on_its_way_is_gone(

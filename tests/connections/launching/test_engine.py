@@ -137,9 +137,8 @@ def test_an_engine_that_hangs_is_ended(make: Make, token: str, lost: bool, slack
     assert processes_with(token) == []
 
 
-def test_one_that_ignores_sigterm_is_killed(make: Make, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ue_rl.connections.launching.engine.GRACE", 0.2)
-    engine = make("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + SERVES)
+def test_one_that_ignores_sigterm_is_killed(make: Make, token: str) -> None:
+    engine = make("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + SERVES, grace=0.2)
     engine.open(Listened())
     engine.close()
     assert processes_with(token) == []

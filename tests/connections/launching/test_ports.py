@@ -22,29 +22,28 @@ from ue_rl.system.errors import ConfigurationError, EngineNotStarted
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def few() -> Iterator[list[int]]:
     """The only three ports that are looked at; they are free."""
     numbers = []
     for _ in range(3):
         port = ports.find()
         numbers.append(port.number)
         port.release()
-    monkeypatch.setattr(ports, "_candidates", lambda: iter(numbers))
     yield numbers
     for number in numbers:
         assert not (ports.folder() / f"{number}.lock").exists()
 
 
 def test_a_port_is_kept_until_it_is_released(few: list[int]) -> None:
-    held = [ports.find() for _ in few]
+    held = [ports.find(few) for _ in few]
     assert [port.number for port in held] == few
     with pytest.raises(EngineNotStarted, match="no free port"):
-        ports.find()
+        ports.find(few)
     with pytest.raises(EngineNotStarted, match="another run has started"):
         ports.take(few[1])
     held[1].release()
     held[1].release()
-    again = ports.find()
+    again = ports.find(few)
     assert again.number == few[1]
     for port in (*held, again):
         port.release()
@@ -52,27 +51,26 @@ def test_a_port_is_kept_until_it_is_released(few: list[int]) -> None:
 
 def test_one_that_is_in_use_is_passed_over(few: list[int]) -> None:
     with socket.create_server(("127.0.0.1", few[0])):
-        port = ports.find()
+        port = ports.find(few)
         assert port.number == few[1]
         port.release()
         with pytest.raises(EngineNotStarted, match=f"port {few[0]} is in use"):
             ports.take(few[0])
 
 
-def test_they_are_outside_of_the_range_of_outgoing_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_are_outside_of_the_range_of_outgoing_connections(tmp_path: Path) -> None:
     table = tmp_path / "range"
-    monkeypatch.setattr(ports, "_EPHEMERAL", table)
     for text, expected in (("20000\t31999\n", range(32_000, 32_768)), ("1024\t65535\n", range(20_000, 32_768))):
         table.write_text(text)
-        assert sorted(ports._candidates()) == list(expected)
+        assert sorted(ports._candidates(table)) == list(expected)
     table.unlink()
-    assert sorted(ports._candidates()) == list(range(20_000, 32_768))
+    assert sorted(ports._candidates(table)) == list(range(20_000, 32_768))
 
 
 def test_threads_that_look_at_once(few: list[int]) -> None:
     for _ in range(20):
         with ThreadPoolExecutor(3) as pool:
-            held = list(pool.map(lambda _: ports.find(), range(3)))
+            held = list(pool.map(lambda _: ports.find(few), range(3)))
         assert sorted(port.number for port in held) == sorted(few)
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(lambda port: port.release(), held))

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -117,19 +118,18 @@ def test_ctrl_c_while_it_starts(make: Make, token: str, monkeypatch: pytest.Monk
 # -- ports
 
 
-def test_a_port_that_somebody_else_took(make: Make, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_somebody_else_took(make: Make, token: str) -> None:
     """After it was chosen, and before the engine listens: another one is tried."""
-    real, taken = ports.find, []
+    taken: list[socket.socket] = []
 
     def find() -> ports.ReservedPort:
-        port = real()
+        port = ports.find()
         if not taken:
             taken.append(socket.create_server(("127.0.0.1", port.number)))
         return port
 
-    monkeypatch.setattr(ports, "find", find)
     life = Listened()
-    with make().open(life).sock as connection:
+    with make(find_port=find).open(life).sock as connection:
         assert connection.recv(10) == b"hello\n"
     taken[0].close()
     assert life.states == [*STARTED[:2], S.CONNECTION_LOST, S.CLEANUP, *STARTED]
@@ -138,29 +138,26 @@ def test_a_port_that_somebody_else_took(make: Make, token: str, monkeypatch: pyt
 
 def test_an_engine_that_does_not_mind_that_its_port_is_taken(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs on without listening; who listens there is older than it: nobody dials that."""
-    real, taken = ports.find, []
+    taken: list[socket.socket] = []
 
     def find() -> ports.ReservedPort:
-        port = real()
+        port = ports.find()
         taken.append(socket.create_server(("127.0.0.1", port.number)))
         return port
 
-    monkeypatch.setattr(ports, "find", find)
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: 0.0)
     with pytest.raises(EngineNotStarted, match=r"could not have its port: process \d+ \(.*\) listens on port"):
-        make("import time; time.sleep(60)").open(Listened())
+        make("import time; time.sleep(60)", find_port=find).open(Listened())
     assert len(taken) == 3
     for sock in taken:
         sock.close()
 
 
-def test_a_command_without_a_port_is_dialled_on_the_usual_one(
-    make: Make, token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_without_a_port_is_dialled_on_the_usual_one(make: Make, token: str) -> None:
     port = ports.find()
     port.release()
-    monkeypatch.setattr("ue_rl.connections.launching.engine.DEFAULT_PORT", port.number)
-    engine, life = make(command=python(SERVES, token, str(port.number))), Listened()
+    usual: dict[str, Any] = {"command": python(SERVES, token, str(port.number)), "usual_port": port.number}
+    engine, life = make(**usual), Listened()
     for _ in range(2):  # the system remembers the first connection for a minute
         connection = engine.open(life)
         assert connection.url.endswith(str(port.number))
@@ -171,7 +168,7 @@ def test_a_command_without_a_port_is_dialled_on_the_usual_one(
         engine.lost(gone())
         life.to(S.CLEANUP)
     engine.open(life)
-    other = make(command=python(SERVES, token, str(port.number)))
+    other = make(**usual)
     with pytest.raises(EngineNotStarted, match=rf"(?s)port {port.number} belongs to .* another run.*\{{port\}}"):
         other.open(Listened())
 
