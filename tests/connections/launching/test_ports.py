@@ -131,7 +131,7 @@ def test_a_port_of_ipv6_is_in_use_too(few: list[int]) -> None:
         pytest.skip("no IPv6")
     with listener:
         assert not ports.bindable(few[0])
-        port = ports.find()
+        port = ports.find(few)
         assert port.number == few[1]
         port.release()
         with pytest.raises(EngineNotStarted, match="in use"):
