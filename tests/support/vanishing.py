@@ -29,21 +29,31 @@ def vanish(sock: socket.socket) -> None:
 
 def vanish_from(port: int) -> int:
     """As `vanish`, of all sockets of this process that are connected to `port`; how many there were."""
-    return _vanish_where(lambda sock: sock.getpeername()[1] == port)
+    return _each(lambda sock: sock.getpeername()[1] == port, vanish)
 
 
 def vanish_at(port: int) -> int:
     """As `vanish`, of all that have `port` themselves."""
-    return _vanish_where(lambda sock: sock.getsockname()[1] == port)
+    return _each(lambda sock: sock.getsockname()[1] == port, vanish)
 
 
-def _vanish_where(wanted: Callable[[socket.socket], bool]) -> int:
+def ask_each_second(port: int) -> int:
+    """Sockets of this process that are connected to `port` ask for signs of life each second, where they ask at all."""
+
+    def hurry(sock: socket.socket) -> None:
+        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
+            sock.setsockopt(socket.IPPROTO_TCP, option, 1)
+
+    return _each(lambda sock: sock.getpeername()[1] == port, hurry)
+
+
+def _each(wanted: Callable[[socket.socket], bool], do: Callable[[socket.socket], None]) -> int:
     count = 0
     for descriptor in os.listdir("/proc/self/fd"):
         try:
             with socket.socket(fileno=os.dup(int(descriptor))) as sock:
                 if sock.family in (socket.AF_INET, socket.AF_INET6) and wanted(sock):
-                    vanish(sock)
+                    do(sock)
                     count += 1
         except OSError:
             continue

@@ -129,16 +129,16 @@ def _client(dialect: str) -> Callable[[bytes], None]:
 
 
 def _answers(server: RLlinkServer) -> list[bytes]:
-    messages = {"type": "PONG"}, server._config_message(), server._state_message(dict(server._weights))
-    return [server._write(message) for message in messages]
+    messages = {"type": "PONG"}, server.config_message(), server.state_message(dict(server.weights))
+    return [server.write(message) for message in messages]
 
 
 def _states() -> list[dict[str, Any]]:
     server = RLlinkServer(_OBS, _ACTION, hidden=(3,))
-    state = server._state_message(dict(server._weights))
-    weights = {name: value for name, value in server._weights.items() if "pi.net" not in name}
+    state = server.state_message(dict(server.weights))
+    weights = {name: value for name, value in server.weights.items() if "pi.net" not in name}
     head = {"pi.net.mlp.0.weight": np.ones((2, 3), np.float32), "pi.log_std": np.zeros(2, np.float32)}
-    return [state, server._state_message(weights | head), server._config_message()]
+    return [state, server.state_message(weights | head), server.config_message()]
 
 
 # -- mutations

@@ -71,6 +71,7 @@ class RLlinkServer:
         mistakes: what clients did wrong, see Judge. batches: env-steps of each message of episodes.
         finished: (return, length) of each episode that ended. clients: how many have connected.
         heard: the type of each message, of all clients. connected: a client is there.
+        weights: those that are sent next. states: how many times some were sent.
     """
 
     obs_size: int
@@ -96,9 +97,9 @@ class RLlinkServer:
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng(self.seed)
         self._gaussian = self.action.kind is ActionKind.BOX
-        self._weights = self._first_weights(self.hidden)
+        self.weights = self._first_weights(self.hidden)
         self._seq = 0
-        self._states = 0
+        self.states = 0
         self._asked: set[str] = set()
         self._net = self.network
         self._judge = Judge(self.obs_size, self.action, self._net.num_logits, self.dialect, self.equations)
@@ -131,15 +132,15 @@ class RLlinkServer:
         return weights | {"pi.log_std_clip_param_const": np.array([20], np.float32)}
 
     def _update(self) -> None:
-        for name, values in self._weights.items():
+        for name, values in self.weights.items():
             if name != "pi.log_std_clip_param_const":
-                self._weights[name] = values + self._rng.normal(0, 0.02, values.shape).astype(np.float32)
+                self.weights[name] = values + self._rng.normal(0, 0.02, values.shape).astype(np.float32)
         self._seq += self.fault is not RLlinkFault.REPEATED
 
     @property
     def network(self) -> Network:
         """The policy that was sent last."""
-        return network(self._weights, self.activation, "relu", gaussian=self._gaussian)
+        return network(self.weights, self.activation, "relu", gaussian=self._gaussian)
 
     def config(self) -> bytes:
         """The pickle of SET_CONFIG: an object of RLlib's class, with the few facts that are read."""
@@ -202,9 +203,9 @@ class RLlinkServer:
         self._asked.add(kind)
         self.heard.append(self._last)
         if kind == PING:
-            self._send(client, frame(self._write({"type": "PONG"})))
+            self._send(client, frame(self.write({"type": "PONG"})))
         elif kind == GET_CONFIG:
-            self._send(client, frame(self._write(self._config_message())))
+            self._send(client, frame(self.write(self.config_message())))
         elif kind == GET_STATE:
             return self._send_state(client)
         elif kind in (EPISODES, EPISODES_AND_GET_STATE):
@@ -238,38 +239,38 @@ class RLlinkServer:
             raise MalformedMessage("a message is no map", fault="trainer", got=type(message).__name__)
         return message
 
-    def _write(self, message: dict[str, Any]) -> bytes:
+    def write(self, message: dict[str, Any]) -> bytes:
         return pack(message) if self.dialect == "msgpack" else json.dumps(message).encode()
 
-    def _config_message(self) -> dict[str, Any]:
+    def config_message(self) -> dict[str, Any]:
         if self.dialect == "msgpack":
             return {"type": "SET_CONFIG", "config": self.config()}
         return {"type": "SET_CONFIG", "env_steps_per_sample": self.steps_per_sample, "force_on_policy": True}
 
-    def _state_message(self, weights: dict[str, Any]) -> dict[str, Any]:
+    def state_message(self, weights: dict[str, Any]) -> dict[str, Any]:
         if self.dialect == "msgpack":
             return {"type": "SET_STATE", "state": {"rl_module": weights, "weights_seq_no": self._seq}}
         file = base64.b64encode(gzip.compress(onnx_of(self.network))).decode()
         return {"type": "SET_STATE", "onnx_file": file, "weights_seq_no": self._seq}
 
     def _send_state(self, client: socket.socket) -> bool:
-        self._states += 1
-        again = self._states > 1
+        self.states += 1
+        again = self.states > 1
         if self.fault is RLlinkFault.SILENT:
             return True
-        if self.fault is RLlinkFault.DISCONNECT and self._states == 2:
+        if self.fault is RLlinkFault.DISCONNECT and self.states == 2:
             return False
-        weights: dict[str, Any] = dict(self._weights)
+        weights: dict[str, Any] = dict(self.weights)
         if self.fault is RLlinkFault.LAYERS and again:
-            self._weights = self._first_weights((16,))
-            weights = dict(self._weights)
+            self.weights = self._first_weights((16,))
+            weights = dict(self.weights)
         if self.fault is RLlinkFault.UNKNOWN_LAYERS and again:
             weights["encoder.encoder.net.cnn.0.weight"] = np.zeros((4, 3, 3, 3), np.float32)
         if self.fault is RLlinkFault.OBJECTS:
             weights["pi.net.mlp.0.bias"] = {
                 b"nd": True, b"type": "|O", b"kind": b"O", b"shape": [1], b"data": pickle.dumps(_Trap(self.trap)),
             }  # fmt: skip
-        whole = frame(self._write(self._state_message(weights)))
+        whole = frame(self.write(self.state_message(weights)))
         if self.fault is RLlinkFault.NINE_DIGITS and again:
             whole = b"1" + whole
         self._net = self.network

@@ -58,11 +58,9 @@ def test_every_episode_is_right(num_envs: int, action: str) -> None:
     assert {length for _, length in told} <= {3, 4, 5, 6}
 
 
-def test_the_other_dialect_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "ue_rl.plugins.rllib.rllink.link._PAUSE", 0.1
-    )  # RLlib's server does not listen for 5 seconds; this one does
-    with RLlinkServer(4, ACTIONS["multi_discrete"], dialect="json") as server, client(server) as player:
+def test_the_other_dialect_is_found_out() -> None:
+    # RLlib's server does not listen for 5 seconds; this one does
+    with RLlinkServer(4, ACTIONS["multi_discrete"], dialect="json") as server, client(server, pause=0.1) as player:
         player.run(samples=3)
     assert len(server.batches) == 3
     assert server.clients == 2
@@ -202,7 +200,7 @@ def test_one_that_comes_back_and_is_silent_is_waited_for_as_long_as_was_said(sla
         began = time.monotonic()
         player.connect()
         server.fault = RLlinkFault.SILENT
-        server._send_state = lambda client: server._states > 1  # type: ignore[method-assign]
+        server._send_state = lambda client: server.states > 1  # type: ignore[method-assign]
         with pytest.raises((LearnerTimeout, LearnerDisconnected), match="GET_STATE"):
             player.run(samples=2, on_sample=silent)
         assert time.monotonic() - began < 50  # not the 60 seconds of `timeout`

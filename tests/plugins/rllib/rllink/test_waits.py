@@ -13,20 +13,19 @@ from click.testing import CliRunner
 from tests.harness.several import Walk
 from tests.plugins.rllib.rllink.server import RLlinkFault, RLlinkServer
 from tests.plugins.rllib.rllink.test_client import ACTIONS, walk
-from tests.support.vanishing import can_vanish, vanish_at
+from tests.support.vanishing import ask_each_second, can_vanish, vanish_at
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.cli import cli
 from ue_rl.plugins.rllib.rllink.client import RLlinkClient
 from ue_rl.plugins.rllib.rllink.frames import FrameReader, frame
 from ue_rl.plugins.rllib.rllink.link import RLlinkConnection
 from ue_rl.plugins.rllib.rllink.msgpack_dialect import MsgpackDialect, pack
-from ue_rl.system import keepalive
 from ue_rl.system.errors import LearnerDisconnected, LearnerTimeout, LearnerUnreachable, MalformedMessage, UeRlError
 
 PONG = frame(pack({"type": "PONG"}))
 with RLlinkServer(4, ACTIONS["discrete"], steps_per_sample=30) as _server:
-    CONFIG = frame(_server._write(_server._config_message()))
-    STATE = frame(_server._write(_server._state_message(dict(_server._weights))))
+    CONFIG = frame(_server.write(_server.config_message()))
+    STATE = frame(_server.write(_server.state_message(dict(_server.weights))))
 HUGE = b"99999999\x82"
 
 
@@ -135,11 +134,11 @@ def test_a_host_that_is_no_name_is_a_named_error() -> None:
 
 
 @can_vanish
-def test_a_server_whose_machine_vanishes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_whose_machine_vanishes_is_not_waited_for() -> None:
     """It may learn for minutes; who is gone is known before."""
-    monkeypatch.setattr(keepalive, "_OPTIONS", tuple((name, 1) for name, _ in keepalive._OPTIONS))
     with scripted(None) as port:
         link = RLlinkConnection("127.0.0.1", port, 100.0, MsgpackDialect())
+        assert ask_each_second(port) == 1
         threading.Timer(0.3, vanish_at, [port]).start()  # by then the question has arrived
         with pytest.raises(LearnerDisconnected, match="its machine does not answer any more"):
             link.ask("GET_STATE")

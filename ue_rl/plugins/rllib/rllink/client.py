@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ue_rl.plugins.rllib.rllink.frames import MAX_BODY
-from ue_rl.plugins.rllib.rllink.link import DEFAULT_PORT, RLlinkConnection, open_link
+from ue_rl.plugins.rllib.rllink.link import DEFAULT_PORT, PAUSE, RLlinkConnection, open_link
 from ue_rl.plugins.rllib.rllink.messages import (
     EPISODES_AND_GET_STATE,
     GET_CONFIG,
@@ -43,7 +43,7 @@ class RLlinkClient:
 
     Args:
         transport: to the engine, connected or not; it is closed by whoever made it.
-        host, port: of RLlib's server. dialect, timeout, wait: see `open_link`.
+        host, port: of RLlib's server. dialect, timeout, wait, pause: see `open_link`.
         reconnect: seconds to wait for the server to come back when it went away; 0: it is an error at once.
         said: what wins over the server's config, where it is not None.
         seed: of the actions' draws and, where the engine takes seeds, of each env's first episode; None: any.
@@ -65,12 +65,14 @@ class RLlinkClient:
         reconnect: float = 0.0,
         said: ServerConfig | None = None,
         seed: int | None = None,
+        pause: float = PAUSE,
     ) -> None:
         self._transport = transport
         self._address = (host, port)
         self._dialect = dialect
         self._timeout = timeout
         self._wait = wait
+        self._pause = pause
         self._reconnect = reconnect
         if not said:
             said = ServerConfig()
@@ -176,7 +178,7 @@ class RLlinkClient:
     def _meet(self, wait: float, timeout: float) -> None:
         """Connects, waiting `wait` seconds until somebody listens and `timeout` for each answer."""
         host, port = self._address
-        link = open_link(host, port, timeout=timeout, dialect=self._dialect, wait=wait)
+        link = open_link(host, port, timeout=timeout, dialect=self._dialect, wait=wait, pause=self._pause)
         try:
             self._dialect = link.dialect.name  # found out once
             self.config = _as(ServerConfig, GET_CONFIG, link.ask(GET_CONFIG)).under(self._said)

@@ -26,7 +26,7 @@ from ue_rl.system.keepalive import ask_for_life
 
 DIALECTS: dict[str, Callable[[], Dialect]] = {"msgpack": MsgpackDialect, "json": JsonDialect}
 DEFAULT_PORT = 5555
-_PAUSE = 5.2  # seconds: a server that was spoken to in the wrong dialect listens again after 5
+PAUSE = 5.2  # seconds: a server that was spoken to in the wrong dialect listens again after 5
 _BLOCK = 1 << 20
 
 
@@ -156,13 +156,13 @@ class RLlinkConnection:
 
 
 def open_link(
-    host: str, port: int, *, timeout: float = 60.0, dialect: str = "auto", wait: float = 0.0
+    host: str, port: int, *, timeout: float = 60.0, dialect: str = "auto", wait: float = 0.0, pause: float = PAUSE
 ) -> RLlinkConnection:
     """A link whose server has answered a PING.
 
     Args:
         dialect: "msgpack" (Ray 2.49 and later), "json" (Ray 2.41 to 2.48) or "auto": msgpack first, then JSON, after
-            the 5 seconds for which a server does not listen that was spoken to in the wrong one.
+            the `pause`: for 5 seconds a server does not listen that was spoken to in the wrong one.
         wait: keep trying this many seconds while nobody listens.
 
     Raises:
@@ -179,7 +179,7 @@ def open_link(
         return _greeted(host, port, timeout, "msgpack", wait)
     except (LearnerDisconnected, MalformedMessage) as error:
         first: UeRlError = error
-    time.sleep(_PAUSE)
+    time.sleep(pause)
     try:
         return _greeted(host, port, timeout, "json", max(wait, 2.0))
     except (LearnerDisconnected, ProtocolError) as error:
