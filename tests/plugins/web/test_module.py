@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ import pytest
 import ue_rl
 from tests.docs.blocks import labelled
 from tests.plugins.web.pages import NODE, ROOT, WEB, free_port, needs_node, node
+from tests.support.waiting import eventually
 from ue_rl.connections.base.base import BaseTransport
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools import check as compliance
@@ -129,6 +132,26 @@ def test_a_token(tmp_path: Path, carrier: str, mine: str, theirs: str, error: ty
         with open_transport(f"{carrier}://127.0.0.1:{port}", **options) as transport:
             transport.reset()
             assert transport.receive().obs.shape == (2, 2)
+
+
+def test_a_wrong_proof_is_refused_by_the_game_itself(tmp_path: Path) -> None:
+    """Our trainers would notice a game that does not know the token; others need not."""
+    script = tmp_path / "engine.mjs"
+    port = free_port()
+    script.write_text(GUARDED.format(carts=WEB / "carts" / "carts.js", module=WEB / "ue_rl.js"))
+
+    def dialled() -> socket.socket | None:
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection(("127.0.0.1", port), timeout=30)
+        return None
+
+    with node(script, str(port), "a secret of sixteen bytes"), eventually(dialled) as trainer:
+        lines = trainer.makefile("rw", encoding="ascii", newline="\n")
+        assert lines.readline().startswith("AUTH=")
+        lines.write(f"AUTH={64 * 'a'},{64 * 'b'}\n")
+        lines.flush()
+        assert lines.readline() == "ERROR=wrong%20token\n"
+        assert lines.readline() == ""
 
 
 def test_the_game_of_the_page_browser_md(tmp_path: Path) -> None:
