@@ -136,6 +136,7 @@ def test_an_engine_that_goes_on_late(line: Line) -> None:
     assert run.wait(60) == 0, run.text
 
 
+@nightly
 @over_tcp
 def test_a_half_open_connection_that_comes_back(line: Line) -> None:
     """The engine hears that its trainer has gone as soon as the network carries anything again."""

@@ -67,7 +67,7 @@ GOES_ON = [
          carriers=("shm",), seldom=("shm",)),
 ]  # fmt: skip
 GIVES_UP = [
-    Case("crashes in a loop", (r"engine \d.*SIGKILL", r"--resume"), code=1, words=("--restarts", "3"),
+    Case("crashes in a loop", (r"engine \d.*SIGKILL", r"--resume"), code=1, words=("--restarts", "1"),
          engine={"fault": "crash", "after": 60}, carriers=("tcp",)),
     Case("cannot start", (r"engine \d.*exit code 5", r"GameError"), code=1, saved=False,
          engine={"fault": "exit", "exit_code": 5}, carriers=("tcp",)),

@@ -148,9 +148,9 @@ def test_what_does_not_fit_the_engine_is_named(
     assert not (tmp_path / "run").exists()
 
 
-def test_agents_options_for_an_engine_without_agents_are_refused(tmp_path: Path) -> None:
+def test_agents_options_for_an_engine_without_agents_are_refused(tmp_path: Path, cartpole: str) -> None:
     with pytest.raises(errors.ConfigurationError, match="for an engine with agents"):
-        train(TrainOptions(self_play={"window": 3}, log_dir=str(tmp_path), num_envs=1))
+        train(TrainOptions(self_play={"window": 3}, log_dir=str(tmp_path), url=cartpole))
 
 
 def test_wrong_self_play_options_are_named_at_once(tmp_path: Path) -> None:

@@ -169,10 +169,10 @@ def test_the_best_model_of_a_run_that_collapses_late(tmp_path: Path, serve: Call
     ("algo", "kind", "more"),
     [
         ("ppo", "discrete", {}),
-        ("sac", "box", {}),
         *(
             pytest.param(algo, kind, more, marks=pytest.mark.exhaustive)
             for algo, kind, more in (
+                ("sac", "box", {}),
                 ("a2c", "box", {}),
                 ("td3", "box", {}),
                 ("dqn", "discrete", {}),

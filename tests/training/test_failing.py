@@ -14,7 +14,7 @@ from gymnasium.wrappers import TimeLimit
 from stable_baselines3 import PPO
 
 from tests.support.command_line import ok, refused, run
-from tests.training.conftest import DIALLED, SMALL, TINY
+from tests.training.conftest import DIALLED, SMALL
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.devtools.testing import Fault, FaultKind, FaultyEngine
 from ue_rl.system import errors
@@ -35,7 +35,7 @@ def test_an_engine_that_dies_saves_the_model_and_says_so(tmp_path: Path) -> None
 
 
 def test_an_engine_that_dies_before_the_first_step_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    command = f"{SMALL} --net-arch 8 --eval-episodes 0 --run-id a --log-dir '{tmp_path}' --port"
+    command = f"{SMALL} --net-arch 8 --no-export --eval-episodes 0 --run-id a --log-dir '{tmp_path}' --port"
     for step in (0, 1):
         with FaultyEngine(Fault(FaultKind.DROP, step=step)) as engine:
             result = run(command, engine.port)
@@ -44,17 +44,17 @@ def test_an_engine_that_dies_before_the_first_step_leaves_everything_as_it_was(t
         assert list(tmp_path.iterdir()) == []
     with FaultyEngine() as engine:
         ok(command, engine.port, "--timesteps", 128)
-    names = ("model.zip", "model.onnx", "progress.csv", "run.log")
-    kept = {path: path.stat().st_mtime_ns for path in map((tmp_path / "a").joinpath, names[:3])}
+    names = ("model.zip", "progress.csv")
+    kept = {path: path.stat().st_mtime_ns for path in map((tmp_path / "a").joinpath, names)}
     with FaultyEngine(Fault(FaultKind.DROP)) as engine:
         refused(command, engine.port, "--resume", "--timesteps", 256, by=errors.EngineDisconnected)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
 def test_an_overwritten_run_is_as_it_was_if_the_new_one_saves_no_model(
-    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, finished: Callable[[str], RunDirectory], cartpole: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = f"{TINY} --run-id x --no-export --force --log-dir '{tmp_path}'"
+    command = f"{DIALLED} --timesteps 64 --run-id x --no-export --force --log-dir '{tmp_path}'"
     finished("x")
     before = {path: path.read_bytes() for path in sorted((tmp_path / "x").rglob("*")) if path.is_file()}
     refused(f"{command} --port 1", by=errors.EngineUnreachable)
@@ -63,13 +63,13 @@ def test_an_overwritten_run_is_as_it_was_if_the_new_one_saves_no_model(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(PPO, "save", broken)
-    refused(command, by=errors.SaveFailed)
+    refused(command, cartpole, by=errors.SaveFailed)
     assert {path: path.read_bytes() for path in sorted((tmp_path / "x").rglob("*")) if path.is_file()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def test_a_run_with_a_checkpoint_is_kept_whatever_fails_at_its_end(
-    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, finished: Callable[[str], RunDirectory], cartpole: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finished("x")
 
@@ -81,13 +81,14 @@ def test_a_run_with_a_checkpoint_is_kept_whatever_fails_at_its_end(
 
     monkeypatch.setattr("ue_rl.training.learner.shutil.copyfile", full)  # so that the run before is not deleted yet
     monkeypatch.setattr("ue_rl.training.learner.Learner._evaluate", late)
-    refused(f"{TINY} --run-id x --no-export --force --log-dir", tmp_path, by=errors.ExportError)
-    assert RunDirectory(tmp_path / "x").store().env_steps == 512
+    words = f"{DIALLED} --timesteps 64 --run-id x --no-export --force --log-dir"
+    refused(words, tmp_path, cartpole, by=errors.ExportError)
+    assert RunDirectory(tmp_path / "x").store().env_steps == 64
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "x.1"]
 
 
 def test_a_save_that_fails_leaves_the_last_good_model(
-    tmp_path: Path, finished: Callable[[str], RunDirectory], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, finished: Callable[[str], RunDirectory], cartpole: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finished("r")
     good = (tmp_path / "r" / "model.zip").read_bytes()
@@ -97,7 +98,8 @@ def test_a_save_that_fails_leaves_the_last_good_model(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(PPO, "save", broken)
-    result = run("train --resume --run-id r --no-export --save-freq 100000 --timesteps 1024 --log-dir", tmp_path)
+    words = "train --resume --run-id r --no-export --save-freq 100000 --timesteps 1024 --log-dir"
+    result = run(words, tmp_path, cartpole)
     assert result.exit_code == 1
     assert "SaveFailed: the model of 1024 env-steps could not be saved" in result.output
     assert (tmp_path / "r" / "model.zip").read_bytes() == good

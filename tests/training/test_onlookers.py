@@ -121,6 +121,7 @@ def test_an_engine_that_cannot_draw_is_asked_once_a_film(
     assert len(asked) == 2
 
 
+@pytest.mark.exhaustive
 def test_pictures_need_no_backend_for_windows(tmp_path: Path) -> None:
     """As where a notebook's setting reaches a process that lacks the notebook's packages."""
     script = (

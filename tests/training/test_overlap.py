@@ -79,7 +79,9 @@ CASES: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.exhaustive if name == "a2c-box" else ()) for name in CASES]
+)
 def test_only_the_order_of_the_draws_differs_from_whole_steps(name: str) -> None:
     """Rollouts and weights are, to the bit, those of whole steps of a policy that acts for one half after the other."""
     kind, policy, env, options = CASES[name]
@@ -189,7 +191,7 @@ class Order(MemoryTransport):
 @pytest.mark.parametrize(
     ("kind", "name", "more", "shares"),
     [
-        (SAC, "Pendulum-v1", {"train_freq": 1, "gradient_steps": 1}, {1}),
+        pytest.param(SAC, "Pendulum-v1", {"train_freq": 1, "gradient_steps": 1}, {1}, marks=pytest.mark.exhaustive),
         (SAC, "Pendulum-v1", {"train_freq": 4, "gradient_steps": 10}, {3, 2}),
         (DQN, "CartPole-v1", {"train_freq": 4, "gradient_steps": 2}, {1, 0}),
     ],

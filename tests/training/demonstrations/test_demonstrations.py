@@ -373,7 +373,7 @@ class Keys:
         return balance(seen)[:, None].astype(np.float32)
 
 
-@pytest.mark.parametrize("carrier", ["tcp", "shm"])
+@pytest.mark.parametrize("carrier", ["tcp", pytest.param("shm", marks=pytest.mark.exhaustive)])
 def test_a_game_in_python_that_acts_itself_is_recorded_and_checked(tmp_path: Path, carrier: str) -> None:
     from ue_rl.bridges import ShmUpgrader
     from ue_rl.devtools import check as compliance

@@ -311,7 +311,8 @@ def test_a_kill_at_any_call(tmp_path: Path, three: Callable[[Path], CheckpointSt
 
 
 @POSIX
-@pytest.mark.parametrize("kills", [20, pytest.param(100, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kills", [20, 100])
 def test_a_kill_at_random_moments(tmp_path: Path, kills: int) -> None:
     """Half of them come when a first checkpoint was saved, however long that takes."""
     dice = random.Random(1)
