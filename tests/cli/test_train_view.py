@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -236,6 +237,14 @@ def test_without_a_terminal_the_view_is_lines_and_the_log_is_json(tmp_path: Path
         ("streaming", "playing"),
     ]
     assert changes[-1] == ("cleanup", "idle")
+
+
+@pytest.mark.exhaustive
+def test_a_process_that_imports_everything_itself(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "ue_rl", *LIGHT, "--timesteps", "128", "--log-dir", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=110)
+    assert done.returncode == 0, done.stderr
+    assert "128 of 128 env-steps" in done.stdout
 
 
 @pytest.fixture
