@@ -53,6 +53,7 @@ class LaunchedEngine:
 
     Attributes:
         name: its command as it was started last, cut short.
+        has_own_port: its command takes a port, so that others can run beside it.
 
     Raises:
         ConfigurationError: a wrong command, or one with a placeholder that has no value.
@@ -100,6 +101,7 @@ class LaunchedEngine:
         self._deadline = 0.0
         self._owner = os.getpid()
         self.name = _short(self._template.words)
+        self.has_own_port = self._template.uses("port")
 
     # -- EngineSource
 
@@ -117,7 +119,7 @@ class LaunchedEngine:
             which = f"start {self._starts}"
         life.to(LifeState.LAUNCHING, which)
         try:
-            if self._template.uses("port"):
+            if self.has_own_port:
                 self._port = self._find_port()
             else:
                 self._port = ports.take(self._usual_port)

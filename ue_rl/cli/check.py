@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -88,11 +88,25 @@ def check(
     )
     if engine is None:
         return _run(engine_url(url, port), options, view, None)
+    from ue_rl.connections.base.address import split_place
+    from ue_rl.connections.dialling import address_of
     from ue_rl.connections.engines.lifecycle import Life
+    from ue_rl.connections.launching.engine import LaunchedEngine
     from ue_rl.connections.launching.starting import launched
 
-    with command_line():
+    def another() -> LaunchedEngine:
         (made,) = launched(engine, num_envs=num_envs, seed=seed, start_timeout=start_timeout)
+        return made
+
+    @contextmanager
+    def anew() -> Iterator[tuple[str, int]]:
+        with closing(another()) as one:
+            yield split_place(address_of(one.begin(Life(0))).place)
+
+    with command_line():
+        made = another()
+    if made.has_own_port:
+        options = replace(options, anew=anew)
     with closing(made) as started:
         if view is not None:
             view.says(f"starting {started.name}")

@@ -17,6 +17,7 @@ from ue_rl.protocol.calls.parameters import drawer_of
 from ue_rl.protocol.transport import Transport
 
 _log = logging.getLogger("ue_rl.envs.journal")
+_CAUSE = "the engine is not deterministic, or remembers earlier episodes (ue-rl check --engine tells)"
 
 
 def draws_of(transport: Transport) -> Any:
@@ -77,7 +78,7 @@ def replay(
         own.reset(turns[end])
     for env in own.different(seen):
         if env not in away:
-            what = "the same seed and actions led to another observation: the engine is not deterministic"
+            what = f"the same seed and actions led to another observation: {_CAUSE}"
             lost.setdefault(env, what)
     show = getattr(drawer_of(transport), "show_drawn", None)
     if show is not None:
@@ -137,7 +138,7 @@ class _Replay:
         others = self._began & (self._buffers.rewards != self._episodes.rewards_of(step))
         self._note_ends()
         for env in np.flatnonzero(others).tolist():
-            what = "the same seed and actions led to other rewards: the engine is not deterministic"
+            what = f"the same seed and actions led to other rewards: {_CAUSE}"
             self._lost.setdefault(env, what)
 
     def different(self, seen: StepBuffers) -> list[int]:
@@ -158,7 +159,7 @@ class _Replay:
         self._over.update(over, self._buffers.lost)
         for env in over:
             if self._began[env]:
-                self._lost.setdefault(env, "its episode ended sooner than before: the engine is not deterministic")
+                self._lost.setdefault(env, f"its episode ended sooner than before: {_CAUSE}")
         self._began[list(self._over)] = False
 
 

@@ -20,8 +20,9 @@ from ue_rl.devtools.check import MISTAKES, CheckReport, Finding, Options, Verdic
 ROOT = Path(__file__).resolve().parents[3]
 QUICK = Options(timeout=1.5)
 
-# Mistakes that a RightEngine cannot make: nobody is there, somebody else is served, agents, shared memory, or RLBASE.
-ELSEWHERE = {"not-listening", "busy", "bad-agent", "shm-refused", "not-woken", "no-first-state"}
+# Mistakes that a RightEngine cannot make: nobody is there, somebody else is served, agents, shared memory, RLBASE, and
+# what shows beside a new engine.
+ELSEWHERE = {"not-listening", "busy", "bad-agent", "shm-refused", "not-woken", "no-first-state", "remembers-episodes"}
 
 # The checks that run -> ways that they name, and nothing else.
 ALONE: dict[tuple[str, ...], list[str]] = {

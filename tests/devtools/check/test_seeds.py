@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from tests.devtools.check.games import Walk
 from tests.devtools.check.reports import found, of_bridge
 from ue_rl.bridges import run_in_thread
-from ue_rl.devtools.check import Verdict
+from ue_rl.devtools.check import CheckReport, Finding, Verdict, check
 from ue_rl.devtools.check.bench import SHARED, Bench, Options
 from ue_rl.devtools.check.checks import carriers, envs
 from ue_rl.devtools.check.replay import replay, seeds_of
@@ -115,6 +116,51 @@ def test_a_game_that_remembers_is_told_so() -> None:
     assert found(report, Verdict.FAIL) == {"seed-ignored"}, report
     assert len(report.mistakes) == 1, report
     assert "behind episodes of other seeds, and not before them" in str(report), report
+
+
+class Unseeded(Seeded):
+    """Only the start is that of the seed."""
+
+    def move(self, env: int, action: Any) -> None:
+        super().move(env, action)
+        self.at[env] += np.random.default_rng().uniform(-0.01, 0.01, 2)
+
+
+def of_new_engines(make: Callable[[], Walk]) -> CheckReport:
+    """As `ue-rl check --engine` does it: of an engine of which others can be started."""
+
+    @contextmanager
+    def anew() -> Iterator[tuple[str, int]]:
+        with run_in_thread(make()) as engine:
+            yield "127.0.0.1", engine.port
+
+    with run_in_thread(make()) as engine:
+        return check(engine.url, Options(timeout=3.0, anew=anew), only=("a seed twice", "a seed in a new engine"))
+
+
+def of_a_new_engine(report: CheckReport) -> Finding:
+    """What the check says that starts others."""
+    return next(finding for finding in report.findings if finding.check == "a seed in a new engine")
+
+
+def test_a_seed_that_fixes_an_episode_of_a_new_engine_alone() -> None:
+    report = of_new_engines(Remembering)
+    assert report.mistakes == ["seed-ignored", "remembers-episodes"], report
+    finding = of_a_new_engine(report)
+    assert finding.outcome is Verdict.WARN
+    assert "two new engines play the same" in finding.text
+
+
+def test_a_seed_that_fixes_no_episode() -> None:
+    report = of_new_engines(Unseeded)
+    assert report.mistakes == ["not-repeatable"], report
+    finding = of_a_new_engine(report)
+    assert finding.outcome is Verdict.FAIL
+    assert "nor do two new engines play the same" in finding.text
+
+
+def test_no_second_engine_is_started_where_episodes_repeat() -> None:
+    assert of_a_new_engine(of_new_engines(Seeded)).outcome is Verdict.SKIP
 
 
 class EveryThird(Seeded):

@@ -178,7 +178,7 @@ GAMES = {"liar": Liar, "grudge": Grudge}
     [
         ("seedless", "the engine takes no seeds"),
         ("liar", "the engine is not deterministic"),
-        ("grudge", "led to other rewards"),
+        ("grudge", "led to other rewards: the engine is not deterministic, or remembers earlier episodes"),
     ],
 )
 def test_an_engine_that_cannot_go_on_exactly(

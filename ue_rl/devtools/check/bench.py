@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -50,6 +50,7 @@ class Options:
         wait: seconds in which an engine may begin to listen, or close connections before it says a word, as a published
             port does whose game does not listen yet (docker -p, ssh -L).
         has_ended: says whether the engine's process has: then it is no longer waited for. None: nobody knows.
+        anew: starts another process of the same engine, gives its host and port, and ends it. None: nobody can.
     """
 
     timeout: float = 2.0
@@ -61,6 +62,7 @@ class Options:
     token_file: str | PathLike[str] | None = None
     wait: float = 0.0
     has_ended: Callable[[], bool] | None = None
+    anew: Callable[[], AbstractContextManager[tuple[str, int]]] | None = None
 
 
 class Bench:

@@ -203,6 +203,9 @@ MISTAKES: dict[str, Mistake] = _table(
     ("not-repeatable", "5", "the same seed and actions give another episode",
         "Draw everything random of an episode from the seeded generator, give each env one of its own, put all of its "
         "state back at a reset, and use a fixed time step."),
+    ("remembers-episodes", "5", "a seed fixes the episode of a new engine, and not that of a used one",
+        "Put back what a physics engine keeps, such as contacts: build its world anew at a reset. Until then a resumed "
+        "run is not exact, and an evaluation depends on what was played before."),
     ("seed-refused", "9", "a seed that the protocol allows ends the session",
         "Read SEED as an unsigned integer of 64 bits: 0 to 2^63 - 1."),
     ("options-refused", "5", "OPTIONS are announced, and end the session",

@@ -110,6 +110,7 @@ CHECKS: list[Check] = [
     Check("pictures", calls.render, text_only=True),
     Check("actions of its own", spaces.own_actions, every_carrier=True),
     Check("rewards of goals", calls.goals, text_only=True),
+    Check("a seed in a new engine", seeds.in_a_new_engine, text_only=True),
     # the ends of sessions
     Check("next trainer", sessions.next_trainer),
     Check("trainers that break off", sessions.breaks_off, text_only=True),

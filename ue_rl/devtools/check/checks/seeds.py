@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,12 +13,15 @@ from ue_rl.devtools.check.bench import Bench
 from ue_rl.devtools.check.checks.resets import numbers, shown
 from ue_rl.devtools.check.peer import Skip
 from ue_rl.devtools.check.replay import ProbeEpisode, affordable, need_replayed, need_seeds, replay, seeds_of
+from ue_rl.devtools.check.wire import Place
 from ue_rl.protocol.spec import EnvType
 
 _ROUNDING = 1e-5
 _LARGEST = 2**63 - 1
 _BETWEEN = (1, 2, 3)  # kinds of other seeds that are played between two episodes of the same one
 _ALIKE = 8  # so many seeds in a row that begin alike are one
+_FEWEST = 64  # steps of an episode in a new engine, and the most: what is left of another one may show late
+_MOST = 200
 
 
 def _seeded(bench: Bench) -> None:
@@ -131,6 +138,51 @@ def one_alone(bench: Bench) -> str:
         seen = f"step {step}: {_unlike(one, two, step, env)}, with the reset of env 0"
         bench.fail("not-repeatable", text, seen, env)
     return f"the reset of env 0 left {spec.num_envs - 1} others alone"
+
+
+def in_a_new_engine(bench: Bench) -> str:
+    """Where an episode did not repeat: does it in two new processes of the engine? What is left over is not there."""
+    need_seeds(bench)
+    if not bench.failed & {"not-repeatable", "seed-ignored"}:
+        raise Skip("episodes repeat in this one")
+    if bench.options.anew is None:
+        raise Skip("only an engine that --engine starts, with {port}, can be started twice")
+    seeds = seeds_of(bench)
+    steps = int(np.clip(bench.options.patience / bench.pace, _FEWEST, _MOST))
+    with _new_engine(bench) as first:
+        one = replay(first, seeds, steps)
+    with _new_engine(bench) as second:
+        two = replay(second, seeds, steps, one)
+        used = two
+        for kind in _BETWEEN:
+            if two.first_difference(used) is None:
+                replay(second, seeds_of(bench, kind), steps)
+                used = replay(second, seeds, steps, one)
+    found = one.first_difference(two)
+    if found is not None:
+        env, step = found
+        text = f"nor do two new engines play the same: env {env} goes elsewhere from step {step} on"
+        return bench.fail("not-repeatable", text, _unlike(one, two, step, env), env)
+    found = two.first_difference(used)
+    if found is not None:
+        env, step = found
+        text = f"two new engines play the same {len(one.actions)} steps; behind other episodes env {env} goes elsewhere"
+        text += f" from step {step} on"
+        return bench.warn("remembers-episodes", text, _unlike(two, used, step, env), env)
+    return f"two new engines play the same {len(one.actions)} steps, behind other episodes too"
+
+
+@contextmanager
+def _new_engine(bench: Bench) -> Iterator[Bench]:
+    """Sessions with another process of the engine; the mistakes there are not the ones here."""
+    assert bench.options.anew is not None
+    with bench.options.anew() as (host, port):
+        place = Place(host, port, Place(*bench.address).access)
+        new = Bench(place, replace(bench.options, has_ended=None), bench.carrier)
+        try:
+            yield new
+        finally:
+            new.drop()
 
 
 def large(bench: Bench) -> str:
