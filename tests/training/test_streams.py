@@ -14,7 +14,10 @@ from stable_baselines3 import PPO, SAC
 
 from tests.support.command_line import ok
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.agents.players import RandomPlayer
+from ue_rl.envs.spaces import action_space
+from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.seeds import own_seed, own_stream
 from ue_rl.training import train
@@ -81,8 +84,10 @@ def test_streams_are_their_own() -> None:
     assert len(drawn) == 6
     assert own_seed(None, "actions") is None
     assert own_seed(7, "actions") == own_seed(7, "actions") != own_seed(8, "actions")
-    player = RandomPlayer(spec, 7)
-    assert player._space.np_random.random() != spaces_own
+    space = action_space(spec)
+    space.seed(7)
+    buffers = StepBuffers.of(spec)
+    assert RandomPlayer(spec, 7).act(buffers).tolist() != ActionWriter(spec)(np.stack([space.sample()])).tolist()
 
 
 @pytest.mark.parametrize(("algo", "kind"), [("ppo", PPO), pytest.param("sac", SAC, marks=pytest.mark.exhaustive)])
