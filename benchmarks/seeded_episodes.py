@@ -1,11 +1,14 @@
 """Does a seed fix an episode? Envs of this field, compared to the bit: the table of benchmarks/README.md.
 
     python benchmarks/seeded_episodes.py --json benchmarks/seeded_episodes.json   # --only NAME: one row
+    OLDER/bin/python benchmarks/seeded_episodes.py --digests-alone --json benchmarks/seeded_episodes_older.json
+    python benchmarks/seeded_episodes.py --table   # of the two files, without measuring
 
 Each env plays episodes of some seeds under random actions that the seed fixes, and again in a new env, in an env that
 played other seeds between, in another process, with other envs stepped beside it, and as a deep or pickled copy of an
 env in the midst of an episode. A cell says how many of the episodes have the same observations and rewards. What is not
-installed has no row.
+installed has no row. Digests of the episodes stand in the JSON, so that another machine, or other versions of the
+packages, can be compared.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import platform
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +35,14 @@ import numpy as np
 SEEDS = 5
 STEPS = 200
 CELLS = ("new env", "used env", "another process", "others beside", "deep copy", "pickled copy")
-# What registers envs as it is imported, and the distributions whose versions are written.
-MODULES = ("ale_py", "minigrid", "shimmy", "gymnasium_robotics")
+VERSIONS = "older packages"  # the column of what two JSONs of other versions have in common
+FILE = Path(__file__).with_name("seeded_episodes.json")
+OLDER = Path(__file__).with_name("seeded_episodes_older.json")
+# The distributions whose versions are written.
 PACKAGES = (
     *("gymnasium", "numpy", "mujoco", "Box2D", "box2d-py", "ale-py", "minigrid", "shimmy", "dm-control"),
-    *("gymnasium-robotics", "pygame"),
+    *("gymnasium-robotics", "pygame", "pygame-ce", "pettingzoo", "pymunk", "mpe2", "vizdoom", "highway-env"),
+    "flappy-bird-gymnasium",
 )
 CLASSIC = ("CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1")
 TOYS = ("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1")
@@ -61,7 +67,66 @@ CONTROL = tuple(
     )
 )
 ROBOTICS = ("FetchReach-v4", "FetchPush-v4", "FetchSlide-v4", "HandReach-v3", "PointMaze_UMaze-v3", "AntMaze_UMaze-v5")
-NAMES = (*CLASSIC, *TOYS, *BOX2D, *MUJOCO, *ATARI, *GRIDS, *CONTROL, *ROBOTICS)
+DOOM = ("VizdoomBasic-v1", "VizdoomDefendLine-v1", "VizdoomMyWayHome-v1")
+ROADS = ("highway-fast-v0", "merge-v1", "parking-v0")
+BIRDS = ("FlappyBird-v0",)
+# Modules with a parallel_env().
+PETTINGZOO = (
+    *("pettingzoo.butterfly.cooperative_pong_v6", "pettingzoo.butterfly.knights_archers_zombies_v11"),
+    *("pettingzoo.butterfly.pistonball_v6", "pettingzoo.sisl.multiwalker_v9", "pettingzoo.sisl.pursuit_v5"),
+    *("pettingzoo.classic.rps_v2", "mpe2.simple_spread_v3", "mpe2.simple_tag_v3"),
+)
+NAMES = (*CLASSIC, *TOYS, *BOX2D, *MUJOCO, *ATARI, *GRIDS, *CONTROL, *ROBOTICS, *DOOM, *ROADS, *BIRDS, *PETTINGZOO)
+# What registers envs as it is imported.
+MODULES = {
+    "ale_py": ATARI,
+    "minigrid": GRIDS,
+    "shimmy": CONTROL,
+    "gymnasium_robotics": ROBOTICS,
+    "vizdoom.gymnasium_wrapper": DOOM,
+    "highway_env": ROADS,
+    "flappy_bird_gymnasium": BIRDS,
+}
+
+
+class Agents:
+    """A PettingZoo parallel env with the methods of a Gymnasium one; its actions are a Dict of the agents'."""
+
+    def __init__(self, module: str) -> None:
+        self.env = importlib.import_module(module).parallel_env()
+        spaces = {agent: self.env.action_space(agent) for agent in self.env.possible_agents}
+        self.action_space = gymnasium.spaces.Dict(spaces)
+
+    def reset(self, *, seed: int) -> Any:
+        """(observations, infos) of the agents."""
+        return self.env.reset(seed=seed)
+
+    def step(self, actions: Any) -> tuple[Any, Any, bool, bool, Any]:
+        """Acts with the agents that are there; the rewards are an array, in the order of their names."""
+        there = {agent: actions[agent] for agent in self.env.agents}
+        observations, rewards, _, truncated, infos = self.env.step(there)
+        over = not self.env.agents
+        return (
+            observations,
+            [rewards[agent] for agent in sorted(rewards)],
+            over,
+            any(truncated.values()) and over,
+            infos,
+        )
+
+    def close(self) -> None:
+        """See gymnasium.Env.close."""
+        self.env.close()
+
+
+def made(name: str) -> Any:
+    """A new env."""
+    if name in PETTINGZOO:
+        return Agents(name)
+    for module, names in MODULES.items():
+        if name in names:
+            gymnasium.register_envs(importlib.import_module(module))
+    return gymnasium.make(name)
 
 
 def flat(value: Any) -> bytes:
@@ -92,7 +157,7 @@ class Episode:
             return
         observation, reward, terminated, truncated, _ = self.env.step(self.actions.sample())
         self.digest.update(flat(observation))
-        self.digest.update(np.float64(reward).tobytes() + bytes([terminated, truncated]))
+        self.digest.update(np.asarray(reward, np.float64).tobytes() + bytes([terminated, truncated]))
         self.steps += 1
         self.over = terminated or truncated or self.steps == STEPS
 
@@ -133,7 +198,7 @@ def again(value: Any) -> Any:
 
 def digests(name: str, seeds: int) -> list[str]:
     """Those of an env's episodes, each in a new env."""
-    return [Episode(gymnasium.make(name), seed).play() for seed in range(seeds)]
+    return [Episode(made(name), seed).play() for seed in range(seeds)]
 
 
 def another_process(name: str, seeds: int) -> list[str]:
@@ -143,11 +208,11 @@ def another_process(name: str, seeds: int) -> list[str]:
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure(name: str, seeds: int) -> dict[str, str]:
-    """A row: how many of the episodes were the same, or what the env raised."""
+def measure(name: str, seeds: int) -> dict[str, Any]:
+    """A row: how many of the episodes were the same, or what the env raised; and the digests."""
 
     def make() -> Any:
-        return gymnasium.make(name)
+        return made(name)
 
     expected = digests(name, seeds)
     used = make()
@@ -165,13 +230,13 @@ def measure(name: str, seeds: int) -> dict[str, str]:
         "deep copy": lambda seed: copied(make, seed, copy.deepcopy),
         "pickled copy": lambda seed: copied(make, seed, again),
     }
-    row = {}
+    row: dict[str, Any] = {}
     for cell in CELLS:
         try:
-            same = sum(ways[cell](seed) == expected[seed] for seed in range(seeds))
-            row[cell] = "same" if same == seeds else f"{same} of {seeds}"
+            row[cell] = count(ways[cell](seed) == expected[seed] for seed in range(seeds))
         except Exception as error:  # noqa: BLE001 - any: envs refuse to be copied in ways of their own, and that is the cell
             row[cell] = f"refused ({type(error).__name__})"
+    row["digests"] = [digest[:16] for digest in expected]
     return row
 
 
@@ -186,17 +251,48 @@ def versions() -> dict[str, str]:
     return found
 
 
-def table(rows: dict[str, dict[str, str]]) -> str:
-    """Markdown; envs that behave alike share a row."""
+def count(same: Iterable[bool]) -> str:
+    """A cell."""
+    each = list(same)
+    if all(each):
+        return "same"
+    return f"{sum(each)} of {len(each)}"
+
+
+def table(rows: dict[str, dict[str, Any]], older: dict[str, dict[str, Any]]) -> str:
+    """Markdown. `older`: rows of other versions, of which the digests count, and the cells of what is not in `rows`."""
+    cells: tuple[str, ...] = CELLS
+    if older:
+        cells = (*CELLS, VERSIONS)
+    shown = {}
+    for name, row in rows.items():
+        shown[name] = {VERSIONS: "-", **row}
+        if name in older:
+            pairs = zip(row["digests"], older[name]["digests"], strict=True)
+            shown[name][VERSIONS] = count(one == other for one, other in pairs)
+    for name, row in older.items():
+        if name not in rows and CELLS[0] in row:
+            shown[f"{name} (older)"] = {VERSIONS: "-", **row}
+    return table_of(shown, cells, "envs")
+
+
+def table_of(rows: dict[str, dict[str, Any]], cells: Sequence[str], head: str) -> str:
+    """Markdown; what behaves alike shares a row."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, row in rows.items():
-        alike.setdefault(tuple(row[cell] for cell in CELLS), []).append(name)
-    lines = ["| envs | " + " | ".join(CELLS) + " |", "|---" * (len(CELLS) + 1) + "|"]
-    lines += [f"| {', '.join(names)} | " + " | ".join(cells) + " |" for cells, names in alike.items()]
+        alike.setdefault(tuple(row[cell] for cell in cells), []).append(name)
+    lines = [f"| {head} | " + " | ".join(cells) + " |", "|---" * (len(cells) + 1) + "|"]
+    lines += [f"| {', '.join(names)} | " + " | ".join(key) + " |" for key, names in alike.items()]
     return "\n".join(lines)
 
 
-def write(file: Path, seeds: int, rows: dict[str, dict[str, str]], missing: dict[str, str]) -> None:
+def measured(about: dict[str, Any]) -> str:
+    """When, where and with which versions."""
+    packages = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    return f"{about['date']}, {about['machine']}; {packages}"
+
+
+def write(file: Path, seeds: int, rows: dict[str, dict[str, Any]], missing: dict[str, str]) -> None:
     """The JSON of what was measured until now."""
     about = {"date": str(datetime.date.today()), "machine": f"{platform.system()} {platform.machine()}"}
     about |= {"seeds": seeds, "steps": STEPS, "versions": versions()}
@@ -209,31 +305,43 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="a row's name; may be given again")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--add", action="store_true", help="keep the rows that the JSON has")
+    parser.add_argument("--digests-alone", action="store_true", help="what --table compares, and nothing else")
+    parser.add_argument("--table", action="store_true", help="of the files beside this script")
     parser.add_argument("--digests", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.table:
+        new = json.loads(FILE.read_text())
+        old = json.loads(OLDER.read_text())
+        print(f"{measured(new['about'])}\n{VERSIONS}: {measured(old['about'])}\n")
+        print(table(new["rows"], old["rows"]))
+        return 0
     warnings.simplefilter("ignore")
     gymnasium.logger.min_level = gymnasium.logger.ERROR
-    for module in MODULES:
-        try:
-            gymnasium.register_envs(importlib.import_module(module))
-        except ImportError:
-            continue
     if args.digests:
         print(json.dumps(digests(args.digests, args.seeds)))
         return 0
-    rows = {}
+    rows: dict[str, dict[str, Any]] = {}
     missing = {}
+    if args.add:
+        rows = json.loads(args.json.read_text())["rows"]
+        missing = json.loads(args.json.read_text())["missing"]
     for name in args.only or NAMES:
         try:
-            gymnasium.make(name).close()
+            made(name).close()
         except Exception as error:  # noqa: BLE001 - any: what is not installed fails in ways of its own
-            missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:100]}"
+            missing[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:100]}"
             continue
-        rows[name] = measure(name, args.seeds)
+        missing.pop(name, None)
+        if args.digests_alone:
+            rows[name] = {"digests": [digest[:16] for digest in digests(name, args.seeds)]}
+        else:
+            rows[name] = measure(name, args.seeds)
         print(name, rows[name], file=sys.stderr, flush=True)
         if args.json:
             write(args.json, args.seeds, rows, missing)
-    print(table(rows))
+    if not args.digests_alone and not args.add:
+        print(table(rows, {}))
     for name, why in missing.items():
         print(f"no row: {name}: {why}", file=sys.stderr)
     return 0

@@ -101,6 +101,9 @@ SLOW = {
     "onnx_runtimes": Small("--quick", "| PPO, Box |"),
     "rllib_faults": Small("--rounds 1", "nothing is left", needs=("ray",)),
     "seeded_episodes": Small("--only CartPole-v1 --seeds 1", "| CartPole-v1 | same |", needs=("gymnasium",)),
+    "seeded_engines": Small(
+        "--only carts/Python", "| carts/Python | same | same | same | same | same | same weights |", {"TRAINING": 2048}
+    ),
     "sleeping_peers": Small(
         "--seconds 1", "| both stopped, mcp | goes on |", needs=("grpc", "websockets", "mcp", "node")
     ),
