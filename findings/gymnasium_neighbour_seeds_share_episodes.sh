@@ -5,7 +5,8 @@
 #   are five independent ones, and seed 1 may test what was trained with seed 0.
 # Seen (gymnasium 1.4.0): env i gets seed + i, and each env goes on with its generator. Env i of seed 1 starts all its
 #   episodes as env i + 1 of seed 0: 700 of 800 starts of CartPole are shared.
-# Here: env i gets seed + i for its first episode, too; evaluations play seeds from 1 000 000 above the run's.
+# Here: as Gymnasium in a script. `ue-rl train` seeds its envs by a hash of --seed, so that the runs of --seeds 5 share no
+#   episode; evaluations play seeds from 1 000 000 above the run's.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

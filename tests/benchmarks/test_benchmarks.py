@@ -93,6 +93,7 @@ SLOW = {
     "demonstrations": Small("", "| 0 |", {"STEPS": 1024}),
     "fuzz": Small("--messages 200 --processes 1", "| reader | messages |"),
     "late_answers": Small("--repeats 1", "0 wrong"),
+    "learning_theory": Small("--only terminated", "| 1.9375, 1.875, 1.75, 1.5, 1 | ue_rl, by SB3"),
     "learning": Small("cartpole-ppo --channels shared", "| cartpole-ppo |"),
     "numbers_on_the_way": Small(
         "--values 1000 --only engine,", "| engine, Node | exact (1,000) | exact (1,000) |", needs=("g++", "node")

@@ -112,3 +112,29 @@ def test_another_number_of_threads_is_the_same_run(tmp_path: Path, algo: str, ki
     finally:
         torch.set_num_threads(1)
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+class Seeded(Windy):
+    """Keeps the seeds of its resets."""
+
+    seeds: ClassVar[list[int]] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            Seeded.seeds.append(seed)
+        return super().reset(seed=seed, options=options)
+
+
+def test_runs_with_neighbouring_seeds_play_no_episode_of_each_other(tmp_path: Path) -> None:
+    """By SB3's rule, env i gets seed + i, env 1 of seed 0 is env 0 of seed 1, in all of its episodes."""
+    Seeded.seeds = []
+    with run_in_thread(GymnasiumBridge(Seeded, 4)) as engine:
+        for seed in (0, 1, 0):
+            given = {"url": engine.url, "seed": seed, "timesteps": 32, "log_dir": str(tmp_path)}
+            more = {"run_id": f"{len(Seeded.seeds)}", "export": False, "eval_episodes": 0}
+            train(resolve({**given, **more, "hyperparameters": {"n_steps": 8}}, None))
+    assert len(Seeded.seeds) == 12
+    first, second, again = (Seeded.seeds[begin : begin + 4] for begin in (0, 4, 8))
+    assert first == again
+    assert not set(first) & set(second)
+    assert max(Seeded.seeds) < 2**30

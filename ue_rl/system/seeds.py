@@ -23,3 +23,12 @@ def own_seed(seed: int | None, use: str) -> int | None:
     if seed is None:
         return None
     return int(own_stream(seed, use).generate_state(1, np.uint32)[0])
+
+
+def env_seed(seed: int) -> int:
+    """The seed of a run's env 0; env i gets the i-th number behind it.
+
+    Runs with neighbouring seeds would otherwise play each other's episodes: env 1 of seed 0 is env 0 of seed 1. It is
+    below 10**9, so that what is added for workers and evaluations stays within an int32, which some engines read.
+    """
+    return int(own_stream(seed, "envs").generate_state(1, np.uint32)[0]) % 1_000_000_000

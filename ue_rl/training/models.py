@@ -17,7 +17,7 @@ from stable_baselines3.common.type_aliases import TrainFrequencyUnit
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.system.errors import ConfigurationError, nearest
-from ue_rl.system.seeds import own_seed
+from ue_rl.system.seeds import env_seed, own_seed
 from ue_rl.training import agents
 from ue_rl.training.algorithms import ALGORITHMS, OFF_POLICY
 from ue_rl.training.comparison import check_order
@@ -137,7 +137,7 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
             tell(text)
         model = load_model(kind, start.model, env, o, device=device(o, env), **arguments)
         model.num_timesteps = 0
-        return _with_own_actions(model, o.seed)
+        return _with_own_streams(model, o.seed)
     policy = _policy(o, env)
     if o.policy == "auto" and is_image_space(env.observation_space) and "Cnn" not in policy:
         tell(
@@ -150,7 +150,7 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
         what = f"{o.algo} does not take these arguments"
         cure = f"see the parameters of {kind.__name__} in the documentation of {ALGORITHMS[o.algo]}"
         raise ConfigurationError(what, field="hyperparameters", got=str(error), cure=cure) from error
-    return _with_own_actions(made, o.seed)
+    return _with_own_streams(made, o.seed)
 
 
 def _own_buffers(kind: Any) -> dict[str, Any]:
@@ -165,13 +165,17 @@ def _own_buffers(kind: Any) -> dict[str, Any]:
     return {name: value for name, value in usual.items() if name in taken}
 
 
-def _with_own_actions(model: BaseAlgorithm, seed: int | None) -> BaseAlgorithm:
-    """`model`, whose random actions (before learning_starts) are none of the env's own random numbers.
+def _with_own_streams(model: BaseAlgorithm, seed: int | None) -> BaseAlgorithm:
+    """`model`, whose envs play no episodes of a run with the next seed, and whose random actions are its own.
 
-    SB3 gives the action space the seed that env 0 gets too, and NumPy's generators of one seed draw the same numbers.
+    SB3 gives env i the number seed + i, and the action space (for the actions before learning_starts) the one that env
+    0 gets too; NumPy's generators of one seed draw the same numbers.
     """
-    if seed is not None:
-        model.action_space.seed(own_seed(seed, "actions"))
+    if seed is None:
+        return model
+    model.action_space.seed(own_seed(seed, "actions"))
+    if model.env is not None:
+        model.env.seed(env_seed(seed))
     return model
 
 

@@ -22,6 +22,7 @@ from ue_rl.plugins.rllib.engines import HOSTED, NAME, OPTIONS
 from ue_rl.plugins.rllib.env_runner import UnrealEnvRunner
 from ue_rl.system.errors import ConfigurationError, nearest
 from ue_rl.system.known import require_known
+from ue_rl.system.seeds import env_seed
 from ue_rl.system.trust.schedules import LinearSchedule
 from ue_rl.training.algorithms import OFF_POLICY, RLLIB_ALGORITHMS
 from ue_rl.training.engine import command_of
@@ -159,7 +160,7 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
     if o.seed is None:
         said["seed"] = random.SystemRandom().randrange(2**31)
     else:
-        said["seed"] = o.seed
+        said["seed"] = env_seed(o.seed)
     said["output_dir"] = str(output.absolute())
     if o.urls:
         return {**said, "url": _urls(o)}
