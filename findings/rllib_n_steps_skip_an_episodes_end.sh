@@ -5,8 +5,8 @@
 #   Stable-Baselines3's NStepReplayBuffer.
 # Seen (ray 2.60.0): of an episode of 5 steps only 3 beginnings are drawn with n_step=3, and 1 with n_step=5. So nothing
 #   is learnt of the last observations themselves, and little of episodes that are hardly longer than n_step.
-# Here: `ue-rl train --backend rllib --algo dqn` uses this buffer; Stable-Baselines3's n_steps draws all beginnings. See
-#   the table "Who learns from the right numbers" in benchmarks/README.md.
+# Here: `ue-rl train --backend rllib --algo dqn` uses this buffer, and says how many states n_step leaves out;
+#   Stable-Baselines3's n_steps draws all beginnings.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

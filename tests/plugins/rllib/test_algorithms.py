@@ -75,7 +75,10 @@ def test_what_rllib_takes_is_taken(tmp_path: Path, algo: str, name: str, value: 
 def test_without_a_seed_no_two_runs_play_the_same(tmp_path: Path) -> None:
     seeds = {env_config(TrainOptions(backend="rllib", engine="x {port}"), tmp_path)["seed"] for _ in range(3)}
     assert len(seeds) == 3
-    assert env_config(TrainOptions(backend="rllib", engine="x {port}", seed=0), tmp_path)["seed"] == 0
+    options = [TrainOptions(backend="rllib", engine="x {port}", seed=seed) for seed in (0, 0, 1)]
+    of_seed = [env_config(each, tmp_path)["seed"] for each in options]
+    assert of_seed[0] == of_seed[1]
+    assert abs(of_seed[0] - of_seed[2]) > 1000, "env i gets this number + i"
 
 
 def test_envs_that_cannot_be_shared_out_are_refused_before_ray_starts(tmp_path: Path) -> None:

@@ -117,7 +117,10 @@ def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any
         max_num_env_runner_restarts=restarts,
         delay_between_env_runner_restarts_s=0,
     )
-    config = config.debugging(seed=o.seed, log_level="WARN").reporting(min_time_s_per_iteration=0)
+    seed = o.seed
+    if seed is not None:
+        seed = env_seed(seed)  # RLlib gives env i of a runner this number + i
+    config = config.debugging(seed=seed, log_level="WARN").reporting(min_time_s_per_iteration=0)
     if o.algo in OFF_POLICY:  # RLlib's iterations of DQN are a thousand env-steps: a signal would wait for their end
         config = config.reporting(min_sample_timesteps_per_iteration=200)
     if model is not None:

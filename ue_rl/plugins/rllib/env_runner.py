@@ -43,7 +43,6 @@ from ue_rl.plugins.rllib.failures import NamedFailures
 from ue_rl.plugins.rllib.news import Connected, RecordedEnv, Sender
 from ue_rl.plugins.rllib.rllink.episodes import EpisodeCutter
 from ue_rl.system.errors import ConfigurationError, InferenceError, UeRlError
-from ue_rl.system.seeds import env_seed
 
 _log = logging.getLogger("ue_rl.plugins.rllib")
 _OF_TIMERS = inspect.signature(MetricsLogger.log_time).parameters["reduce"].default  # "ema"; Ray 2.52 calls it "mean"
@@ -285,7 +284,7 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         if self._seed is None or not self._needs_initial_reset:
             seed = None
         else:
-            seed = env_seed(self._seed) + SEEDS * self._number
+            seed = self._seed + SEEDS * self._number
         obs, infos = self._try_env_reset(seed=seed, options=None)
         self._needs_initial_reset = False
         space = self.env.single_action_space
