@@ -89,6 +89,12 @@ def test_it_starts_an_engine_and_ends_it() -> None:
     assert again.output.endswith(": not-listening\n"), "it was ended"
 
 
+def test_it_starts_others_and_compares_them() -> None:
+    result = check("--engine", shlex.join([*ENGINE, "--mistake", "not-repeatable:velocity"]), *QUICK)
+    assert result.return_value == 1, result.output
+    assert last(result).endswith(": seed-ignored, remembers-episodes")
+
+
 def test_an_engine_that_dies_says_its_last_words(tmp_path: Path) -> None:
     script = tmp_path / "game.py"
     script.write_text(

@@ -93,15 +93,16 @@ def check(
     from ue_rl.connections.engines.lifecycle import Life
     from ue_rl.connections.launching.engine import LaunchedEngine
     from ue_rl.connections.launching.starting import launched
+    from ue_rl.devtools.check.bench import NewEngine
 
     def another() -> LaunchedEngine:
         (made,) = launched(engine, num_envs=num_envs, seed=seed, start_timeout=start_timeout)
         return made
 
     @contextmanager
-    def anew() -> Iterator[tuple[str, int]]:
+    def anew() -> Iterator[NewEngine]:
         with closing(another()) as one:
-            yield split_place(address_of(one.begin(Life(0))).place)
+            yield NewEngine(*split_place(address_of(one.begin(Life(0))).place), one.has_ended)
 
     with command_line():
         made = another()

@@ -13,9 +13,9 @@ from tests.devtools.check.games import Walk
 from tests.devtools.check.reports import found, of_bridge
 from ue_rl.bridges import run_in_thread
 from ue_rl.devtools.check import CheckReport, Finding, Verdict, check
-from ue_rl.devtools.check.bench import SHARED, Bench, Options
+from ue_rl.devtools.check.bench import SHARED, Bench, NewEngine, Options
 from ue_rl.devtools.check.checks import carriers, envs
-from ue_rl.devtools.check.replay import replay, seeds_of
+from ue_rl.devtools.check.replay import replay, replayed, seeds_of
 
 
 class Seeded(Walk):
@@ -130,9 +130,9 @@ def of_new_engines(make: Callable[[], Walk]) -> CheckReport:
     """As `ue-rl check --engine` does it: of an engine of which others can be started."""
 
     @contextmanager
-    def anew() -> Iterator[tuple[str, int]]:
+    def anew() -> Iterator[NewEngine]:
         with run_in_thread(make()) as engine:
-            yield "127.0.0.1", engine.port
+            yield NewEngine("127.0.0.1", engine.port, lambda: False)
 
     with run_in_thread(make()) as engine:
         return check(engine.url, Options(timeout=3.0, anew=anew), only=("a seed twice", "a seed in a new engine"))
@@ -159,8 +159,54 @@ def test_a_seed_that_fixes_no_episode() -> None:
     assert "nor do two new engines play the same" in finding.text
 
 
-def test_no_second_engine_is_started_where_episodes_repeat() -> None:
-    assert of_a_new_engine(of_new_engines(Seeded)).outcome is Verdict.SKIP
+class Tiring(Seeded):
+    """It remembers how many steps it has played, and that shows late: no other check plays so long."""
+
+    played = 0
+
+    def move(self, env: int, action: Any) -> None:
+        super().move(env, action)
+        self.played += 1
+        if self.played > 400:
+            self.at[env] += 0.001
+
+    def begin(self, env: int) -> None:
+        super().begin(env)
+        self.left[env] = 200
+
+
+def test_what_is_left_of_an_episode_may_show_beside_a_new_engine_alone() -> None:
+    report = of_new_engines(Tiring)
+    assert of_a_new_engine(report).outcome is Verdict.WARN, report
+    assert report.mistakes[-1] == "remembers-episodes"
+
+
+def test_an_engine_that_remembers_is_not_compared_with_itself() -> None:
+    """Another action for one env would be blamed for what is left of an episode."""
+    with run_in_thread(Seeded()) as engine:
+        bench = Bench(("127.0.0.1", engine.port), Options(), SHARED, shared={"remembers": True})
+        bench.memo["replayed"] = replay(bench, seeds_of(bench), 8)
+        assert replayed(bench) is None
+        bench.drop()
+
+
+def test_a_right_engine_plays_the_same_in_each_process() -> None:
+    report = of_new_engines(Seeded)
+    assert of_a_new_engine(report).outcome is Verdict.PASS, report
+    assert report.mistakes == []
+
+
+def test_an_engine_that_does_not_run_twice_is_not_said_to_be_wrong() -> None:
+    @contextmanager
+    def anew() -> Iterator[NewEngine]:
+        with run_in_thread(Seeded()) as engine:
+            port = engine.port
+        yield NewEngine("127.0.0.1", port, lambda: True)
+
+    with run_in_thread(Seeded()) as engine:
+        report = check(engine.url, Options(timeout=3.0, anew=anew), only=("a seed in a new engine",))
+    assert of_a_new_engine(report).outcome is Verdict.SKIP
+    assert report.mistakes == []
 
 
 class EveryThird(Seeded):

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,14 @@ LIMITS_OF_BASE = frozenset(
 )
 
 
+class NewEngine(NamedTuple):
+    """Where another process of the engine will listen; has_ended: as in Options."""
+
+    host: str
+    port: int
+    has_ended: Callable[[], bool]
+
+
 @dataclass(frozen=True)
 class Options:
     """How to check.
@@ -50,7 +58,7 @@ class Options:
         wait: seconds in which an engine may begin to listen, or close connections before it says a word, as a published
             port does whose game does not listen yet (docker -p, ssh -L).
         has_ended: says whether the engine's process has: then it is no longer waited for. None: nobody knows.
-        anew: starts another process of the same engine, gives its host and port, and ends it. None: nobody can.
+        anew: starts another process of the same engine, and ends it. None: nobody can.
     """
 
     timeout: float = 2.0
@@ -62,7 +70,7 @@ class Options:
     token_file: str | PathLike[str] | None = None
     wait: float = 0.0
     has_ended: Callable[[], bool] | None = None
-    anew: Callable[[], AbstractContextManager[tuple[str, int]]] | None = None
+    anew: Callable[[], AbstractContextManager[NewEngine]] | None = None
 
 
 class Bench:
@@ -400,4 +408,4 @@ class Bench:
         return ""
 
 
-__all__ = ["MEMORY", "PER_ENV", "SHARED", "Bench", "Options"]
+__all__ = ["MEMORY", "PER_ENV", "SHARED", "Bench", "NewEngine", "Options"]

@@ -96,6 +96,8 @@ def need_seeds(bench: Bench) -> None:
 def replayed(bench: Bench) -> ProbeEpisode | None:
     """The episode that came twice the same with the same seeds and actions; None: none did, or not each time."""
     known = bench.memo.get("replayed")
+    if bench.shared.get("remembers"):  # that it came so was chance, and the next difference has no other cause
+        return None
     if isinstance(known, ProbeEpisode) and "not-repeatable" not in bench.failed:
         return known
     return None

@@ -69,6 +69,7 @@ CHECKS: list[Check] = [
     Check("lengths of episodes", episodes.lengths),
     Check("last observations", episodes.last_observations),
     Check("a seed twice", seeds.repeat, every_carrier=True),
+    Check("a seed in a new engine", seeds.in_a_new_engine, text_only=True),
     Check("other seeds", seeds.other_seeds),
     Check("large seeds", seeds.large, every_carrier=True),
     Check("empty options", seeds.options, every_carrier=True),
@@ -110,7 +111,6 @@ CHECKS: list[Check] = [
     Check("pictures", calls.render, text_only=True),
     Check("actions of its own", spaces.own_actions, every_carrier=True),
     Check("rewards of goals", calls.goals, text_only=True),
-    Check("a seed in a new engine", seeds.in_a_new_engine, text_only=True),
     # the ends of sessions
     Check("next trainer", sessions.next_trainer),
     Check("trainers that break off", sessions.breaks_off, text_only=True),

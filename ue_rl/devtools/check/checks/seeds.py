@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ue_rl.devtools.check.bench import Bench
 from ue_rl.devtools.check.checks.resets import numbers, shown
-from ue_rl.devtools.check.peer import Skip
+from ue_rl.devtools.check.peer import Skip, Wrong
 from ue_rl.devtools.check.replay import ProbeEpisode, affordable, need_replayed, need_seeds, replay, seeds_of
 from ue_rl.devtools.check.wire import Place
 from ue_rl.protocol.spec import EnvType
@@ -20,7 +20,7 @@ _ROUNDING = 1e-5
 _LARGEST = 2**63 - 1
 _BETWEEN = (1, 2, 3)  # kinds of other seeds that are played between two episodes of the same one
 _ALIKE = 8  # so many seeds in a row that begin alike are one
-_FEWEST = 64  # steps of an episode in a new engine, and the most: what is left of another one may show late
+_FEWEST = 32  # steps of an episode in a new engine, and the most: what is left of another one may show late
 _MOST = 200
 
 
@@ -141,14 +141,12 @@ def one_alone(bench: Bench) -> str:
 
 
 def in_a_new_engine(bench: Bench) -> str:
-    """Where an episode did not repeat: does it in two new processes of the engine? What is left over is not there."""
+    """Two new processes of the engine play the same episode, and a used one does: nothing is left of those before."""
     need_seeds(bench)
-    if not bench.failed & {"not-repeatable", "seed-ignored"}:
-        raise Skip("episodes repeat in this one")
     if bench.options.anew is None:
         raise Skip("only an engine that --engine starts, with {port}, can be started twice")
     seeds = seeds_of(bench)
-    steps = int(np.clip(bench.options.patience / bench.pace, _FEWEST, _MOST))
+    steps = int(np.clip(bench.options.patience / 4 / bench.pace, _FEWEST, _MOST))
     with _new_engine(bench) as first:
         one = replay(first, seeds, steps)
     with _new_engine(bench) as second:
@@ -168,6 +166,7 @@ def in_a_new_engine(bench: Bench) -> str:
         env, step = found
         text = f"two new engines play the same {len(one.actions)} steps; behind other episodes env {env} goes elsewhere"
         text += f" from step {step} on"
+        bench.shared["remembers"] = True
         return bench.warn("remembers-episodes", text, _unlike(two, used, step, env), env)
     return f"two new engines play the same {len(one.actions)} steps, behind other episodes too"
 
@@ -176,9 +175,13 @@ def in_a_new_engine(bench: Bench) -> str:
 def _new_engine(bench: Bench) -> Iterator[Bench]:
     """Sessions with another process of the engine; the mistakes there are not the ones here."""
     assert bench.options.anew is not None
-    with bench.options.anew() as (host, port):
+    with bench.options.anew() as (host, port, has_ended):
         place = Place(host, port, Place(*bench.address).access)
-        new = Bench(place, replace(bench.options, has_ended=None), bench.carrier)
+        new = Bench(place, replace(bench.options, has_ended=has_ended), bench.carrier)
+        try:
+            new.peer()
+        except Wrong as wrong:
+            raise Skip(f"another engine beside this one does not listen: {wrong.text}") from wrong
         try:
             yield new
         finally:
