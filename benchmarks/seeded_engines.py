@@ -72,13 +72,13 @@ class Row:
     Args:
         command: with {port}, and {num_envs} where the number is not always four.
         build: what is run first, with OUT for the program, which is {out} in the command. needs: programs.
-        trained: whether PPO is trained in it, which takes a minute or two.
+        trained: whether PPO is trained in it; agents and masks want other algorithms.
     """
 
     command: str
     build: str = ""
     needs: tuple[str, ...] = ()
-    trained: bool = False
+    trained: bool = True
 
 
 GODOT = f"godot3-server --path {ROOT}/samples/godot --fixed-fps 60 --port={{port}} --envs={{num_envs}} --task="
@@ -88,16 +88,15 @@ CPP = f"g++ -std=c++17 -O2 -pthread -I {ROOT}/samples/cpp -o OUT"
 PORTS = "--port {port} --num-envs {num_envs}"
 
 
-def gymnasium_row(name: str, more: str = "", trained: bool = False) -> Row:
+def gymnasium_row(name: str, more: str = "") -> Row:
     """An env of Gymnasium behind our bridge."""
-    return Row(f"{UE_RL} serve --env {name} {PORTS} {more}", trained=trained)
+    return Row(f"{UE_RL} serve --env {name} {PORTS} {more}")
 
 
 ROWS = {
     "carts/Python": Row(
         f"{sys.executable} -c 'from samples.fifty_lines.carts import Carts; from ue_rl.bridges import serve; "
         "serve(Carts({num_envs}), port={port})'",
-        trained=True,
     ),
     "carts/C++": Row("{out} {port}", f"{CPP} {ROOT}/samples/fifty_lines/carts.cpp -lrt", ("g++",)),
     "carts/C#": Row(
@@ -111,7 +110,7 @@ ROWS = {
         needs=("godot3-server",),
     ),
     "carts/Node": Row(f"node {ROOT}/samples/web/carts/node.js {{port}} {{num_envs}}", needs=("node",)),
-    "lander/Node": Row(f"node {ROOT}/samples/web/lander/node.js {{port}} {{num_envs}}", needs=("node",), trained=True),
+    "lander/Node": Row(f"node {ROOT}/samples/web/lander/node.js {{port}} {{num_envs}}", needs=("node",)),
     "reach/Python": Row(f"{sys.executable} {ROOT}/samples/reach.py {PORTS}"),
     "reach/C++": Row(f"{{out}} {PORTS}", f"{CPP} {ROOT}/samples/cpp/reach.cpp -lrt", ("g++",)),
     "reach/C#": Row(
@@ -121,22 +120,22 @@ ROWS = {
         ("mono", "mcs"),
     ),
     "cart_pole/Godot": Row(f"{GODOT}cart_pole", needs=("godot3-server",)),
-    "rolling_ball/Godot": Row(f"{GODOT}rolling_ball", needs=("godot3-server",), trained=True),
+    "rolling_ball/Godot": Row(f"{GODOT}rolling_ball", needs=("godot3-server",)),
     "catcher/Godot": Row(f"{GODOT}catcher", needs=("godot3-server",)),
-    "sumo/Python": Row(f"{sys.executable} {ROOT}/samples/agents/sumo.py {PORTS}"),
-    "skirmish/Python": Row(f"{UE_RL} serve --bridge samples.skirmish.bridge:Skirmish {PORTS}"),
-    "MujocoBridge/HalfCheetah": Row(f"{UE_RL} serve --mujoco HalfCheetah {PORTS}", trained=True),
-    "CartPole-v1": gymnasium_row("CartPole-v1", trained=True),
+    "sumo/Python": Row(f"{sys.executable} {ROOT}/samples/agents/sumo.py {PORTS}", trained=False),
+    "skirmish/Python": Row(f"{UE_RL} serve --bridge samples.skirmish.bridge:Skirmish {PORTS}", trained=False),
+    "MujocoBridge/HalfCheetah": Row(f"{UE_RL} serve --mujoco HalfCheetah {PORTS}"),
+    "CartPole-v1": gymnasium_row("CartPole-v1"),
     "LunarLander-v3": gymnasium_row("LunarLander-v3"),
-    "BipedalWalker-v3": gymnasium_row("BipedalWalker-v3", trained=True),
-    "HalfCheetah-v5": gymnasium_row("HalfCheetah-v5", trained=True),
+    "BipedalWalker-v3": gymnasium_row("BipedalWalker-v3"),
+    "HalfCheetah-v5": gymnasium_row("HalfCheetah-v5"),
     "Walker2d-v5": gymnasium_row("Walker2d-v5"),
-    "ALE/Breakout-v5": gymnasium_row("ale_py:ALE/Breakout-v5", """--kwargs '{"obs_type": "ram"}'""", trained=True),
+    "ALE/Breakout-v5": gymnasium_row("ale_py:ALE/Breakout-v5", """--kwargs '{"obs_type": "ram"}'"""),
     "MiniGrid-Dynamic-Obstacles-8x8-v0": gymnasium_row(
-        "minigrid:MiniGrid-Dynamic-Obstacles-8x8-v0", "--env-wrapper minigrid.wrappers:ImgObsWrapper", trained=True
+        "minigrid:MiniGrid-Dynamic-Obstacles-8x8-v0", "--env-wrapper minigrid.wrappers:ImgObsWrapper"
     ),
     "FlappyBird-v0": gymnasium_row("flappy_bird_gymnasium:FlappyBird-v0"),
-    "multiwalker_v9": Row(f"{UE_RL} serve --pettingzoo pettingzoo.sisl.multiwalker_v9 {PORTS}"),
+    "multiwalker_v9": Row(f"{UE_RL} serve --pettingzoo pettingzoo.sisl.multiwalker_v9 {PORTS}", trained=False),
 }
 
 
@@ -310,6 +309,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=ROWS, help="a row's name; may be given again")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--add", action="store_true", help="keep the rows that the JSON has")
     parser.add_argument("--table", action="store_true", help="of the file beside this script")
     args = parser.parse_args()
     if args.table:
@@ -320,6 +320,8 @@ def main() -> int:
     about = {"date": str(datetime.date.today()), "machine": f"{platform.system()} {platform.machine()}"}
     rows: dict[str, dict[str, Any]] = {}
     missing = {}
+    if args.add:
+        rows = json.loads(args.json.read_text())["rows"]
     for name in args.only or ROWS:
         row = ROWS[name]
         lacking = [program for program in row.needs if shutil.which(program) is None]
