@@ -33,7 +33,7 @@ _log = logging.getLogger("ue_rl.connections.launching")
 
 _LOOPBACK = ("127.0.0.1", "[::1]")  # where an engine may listen
 _PAUSES = (0.01, 0.1)  # seconds between two dials: at first, at last
-_LAST_WORDS = 0.5  # seconds that an engine which has closed its connection has to end by itself
+_LAST_WORDS = 0.5  # seconds; more would delay each loss of an engine that goes on without its connection
 _NAME = 100  # characters of a command in messages
 _TRIES = 3  # ports that turn out to be taken by somebody else
 
@@ -49,7 +49,7 @@ class LaunchedEngine:
         open: makes a connected transport from "tcp://127.0.0.1:PORT"; raises EngineUnreachable, at once, while nobody
             listens there. start_timeout: seconds from the start until it listens.
         find_port: chooses what {port} becomes. usual_port: on which an engine listens whose command has no {port}.
-        grace: seconds that it has to end when it is asked to.
+        grace: seconds that it has to end when it is asked to. last_words: the same when it has closed its connection.
 
     Attributes:
         name: its command as it was started last, cut short.
@@ -72,6 +72,7 @@ class LaunchedEngine:
         find_port: Callable[[], ports.ReservedPort] = ports.find,
         usual_port: int = DEFAULT_PORT,
         grace: float = GRACE,
+        last_words: float = _LAST_WORDS,
     ) -> None:
         if isinstance(command, Template):
             self._template = command
@@ -91,6 +92,7 @@ class LaunchedEngine:
         self._find_port = find_port
         self._usual_port = usual_port
         self._grace = grace
+        self._last_words = last_words
         self._output: Output | None = None
         self._process: EngineProcess | None = None
         self._port: ports.ReservedPort | None = None
@@ -195,7 +197,7 @@ class LaunchedEngine:
         if process is None or output is None or os.getpid() != self._owner:
             return error
         if isinstance(error, EngineDisconnected):
-            process.ended.wait(_LAST_WORDS)
+            process.ended.wait(self._last_words)
         ran = not process.ended.is_set()
         process.end(0.0)
         if ran:
@@ -280,7 +282,7 @@ class LaunchedEngine:
                 except EngineUnreachable:  # by one that listens, too: it has reset the connection at once
                     continue
                 except EngineDisconnected as error:
-                    if process.ended.wait(_LAST_WORDS):
+                    if process.ended.wait(self._last_words):
                         raise self._ended("while it was being connected") from error
                     if not error.unheard or time.monotonic() > self._deadline:
                         raise self.lost(error) from None
