@@ -176,8 +176,10 @@ def _new_engine(bench: Bench) -> Iterator[Bench]:
     """Sessions with another process of the engine; the mistakes there are not the ones here."""
     assert bench.options.anew is not None
     with bench.options.anew() as (host, port, has_ended):
-        place = Place(host, port, Place(*bench.address).access)
-        new = Bench(place, replace(bench.options, has_ended=has_ended), bench.carrier)
+        access = None
+        if isinstance(bench.address, Place):
+            access = bench.address.access
+        new = Bench(Place(host, port, access), replace(bench.options, has_ended=has_ended), bench.carrier)
         try:
             new.peer()
         except Wrong as wrong:
