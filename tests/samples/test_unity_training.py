@@ -14,6 +14,7 @@ pytestmark = MARKS
 
 
 @pytest.mark.learning
+@pytest.mark.exhaustive
 def test_ppo_learns_the_task_through_a_launched_engine(engine_exe: Path, tmp_path: Path, warm_cli: WarmCli) -> None:
     words = ["train", "--engine", f"{MONO} {engine_exe} --port {{port}} --num-envs {{num_envs}} --seed {{seed}}"]
     words += ["--num-envs", "16", "--timesteps", "20480", "--run-id", "reach", "--log-dir", str(tmp_path)]
