@@ -106,16 +106,16 @@ def dummy(game: type[Ticks] = Ticks, **options: Any) -> VecEnv:
     return DummyVecEnv([lambda: game(**options)])
 
 
-def ended(of_each_step: list[float]) -> list[float]:
+def rounded(values: list[float]) -> list[float]:
     """Rounded for the table."""
-    return [round(float(value), 4) for value in of_each_step]
+    return [round(float(value), 4) for value in values]
 
 
 def expected_returns(cut: bool) -> list[float]:
     """Of the steps of an episode."""
     if cut:
         return [VALUE] * STEPS
-    return ended([VALUE * (1 - GAMMA ** (STEPS - step)) for step in range(STEPS)])
+    return rounded([VALUE * (1 - GAMMA ** (STEPS - step)) for step in range(STEPS)])
 
 
 class Targets(BaseCallback):
@@ -150,7 +150,7 @@ def sb3_targets(algorithm: type[Any], env: VecEnv) -> list[float]:
     first, second = targets.returns[:STEPS], targets.returns[STEPS : 2 * STEPS]
     assert first == second, targets.returns
     assert targets.returns[2 * STEPS :] == [VALUE, VALUE], targets.returns
-    return ended(first)
+    return rounded(first)
 
 
 def loop_targets(cut: bool) -> list[float]:
@@ -167,7 +167,7 @@ def loop_targets(cut: bool) -> list[float]:
     for over in reversed(flags):
         following = 1.0 + GAMMA * following * (not over)
         returns.append(following)
-    return ended(returns[::-1][:STEPS])
+    return rounded(returns[::-1][:STEPS])
 
 
 def rllib_targets(cut: bool) -> list[float]:
@@ -194,7 +194,7 @@ def rllib_targets(cut: bool) -> list[float]:
         mask = batch["default_policy"].get(Columns.LOSS_MASK)
         if mask is not None:
             targets = targets[mask.bool()]
-        return ended(targets[:STEPS].tolist())
+        return rounded(targets[:STEPS].tolist())
     finally:
         algorithm.stop()
 
@@ -255,7 +255,7 @@ def lost_engine() -> dict[str, Row]:
         model.learn(12, callback=restart)
         env.close()
         restart.engine.close()
-        got = min(ended(restart.returns))
+        got = min(rounded(restart.returns))
         found[who] = {"got": got, "right": got == GAMMA * VALUE}
     return found
 

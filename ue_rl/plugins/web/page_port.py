@@ -157,13 +157,7 @@ class PagePort:
             EngineBusy: this process has such a place already. EngineUnreachable: see PagePort. ConfigurationError: it
                 is open, with other certificates; see also PagePort.
         """
-        with cls._door:
-            here = cls._opened(host, port, setup)
-            with here._came:
-                here._require_free(name, here._used)
-                here._add(name, setup)
-                here._used.add(name)
-            return here
+        return cls._claimed(host, port, name, setup, kept=False)
 
     @classmethod
     @contextmanager
@@ -173,16 +167,26 @@ class PagePort:
         Raises:
             As `at`.
         """
-        with cls._door:
-            here = cls._opened(host, port, setup)
-            with here._came:
-                here._require_free(name, here._names)
-                here._add(name, setup)
-                here._kept.add(name)
+        here = cls._claimed(host, port, name, setup, kept=True)
         try:
             yield
         finally:
             here._without(here._kept, name)
+
+    @classmethod
+    def _claimed(cls, host: str, port: int, name: str, setup: PortSetup, *, kept: bool) -> PagePort:
+        """The port, with the place for a connection, or kept: who keeps a place comes before its first connection."""
+        with cls._door:
+            here = cls._opened(host, port, setup)
+            with here._came:
+                if kept:
+                    here._require_free(name, here._names)
+                    here._kept.add(name)
+                else:
+                    here._require_free(name, here._used)
+                    here._used.add(name)
+                here._add(name, setup)
+            return here
 
     @classmethod
     def _opened(cls, host: str, port: int, setup: PortSetup) -> PagePort:

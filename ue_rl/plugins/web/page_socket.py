@@ -406,7 +406,10 @@ class PageSocket:
     def _add(self, text: bytes | bytearray | memoryview, whole: bool) -> None:
         if ROWS_CAME in text:
             self._over = MalformedMessage(
-                "the page has sent text that is no UTF-8", fault="engine", got=bytes(text[:80])
+                "the page has sent text that is no UTF-8",
+                fault="engine",
+                expected="no byte 255, which stands nowhere in UTF-8",
+                got=bytes(text[:80]),
             )
             return
         self._come += text
