@@ -31,8 +31,9 @@ from ue_rl.bridges.hosted.gymnasium_envs import (
     rewards_of_goals,
 )
 from ue_rl.bridges.vector import VectorBridge
-from ue_rl.protocol.spaces.gymnasium import ObservationWriter, action_reader, find_image, getter, tree_of
+from ue_rl.protocol.spaces.gymnasium import ObservationWriter, action_reader, find_image, tree_of
 from ue_rl.protocol.spaces.tree import Leaf, LeafKind, Space
+from ue_rl.protocol.spaces.walks import getter
 from ue_rl.protocol.spec import DEFAULT_FPS, ActionSpec, EnvSpec, EnvType, ImageSpec
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.json_text import json_items

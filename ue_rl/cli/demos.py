@@ -51,16 +51,16 @@ def show(folder: str, gif: Path | None) -> None:
 def _film(found: Any, path: Path) -> None:
     import numpy as np
 
-    from ue_rl.training.demonstrations.trees import leaves
+    from ue_rl.protocol.spaces.walks import zip_leaves
     from ue_rl.training.gif import GifFile
 
-    parts = list(leaves(found.observation_space, found.episodes[0].observations))
+    parts = list(zip_leaves(found.observation_space, found.episodes[0].observations))
     seen = [at for at, (space, _) in enumerate(parts) if len(space.shape or ()) == 3 and space.dtype == np.uint8]
     if not seen:
         raise WrongCommandLine("no pictures were recorded", field="gif", got=str(found.observation_space))
     with GifFile(path) as film:
         for episode in found.episodes:
-            for picture in list(leaves(found.observation_space, episode.observations))[seen[0]][1]:
+            for picture in list(zip_leaves(found.observation_space, episode.observations))[seen[0]][1]:
                 if picture.shape[-1] in (1, 3, 4):
                     rows = picture
                 else:

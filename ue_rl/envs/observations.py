@@ -7,6 +7,7 @@ which costs no more than that copy; only integers are converted.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from ue_rl.envs.spaces import observation_tree
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spaces.tree import MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, leaves
+from ue_rl.protocol.spaces.walks import map_leaves, zip_leaves
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import MalformedMessage
@@ -43,10 +45,11 @@ class Observations:
     def __init__(self, spec: EnvSpec, copy: bool = True, zero_based: bool = False) -> None:
         tree = observation_tree(spec, zero_based)
         self._copy = copy
-        self._space = tree
         self._tree = None
+        self._takers: Any = _copy_of_row
         if tree is not None:
             self._tree = _reader(tree, zero_based)
+            self._takers = map_leaves(_taker, tree)
         self.plain = copy and tree is None
         self._parts: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
         if copy:
@@ -80,9 +83,7 @@ class Observations:
 
     def row(self, observation: Observation, env: int) -> Observation:
         """A copy of one env's observation out of what `read` gave."""
-        if self._space is None:
-            return observation[env].copy()
-        return _row(self._space, observation, env)
+        return map_leaves(lambda take, seen: take(seen, env), self._takers, observation)
 
     def put(self, observation: Observation, buffers: StepBuffers, envs: Sequence[int]) -> None:
         """Takes these envs' rows over into what `read` gave before."""
@@ -97,38 +98,24 @@ class Observations:
     @staticmethod
     def take(observation: Observation, other: Observation, envs: Sequence[int]) -> None:
         """Takes these envs' observations over from another one that `read` gave."""
-        _assign(observation, envs, mapped(lambda part: part[envs], other))
+        _assign(observation, envs, map_leaves(operator.itemgetter(envs), other))
 
 
-def mapped(of: Callable[..., Any], observation: Observation, *others: Observation) -> Observation:
-    """The observation whose arrays are `of(array, *those at its place in the others)`."""
-    if isinstance(observation, dict):
-        return {name: mapped(of, part, *(other[name] for other in others)) for name, part in observation.items()}
-    if isinstance(observation, tuple):
-        return tuple(mapped(of, *parts) for parts in zip(observation, *others, strict=True))
-    return of(observation, *others)
+def _copy_of_row(seen: Any, env: int) -> Any:
+    return seen[env, ...].copy()
 
 
-def _row(space: Space, observation: Observation, env: int) -> Observation:
-    if isinstance(space, Leaf):
-        # a Discrete's is a number, a Box's an array, that of a Box without a shape too
-        if space.kind is LeafKind.DISCRETE:
-            return observation[env]
-        return observation[env, ...].copy()
-    if space.named:
-        return {name: _row(part, observation[name], env) for name, part in space.parts}
-    return tuple(_row(part, seen, env) for (_, part), seen in zip(space.parts, observation, strict=True))
+def _taker(leaf: Leaf) -> Callable[[Any, int], Any]:
+    """From what `read` gave of a leaf to a copy of one env's."""
+    # a Discrete's is a number, a Box's an array, that of a Box without a shape too
+    if leaf.kind is LeafKind.DISCRETE:
+        return operator.getitem
+    return _copy_of_row
 
 
 def _assign(observation: Observation, envs: Sequence[int], new: Observation) -> None:
-    if isinstance(observation, dict):
-        for name, part in new.items():
-            _assign(observation[name], envs, part)
-    elif isinstance(observation, tuple):
-        for old, part in zip(observation, new, strict=True):
-            _assign(old, envs, part)
-    else:
-        observation[envs] = new
+    for old, part in zip_leaves(observation, new):
+        old[envs] = part
 
 
 def _reader(space: Space, zero_based: bool) -> _Reader:

@@ -22,10 +22,11 @@ from gymnasium import spaces
 import ue_rl
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli import cli
+from ue_rl.protocol.spaces.walks import zip_leaves
 from ue_rl.system.errors import ConfigurationError, UntrustedFile
 from ue_rl.training import RunDirectory, TrainOptions, train
 from ue_rl.training.demonstrations.dataset import EPISODES, DemoEpisode, DemoRecorder, read
-from ue_rl.training.demonstrations.trees import leaves, stacked
+from ue_rl.training.demonstrations.trees import stacked
 
 minari = pytest.importorskip("minari", reason="minari is not installed")
 minari_storage = pytest.importorskip("minari.dataset.minari_storage", reason="minari is not installed")
@@ -115,9 +116,25 @@ def test_keys_of_any_name_are_read_back(tmp_path: Path) -> None:
         (seen, found.episodes[0].observations, observations),
         (done, found.episodes[0].actions, actions),
     ):
-        for (_, leaf), (_, expected) in zip(leaves(space, tree), leaves(space, wanted), strict=True):
+        for (_, leaf), (_, expected) in zip(zip_leaves(space, tree), zip_leaves(space, wanted), strict=True):
             np.testing.assert_array_equal(leaf, expected)
     assert minari.MinariDataset(folder / "data").total_steps == 3
+
+
+def test_parts_are_found_by_their_names(tmp_path: Path) -> None:
+    """A file need not have them in the engine's order: two of one shape would change places."""
+    part = spaces.Box(-1, 1, (2,), np.float32)
+    seen = spaces.Dict([("goal", part), ("arm", part)])
+    observations = {"goal": np.ones((3, 2), np.float32), "arm": np.zeros((3, 2), np.float32)}
+    one = DemoEpisode(observations, np.zeros(2, np.int64), np.zeros(2), True)
+    found = read(written(tmp_path / "d", one, seen=seen))
+    for order in (("goal", "arm"), ("arm", "goal")):
+        wanted = spaces.Dict()
+        for name in order:  # one by one: the constructor may sort them
+            wanted.spaces[name] = part
+        moved = found.of(wanted, DONE).episodes[0].observations
+        np.testing.assert_array_equal(moved["goal"], observations["goal"])
+        np.testing.assert_array_equal(moved["arm"], observations["arm"])
 
 
 def test_pictures_stay_what_they_were(tmp_path: Path) -> None:

@@ -7,12 +7,10 @@ has the numbers of the leaves in the tree's order, which is the order of the spa
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
-import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -20,12 +18,12 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from ue_rl.protocol.spaces.tree import DTYPES, MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, box, leaves
+from ue_rl.protocol.spaces.walks import Key, Path, flatten, fold, getter, map_leaves, parts_of, unflatten
 from ue_rl.system.errors import ConfigurationError
 
-Key = str | int
-Path = tuple[Key, ...]
 Target = tuple[Callable[[Any], Any], NDArray[Any]]
 _IMAGE = "Box uint8 0..255 [height, width], [height, width, channels] or [channels, height, width]"
+_OF_LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 _CARRIED = "Dict, Tuple, Box, Discrete, MultiDiscrete, MultiBinary"
 # Older versions keep the order of a list of parts without being told.
 _ORDER: dict[str, Any]
@@ -44,20 +42,27 @@ def gymnasium_space(tree: Space, image_shape: tuple[int, ...] = (), zero_based: 
     Args:
         image_shape: of what its IMAGE leaf stands for. zero_based: choices count from 0, whatever the engine does.
     """
-    if isinstance(tree, Branch):
-        parts = [(name, gymnasium_space(part, image_shape, zero_based)) for name, part in tree.parts]
-        if tree.named:
-            return spaces.Dict(parts, **_ORDER)
-        return spaces.Tuple([part for _, part in parts])
-    if tree.kind is LeafKind.IMAGE:
+    made: spaces.Space[Any] = fold(tree, lambda leaf, _: _leaf_space(leaf, image_shape, zero_based), _space_of_parts)
+    return made
+
+
+def _space_of_parts(node: Any, parts: dict[Key, spaces.Space[Any]], _: Path) -> spaces.Space[Any]:
+    """A Dict or Tuple as `node`, which is of either kind, has its parts."""
+    if isinstance(node, spaces.Tuple) or (isinstance(node, Branch) and not node.named):
+        return spaces.Tuple([*parts.values()])
+    return spaces.Dict([(str(key), part) for key, part in parts.items()], **_ORDER)
+
+
+def _leaf_space(leaf: Leaf, image_shape: tuple[int, ...], zero_based: bool) -> spaces.Space[Any]:
+    if leaf.kind is LeafKind.IMAGE:
         return spaces.Box(0, 255, image_shape, np.uint8)
-    if tree.kind is LeafKind.BOX:
-        dtype = np.dtype(tree.dtype)
-        low, high = (np.full(tree.size, bound, dtype).reshape(tree.shape) for bound in (tree.low, tree.high))
-        return spaces.Box(low, high, tree.shape, dtype.type)
-    if tree.kind is LeafKind.MULTI_BINARY:
-        return spaces.MultiBinary(tree.size if len(tree.shape) == 1 else tree.shape)
-    return _discrete(tree, zero_based)
+    if leaf.kind is LeafKind.BOX:
+        dtype = np.dtype(leaf.dtype)
+        low, high = (np.full(leaf.size, bound, dtype).reshape(leaf.shape) for bound in (leaf.low, leaf.high))
+        return spaces.Box(low, high, leaf.shape, dtype.type)
+    if leaf.kind is LeafKind.MULTI_BINARY:
+        return spaces.MultiBinary(leaf.size if len(leaf.shape) == 1 else leaf.shape)
+    return _discrete(leaf, zero_based)
 
 
 def _discrete(leaf: Leaf, zero_based: bool) -> spaces.Discrete | spaces.MultiDiscrete:
@@ -84,17 +89,14 @@ def _discrete(leaf: Leaf, zero_based: bool) -> spaces.Discrete | spaces.MultiDis
 
 def batched(space: spaces.Space[Any], n: int) -> spaces.Space[Any]:
     """The space of `n` values at once; Gymnasium's own function sorts a Dict's keys in versions before 1.3."""
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict([(name, batched(part, n)) for name, part in space.spaces.items()], **_ORDER)
-    if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([batched(part, n) for part in space.spaces])
-    return batch_space(space, n)
+    made: spaces.Space[Any] = fold(space, lambda part, _: batch_space(part, n), _space_of_parts)
+    return made
 
 
 # -- space -> tree
 
 
-def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) -> Space:
+def tree_of(space: Any, field: str, image: Path | None = None) -> Space:
     """The tree of a Gymnasium space.
 
     A Box of float16 is announced as float32. One of float64 keeps its name, because models compare spaces when they are
@@ -102,36 +104,51 @@ def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) ->
 
     Args:
         field: OBS_SPACE or ACT_SPACE, for errors. image: where the part stands that travels as the image.
-        at: where `space` stands in the whole.
 
     Raises:
         ConfigurationError: a space that the wire cannot carry, with its place.
     """
-    if at == image:
-        return Leaf(LeafKind.IMAGE)
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        named = isinstance(space, spaces.Dict)
-        for name, _ in _parts(space):
+
+    def leaf(part: Any, at: Path) -> Leaf:
+        if at == image:
+            return Leaf(LeafKind.IMAGE)
+        if not isinstance(part, _OF_LEAVES):
+            cure = "wrap the env to change it"
+            if field == "OBS_SPACE":
+                cure = "wrap the env so that this has a fixed size or is left out: --env-wrapper MODULE:CLASS does it"
+            raise _refused(f"the wire cannot carry a {type(part).__name__} space", field, at, part, cure)
+        return _placed(lambda: _leaf_of(part), part, field, at)
+
+    def branch(node: Any, parts: dict[Key, Space], at: Path) -> Branch:
+        named = isinstance(node, spaces.Dict)
+        for name in parts:
             if named and not (isinstance(name, str) and name):
                 raise _refused(
                     "a part's name must be a non-empty string", field, at, repr(name), "use non-empty strings as keys"
                 )
-        parts = tuple((str(name), tree_of(part, field, image, (*at, name))) for name, part in _parts(space))
-        make: Callable[[], Space] = functools.partial(Branch, parts, named)
-    elif isinstance(space, spaces.Box):
-        make = functools.partial(_box, space)
-    elif isinstance(space, spaces.Discrete):
-        make = functools.partial(Leaf, LeafKind.DISCRETE, counts=(int(space.n),), starts=(int(space.start),))
-    elif isinstance(space, spaces.MultiDiscrete):
+        made = tuple((str(name), part) for name, part in parts.items())
+        return _placed(lambda: Branch(made, named), node, field, at)
+
+    tree: Space = fold(space, leaf, branch)
+    return tree
+
+
+def _leaf_of(space: Any) -> Leaf:
+    if isinstance(space, spaces.Box):
+        return _box(space)
+    if isinstance(space, spaces.Discrete):
+        return Leaf(LeafKind.DISCRETE, counts=(int(space.n),), starts=(int(space.start),))
+    if isinstance(space, spaces.MultiDiscrete):
         counts, starts = (tuple(np.ravel(values).tolist()) for values in (space.nvec, space.start))
-        make = functools.partial(Leaf, LeafKind.MULTI_DISCRETE, space.nvec.shape, counts=counts, starts=starts)
-    elif isinstance(space, spaces.MultiBinary):
-        make = functools.partial(Leaf, LeafKind.MULTI_BINARY, space.shape)
-    else:
-        cure = "wrap the env to change it"
-        if field == "OBS_SPACE":
-            cure = "wrap the env so that this has a fixed size or is left out: --env-wrapper MODULE:CLASS does it"
-        raise _refused(f"the wire cannot carry a {type(space).__name__} space", field, at, space, cure)
+        return Leaf(LeafKind.MULTI_DISCRETE, space.nvec.shape, counts=counts, starts=starts)
+    return Leaf(LeafKind.MULTI_BINARY, space.shape)
+
+
+_S = TypeVar("_S", Leaf, Branch)
+
+
+def _placed(make: Callable[[], _S], space: Any, field: str, at: Path) -> _S:
+    """What `make` gives; its error says where in the whole."""
     try:
         return make()
     except ConfigurationError as error:
@@ -168,11 +185,11 @@ def _box(space: spaces.Box) -> Leaf:
 
 def find_image(space: Any) -> Path:
     """Where the one image of an observation space stands; raises ConfigurationError: it has none, or several."""
-    found = _images(space, ())
+    found = [path for path, part in flatten(space) if _is_image(part)]
     if len(found) == 1:
         return found[0]
     what = "this env's observations are no images"
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+    if parts_of(space) is not None:
         what = f"this env's observations have {len(found)} images, one can be carried"
     raise ConfigurationError(
         what,
@@ -183,20 +200,10 @@ def find_image(space: Any) -> Path:
     )
 
 
-def _images(space: Any, at: Path) -> list[Path]:
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        return [path for name, part in _parts(space) for path in _images(part, (*at, name))]
+def _is_image(space: Any) -> bool:
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
-        return []
-    if (space.low == 0).all() and (space.high == 255).all():
-        return [at]
-    return []
-
-
-def _parts(space: Any) -> list[tuple[Any, Any]]:
-    if isinstance(space, spaces.Dict):
-        return list(space.spaces.items())
-    return list(enumerate(space.spaces))
+        return False
+    return bool((space.low == 0).all() and (space.high == 255).all())
 
 
 def _refused(what: str, field: str, at: Path, got: Any, cure: str | None) -> ConfigurationError:
@@ -219,7 +226,7 @@ class ObservationWriter:
     def __init__(self, tree: Space, image_shape: tuple[int, ...] = ()) -> None:
         self._leaves = [
             (_exact(getter(keys), path) if leaf.wide else getter(keys), leaf, at)
-            for keys, (path, leaf, at) in zip(tree_keys(tree), leaves(tree), strict=True)
+            for (keys, _), (path, leaf, at) in zip(flatten(tree), leaves(tree), strict=True)
         ]
         self._image_shape = image_shape
         self._row: NDArray[np.float32] | None = None
@@ -250,48 +257,30 @@ class ObservationWriter:
 
 def flat_reader(tree: Space) -> Callable[[Any], Any]:
     """From an observation to its numbers in the row's order: an array, or a number where there is but one."""
-    gets = [getter(keys) for keys in tree_keys(tree)]
+    gets = [getter(path) for path, _ in flatten(tree)]
     if isinstance(tree, Leaf):
-        return _itself
+        return gets[0]
     return lambda obs: np.concatenate([np.ravel(get(obs)) for get in gets])
-
-
-def tree_keys(tree: Space, at: Path = ()) -> list[Path]:
-    """Of each leaf in the row's order, the keys that lead to it in a value: names in a DICT, positions in a TUPLE."""
-    if isinstance(tree, Leaf):
-        return [at]
-    keys: list[Key] = [name if tree.named else i for i, (name, _) in enumerate(tree.parts)]
-    return [path for key, (_, part) in zip(keys, tree.parts, strict=True) for path in tree_keys(part, (*at, key))]
-
-
-def getter(path: Path) -> Callable[[Any], Any]:
-    """From a value to what stands at `path` in it."""
-    if len(path) == 1:
-        return operator.itemgetter(path[0])
-    if path:
-        return functools.partial(_follow, path)
-    return _itself
 
 
 def action_reader(space: Any) -> Callable[[NDArray[np.float32]], Any]:
     """From a flat row float32 [size] to an action as the env takes it: its form, its dtypes, arrays of its own."""
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        readers: list[tuple[Any, Callable[[NDArray[np.float32]], Any], slice]] = []
-        at = 0
-        for name, part in _parts(space):
-            size = tree_of(part, "ACT_SPACE").size
-            readers.append((name, action_reader(part), slice(at, at + size)))
-            at += size
-        if isinstance(space, spaces.Tuple):
-            return lambda row: tuple(read(row[cut]) for _, read, cut in readers)
-        return lambda row: {name: read(row[cut]) for name, read, cut in readers}
+    tree = tree_of(space, "ACT_SPACE")
+    cuts = unflatten(tree, (slice(at, at + leaf.size) for _, leaf, at in leaves(tree)))
+    readers = map_leaves(_leaf_reader, space, cuts)
+    if isinstance(tree, Leaf):
+        read: Callable[[NDArray[np.float32]], Any] = readers
+        return read
+    return lambda row: map_leaves(lambda read: read(row), readers)
+
+
+def _leaf_reader(space: Any, cut: slice) -> Callable[[NDArray[np.float32]], Any]:
     if isinstance(space, spaces.Discrete):
         kind = np.dtype(space.dtype).type
-        return lambda row: kind(row.item(0))
-    assert isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary))
+        return lambda row: kind(row.item(cut.start))
     shape = space.shape
     dtype = space.dtype
-    return lambda row: row.reshape(shape).astype(dtype)
+    return lambda row: row[cut].reshape(shape).astype(dtype)
 
 
 def _exact(get: Callable[[Any], Any], path: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -312,11 +301,3 @@ def _exact(get: Callable[[Any], Any], path: tuple[str, ...]) -> Callable[[Any], 
         return numbers
 
     return checked
-
-
-def _follow(path: Path, value: Any) -> Any:
-    return functools.reduce(operator.getitem, path, value)
-
-
-def _itself(value: Any) -> Any:
-    return value

@@ -9,7 +9,7 @@ back. Source: docs/protocol.md, section "Spaces".
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
@@ -140,6 +140,16 @@ class Branch:
             raise invalid("parts within parts too deep", MAX_DEPTH)
         if sum(1 for _ in leaves(self)) > MAX_LEAVES:
             raise invalid("too many parts", f"at most {MAX_LEAVES}")
+
+    def keys(self) -> Sequence[str | int]:
+        """Of its parts, as a user's value has them: names in a DICT, positions in a TUPLE."""
+        if self.named:
+            return [name for name, _ in self.parts]
+        return range(len(self.parts))
+
+    def values(self) -> Sequence[Space]:
+        """Its parts, as `keys`."""
+        return [part for _, part in self.parts]
 
     @property
     def size(self) -> int:

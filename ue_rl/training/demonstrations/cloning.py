@@ -18,9 +18,10 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecNormalize
 from torch.nn import functional
 
+from ue_rl.protocol.spaces.walks import map_leaves
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.training.demonstrations.dataset import DemoEpisode, Demonstrations
-from ue_rl.training.demonstrations.trees import each, joined
+from ue_rl.training.demonstrations.trees import joined
 
 _log = logging.getLogger(__name__)
 
@@ -212,7 +213,7 @@ def _batches(arrays: tuple[Any, Any, Any], size: int, random: np.random.Generato
     order = torch.as_tensor(order_of_rows)
     for start in range(0, count, size):
         chosen = order[start : start + size].to(arrays[1].device)
-        yield tuple(each(part, operator.itemgetter(chosen)) for part in arrays)
+        yield tuple(map_leaves(operator.itemgetter(chosen), part) for part in arrays)
 
 
 def _mean(loss: Loss, arrays: tuple[Any, Any, Any], size: int) -> float:

@@ -27,13 +27,22 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ue_rl.protocol.spaces.walks import flatten, map_leaves, unflatten, zip_leaves
 from ue_rl.system.durable import HALF, amount, sync_folder, write_whole
 from ue_rl.system.errors import ConfigurationError, UeRlError, UntrustedFile
 from ue_rl.system.files import require_file
 from ue_rl.system.lazy import named_if_missing
 from ue_rl.system.trust.archives import MOST_TIMES, SMALL, check_zip
-from ue_rl.training.demonstrations.names import ENCODING, PERCENT, original_key, stored_key, tree_with_keys, with_keys
-from ue_rl.training.demonstrations.trees import each, fits, joined, leaves, moved, rebuilt
+from ue_rl.training.demonstrations.names import (
+    ENCODING,
+    PERCENT,
+    in_order,
+    original_key,
+    stored_key,
+    tree_with_keys,
+    with_keys,
+)
+from ue_rl.training.demonstrations.trees import fits, joined, moved
 from ue_rl.training.saving.lock import LOCK, RunLock
 
 DATA = "data"
@@ -119,7 +128,7 @@ class Demonstrations:
             chosen = self.episodes
         else:
             chosen = episodes
-        seen = joined([each(one.observations, lambda leaf: leaf[:-1]) for one in chosen])
+        seen = joined([map_leaves(lambda leaf: leaf[:-1], one.observations) for one in chosen])
         return seen, joined([one.actions for one in chosen])
 
 
@@ -172,7 +181,7 @@ class DemoRecorder:
                 ("observations", self._spaces[0], episode.observations),
                 ("actions", self._spaces[1], episode.actions),
             )
-            for at, (_, leaf) in enumerate(leaves(space, tree))
+            for at, (_, leaf) in enumerate(zip_leaves(space, tree))
         }
 
         arrays |= {"rewards": np.asarray(episode.rewards, np.float64), "terminated": np.array(episode.terminated)}
@@ -206,8 +215,9 @@ def finish(folder: Path) -> int:
     """
     about = json.loads((folder / ABOUT).read_text("utf-8"))
     deserialize = _minari("serialization").deserialize_space
-    seen_in = deserialize(about["observation_space"])
-    acted_in = deserialize(about["action_space"])
+    seen_in, acted_in = (
+        in_order(deserialize(about[name]), json.loads(about[name])) for name in ("observation_space", "action_space")
+    )
     files = sorted((folder / EPISODES).glob("[0-9]*.npz"), key=lambda path: int(path.stem))
     if not (folder / DATA).exists():
         half = folder.resolve() / f"{HALF}{DATA}"  # Minari adds up sizes wrongly under a relative path
@@ -287,8 +297,8 @@ def _equal(episode: DemoEpisode, expected: DemoEpisode, seen_in: Any, acted_in: 
         (seen_in, episode.observations, expected.observations),
         (acted_in, episode.actions, expected.actions),
     ):
-        found_leaves = [leaf for _, leaf in leaves(space, found)]
-        wanted_leaves = [leaf for _, leaf in leaves(space, wanted)]
+        found_leaves = [leaf for _, leaf in zip_leaves(space, found)]
+        wanted_leaves = [leaf for _, leaf in zip_leaves(space, wanted)]
         pairs += zip(found_leaves, wanted_leaves, strict=True)
     for found_leaf, wanted_leaf in pairs:
         one = np.asarray(found_leaf)
@@ -419,7 +429,7 @@ def _refuse_jpeg(space: spaces.Space[Any]) -> None:
     storages = _minari("dataset.minari_storage")
     if "jpeg_encoding" in inspect.signature(storages.MinariStorage.new).parameters:
         return
-    for part, _ in leaves(space, space.sample()):
+    for _, part in flatten(space):
         if storages.is_image_space(part):
             version = _minari().__version__
             raise ConfigurationError(
@@ -447,7 +457,7 @@ def _check(episode: DemoEpisode, of: tuple[spaces.Space[Any], spaces.Space[Any]]
         ("observations", of[0], episode.observations, steps + 1),
         ("actions", of[1], episode.actions, steps),
     ):
-        for part, leaf in leaves(space, tree):
+        for part, leaf in zip_leaves(space, tree):
             got = np.shape(leaf)
             expected = (wanted, *(part.shape or ()))
             if got != expected or not steps:
@@ -464,7 +474,7 @@ def _columns(path: Path, seen_in: Any, acted_in: Any) -> dict[str, Any]:
     with np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     columns = {
-        name: rebuilt(space, (arrays[f"{name}{at}"] for at in range(len(arrays))))
+        name: unflatten(space, (arrays[f"{name}{at}"] for at in range(len(arrays))))
         for name, space in (("observations", seen_in), ("actions", acted_in))
     }
     ends = np.zeros(len(arrays["rewards"]), np.bool_)

@@ -6,11 +6,14 @@ which a key was changed says so in its metadata, under `ENCODING`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
 from gymnasium import spaces
+
+from ue_rl.protocol.spaces.walks import Key, Path, fold
 
 ENCODING = "ue_rl_key_encoding"
 PERCENT = "percent"
@@ -36,17 +39,40 @@ def original_key(name: str) -> str:
 
 def with_keys(space: spaces.Space[Any], change: Callable[[str], str]) -> spaces.Space[Any]:
     """`space` with every key of its Dicts changed."""
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({change(key): with_keys(part, change) for key, part in space.spaces.items()})
-    if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([with_keys(part, change) for part in space.spaces])
-    return space
+
+    def branch(node: Any, parts: dict[Key, Any], _: Path) -> spaces.Space[Any]:
+        if isinstance(node, spaces.Dict):
+            return spaces.Dict({change(str(key)): part for key, part in parts.items()})
+        return spaces.Tuple([*parts.values()])
+
+    made: spaces.Space[Any] = fold(space, lambda part, _: part, branch)
+    return made
+
+
+def in_order(space: spaces.Space[Any], said: Any) -> spaces.Space[Any]:
+    """`space` with the parts of its Dicts in the order of `said`, the JSON that it was made from.
+
+    Gymnasium sorts them on the way, and the arrays of a recorded episode are numbered in the order of before.
+    """
+
+    def branch(node: Any, parts: dict[Key, Any], at: Path) -> spaces.Space[Any]:
+        if isinstance(node, spaces.Tuple):
+            return spaces.Tuple([*parts.values()])
+        made = spaces.Dict()
+        for key in functools.reduce(lambda whole, key: whole["subspaces"][key], at, said)["subspaces"]:
+            made.spaces[key] = parts[key]  # one by one: the constructor would sort them, too
+        return made
+
+    made: spaces.Space[Any] = fold(space, lambda part, _: part, branch)
+    return made
 
 
 def tree_with_keys(tree: Any, change: Callable[[str], str]) -> Any:
     """A member of a space, or rows of members, with every key changed."""
-    if isinstance(tree, Mapping):
-        return {change(key): tree_with_keys(part, change) for key, part in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(tree_with_keys(part, change) for part in tree)
-    return tree
+
+    def branch(node: Any, parts: dict[Key, Any], _: Path) -> Any:
+        if isinstance(node, tuple):
+            return tuple(parts.values())
+        return {change(str(key)): part for key, part in parts.items()}
+
+    return fold(tree, lambda leaf, _: leaf, branch)

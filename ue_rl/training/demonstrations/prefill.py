@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
+from ue_rl.protocol.spaces.walks import map_leaves
 from ue_rl.training.demonstrations.dataset import Demonstrations
-from ue_rl.training.demonstrations.trees import each, joined
+from ue_rl.training.demonstrations.trees import joined
 
 
 def prefill(model: OffPolicyAlgorithm, demonstrations: Demonstrations) -> int:
@@ -23,7 +24,7 @@ def prefill(model: OffPolicyAlgorithm, demonstrations: Demonstrations) -> int:
     buffer: Any = model.replay_buffer
     episodes = demonstrations.episodes
     seen, acted = demonstrations.pairs()
-    following = joined([each(one.observations, lambda leaf: leaf[1:]) for one in episodes])
+    following = joined([map_leaves(lambda leaf: leaf[1:], one.observations) for one in episodes])
     if hasattr(model.policy, "actor"):
         acted = model.policy.scale_action(acted)
     rewards = np.concatenate([one.rewards for one in episodes]).astype(np.float32)
@@ -40,6 +41,11 @@ def prefill(model: OffPolicyAlgorithm, demonstrations: Demonstrations) -> int:
         of = operator.itemgetter(at)
         infos = [{"TimeLimit.truncated": bool(each_cut)} for each_cut in truncated]
         buffer.add(
-            each(seen, of), each(following, of), acted[at].reshape(envs, -1), rewards[at], over[at] | truncated, infos
+            map_leaves(of, seen),
+            map_leaves(of, following),
+            acted[at].reshape(envs, -1),
+            rewards[at],
+            over[at] | truncated,
+            infos,
         )
     return rows * envs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -15,10 +14,11 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from ue_rl.envs.actions import as_trained
+from ue_rl.protocol.spaces.walks import map_leaves
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.errors import MalformedMessage, UnsupportedByEngine
 from ue_rl.training.demonstrations.dataset import DemoEpisode, DemoRecorder
-from ue_rl.training.demonstrations.trees import each, stacked
+from ue_rl.training.demonstrations.trees import stacked
 
 TAKEN = "demo_action"  # the key in the INFO of an engine with FEATURES=DEMO
 
@@ -81,7 +81,7 @@ class RecordingVecEnv(VecEnvWrapper):
             if "engine_lost" not in info and all(row[1] is not None for row in rows):
                 seen, acted, earned = zip(*rows, strict=True)
                 cut = bool(info.get("TimeLimit.truncated"))
-                last = each(info["terminal_observation"], np.array)
+                last = map_leaves(np.array, info["terminal_observation"])
                 self.recorder.add(DemoEpisode(stacked([*seen, last]), stacked(list(acted)), np.array(earned), not cut))
                 self._left[env] -= 1
             rows.clear()
@@ -89,7 +89,7 @@ class RecordingVecEnv(VecEnvWrapper):
         return observations, rewards, dones, infos
 
     def _each_env(self, observations: Any) -> list[Any]:
-        return [each(each(observations, operator.itemgetter(env)), np.array) for env in range(self.num_envs)]
+        return [map_leaves(lambda rows, env=env: np.array(rows[env]), observations) for env in range(self.num_envs)]
 
     def __enter__(self) -> RecordingVecEnv:
         return self

@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.preprocessing import preprocess_obs
 from torch import nn
 from torch.nn import functional
 
+from ue_rl.protocol.spaces.walks import map_leaves
 from ue_rl.training.demonstrations.dataset import Demonstrations
-from ue_rl.training.demonstrations.trees import each
 
 
 class LearntRewards(BaseCallback):
@@ -155,11 +154,7 @@ class Rnd(LearntRewards):
 
     def _made(self) -> None:
         space: Any = self.model.observation_space
-        if isinstance(space, spaces.Dict):
-            space_in_it = dict(space.spaces)
-        else:
-            space_in_it = space
-        inputs = self._flat(each(space_in_it, _nothing)).shape[1]
+        inputs = self._flat(map_leaves(_nothing, space)).shape[1]
         self._target, self._guess = (_network(inputs, 32).to(self.model.device) for _ in range(2))
         self._optimizer = torch.optim.Adam(self._guess.parameters(), lr=1e-3)
         self._scale = _Scale(inputs).to(self.model.device)
