@@ -75,10 +75,13 @@ class ShmCommands:
         fail: makes the connection dead.
         infos: where the infos of rows go. num_rows: how many rows there are.
         timeout: seconds for a request, unless it says otherwise.
+        now: the clock of the deadlines for answers and messages, as in Timing.
 
     Attributes:
         first_infos: row -> info of an episode that was asked ahead.
-        timeout: as given; may be changed. dropped: events that were not taken in time, or that could
+        timeout: as given; may be changed.
+        max_events, max_event_bytes: how much that was sent unasked is kept until it is taken; may be changed.
+        dropped: events that were not taken in time, or that could
             not be read because flatbuffers is not installed.
     """
 
@@ -94,6 +97,7 @@ class ShmCommands:
         infos: dict[int, dict[str, Any]],
         num_rows: int,
         timeout: float,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._out = out
         self._in = incoming
@@ -111,7 +115,10 @@ class ShmCommands:
         self._called = 0
         self._call_answer: bytes | None = None
         self._next_check = 0.0
+        self._now = now
         self.timeout = timeout
+        self.max_events = MAX_EVENTS
+        self.max_event_bytes = MAX_EVENT_BYTES
         self.dropped = 0
         self.first_infos: dict[int, dict[str, Any]] = {}
 
@@ -130,7 +137,7 @@ class ShmCommands:
             Also what receive() raises where the engine has died or breaks the protocol: then the connection is dead.
         """
         seconds = self._seconds(timeout)
-        deadline = time.monotonic() + seconds
+        deadline = self._now() + seconds
         self._last_id += 1
         number = self._last_id
         data = encode(method, payload, number)
@@ -190,7 +197,7 @@ class ShmCommands:
         """
         self._check()
         seconds = self._seconds(timeout)
-        deadline = time.monotonic() + seconds
+        deadline = self._now() + seconds
         self._await(lambda: bool(self._events), deadline, f"a message within {seconds:g} s")
         size, event = self._events.popleft()
         self._event_bytes -= size
@@ -291,7 +298,7 @@ class ShmCommands:
                 raises.
         """
         ring = self._ring()
-        deadline = time.monotonic() + seconds
+        deadline = self._now() + seconds
         self._last_id += 1
         number = self._called = self._last_id % 2**32
         self._call_answer = None
@@ -376,7 +383,7 @@ class ShmCommands:
             self.drain()
             if done():
                 return
-            left = deadline - time.monotonic()
+            left = deadline - self._now()
             if left <= 0:
                 raise EngineTimeout(f"the engine did not send {what}", cure="does its tick poll the command ring?")
             milliseconds = min(TRAINER_SLICE_MS, int(left * 1000) + 1)
@@ -433,6 +440,6 @@ class ShmCommands:
     def _keep(self, event: Command, size: int) -> None:
         self._events.append((size, event))
         self._event_bytes += size
-        while len(self._events) > MAX_EVENTS or self._event_bytes > MAX_EVENT_BYTES:
+        while len(self._events) > self.max_events or self._event_bytes > self.max_event_bytes:
             self._event_bytes -= self._events.popleft()[0]
             self.dropped += 1

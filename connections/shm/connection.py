@@ -398,6 +398,7 @@ class SharedMemoryConnection(BaseTransport):
             infos=self.buffers.infos,
             num_rows=spec.num_rows,
             timeout=self.timeout,
+            now=self._timing.now,
         )
         return spec
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from tests.support.waiting import eventually
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.protocol.commands.dispatcher import Dispatcher
 from ue_rl.protocol.commands.envelope import Method, messages
+from ue_rl.protocol.memory.header import CLIENT_PID
 from ue_rl.protocol.memory.ring import Ring
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
+from ue_rl.system.timing import Timing
 
 M = messages()
 SPEC = EnvSpec(2, 1, num_envs=3, features=frozenset({"SEED", "OPTIONS", "INFO"}))
@@ -88,13 +92,34 @@ def upgraded(game: Game) -> Iterator[SharedMemoryConnection]:
             yield connection
 
 
+class GameClock:
+    """A trainer's clock: whenever it looks at it while it waits, `turn` is called."""
+
+    def __init__(self, turn: Callable[[], object] = lambda: None) -> None:
+        self.turn = turn
+        self.timing = Timing(self.now)
+
+    def now(self) -> float:
+        self.turn()
+        return time.monotonic()
+
+
 @contextmanager
-def unhosted(game: Game, ticking: bool = True, **options: Any) -> Iterator[tuple[ShmHost, SharedMemoryConnection]]:
-    """No thread: the engine ticks when the trainer waits, or when the test says so."""
-    with ShmHost(game, **options) as host, SharedMemoryConnection(host.name, timeout=10) as connection:
-        if ticking:
-            connection.commands._wait = lambda ms: host.tick(0) and None
-        yield host, connection
+def unhosted(
+    game: Game, ticking: bool = True, clock: GameClock | None = None, **options: Any
+) -> Iterator[tuple[ShmHost, SharedMemoryConnection]]:
+    """No thread: the engine ticks when the trainer waits, or when the test or its clock says so."""
+    clock = clock or GameClock()
+    with ShmHost(game, **options) as host:
+        with SharedMemoryConnection(host.name, timeout=10, timing=clock.timing) as connection:
+            if ticking:
+                clock.turn = lambda: host.tick(0)
+            yield host, connection
+
+
+def let_go(host: ShmHost) -> None:
+    """Until the engine has seen that its trainer left: it looks every 20 ms."""
+    eventually(lambda: host.tick(0) is False and host.memory.load_u32(CLIENT_PID) == 0)
 
 
 def events(game: Game) -> list[tuple[int, Any]]:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.protocol.commands.game import SPEC, Game, Session, attached, unhosted
+from tests.protocol.commands.game import SPEC, Game, GameClock, Session, attached, unhosted
 from tests.support.steps import advance, begin
 from ue_rl.bridges import MultiEnvBridge
 from ue_rl.protocol.commands.dispatcher import Dispatcher
 from ue_rl.system import errors
+from ue_rl.system.timing import Timing
 
 
 def test_options_and_infos_arrive_with_their_frame(session: Session) -> None:
@@ -79,11 +80,12 @@ def test_commands_while_an_action_runs_for_many_ticks() -> None:
 
 
 def test_a_frame_that_comes_during_a_request_is_not_lost() -> None:
-    with unhosted(Game(), ticking=False) as (host, connection):
+    clock = GameClock()
+    with unhosted(Game(), ticking=False, clock=clock) as (host, connection):
         connection.send_actions(np.ones((3, 1), np.float32))
         commands = connection.commands
         assert host.tick(0), "the step was not answered"
-        commands._wait = lambda ms: host.tick(0) and None
+        clock.turn = lambda: host.tick(0)
         commands.ping()
         buffers = connection.receive()
         assert buffers.infos == {env: {"step": 1.0} for env in range(3)}
@@ -92,20 +94,23 @@ def test_a_frame_that_comes_during_a_request_is_not_lost() -> None:
 
 def test_an_answer_that_came_while_messages_were_read_is_not_late() -> None:
     """The first message may take long to read (its classes are imported then); the deadline ends meanwhile."""
-    with unhosted(Game(), ticking=False) as (host, connection):
-        drain, answered = connection.commands.drain, []
+    looks: list[float] = []
 
-        def slow_drain() -> int:
-            if not answered:
-                time.sleep(0.3)  # the deadline passes
-                answered.append(host.tick(0))  # and the engine answers
-            return drain()
+    def slow() -> float:
+        if len(looks) == 1:  # since the deadline was set the trainer has read what had come
+            looks.append(time.monotonic() + 1000)  # the deadline passes
+            assert host.tick(0)  # and the engine answers
+        else:
+            looks.append(time.monotonic())
+        return looks[-1]
 
-        connection.timeout = 0.2
+    clock = GameClock()
+    clock.timing = Timing(slow)
+    with unhosted(Game(), ticking=False, clock=clock) as (host, connection):
         connection.send_actions(np.zeros((3, 1), np.float32))
-        connection.commands.drain = slow_drain  # type: ignore[method-assign]
+        looks.clear()
         assert connection.receive().rewards.tolist() == [1, 1, 1]
-        assert answered == [True]
+        assert len(looks) == 2
 
 
 @pytest.mark.parametrize("info", [{"x": object()}, {"x": float("inf")}, {"x": "y" * 300_000}])

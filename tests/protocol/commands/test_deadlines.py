@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.protocol.commands.game import Flood, Game, M, lonely, unhosted
+from tests.protocol.commands.game import Flood, Game, GameClock, M, let_go, lonely, unhosted
 from ue_rl.bridges import ShmHost
 from ue_rl.bridges.shm.commands import answer_commands
 from ue_rl.connections import SharedMemoryConnection
@@ -34,14 +34,14 @@ def test_a_request_without_an_answer(slack: float) -> None:
 
 def test_late_answers_are_never_taken_for_others() -> None:
     """Each request times out, its answer comes in before that of the next one."""
-    with unhosted(Game(), ticking=False) as (host, connection):
+    clock = GameClock()
+    with unhosted(Game(), ticking=False, clock=clock) as (host, connection):
         commands = connection.commands
-        wait = commands._wait
         for stamp in range(20):
-            commands._wait = wait
+            clock.turn = lambda: None
             with pytest.raises(errors.EngineTimeout):
                 commands.request(1001, M.PingT(stamp=1000 + stamp), timeout=0)
-            commands._wait = lambda ms: host.tick(0) and None
+            clock.turn = lambda: host.tick(0)
             assert commands.request(1001, M.PingT(stamp=stamp)).stamp == 2 * stamp
         assert commands.poll() == []
         connection.send_actions(np.ones((3, 1), np.float32))
@@ -52,16 +52,17 @@ def test_late_answers_are_never_taken_for_others() -> None:
 def test_a_late_answer_to_a_trainer_that_left_does_not_reach_the_next() -> None:
     with ShmHost(Game()) as host:
         for stamp in (5, 6):
-            with SharedMemoryConnection(host.name, timeout=10) as connection:
+            clock = GameClock()
+            with SharedMemoryConnection(host.name, timeout=10, timing=clock.timing) as connection:
                 with pytest.raises(errors.EngineTimeout):
                     connection.commands.request(1001, M.PingT(stamp=100), timeout=0)
                 host.tick(0)  # answers it
-                connection.commands._wait = lambda ms: host.tick(0) and None
+                clock.turn = lambda: host.tick(0)
                 assert connection.commands.request(1001, M.PingT(stamp=stamp)).stamp == 2 * stamp
+                clock.turn = lambda: None
                 with pytest.raises(errors.EngineTimeout):
                     connection.commands.request(1001, M.PingT(stamp=200), timeout=0)
-            host._next_check = 0
-            host.tick(0)
+            let_go(host)
 
 
 def test_a_flood_of_events_does_not_hold_up_the_deadline() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.protocol.commands.game import Game, M, Session, fill_from_trainer, lonely, unhosted
+from tests.protocol.commands.game import Game, GameClock, M, Session, fill_from_trainer, lonely, unhosted
 from ue_rl.bridges import ShmHost, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.protocol.commands.dispatcher import Dispatcher
@@ -37,7 +37,8 @@ def test_garbage_from_the_engine_kills_the_connection() -> None:
     with unhosted(Game()) as (host, connection):
         commands = connection.commands
         commands.ping()
-        host._write(b"\xff" * 40)
+        assert host.memory.s2c is not None
+        host.memory.s2c.try_write(b"\xff" * 40)
         with pytest.raises(errors.MalformedMessage, match="a command cannot be read"):
             commands.request(Method.PING, M.PingT())
         with pytest.raises(errors.ConnectionUnusable, match="failed before"):
@@ -121,14 +122,9 @@ def test_an_engine_that_dies_during_a_request(how: str, slack: float) -> None:
 
 
 def test_an_engine_that_closes_during_a_request() -> None:
-    with unhosted(Game(), ticking=False) as (host, connection):
-        real = connection.commands._wait
-
-        def close(ms: int) -> None:
-            host.close()
-            real(ms)
-
-        connection.commands._wait = close
+    clock = GameClock()
+    with unhosted(Game(), ticking=False, clock=clock) as (host, connection):
+        clock.turn = host.close
         with pytest.raises(errors.EngineDisconnected, match=r"ended the session: .*the engine stops"):
             connection.commands.request(Method.PING, M.PingT())
 

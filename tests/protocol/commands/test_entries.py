@@ -85,11 +85,13 @@ def test_a_peer_that_sends_infos_and_options_as_flatbuffers_is_read() -> None:
         options = M.ResetOptionsT(envId=1, json='{"level": 4}')
         connection.commands.send(Method.RESET_OPTIONS, options)
         connection.reset()
-        host._write(flat('{"old": true}', 2))
+        assert host.memory.s2c is not None
+        assert host.memory.s2c.try_write(flat('{"old": true}', 2))
         assert host.tick(0)
         infos = connection.receive().infos
         assert game.resets == [([0, 1, 2], [None] * 3, [None, {"level": 4}, None])]
         assert infos == {0: {"reset": 1}, 1: {"reset": 1}, 2: {"reset": 1}}  # the engine's own came later
-        host._write(flat('{"old": true}', 2))
+        assert host.memory.s2c is not None
+        assert host.memory.s2c.try_write(flat('{"old": true}', 2))
         assert connection.commands.poll() == []
         assert connection.buffers.infos[2] == {"old": True}

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.protocol.commands.game import Game, M, Session, events, unhosted
+from tests.protocol.commands.game import Game, M, Session, events, let_go, unhosted
 from tests.support.steps import begin
 from ue_rl.bridges import ShmHost
 from ue_rl.connections import SharedMemoryConnection
@@ -78,8 +78,7 @@ def test_nobody_there_is_no_error() -> None:
         with SharedMemoryConnection(host.name, timeout=10):
             host.tick(0)
             assert game.send_event(Method.PING, M.PingT()) is True
-        host._next_check = 0
-        host.tick(0)
+        let_go(host)
         assert game.send_event(Method.PING, M.PingT()) is False
         with SharedMemoryConnection(host.name, timeout=10) as connection:
             host.tick(0)
@@ -99,16 +98,16 @@ def test_events_that_cannot_be_sent() -> None:
         assert connection.commands.poll() == []
 
 
-def test_events_that_nobody_takes_are_dropped_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ue_rl.connections.shm.commands.MAX_EVENTS", 5)
+def test_events_that_nobody_takes_are_dropped_oldest_first() -> None:
     with unhosted(Game()) as (host, connection):
         commands = connection.commands
+        commands.max_events = 5
         commands.ping()
         for stamp in range(8):
             host.send(2000, M.PingT(stamp=stamp))
         assert [event.payload.stamp for event in commands.poll()] == [3, 4, 5, 6, 7]
         assert commands.dropped == 3
-        monkeypatch.setattr("ue_rl.connections.shm.commands.MAX_EVENT_BYTES", 3000)
+        commands.max_event_bytes = 3000
         for value in range(4):
             host.send(Method.IMAGE_FRAME, M.ImageFrameT(pixels=np.full(1000, value, np.uint8)))
         assert [event.payload.pixels[0] for event in commands.poll()] == [2, 3]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 
 import numpy as np
 import pytest
 
-from tests.protocol.commands.game import Game, M, attached, fill_from_trainer, unhosted
+from tests.protocol.commands.game import Game, GameClock, M, attached, fill_from_trainer, unhosted
 from ue_rl.bridges import ShmHost
 from ue_rl.protocol.commands.envelope import Method, encode
+from ue_rl.protocol.memory.header import CLIENT_PID
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system import errors
 
@@ -25,7 +27,8 @@ def fill_from_engine(host: ShmHost) -> int:
 
 
 def test_a_full_ring_to_the_engine(slack: float) -> None:
-    with unhosted(Game(), ticking=False, ring_size=4096) as (host, connection):
+    clock = GameClock()
+    with unhosted(Game(), ticking=False, clock=clock, ring_size=4096) as (host, connection):
         count = fill_from_trainer(connection, encode(2000))
         assert count > 20
         begun = time.monotonic()
@@ -38,7 +41,7 @@ def test_a_full_ring_to_the_engine(slack: float) -> None:
         with pytest.raises(errors.RingFull):
             connection.commands.send(2000, timeout=0.01)
         host.tick(0)
-        connection.commands._wait = lambda ms: host.tick(0) and None
+        clock.turn = lambda: host.tick(0)
         connection.commands.ping()
 
 
@@ -85,18 +88,16 @@ def test_infos_of_more_than_a_ringful_arrive() -> None:
             assert len(connection.receive().infos) == 300
 
 
-def test_a_trainer_that_dies_with_a_full_ring_does_not_hold_the_game(
-    monkeypatch: pytest.MonkeyPatch, slack: float
-) -> None:
+def test_a_trainer_that_dies_with_a_full_ring_does_not_hold_the_game(slack: float) -> None:
     """The writer looks after its reader while it waits: it does not wait out the five seconds."""
     game = Game()
     with unhosted(game, ring_size=4096) as (host, connection):
         connection.commands.ping()
         fill_from_engine(host)
         connection.send_actions(np.ones((3, 1), np.float32))
-        monkeypatch.setattr("ue_rl.system.processes.alive", lambda *_: False)
+        with subprocess.Popen(["true"]) as ended:  # as if it had attached
+            host.memory.store_u32(CLIENT_PID, ended.pid)
         begun = time.monotonic()
         assert host.tick(0) is False
         assert time.monotonic() - begun < 2 * slack
-        assert not host._serving
         assert game.send_event(2000) is False

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
-import numpy as np
-import pytest
-
-from tests.protocol.commands.game import Game, M, unhosted
+from tests.protocol.commands.game import M
 from ue_rl.protocol.commands.envelope import Method, encode
-from ue_rl.system import errors
 
 WITHOUT_FLATBUFFERS = """
 import sys, logging
 sys.modules["flatbuffers"] = None
 logging.basicConfig(level="WARNING")
 import numpy as np
+from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.dialling import open_transport
 from ue_rl.system import errors
-from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread
+from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread
 from ue_rl.protocol.spec import EnvSpec
 
 class Game(VectorBridge):
@@ -63,13 +59,30 @@ with run_in_thread(game, upgrader=ShmUpgrader()) as server:
             trainer.send_actions(np.zeros((2, 1), np.float32))
             trainer.receive()
         trainer.close()
+
+print("entries", file=sys.stderr)
+event, ping = map(bytes.fromhex, sys.argv[1:])
+with ShmHost(game) as host, SharedMemoryConnection(host.name, timeout=10) as connection:
+    game.sends = False
+
+    def step():
+        connection.send_actions(np.zeros((2, 1), np.float32))
+        assert host.tick(0)
+        return list(connection.receive().infos)
+
+    step()
+    for _ in range(3):
+        assert host.memory.s2c.try_write(event)
+    print(step(), connection.commands.dropped)
+    connection.commands.send_entry(ping)
+    print(host.tick(0), step())
 """
 
 
-def test_infos_and_options_need_no_flatbuffers_and_a_game_that_sends_events_goes_on() -> None:
-    out = subprocess.run(
-        [sys.executable, "-c", WITHOUT_FLATBUFFERS], capture_output=True, text=True, timeout=120, check=False
-    )
+def test_infos_and_options_need_no_flatbuffers_a_game_that_sends_events_goes_on_and_entries_are_dropped() -> None:
+    entries = [encode(Method.CLOSE, M.CloseT()).hex(), encode(Method.PING, M.PingT(stamp=1), 5).hex()]
+    given = [sys.executable, "-c", WITHOUT_FLATBUFFERS, *entries]
+    out = subprocess.run(given, capture_output=True, text=True, timeout=120, check=False)
     assert out.returncode == 0, out.stderr
     assert out.stdout.splitlines() == [
         "shared memory",
@@ -77,33 +90,11 @@ def test_infos_and_options_need_no_flatbuffers_and_a_game_that_sends_events_goes
         "[0, 1]",
         "pip install flatbuffers",
         *("shared memory", "False", "False"), *("tcp", "False", "False"),
+        "[0, 1] 3",
+        "False [0, 1]",
     ]  # fmt: skip
-    begun, warning = out.stderr.splitlines()  # nothing was said of infos and options
-    assert begun == "events"
-    assert "need the package flatbuffers" in warning
-
-
-def test_events_that_cannot_be_read_without_flatbuffers_are_dropped(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with unhosted(Game()) as (host, connection):
-        connection.commands.ping()
-        for _ in range(3):
-            assert host.send(Method.CLOSE, M.CloseT())
-
-        def missing() -> Any:
-            raise errors.ConfigurationError("commands over shared memory need the package flatbuffers")
-
-        ping = encode(Method.PING, M.PingT(stamp=1), 5)
-        monkeypatch.setattr("ue_rl.protocol.commands.envelope.messages", missing)
-        connection.send_actions(np.zeros((3, 1), np.float32))
-        assert host.tick(0)
-        assert connection.receive().rewards.tolist() == [1, 1, 1]
-        assert connection.commands.dropped == 3
-        assert len([line for line in caplog.messages if "flatbuffers" in line]) == 1
-        connection.commands.send_entry(ping)
-        assert host.tick(0) is False
-        assert "cannot be read or answered" in caplog.text
-        connection.send_actions(np.zeros((3, 1), np.float32))
-        assert host.tick(0)
-        connection.receive()
+    begun, unsent, entries_begun, dropped, unanswered = out.stderr.splitlines()  # nothing of infos and options
+    assert (begun, entries_begun) == ("events", "entries")
+    assert "need the package flatbuffers" in unsent
+    assert "is dropped: commands over shared memory need the package flatbuffers" in dropped
+    assert "cannot be read or answered" in unanswered
