@@ -159,7 +159,9 @@ class Origins:
             elif isinstance(node, ast.ClassDef):
                 self._of[node.name] = OURS
         self._imported = set(self._of)
-        naming = [node for node in nodes if isinstance(node, (ast.Assign, ast.AnnAssign, ast.withitem, ast.arg))]
+        naming = [
+            node for node in nodes if isinstance(node, (ast.Assign, ast.AnnAssign, ast.For, ast.withitem, ast.arg))
+        ]
         for _ in range(2):  # what is assigned from a name that stands further below
             for node in naming:
                 self._note(node)
@@ -170,6 +172,8 @@ class Origins:
                 self._name(target, self.of(node.value))
         elif isinstance(node, ast.AnnAssign):
             self._name(node.target, self.of(node.annotation))
+        elif isinstance(node, ast.For):
+            self._name(node.target, self.of(node.iter))
         elif isinstance(node, ast.withitem) and node.optional_vars is not None:
             self._name(node.optional_vars, self.of(node.context_expr))
         elif isinstance(node, ast.arg) and node.annotation is not None:
@@ -197,6 +201,8 @@ class Origins:
             return self.of(node.func)
         if isinstance(node, (ast.Attribute, ast.Subscript, ast.Await, ast.Starred)):
             return self.of(node.value)
+        if isinstance(node, (ast.Tuple, ast.List)) and node.elts:
+            return self.of(node.elts[0])
         if isinstance(node, ast.Name):
             if is_self(node):
                 return OURS

@@ -51,6 +51,7 @@ class Link:
         sock: a connected TCP socket; owned from now on.
         max_line: the limit for received lines, in bytes.
         timing: its clock, of which all deadlines here are, and its slices.
+        by_select: Python cuts its waits into slices, with a select before each call, and not the system.
 
     Attributes:
         greeting: the handshake as the engine sent it, where it came here.
@@ -60,7 +61,13 @@ class Link:
         encrypted: that protocol is TLS.
     """
 
-    def __init__(self, sock: socket.socket, max_line: int, timing: Timing = SYSTEM_TIMING) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        max_line: int,
+        timing: Timing = SYSTEM_TIMING,
+        by_select: bool = sys.platform == "win32",
+    ) -> None:
         self.sock = sock
         self.timing = timing
         self._now = timing.now
@@ -78,7 +85,7 @@ class Link:
         # How each wait is cut into slices. Python's own timeout selects before each call. A layer's read would begin
         # again after the system's options, and block for ever; on Windows these count as 500 ms at least, and after one
         # has passed nothing is promised about the bytes.
-        if self.layered or sys.platform == "win32":
+        if self.layered or by_select:
             sock.settimeout(timing.slice_ms / 1000)
         else:
             sock.setblocking(True)

@@ -5,29 +5,32 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
+import select
 import socket
-import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import ue_rl
-from tests.support.clocks import EngineClock
+from tests.support.clocks import SLICE_MS, EngineClock
 from tests.support.steps import advance, begin
+from tests.support.vanishing import can_vanish, vanish
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connections import open_engine
-from ue_rl.connections.tcp.kinds import SingleTcpConnection
+from ue_rl.connections.tcp.greeting import shake_hands
+from ue_rl.connections.tcp.kinds import SingleTcpConnection, go_on
 from ue_rl.connections.tcp.link import Link
 from ue_rl.devtools.testing import PluginStandIn
 from ue_rl.protocol.spec import EnvSpec, EnvType
 from ue_rl.protocol.text import decode_handshake
 from ue_rl.protocol.text.limits import needs_nuls
 from ue_rl.system import errors, keepalive
+from ue_rl.system.timing import Timing
 
 ACTIONS = [[0.5, -0.25], [0.0, 0.125], [-0.123456, 1.0], [1.0, 1.0]]  # of different lengths as text
 
@@ -201,7 +204,7 @@ def test_the_system_watches_over_an_idle_connection(channel: str) -> None:
     with run_in_thread(DoNothingBridge(2)) as server:
         connection = open_engine("127.0.0.1", server.port, transport="tcp", channel=channel)
         links = [connection._admin, *connection._wiring.links]  # type: ignore[union-attr]
-        for link, (name, value) in itertools.product(links, keepalive._OPTIONS):
+        for link, (name, value) in itertools.product(links, keepalive.OPTIONS):
             assert link is not None
             assert link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             if hasattr(socket, name):
@@ -209,60 +212,58 @@ def test_the_system_watches_over_an_idle_connection(channel: str) -> None:
         connection.close()
 
 
-class GivenUp:
-    """A socket whose keepalive found nobody: it fails once with ETIMEDOUT, and then as a closed one."""
+@can_vanish
+@pytest.mark.parametrize("ready", [True, False], ids=["between two steps", "while it waits"])
+def test_a_peer_that_the_system_has_given_up(ready: bool) -> None:
+    """As after a cable was pulled."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        link = Link(socket.create_connection(listener.getsockname()[:2]), 1024)
+        link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 50)  # milliseconds, instead of 20 s
+        vanish(link.sock)
+        link.send(b"ACT=0\n", time.monotonic() + 1)
+        with pytest.raises(errors.EngineDisconnected, match="machine does not answer any more") as caught:
+            if ready:
+                given_up = select.poll()
+                given_up.register(link.sock, select.POLLERR)
+                assert given_up.poll(10_000)
+                assert not link.has_stray_data()
+                link.send(b"ACT=0\n", time.monotonic() + 1)
+            else:
+                link.next_span(time.monotonic() + 10)
+        assert caught.value.fault == "network"
+        link.close()
+
+
+class ReadsLate:
+    """A socket whose peer reads the last word after many looks."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._told = False
+        self.refused = 0
+        self.took = b""
 
-    def recv(self, *_: object) -> bytes:
-        if self._told:
-            return b""
-        self._told = True
-        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
-
-    def recv_into(self, *_: object) -> int:
-        return len(self.recv())
-
-    def send(self, *_: object) -> int:
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+    def send(self, data: bytes) -> int:
+        if bytes(data).startswith(b"TRAINING_COMPLETE"):
+            if self.refused < 500:
+                self.refused += 1
+                raise BlockingIOError(errno.EAGAIN, "not yet")
+            self.took = bytes(data)
+        return self._sock.send(data)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._sock, name)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there ETIMEDOUT is the end of a slice, too")
-@pytest.mark.parametrize("ready", [True, False], ids=["between two steps", "while it waits"])
-def test_a_peer_that_the_system_has_given_up(ready: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after a cable was pulled."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        link = Link(socket.create_connection(listener.getsockname()[:2]), 1024)
-        lost = GivenUp(link.sock)
-        monkeypatch.setattr(link, "sock", lost)
-        monkeypatch.setattr(link, "_receive", lost.recv_into)
-        with pytest.raises(errors.EngineDisconnected, match="machine does not answer any more") as caught:
-            if ready:
-                assert not link.has_stray_data()
-                link.send(b"ACT=0\n", time.monotonic() + 1)
-            else:
-                link.next_span(time.monotonic() + 1)
-        assert caught.value.fault == "network"
-        link.close()
-
-
-def test_the_last_word_to_an_rlbase_engine_may_wait_as_long_as_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_word_to_an_rlbase_engine_may_wait_as_long_as_a_step() -> None:
     """An engine that reads late still hears that training is over."""
-    left: dict[bytes, float] = {}
-    send = Link.send
-
-    def timed(self: Link, data: bytes | memoryview, deadline: float) -> None:
-        left[bytes(data).rstrip(b"\0\n")] = deadline - time.monotonic()
-        send(self, data, deadline)
-
-    monkeypatch.setattr(Link, "send", timed)
+    timing = Timing(itertools.count().__next__, slice_ms=SLICE_MS)  # a second for each look
     with PluginStandIn(env_type="RLBASE", num_envs=1) as game:
-        connection = open_engine("127.0.0.1", game.port, timeout=1000.0)
+        first, spec = shake_hands("127.0.0.1", game.port, 10.0, 0.0, None, timing)
+        late = ReadsLate(first.sock)
+        link = Link(cast(socket.socket, late), 1 << 20, timing)
+        link.lines.feed(first.lines.unread())  # the engine speaks first
+        connection = go_on(link, spec, "127.0.0.1", game.port, timeout=1000.0, timing=timing)
         begin(connection)
-        connection.finish()
-    assert 0 < 1000.0 - left[b"TRAINING_COMPLETE"] < 500
+        connection.finish()  # type: ignore[union-attr]
+    assert late.refused == 500
+    assert late.took.rstrip(b"\0\n") == b"TRAINING_COMPLETE"

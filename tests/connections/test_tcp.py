@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from tests.support.listening import engine, nobody
 from tests.support.steps import advance, begin
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, open_engine
-from ue_rl.connections.tcp import link
+from ue_rl.connections.tcp.link import Link, dial
 from ue_rl.devtools.testing import Fault, FaultKind, PluginStandIn
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text import Codec, encode_handshake, kernels_pure
@@ -85,7 +84,7 @@ def test_waits_for_a_machine_that_does_not_answer_yet() -> None:
             waits.setblocking(False)
             waits.connect_ex(place)
         with pytest.raises(errors.EngineTimeout, match="took too long"):
-            link.dial(*place, time.monotonic() + 0.3)
+            dial(*place, time.monotonic() + 0.3)
 
         def accept() -> None:
             for _ in range(3):
@@ -94,7 +93,7 @@ def test_waits_for_a_machine_that_does_not_answer_yet() -> None:
         timer = threading.Timer(0.5, accept)
         timer.start()
         try:
-            link.dial(*place, time.monotonic() + 0.3, wait=30.0).close()
+            dial(*place, time.monotonic() + 0.3, wait=30.0).close()
         finally:
             timer.join()
 
@@ -334,7 +333,7 @@ def test_a_stray_answer_in_the_socket_is_found_before_a_reset(env_ids: list[int]
 
 def test_python_path_of_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Windows and installations without a compiler use."""
-    monkeypatch.setitem(sys.modules, "ue_rl.protocol.text._kernels", None)
+    monkeypatch.setenv("UE_RL_PURE", "1")
     assert load("kernels") is kernels_pure
     with PluginStandIn(num_envs=3) as game:
         env = ue_rl.connect(game.url, timeout=5)
@@ -344,11 +343,10 @@ def test_python_path_of_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
         env.close()
 
 
-def test_on_windows_waits_are_cut_by_select_and_not_by_options_of_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "sys", SimpleNamespace(platform="win32"))
+def test_on_windows_waits_are_cut_by_select_and_not_by_options_of_the_socket() -> None:
     ours, theirs = socket_pair()
     with ours, theirs:
-        link.Link(ours, 1000)
+        Link(ours, 1000, by_select=True)
         assert ours.gettimeout() == TCP_SLICE_MS / 1000
         assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16) == bytes(16)
 

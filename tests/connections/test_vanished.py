@@ -12,10 +12,11 @@ import pytest
 
 from tests.support.games import bridge
 from tests.support.streams import greeted, hosting
-from tests.support.vanishing import can_vanish, quick_watch, vanish
+from tests.support.vanishing import ask_each_second_at, can_vanish, give_up_after, quick_watch, vanish
 from tests.support.waiting import eventually
-from ue_rl.system import keepalive, vanished
+from ue_rl.system import keepalive
 from ue_rl.system.listening import listen
+from ue_rl.system.vanished import PortWatch, owes_since_it_was_heard
 
 __all__ = ["quick_watch"]
 pytestmark = can_vanish
@@ -50,7 +51,7 @@ def talks() -> type[Talks]:
 
 
 async def test_a_peer_that_vanishes_with_something_on_its_way_is_gone(
-    quick_watch: Any, talks: type[Talks], caplog: pytest.LogCaptureFixture
+    quick_watch: PortWatch, talks: type[Talks], caplog: pytest.LogCaptureFixture
 ) -> None:
     server, port = await listen(talks, "127.0.0.1", 0, 8)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -66,30 +67,28 @@ async def test_a_peer_that_vanishes_with_something_on_its_way_is_gone(
     for _, client in (other, (reader, writer)):
         client.close()
     server.close()
-    await asyncio.to_thread(eventually, lambda: quick_watch._thread is None, 10, "nothing is left to look at")
+    await asyncio.to_thread(eventually, lambda: port not in quick_watch.ports, 10, "nothing is left to look at")
 
 
 async def test_a_trainer_that_vanishes_while_nothing_is_said_ends_its_session(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    quick = tuple((name, 1) for name, _ in keepalive._OPTIONS)  # seconds, and one question
-    monkeypatch.setattr(keepalive, "_OPTIONS", quick)
     async with hosting(bridge()) as server:
         trainer = await greeted(server)
+        assert ask_each_second_at(server.port)
         vanish(trainer[1].get_extra_info("socket"))
         with caplog.at_level(logging.INFO):
             await asyncio.to_thread(eventually, lambda: "the trainer has gone" in caplog.text)
 
 
-async def test_a_peer_that_reads_nothing_stays(
-    quick_watch: Any, talks: type[Talks], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_peer_that_reads_nothing_stays(quick_watch: PortWatch, talks: type[Talks]) -> None:
     """Its system has no room for more, and says so whenever it is asked: TCP_USER_TIMEOUT alone would end it."""
-    monkeypatch.setattr(keepalive, "UNHEARD", 1)
     talks.size = size = 16 * 2**20
     server, port = await listen(talks, "127.0.0.1", 0, 8)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
-    until = time.monotonic() + 2 * vanished.UNHEARD
+    await asyncio.to_thread(eventually, lambda: talks.made)
+    give_up_after(1000, port)  # instead of 20 s
+    until = time.monotonic() + 3
     while time.monotonic() < until:
         await asyncio.sleep(0.05)
         assert not any(one.ended for one in talks.made)
@@ -104,13 +103,13 @@ def test_the_system_s_counters_stand_where_they_are_read() -> None:
         client = socket.create_connection(listener.getsockname())
         served, _ = listener.accept()
         with client, served:
-            assert vanished._owes_since_it_was_heard(served) is None
+            assert owes_since_it_was_heard(served) is None
             vanish(client)
             time.sleep(0.05)
             served.send(b"are you there?")
-            first = vanished._owes_since_it_was_heard(served)
+            first = owes_since_it_was_heard(served)
             assert first is not None
             time.sleep(0.1)
-            later = vanished._owes_since_it_was_heard(served)
+            later = owes_since_it_was_heard(served)
             assert later is not None
             assert later - first >= 0.05

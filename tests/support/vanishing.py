@@ -7,8 +7,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -39,12 +38,26 @@ def vanish_at(port: int) -> int:
 
 def ask_each_second(port: int) -> int:
     """Sockets of this process that are connected to `port` ask for signs of life each second, where they ask at all."""
+    return _each(lambda sock: sock.getpeername()[1] == port, _hurry)
+
+
+def ask_each_second_at(port: int) -> int:
+    """As `ask_each_second`, of all that have `port` themselves."""
+    return _each(lambda sock: sock.getsockname()[1] == port, _hurry)
+
+
+def give_up_after(milliseconds: int, port: int) -> int:
+    """Has the system end what has `port` once something sent was unheard of for so long; how many sockets there are."""
 
     def hurry(sock: socket.socket) -> None:
-        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
-            sock.setsockopt(socket.IPPROTO_TCP, option, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
-    return _each(lambda sock: sock.getpeername()[1] == port, hurry)
+    return _each(lambda sock: sock.getsockname()[1] == port, hurry)
+
+
+def _hurry(sock: socket.socket) -> None:
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
+        sock.setsockopt(socket.IPPROTO_TCP, option, 1)
 
 
 def _each(wanted: Callable[[socket.socket], bool], do: Callable[[socket.socket], None]) -> int:
@@ -61,12 +74,11 @@ def _each(wanted: Callable[[socket.socket], bool], do: Callable[[socket.socket],
 
 
 @pytest.fixture
-def quick_watch(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Who vanishes is found out within two seconds. Ask for it before anything listens.
+def quick_watch() -> Iterator[vanished.PortWatch]:
+    """Who vanishes is found out within two seconds.
 
     Not sooner: a system without room answers what comes within half a second of its last answer with silence.
     """
-    monkeypatch.setattr(vanished, "LOOKS_EVERY", 0.1)
-    monkeypatch.setattr(vanished, "UNHEARD", 1.5)
-    monkeypatch.setattr(vanished, "_watch", watch := vanished._Watch())
-    return watch
+    vanished.PORTS.take_time(looks_every=0.1, unheard=1.5)
+    yield vanished.PORTS
+    vanished.PORTS.take_time()

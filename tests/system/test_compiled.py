@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,11 @@ import pytest
 import ue_rl
 from tests.harness.engines.shm_faulty import ShmFaultyEngine
 from tests.support.games import Sum
+from tests.support.missing import take_away_compiled
 from tests.support.segments import own_segments
 from ue_rl.bridges import ShmHost, ShmUpgrader, run_in_thread
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text import kernels_pure
-from ue_rl.system import compiled
 from ue_rl.system.compiled import load, name_of
 from ue_rl.system.errors import ConfigurationError
 
@@ -35,10 +34,8 @@ def without(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         if request.param == "UE_RL_PURE":
             monkeypatch.setenv("UE_RL_PURE", "1")
         else:
-            monkeypatch.setitem(sys.modules, "ue_rl.protocol.text._kernels", None)
-            monkeypatch.setitem(sys.modules, "ue_rl.protocol.memory._sync", None)
+            take_away_compiled(monkeypatch)
 
-    monkeypatch.setattr(compiled, "_warned", set())
     return take_away
 
 
@@ -50,15 +47,15 @@ def test_both_modules_are_found() -> None:
 
 
 def test_missing_kernels_are_told_of_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(compiled, "_warned", set())
+    told: set[str] = set()
     monkeypatch.setenv("UE_RL_PURE", "1")
     assert load("kernels") is kernels_pure  # asked for: no warning
     assert load("kernels", True) is KERNELS
     monkeypatch.delenv("UE_RL_PURE")
-    monkeypatch.setitem(sys.modules, "ue_rl.protocol.text._kernels", None)
+    take_away_compiled(monkeypatch)
     assert not caplog.records
-    assert load("kernels") is kernels_pure
-    assert load("kernels") is kernels_pure
+    assert load("kernels", told=told) is kernels_pure
+    assert load("kernels", told=told) is kernels_pure
     assert len(caplog.records) == 1
     with pytest.raises(ConfigurationError, match="no compiled kernels"):
         load("kernels", True)

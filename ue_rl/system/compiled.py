@@ -28,15 +28,16 @@ _COSTS = {
     "sync": "there is no shared memory",
 }
 _CURE = "reinstall ue_rl where a C compiler is present (`pip install --force-reinstall --no-deps .`)"
-_warned: set[str] = set()  # one warning per process, not one per connection
+_told: set[str] = set()  # one warning per process, not one per connection
 
 
-def load(name: str, compiled: bool | None = None) -> ModuleType:
+def load(name: str, compiled: bool | None = None, told: set[str] = _told) -> ModuleType:
     """The module to use.
 
     Args:
         name: "kernels" or "sync".
         compiled: None takes the compiled module where there is one, True insists on it, False takes the pure twin.
+        told: names of modules of which it was already said that they are missing; those of this process.
 
     Raises:
         ConfigurationError: the compiled module is missing, and True was given or it has no twin.
@@ -63,8 +64,8 @@ def load(name: str, compiled: bool | None = None) -> ModuleType:
             got=problem,
             cure=cure,
         )
-    if not disabled and compiled is not False and name not in _warned:
-        _warned.add(name)
+    if not disabled and compiled is not False and name not in told:
+        told.add(name)
         _log.warning("no compiled kernels (%s): text is parsed in pure Python, which is slower; %s", problem, _CURE)
     return importlib.import_module(twin)
 

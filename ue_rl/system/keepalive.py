@@ -17,7 +17,7 @@ EVERY = 5
 COUNT = 2
 UNHEARD = 20  # seconds that what was sent may stay without any sign that it has arrived
 
-_OPTIONS = (
+OPTIONS = (
     ("TCP_KEEPIDLE", IDLE),  # Linux, Windows
     ("TCP_KEEPALIVE", IDLE),  # macOS
     ("TCP_KEEPINTVL", EVERY),
@@ -33,7 +33,7 @@ def ask_for_life(sock: socket.socket) -> None:
     """
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _OPTIONS:
+    for name, value in OPTIONS:
         _set(sock, name, value)
 
 

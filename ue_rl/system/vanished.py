@@ -50,23 +50,39 @@ def watch_port(port: int) -> None:
     where the caller has the socket (`ask_for_life`), and here nothing is done.
     """
     if WATCHES:
-        _watch.add(port)
+        PORTS.add(port)
 
 
-class _Watch:
+class PortWatch:
     """Looks from time to time, in a thread that lasts as long as there is something to look at."""
 
     def __init__(self) -> None:
+        self._looks_every = LOOKS_EVERY
+        self._unheard = UNHEARD
         self.forked()
+
+    @property
+    def ports(self) -> frozenset[int]:
+        """The ports that are watched."""
+        return frozenset(self._ports)
+
+    def take_time(self, looks_every: float = LOOKS_EVERY, unheard: float = UNHEARD) -> None:
+        """Changes how often it looks and after how long a silence a peer has vanished, in seconds, from now on."""
+        with self._lock:
+            self._looks_every = looks_every
+            self._unheard = unheard
+        self._changed.set()
 
     def forked(self) -> None:
         """In the child, which has no other thread; what its parent listens at is not its own."""
         self._lock = threading.Lock()
+        self._changed = threading.Event()
         self._ports: set[int] = set()
         self._thread: threading.Thread | None = None
         self._owing: dict[str, float] = {}  # name of a socket: since when its peer owes an answer
 
     def add(self, port: int) -> None:
+        """Watches over this port, too."""
         with self._lock:
             for _, sock in _sockets({port}):
                 ask_for_life(sock)
@@ -77,7 +93,8 @@ class _Watch:
 
     def _run(self) -> None:
         while True:
-            time.sleep(LOOKS_EVERY)
+            while self._changed.wait(self._looks_every):
+                self._changed.clear()
             with self._lock:
                 self.look(time.monotonic())
                 if not self._ports:
@@ -94,20 +111,20 @@ class _Watch:
             used.add(sock.getsockname()[1])
             # from here on these looks find it out, which spare a peer that is alive and has no room
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
-            heard = _owes_since_it_was_heard(sock)
+            heard = owes_since_it_was_heard(sock)
             if heard is None:
                 continue
             owing[name] = max(self._owing.get(name, now), now - heard)
-            if now - owing[name] >= UNHEARD:
-                _log.warning("%s has vanished: its system has not answered for %.0f s", _peer(sock), UNHEARD)
+            if now - owing[name] >= self._unheard:
+                _log.warning("%s has vanished: its system has not answered for %.0f s", _peer(sock), self._unheard)
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)  # its owner sees an end
         self._owing = owing
         self._ports &= used
 
 
-_watch = _Watch()
-notify_of_forks(_watch)
+PORTS = PortWatch()  # the one of this process
+notify_of_forks(PORTS)
 
 
 def _sockets(ports: set[int]) -> Iterator[tuple[str, socket.socket]]:
@@ -134,7 +151,7 @@ def _sockets(ports: set[int]) -> Iterator[tuple[str, socket.socket]]:
                     yield name, sock
 
 
-def _owes_since_it_was_heard(sock: socket.socket) -> float | None:
+def owes_since_it_was_heard(sock: socket.socket) -> float | None:
     """Seconds since the peer's last sign of life, where it owes one; None where it owes nothing."""
     assert _TCP_INFO is not None
     told = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)

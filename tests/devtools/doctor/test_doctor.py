@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +24,10 @@ import pytest
 
 from tests.devtools.recording.test_traces import SPEC, Counter
 from tests.support.command_line import run as run_cli
+from tests.support.missing import take_away_compiled
 from ue_rl.bridges import run_in_thread
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.doctor import FAULTS, DoctorVerdict, diagnose
-from ue_rl.devtools.doctor import checks as machine
 from ue_rl.protocol.access.server_access import ServerAccess
 from ue_rl.protocol.spec import Channel
 
@@ -42,11 +43,6 @@ def unwritable(patch: pytest.MonkeyPatch, number: int) -> None:
         raise OSError(number, os.strerror(number))
 
     patch.setattr(tempfile, "TemporaryFile", make)
-
-
-def no_module(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(sys.modules, "ue_rl.protocol.text._kernels", None)
-    patch.setitem(sys.modules, "ue_rl.protocol.memory._sync", None)
 
 
 def broken_torch(patch: pytest.MonkeyPatch) -> None:
@@ -76,7 +72,7 @@ def no_folder(patch: pytest.MonkeyPatch) -> None:
 
 PLANTED: dict[str, tuple[str, DoctorVerdict, Plant]] = {
     "a torch that does not fit": ("wrong-version", DoctorVerdict.FAIL, broken_torch),
-    "no compiled modules": ("no-kernels", DoctorVerdict.WARN, no_module),
+    "no compiled modules": ("no-kernels", DoctorVerdict.WARN, take_away_compiled),
     "UE_RL_PURE": ("kernels-off", DoctorVerdict.WARN, lambda patch: patch.setenv("UE_RL_PURE", "1")),
     "no /dev/shm": ("shm-missing", DoctorVerdict.FAIL, no_folder),
     "/dev/shm of somebody else": (
@@ -104,18 +100,22 @@ def test_a_planted_fault_is_named(planted: str) -> None:
     assert {row.fault for row in rows if row.outcome is DoctorVerdict.FAIL} <= {fault}
 
 
-def test_versions_and_extras_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_and_extras_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {row.check: row.text for row in diagnose()}
     assert all(name in rows["versions"] for name in ("ue_rl 0.", "Python 3.", "Stable-Baselines3 2.", "PyTorch "))
     assert re.search(r"^installed: .*\bengine\b.*\btrain\b", rows["extras"])
     assert not re.search(r"\b(dev|docs|test)\b", rows["extras"])
     for name in ("stable_baselines3", "stable_baselines3.common.utils"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(machine, "missing_packages", lambda owner, extra: ["ray"] if extra == "rllib" else [])
+    facts = tmp_path / f"ue_rl-{version('ue_rl')}.dist-info" / "METADATA"  # of an installation that lacks a package
+    facts.parent.mkdir()
+    extras = "Provides-Extra: train\nProvides-Extra: rllib\nRequires-Dist: never-there>=1; extra == 'rllib'\n"
+    facts.write_text(f"Metadata-Version: 2.1\nName: ue_rl\nVersion: {version('ue_rl')}\n{extras}")
+    monkeypatch.syspath_prepend(tmp_path)
     rows = {row.check: row.text for row in diagnose()}
     assert "Numpy " in rows["versions"]
     assert "PyTorch" not in rows["versions"]
-    assert rows["extras"].endswith("; not installed: rllib (lacks ray)")
+    assert rows["extras"].endswith("; not installed: rllib (lacks never-there)")
 
 
 def of_engine(url: str, seconds: float = 5.0) -> tuple[str, str]:

@@ -43,21 +43,20 @@ _RETRIES = {
 }
 
 
-def server_options(watched: bool) -> list[tuple[str, int | str]]:
+def server_options(watched: bool, asks_every: float | None = None) -> list[tuple[str, int | str]]:
     """Options of a gRPC server.
 
     Args:
         watched: somebody else finds out who has vanished (ue_rl/system/vanished.py). Then the server asks for no signs
             of life: a client whose event loop is busy (all of Node's are one) could not give any, and would lose its
             session. False: it asks, and waits for as long as sessions usually may be idle.
+        asks_every: seconds; it asks in any case, and waits for as long.
     """
     pings = [("grpc.keepalive_time_ms", _NEVER)]  # which also keeps gRPC from a TCP_USER_TIMEOUT of its own
-    if not watched:
-        pings = [
-            ("grpc.keepalive_time_ms", _ASKS_EVERY),
-            ("grpc.keepalive_timeout_ms", _PATIENCE),
-            ("grpc.http2.ping_timeout_ms", _PATIENCE),
-        ]
+    if asks_every is not None:
+        pings = _questions(int(1000 * asks_every), int(1000 * asks_every))
+    elif not watched:
+        pings = _questions(_ASKS_EVERY, _PATIENCE)
     return [
         ("grpc.max_receive_message_length", _RECEIVE),
         ("grpc.max_send_message_length", _SEND),
@@ -65,6 +64,15 @@ def server_options(watched: bool) -> list[tuple[str, int | str]]:
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         *pings,
         *_PINGS,
+    ]
+
+
+def _questions(every: int, patience: int) -> list[tuple[str, int]]:
+    """Options for signs of life; both in milliseconds."""
+    return [
+        ("grpc.keepalive_time_ms", every),
+        ("grpc.keepalive_timeout_ms", patience),
+        ("grpc.http2.ping_timeout_ms", patience),
     ]
 
 

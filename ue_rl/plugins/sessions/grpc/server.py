@@ -29,6 +29,7 @@ def serve(
     *,
     stalled_after: float | None = None,
     access: ServerAccess | None = None,
+    asks_every: float | None = None,
 ) -> LoopServer:
     """Serves the sessions of `pool` over gRPC from a thread of its own; returns when it listens.
 
@@ -37,6 +38,8 @@ def serve(
         stalled_after: seconds after which a client of Play that reads nothing has lost its session; None: as many as a
             session may be idle.
         access: asks each call for a token (metadata `authorization: Bearer TOKEN`), and speaks TLS; None: neither.
+        asks_every: seconds between two questions for a client's sign of life, which has as long to answer. None: none
+            are asked where the system finds out who has vanished, else one in 30 s with 5 minutes to answer.
 
     Raises:
         ConfigurationError: the token cannot stand in a header. OSError: the address cannot be listened on.
@@ -54,7 +57,9 @@ def serve(
         if not door.asks:
             warn_if_open(host)
         warn_if_readable(host, door)
-        server = aio.server(options=server_options(WATCHES), interceptors=guards, maximum_concurrent_rpcs=MAX_CALLS)
+        server = aio.server(
+            options=server_options(WATCHES, asks_every), interceptors=guards, maximum_concurrent_rpcs=MAX_CALLS
+        )
         if stalled_after is None:
             patience = pool.idle_timeout
         else:
