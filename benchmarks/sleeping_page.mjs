@@ -1,7 +1,8 @@
-// The page of sleeping_peers.py, in Node: node --experimental-websocket sleeping_page.mjs ws://HOST:PORT BLOCKED_SECONDS
+// The page of sleeping_peers.py, in a browser or in Node:
+//     node --experimental-websocket sleeping_page.mjs ws://HOST:PORT BLOCKED_SECONDS
 import { MultiEnvBridge, connect } from "../samples/web/ue_rl.js";
 
-const [address, seconds] = process.argv.slice(2);
+const [address, seconds] = globalThis.process ? process.argv.slice(2) : [];
 const BLOCKED_STEP = 10; // as in sleeping_peers.py
 
 class Count extends MultiEnvBridge {

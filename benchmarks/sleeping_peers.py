@@ -1,6 +1,6 @@
 """What a peer meets whose other side is busy or asleep, on every carrier: the table of benchmarks/README.md.
 
-    python benchmarks/sleeping_peers.py --json benchmarks/sleeping_peers.json      # all: about five minutes
+    python benchmarks/sleeping_peers.py --json benchmarks/sleeping_peers.json      # all: about 20 minutes
     python benchmarks/sleeping_peers.py --only "engine stopped, tcp" --seconds 25  # single cells
     python benchmarks/sleeping_peers.py --table benchmarks/sleeping_peers.json     # the table of a file
 
@@ -12,9 +12,12 @@ timeouts that it has by default. Then one side sleeps:
 - trainer blocked: the trainer's thread sleeps between two steps
 - engine stopped, trainer stopped: SIGSTOP of the process (as by a debugger that holds all threads)
 - both stopped: SIGSTOP of both in the middle of a step, and SIGCONT of the trainer first (as a lid)
+- tab hidden, tab frozen, page paused: the game is a page in headless Chromium, whose tab is behind another one; is
+  frozen there by the browser, as one that saves energy does (Page.setWebLifecycleState); stands in its debugger
+  (Debugger.pause). One kind after the other, since each tab has a browser of its own.
 
 A cell says whether the steps went on with the right numbers, or what the trainer was told and after how many seconds,
-and then whether a new trainer was served. It needs Linux, and Node 20 or later for the page.
+and then whether a new trainer was served. It needs Linux, Node 20 or later for the page, and Chromium for the tabs.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import argparse
 import asyncio
 import contextlib
 import datetime
+import functools
 import json
 import os
 import platform
@@ -47,8 +51,14 @@ from ue_rl.plugins.sessions.realtime import SessionPool
 from ue_rl.protocol.spec import Channel, EnvSpec
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from tests.plugins.web.devtools import DevTools, watched  # noqa: E402
+from tests.plugins.web.pages import CHROMIUM  # noqa: E402
+
 SECONDS = (1, 10, 25, 60, 200)
 WAYS = ("engine blocked", "trainer blocked", "engine stopped", "trainer stopped", "both stopped")
+TABS = ("tab hidden", "tab frozen", "page paused")
 CARRIERS = ("tcp shared", "tcp per-env", "shm by name", "shm upgraded", "grpc", "page", "openenv", "mcp")
 BLOCKED_STEP = 10  # the step in which a game or a trainer blocks; sleeping_page.mjs has it too
 PAUSE = 1.0  # seconds between two steps
@@ -146,7 +156,6 @@ def openenv_client(url: str) -> Iterator[Step]:
 @contextlib.contextmanager
 def mcp_agent(url: str) -> Iterator[Step]:
     """The client of the package mcp, in an event loop of this thread."""
-    sys.path.insert(0, str(HERE.parent))
     from tests.plugins.sessions.talking import mcp_client
 
     with asyncio.Runner() as runner:
@@ -252,10 +261,13 @@ def group(way: str, seconds: float, carriers: list[str], folder: Path) -> dict[s
     """The cells of one kind of sleep and one length; in a process of its own."""
     told = folder / f"{way}-{seconds:g}.urls".replace(" ", "-")
     page = free_port()
+    address = f"page://127.0.0.1:{page}"
+    if way in TABS:
+        address += f"?serve={folder_of_page(folder)}"
     blocked_for = seconds if way == "engine blocked" else 0.0
     blocks = seconds if way == "trainer blocked" else 0.0
-    engines = [forked(lambda: serve_all(carriers, blocked_for, told, f"page://127.0.0.1:{page}"))]
-    if "page" in carriers:
+    engines = [forked(lambda: serve_all(carriers, blocked_for, told, address))]
+    if "page" in carriers and way not in TABS:
         words = ["node", "--no-warnings", "--experimental-websocket", str(HERE / "sleeping_page.mjs")]
         words += [f"ws://127.0.0.1:{page}", f"{blocked_for:g}"]
         node = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -263,6 +275,10 @@ def group(way: str, seconds: float, carriers: list[str], folder: Path) -> dict[s
     while not told.exists():
         time.sleep(0.2)
     trainer = forked(lambda: train_all(carriers, blocks, told))
+    browser = contextlib.ExitStack()
+    tab = None
+    if way in TABS:
+        tab = Tab(browser.enter_context(watched(f"http://127.0.0.1:{page}/")))
     end = time.monotonic() + START
     while not all(ready_of(told, name).exists() for name in carriers):
         if time.monotonic() > end:
@@ -276,7 +292,11 @@ def group(way: str, seconds: float, carriers: list[str], folder: Path) -> dict[s
         time.sleep(2 * PAUSE if way == "both stopped" else 0)  # so that all trainers wait within a step
     if way in ("trainer stopped", "both stopped"):
         os.kill(trainer, signal.SIGSTOP)
+    if tab is not None:
+        tab.sleep(way)
     time.sleep(seconds)
+    if tab is not None:
+        tab.wake(way)
     os.kill(trainer, signal.SIGCONT)
     if way == "both stopped":
         time.sleep(0.05)
@@ -285,11 +305,65 @@ def group(way: str, seconds: float, carriers: list[str], folder: Path) -> dict[s
     time.sleep(AFTER)
     told.with_suffix(".over").touch()
     os.waitpid(trainer, 0)
+    browser.close()
     for engine in engines:
         os.kill(engine, signal.SIGKILL)
         os.waitpid(engine, 0)
     cells: dict[str, Any] = json.loads(told.with_suffix(".cells").read_text())
     return cells
+
+
+def write_group(way: str, seconds: float, carriers: list[str], out: Path) -> None:
+    """The same, into a file."""
+    out.write_text(json.dumps(group(way, seconds, carriers, out.parent)))
+
+
+def folder_of_page(folder: Path) -> Path:
+    """The game of sleeping_page.mjs as a page; module addresses are those of the repository."""
+    page = folder / "page"
+    (page / "samples" / "web").mkdir(parents=True, exist_ok=True)
+    shutil.copy(HERE.parent / "samples" / "web" / "ue_rl.js", page / "samples" / "web")
+    shutil.copy(HERE / "sleeping_page.mjs", page)
+    (page / "index.html").write_text('<!doctype html><script type="module" src="sleeping_page.mjs"></script>')
+    return page
+
+
+class Tab:
+    """A page in Chromium that is sent to sleep, and woken."""
+
+    def __init__(self, tools: DevTools) -> None:
+        self._tools = tools
+        self._id = tools.target()
+
+    def sleep(self, way: str) -> None:
+        """Behind another tab, frozen there, or in the debugger."""
+        if way == "page paused":
+            self._tools.of(self._id, "Debugger.enable")
+            self._tools.of(self._id, "Debugger.pause")
+            return
+        self._tools.browser("Target.createTarget", url="about:blank")
+        until = time.monotonic() + 10
+        while self._visibility() != "hidden":
+            if time.monotonic() > until:
+                raise RuntimeError("the tab is still seen")
+            time.sleep(0.1)
+        if way == "tab frozen":
+            self._tools.of(self._id, "Page.setWebLifecycleState", state="frozen")
+
+    def wake(self, way: str) -> None:
+        """As it was."""
+        if way == "page paused":
+            self._tools.of(self._id, "Debugger.resume")
+            return
+        if self._visibility() != "hidden":
+            raise RuntimeError("the tab was seen meanwhile")
+        if way == "tab frozen":
+            self._tools.of(self._id, "Page.setWebLifecycleState", state="active")
+        self._tools.browser("Target.activateTarget", targetId=self._id)
+
+    def _visibility(self) -> str:
+        said = self._tools.of(self._id, "Runtime.evaluate", expression="document.visibilityState")
+        return str(said["result"]["value"])
 
 
 def free_port() -> int:
@@ -342,11 +416,15 @@ def main() -> None:
         print(*table(json.loads(given.table.read_text())), sep="\n")
         return
     warnings.simplefilter("ignore")
-    chosen = [(way, name) for way in WAYS for name in CARRIERS if f"{way}, {name}".startswith(tuple(given.only))]
+    every = [(way, name) for way in WAYS for name in CARRIERS] + [(way, "page") for way in TABS]
+    chosen = [(way, name) for way, name in every if f"{way}, {name}".startswith(tuple(given.only))]
     node = shutil.which("node")
     if node is None:
         print("NOT RUN: page, which needs Node", file=sys.stderr)
-        chosen = [(way, name) for way, name in chosen if name != "page"]
+        chosen = [(way, name) for way, name in chosen if name != "page" or way in TABS]
+    if CHROMIUM is None:
+        print("NOT RUN: tabs, which need Chromium", file=sys.stderr)
+        chosen = [(way, name) for way, name in chosen if way not in TABS]
     held: dict[str, Any] = {"cells": {}}
     if given.json and given.json.exists():
         held = json.loads(given.json.read_text())
@@ -355,24 +433,26 @@ def main() -> None:
     held["versions"] = {"ue_rl": ue_rl.__version__, "Python": platform.python_version()}
     if node:
         held["versions"]["Node"] = subprocess.check_output([node, "--version"], text=True).strip()
+    if CHROMIUM is not None:
+        said = subprocess.check_output([CHROMIUM, "--version"], text=True, stderr=subprocess.DEVNULL)
+        held["versions"]["Chromium"] = next(word for word in said.split() if word[0].isdigit())
     for package in ("grpcio", "websockets", "mcp"):
         held["versions"][package] = __import__("importlib.metadata").metadata.version(package)
+    # Children of a process without threads: a browser's tools have some.
     with tempfile.TemporaryDirectory() as folder:
-        running: list[tuple[str, float, Path, int]] = []
-        for way in WAYS:
-            carriers = [name for one, name in chosen if one == way]
-            for seconds in given.seconds if carriers else ():
-                out = Path(folder) / f"{way}-{seconds:g}.json"
-
-                def work(way: str = way, seconds: float = seconds, carriers: Any = carriers, out: Path = out) -> None:
-                    out.write_text(json.dumps(group(way, seconds, carriers, Path(folder))))
-
-                running.append((way, seconds, out, forked(work)))
-        for way, seconds, out, child in running:
-            os.waitpid(child, 0)
-            for name, cell in json.loads(out.read_text()).items():
-                held["cells"].setdefault(f"{way}, {name}", {})[f"{seconds:g}"] = cell
-    order = [f"{way}, {name}" for way in WAYS for name in CARRIERS]
+        for batch in (WAYS, *((way,) for way in TABS)):
+            running: list[tuple[str, float, Path, int]] = []
+            for way in batch:
+                carriers = [name for one, name in chosen if one == way]
+                for seconds in given.seconds if carriers else ():
+                    out = Path(folder) / f"{way}-{seconds:g}.json"
+                    work = functools.partial(write_group, way, seconds, carriers, out)
+                    running.append((way, seconds, out, forked(work)))
+            for way, seconds, out, child in running:
+                os.waitpid(child, 0)
+                for name, cell in json.loads(out.read_text()).items():
+                    held["cells"].setdefault(f"{way}, {name}", {})[f"{seconds:g}"] = cell
+    order = [f"{way}, {name}" for way, name in every]
     held["cells"] = {name: held["cells"][name] for name in order if name in held["cells"]}
     print(*table(held), sep="\n")
     if given.json:

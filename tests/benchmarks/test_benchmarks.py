@@ -106,7 +106,12 @@ SLOW = {
         "--only carts/Python", "| carts/Python | same | same | same | same | same | same weights |", {"TRAINING": 2048}
     ),
     "sleeping_peers": Small(
-        "--seconds 1", "| both stopped, mcp | goes on |", needs=("grpc", "websockets", "mcp", "node")
+        "--seconds 1 --only engine trainer both",
+        "| both stopped, mcp | goes on |",
+        needs=("grpc", "websockets", "mcp", "node"),
+    ),
+    "sleeping_peers tabs": Small(
+        "--seconds 1 --only tab page", "| tab hidden, page | goes on |", needs=("websockets", "grpc", "mcp", "chromium")
     ),
     "soak": Small("--minutes 0.1 --engines 1 --envs 2 --every 3", "| what was seen | holds |", codes=(0, 1)),
 }

@@ -30,6 +30,11 @@ class DevTools:
         """A command to its page; the result."""
         return self._command(self._pages()[0]["webSocketDebuggerUrl"], method, params)
 
+    def of(self, target: str, method: str, **params: Any) -> dict[str, Any]:
+        """A command to one of several pages, by its id; the result."""
+        (url,) = (each["webSocketDebuggerUrl"] for each in self._pages() if each["id"] == target)
+        return self._command(url, method, params)
+
     def browser(self, method: str, **params: Any) -> dict[str, Any]:
         """A command to the browser itself; the result."""
         return self._command(self._read("version")["webSocketDebuggerUrl"], method, params)

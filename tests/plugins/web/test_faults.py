@@ -82,7 +82,7 @@ def test_the_next_trainer_gets_the_page_again(port: int) -> None:
 @pytest.mark.parametrize(
     ("play", "error", "words"),
     [
-        (lambda page: page.close(1001), errors.EngineDisconnected, "closed or reloaded .WebSocket code 1001."),
+        (lambda page: page.close(1001), errors.EngineDisconnected, "closed, reloaded or frozen .WebSocket code 1001."),
         (lambda page: page.close(1000), errors.EngineDisconnected, "closed its connection .WebSocket code 1000."),
         (lambda page: page.socket.shutdown(socket.SHUT_RDWR), errors.EngineDisconnected, "was cut"),
         (lambda page: page.send("ERROR=out%20of%20cake"), errors.EngineDisconnected, "out of cake"),

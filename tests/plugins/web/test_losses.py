@@ -69,6 +69,12 @@ def stop_for_longer_than_the_timeout(tools: DevTools) -> None:
     threading.Timer(3.0, lambda: tools.page("Debugger.resume")).start()
 
 
+def freeze(tools: DevTools) -> None:
+    """As a browser that saves energy does to a hidden tab. Chromium ends a page's WebSockets when it wakes it."""
+    tools.page("Page.setWebLifecycleState", state="frozen")
+    tools.page("Page.setWebLifecycleState", state="active")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
@@ -76,6 +82,7 @@ def stop_for_longer_than_the_timeout(tools: DevTools) -> None:
     "happens",
     [
         reload,
+        pytest.param(freeze, marks=pytest.mark.exhaustive),
         pytest.param(close_and_open, marks=pytest.mark.exhaustive),
         pytest.param(stop_for_longer_than_the_timeout, marks=pytest.mark.exhaustive),
     ],

@@ -124,7 +124,10 @@ class PageConnection(TcpConnection):
     def _ended(self, error: EngineDisconnected) -> EngineDisconnected:
         """See TcpConnection; the log of a page is the browser's."""
         if error.field != "ERROR":
-            error.cure = "was it reloaded or closed? Its browser's console may say more; reconnect= waits for it again"
+            error.cure = (
+                "was it reloaded, closed, or frozen in a hidden tab to save energy? Its browser's console may say more; "
+                "reconnect= waits for it again"
+            )
         return error
 
     def _drop(self) -> None:

@@ -51,7 +51,7 @@ _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 _LENGTHS = {126: struct.Struct("!H"), 127: struct.Struct("!Q")}  # where the length does not fit into the second byte
 _GONE: dict[int, str] = {
     CloseCode.NORMAL_CLOSURE: "the page has closed its connection",
-    CloseCode.GOING_AWAY: "the page was closed or reloaded",
+    CloseCode.GOING_AWAY: "the page was closed, reloaded or frozen",
 }
 
 
