@@ -125,7 +125,7 @@ class PageConnection(TcpConnection):
         """See TcpConnection; the log of a page is the browser's."""
         if error.field != "ERROR":
             error.cure = (
-                "was it reloaded, closed, or frozen in a hidden tab to save energy? Its browser's console may say more; "
+                "was it reloaded, closed, or frozen in a hidden tab? Its browser's console may say more; "
                 "reconnect= waits for it again"
             )
         return error
