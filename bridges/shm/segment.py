@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ue_rl.protocol.memory.header import CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, LEAVING
@@ -84,10 +85,15 @@ def _gpu_fields(gpu: dict[str, Any]) -> dict[str, Any]:
 
 
 class Trainer:
-    """Whoever holds the place in `memory`."""
+    """Whoever holds the place in `memory`.
 
-    def __init__(self, memory: StepMemory) -> None:
+    Args:
+        started: when a process was started, as `processes.start_time`.
+    """
+
+    def __init__(self, memory: StepMemory, started: Callable[[int], int] = processes.start_time) -> None:
         self._memory = memory
+        self._started = started
         self._served = 0  # the process whose session it is; 0: nobody's
         self._start: int | None = None
         self._next_look = 0.0
@@ -107,7 +113,7 @@ class Trainer:
         self._served = pid
         # a trainer with a socket may be in another container, with other process ids
         if processes.alive(pid):
-            self._start = processes.start_time(pid)
+            self._start = self._started(pid)
         else:
             self._start = None
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from tests.support.games import Sum
-from tests.support.steps import begin
-from tests.support.waiting import eventually
-from ue_rl.bridges import ShmHost, run_shm_in_thread
+from ue_rl.bridges import ShmHost
+from ue_rl.bridges.shm.segment import Trainer
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.upgrade import check_name
@@ -27,20 +26,14 @@ linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only /p
 
 
 @linux
-def test_a_dead_trainers_pid_that_was_given_to_another_process_frees_the_segment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The pid lives, but its process was started later than the trainer that attached."""
-    with run_shm_in_thread(Sum(EnvSpec(1, 1))) as host:
-        connection = SharedMemoryConnection(host.name, timeout=5)
-        begin(connection)
-        real = processes._stat
-        monkeypatch.setattr(processes, "_stat", lambda pid: ("S", (real(pid) or ("", 0))[1] + 1))
-        eventually(lambda: not host.host.memory.load_u32(CLIENT_PID), said="the dead trainer's claim was never freed")
-        monkeypatch.undo()
-        with SharedMemoryConnection(host.name, timeout=5) as following:
-            begin(following)
-        connection.close()
+def test_a_dead_trainers_pid_that_was_given_to_another_process_frees_the_segment() -> None:
+    """The pid lives, but its process was not started when that of the trainer was which attached."""
+    pid = os.getpid()
+    with ShmHost(Sum(EnvSpec(1, 1))) as host:
+        for started, died in ((processes.start_time, False), (lambda pid: processes.start_time(pid) - 1, True)):
+            trainer = Trainer(host.memory, started)
+            trainer.begin(pid)
+            assert trainer.has_died(pid) is died
 
 
 @linux
@@ -64,9 +57,7 @@ def test_a_dead_engines_pid_that_was_given_to_another_process_is_no_engine(tmp_p
     assert not path.exists()
 
 
-def test_a_segment_that_another_engine_has_put_there_meanwhile_is_not_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_segment_that_another_engine_has_put_there_meanwhile_is_not_deleted(tmp_path: Path) -> None:
     """Two engines find the same dead one's segment; the slower one must not delete what the faster one has made."""
     header, size = plan(1, 1, 1, ring_size=256, config=b"CONFIG:OBS=1;ACT=1\n", server_pid=2**22 + 1)
     path = tmp_path / "left.shm"
@@ -80,30 +71,36 @@ def test_a_segment_that_another_engine_has_put_there_meanwhile_is_not_deleted(
         other.replace(path)
         return False
 
-    monkeypatch.setattr(processes, "engine_alive", meanwhile)
-    assert not segment.reclaim(str(path))
+    assert not segment.reclaim(str(path), meanwhile)
     assert path.read_bytes() == b"made by the faster engine"
 
 
-def test_two_trainers_never_both_take_a_free_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+class TakenMeanwhile:
+    """A segment whose client_pid is another trainer's as soon as somebody has seen it free."""
+
+    def __init__(self, memory: StepMemory, other: int) -> None:
+        self._memory = memory
+        self._other = other
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+    def load_u32(self, offset: int) -> int:
+        value = self._memory.load_u32(offset)
+        if offset == CLIENT_PID and value == 0:
+            self._memory.store_u32(CLIENT_PID, self._other)
+            self._memory.store_u32(CLIENT_STATE, ATTACHED)
+        return value
+
+
+def test_two_trainers_never_both_take_a_free_segment() -> None:
     """Another trainer comes between the look at client_pid and the claim."""
     other = os.getppid()
     with ShmHost(Sum(EnvSpec(1, 1))) as host:
         memory = host.memory
-        real = memory.load_u32
-
-        def load(offset: int) -> int:
-            value = real(offset)
-            if offset == CLIENT_PID and value == 0:
-                memory.store_u32(CLIENT_PID, other)
-                memory.store_u32(CLIENT_STATE, ATTACHED)
-            return value
-
-        monkeypatch.setattr(memory, "load_u32", load)
         with pytest.raises(errors.EngineBusy, match=f"another trainer.*process {other}"):
-            attach.claim(memory, 1)
-        assert real(CLIENT_PID) == other
-        monkeypatch.undo()
+            attach.claim(cast(StepMemory, TakenMeanwhile(memory, other)), 1)
+        assert memory.load_u32(CLIENT_PID) == other
         memory.store_u32(CLIENT_PID, 0)
         memory.store_u32(CLIENT_STATE, 0)
         assert np.isfinite(memory.obs).all()

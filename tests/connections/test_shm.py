@@ -6,8 +6,11 @@ import contextlib
 import logging
 import os
 import re
+import resource
+import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,8 @@ from ue_rl.bridges import (
 )
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, open_engine
 from ue_rl.protocol.memory import segment
-from ue_rl.protocol.memory.header import SERVER_STATE
+from ue_rl.protocol.memory.header import HEADER_SIZE, SERVER_STATE
+from ue_rl.protocol.memory.memory import StepMemory
 from ue_rl.protocol.memory.segment import Segment
 from ue_rl.system import errors
 from ue_rl.system.errors import ConfigurationError, EngineBusy
@@ -208,17 +212,19 @@ class Elsewhere(ShmUpgrader):
     def offer(self, bridge: Any) -> str | None:
         text = super().offer(bridge)
         assert text is not None
-        assert self._host is not None
         if self._how == "another machine":
             return text.replace(segment.PREFIX, "not_here_")
         if self._how == "another token":
             return text[:-4] + ("0000" if text[-4:] != "0000" else "1111")
-        if self._how == "another size":
-            self._host.memory.buffer[28] = 9
-        elif self._how == "no proof":
-            self._host.memory.header.proof = bytes(16)
-        elif self._how == "not serving":
-            self._host.memory.store_u32(SERVER_STATE, 2)
+        with Segment.open(text.partition(":")[0]) as opened:
+            memory = StepMemory(opened.memory)
+            if self._how == "another size":
+                memory.buffer[28] = 9
+            elif self._how == "no proof":
+                memory.buffer[:HEADER_SIZE] = replace(memory.header, proof=bytes(16)).pack()
+            elif self._how == "not serving":
+                memory.store_u32(SERVER_STATE, 2)
+            memory.release()
         return text if self._how != "unreadable" else "nonsense"
 
 
@@ -249,14 +255,14 @@ def test_what_cannot_be_taken_goes_on_in_text_and_says_why(
             ue_rl.connect(server.url, "shm", timeout=5)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no file there may be too large")
 def test_where_there_is_no_memory_to_offer_the_server_serves_text(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*_: Any) -> Any:
-        raise ConfigurationError("a segment of 9 bytes cannot be made", fault="caller")
-
-    monkeypatch.setattr(Segment, "create", full)
-    with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    request.addfinalizer(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, before))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**25, before[1]))
+    with run_in_thread(Sum(), upgrader=ShmUpgrader(ring_size=2**26)) as server:
         with contextlib.closing(ue_rl.connect(server.url)) as env:
             assert isinstance(env.transport, MultiTcpConnection)
             env.reset()

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from ue_rl.bridges import (
     run_shm_in_thread,
 )
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.protocol.memory.header import _NAMES, HEADER_SIZE
+from ue_rl.protocol.memory.header import HEADER_SIZE, NAMES
 from ue_rl.protocol.memory.memory import StepMemory, plan
 from ue_rl.system import errors
 
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
-        st.tuples(st.sampled_from(_NAMES), st.integers(0, 2**64 - 1) | st.integers(0, 8192)), min_size=1, max_size=4
+        st.tuples(st.sampled_from(NAMES), st.integers(0, 2**64 - 1) | st.integers(0, 8192)), min_size=1, max_size=4
     ),
     st.binary(max_size=40),
     st.integers(0, HEADER_SIZE - 40),
@@ -49,7 +50,7 @@ def test_attaching_to_anything_is_a_named_error_or_works(
     StepMemory.create(memory, header, config or b"").release()
     for name, value in changes:
         with contextlib.suppress(struct.error, TypeError):
-            setattr(header, name, value)
+            header = replace(header, **{name: value})
             memory[:HEADER_SIZE] = header.pack()
     memory[at : at + len(noise)] = noise
     path.write_bytes(memory)

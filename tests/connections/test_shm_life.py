@@ -99,7 +99,6 @@ def test_a_callback_may_disconnect_without_waiting_for_itself() -> None:
 
     bridge = Leaves()
     handle = run_in_thread(bridge, upgrader=ShmUpgrader())
-    bridge._server = handle
     with SharedMemoryConnection(engine=("127.0.0.1", handle.port), timeout=5) as connection:
         begin(connection)
         with pytest.raises(errors.EngineDisconnected):

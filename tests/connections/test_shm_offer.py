@@ -13,7 +13,6 @@ import ue_rl
 from tests.support.games import Sum
 from tests.support.steps import begin
 from ue_rl.bridges import ShmUpgrader, run_in_thread
-from ue_rl.bridges.shm import host as shm_host
 from ue_rl.connections import SharedMemoryConnection, open_engine
 from ue_rl.connections.shm.upgrade import difference
 from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, box
@@ -90,17 +89,27 @@ def test_the_offer_and_what_nobody_knows_are_not_compared() -> None:
     assert difference(offered, decode_handshake(line)) is None
 
 
+class Liar(ShmUpgrader):
+    """Offers the segment of another game.
+
+    Args:
+        other: that game.
+    """
+
+    def __init__(self, other: Sum) -> None:
+        super().__init__()
+        self._other = other
+
+    def offer(self, bridge: Any) -> str | None:
+        return super().offer(self._other)
+
+
 @pytest.fixture
-def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def liar() -> Iterator[Any]:
     """A server whose segments say something else than its handshake, far behind in the line."""
-    make = shm_host.make_segment
     names = tuple(f"number_{i}" for i in range(200))
-
-    def other(spec: EnvSpec, **options: Any) -> Any:
-        return make(replace(spec, obs_names=(*names[:-1], "another")), **options)
-
-    monkeypatch.setattr(shm_host, "make_segment", other)
-    with run_in_thread(Sum(EnvSpec(200, 1, obs_names=names)), upgrader=ShmUpgrader()) as server:
+    other = Sum(EnvSpec(200, 1, obs_names=(*names[:-1], "another")))
+    with run_in_thread(Sum(EnvSpec(200, 1, obs_names=names)), upgrader=Liar(other)) as server:
         yield server
 
 

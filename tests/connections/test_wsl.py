@@ -11,9 +11,19 @@ import pytest
 
 from tests.support.games import Sum
 from ue_rl.bridges import ShmUpgrader, run_in_thread
-from ue_rl.connections import SharedMemoryConnection, open_engine
-from ue_rl.connections.shm.upgrade import UpgradeRefused
+from ue_rl.connections import open_engine
+from ue_rl.protocol.memory.segment import PREFIX
 from ue_rl.protocol.spec import EnvSpec
+
+
+class Elsewhere(ShmUpgrader):
+    """Its segments are on the other machine."""
+
+    def offer(self, bridge: Any) -> str | None:
+        offer = super().offer(bridge)
+        assert offer is not None
+        return offer.replace(PREFIX, "not_here_")
+
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="WSL is a Linux")
 
@@ -22,16 +32,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="WSL is a Linux"
 def test_it_says_why_there_is_no_shared_memory(
     release: str, said: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*_: object, **__: object) -> Any:
-        raise UpgradeRefused("there is no shared memory named 'walker'")
-
     monkeypatch.setattr(platform, "release", lambda: release)
-    monkeypatch.setattr(SharedMemoryConnection, "upgrade", refuse)
     caplog.set_level(logging.INFO)
-    with run_in_thread(Sum(EnvSpec(2, 2)), upgrader=ShmUpgrader()) as server:
+    with run_in_thread(Sum(EnvSpec(2, 2)), upgrader=Elsewhere()) as server:
         engine = open_engine("127.0.0.1", server.port, timeout=30)
         told = engine.describe()["shared memory"]
         engine.close()
-    assert "there is no shared memory named 'walker'" in told
+    assert "there is no shared memory named 'not_here_" in told
     assert ("WSL" in told) is said
     assert told in caplog.text

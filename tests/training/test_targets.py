@@ -144,7 +144,8 @@ class FakeMlflow:
 @pytest.fixture
 def fake_mlflow(monkeypatch: pytest.MonkeyPatch) -> FakeMlflow:
     client = FakeMlflow()
-    entities, tracking = types.ModuleType("mlflow.entities"), types.ModuleType("mlflow.tracking")
+    entities = types.ModuleType("mlflow.entities")
+    tracking = types.ModuleType("mlflow.tracking")
     entities.__dict__.update(
         Metric=lambda key, value, timestamp, step: types.SimpleNamespace(key=key, value=value, step=step),
         Param=lambda key, value: (key, value),

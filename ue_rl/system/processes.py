@@ -13,24 +13,25 @@ from typing import Any
 
 _STILL_ACTIVE = 259
 _QUERY = 0x1000  # PROCESS_QUERY_LIMITED_INFORMATION
-_PROC = Path("/proc")
+PROC = Path("/proc")
 
 
-def alive(pid: int, start: int = 0) -> bool:
+def alive(pid: int, start: int = 0, proc: Path = PROC) -> bool:
     """Is process `pid` alive? A zombie is not.
 
     Args:
         pid: 0 is nobody.
         start: its `start_time`, 0 where unknown; another process with the same pid is somebody else.
+        proc: the system's folder of processes, which need not be there.
     """
     if not 0 < pid < 2**31:
         return False
     if sys.platform == "win32":
-        return _alive_windows(pid)
-    facts = _stat(pid)
+        return alive_on_windows(pid)
+    facts = _stat(pid, proc)
     if facts is not None:
         return facts[0] not in "ZX" and (start == 0 or facts[1] == start)
-    if sys.platform == "linux" and (_PROC / "self").exists():
+    if sys.platform == "linux" and (proc / "self").exists():
         return False
     try:
         os.kill(pid, 0)
@@ -57,13 +58,13 @@ def out_of_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def start_time(pid: int | None = None) -> int:
+def start_time(pid: int | None = None, proc: Path = PROC) -> int:
     """When `pid` (None: this process) was started, in the system's own ticks; 0 where it does not say."""
     if pid is None:
         process = os.getpid()
     else:
         process = pid
-    facts = _stat(process)
+    facts = _stat(process, proc)
     if facts is None:
         return 0
     return facts[1]
@@ -72,7 +73,7 @@ def start_time(pid: int | None = None) -> int:
 def pid_namespace() -> int:
     """Names the set of processes that this one can see, as Linux does for containers; 0 elsewhere."""
     try:
-        return (_PROC / "self" / "ns" / "pid").stat().st_ino
+        return (PROC / "self" / "ns" / "pid").stat().st_ino
     except OSError:
         return 0
 
@@ -99,10 +100,10 @@ def engine_alive(header: Any) -> bool | None:
     return alive(header.server_pid, start)
 
 
-def _stat(pid: int) -> tuple[str, int] | None:
+def _stat(pid: int, proc: Path) -> tuple[str, int] | None:
     """(state, start time) of /proc, None where there is none."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text("ascii", "replace")
+        text = (proc / str(pid) / "stat").read_text("ascii", "replace")
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()  # the name before it may hold anything
@@ -111,10 +112,12 @@ def _stat(pid: int) -> tuple[str, int] | None:
     return None
 
 
-def _alive_windows(pid: int) -> bool:
+def alive_on_windows(pid: int, kernel: Any = None) -> bool:
+    """`alive` of Windows; `kernel` is its kernel32, None: the system's."""
     import ctypes
 
-    kernel: Any = ctypes.windll.kernel32  # type: ignore[attr-defined, unused-ignore]
+    if kernel is None:
+        kernel = ctypes.windll.kernel32  # type: ignore[attr-defined, unused-ignore]
     handle = kernel.OpenProcess(_QUERY, False, pid)
     if not handle:
         return False

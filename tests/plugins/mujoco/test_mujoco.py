@@ -24,6 +24,7 @@ from click.testing import CliRunner
 
 import ue_rl
 from tests.support.steps import begin
+from tests.support.waiting import eventually
 from ue_rl.bridges import run_shm_in_thread
 from ue_rl.cli import cli
 from ue_rl.connections.dialling import open_transport
@@ -31,6 +32,7 @@ from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.plugins.mujoco import MujocoBridge, MujocoTask
 from ue_rl.plugins.mujoco.physics import Physics
+from ue_rl.protocol.memory.header import CLIENT_PID
 from ue_rl.system.errors import ConfigurationError, MalformedMessage, UeRlError
 
 ANT = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0}
@@ -283,7 +285,8 @@ def test_a_contract_ends_with_its_trainers_session(ends: str) -> None:
         assert held[0][0] == held[1][0] == 2
         assert 0.5 <= held[0][1] <= 0.6 <= held[1][1] <= 0.7
         if ends == "evicted":
-            engine.host._end_session("enough", 10)
+            bridge.disconnect()
+            eventually(lambda: engine.host.memory.load_u32(CLIENT_PID) == 0)
         env.close()
         with open_transport(engine.url, timeout=20, wait=20) as following:
             for _ in range(2):

@@ -48,7 +48,7 @@ CHOICES = spaces.Discrete(4)
 def module_of(config: Any, action_space: Any, observation_space: Any = OBS, **model: Any) -> Any:
     """RLlib's default module, with weights that move the actions."""
     made = config.rl_module(model_config=DefaultModelConfig(**{**SMALL, **model}))
-    spec = made.get_default_rl_module_spec()
+    spec: RLModuleSpec = made.get_default_rl_module_spec()
     spec.observation_space, spec.action_space, spec.model_config = observation_space, action_space, made.model_config
     torch.manual_seed(1)
     module = spec.build()

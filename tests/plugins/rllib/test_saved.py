@@ -21,6 +21,7 @@ from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.connectors.env_to_module import FlattenObservations
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.spaces.space_utils import clip_action
 
 from ue_rl.cli import cli
@@ -45,7 +46,7 @@ def saved(folder: Path, *policies: str, config: Any = None) -> Any:
     """A module in the layout of Algorithm.save_to_path, by RLlib's own writers; without a cluster."""
     config = config or PPOConfig()
     config.rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[8]))
-    spec = config.get_default_rl_module_spec()
+    spec: RLModuleSpec = config.get_default_rl_module_spec()
     spec.observation_space, spec.action_space, spec.model_config = OBS, ACT, config.model_config
     policies = policies or ("default_policy",)
     module = MultiRLModuleSpec(rl_module_specs=dict.fromkeys(policies, spec)).build()

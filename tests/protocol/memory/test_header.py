@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.properties import examples
 from ue_rl.connections.shm.attach import spec_of
-from ue_rl.protocol.memory.header import _NAMES, HEADER_SIZE, Header, plan
+from ue_rl.protocol.memory.header import HEADER_SIZE, NAMES, Header, plan
 from ue_rl.protocol.memory.memory import StepMemory
 from ue_rl.protocol.spec import ImageSpec
 from ue_rl.system import errors
@@ -205,7 +206,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_each_field_is_refused_by_its_name(name: str) -> None:
     memory, header = make()
-    setattr(header, name, HOSTILE[name])
+    header = replace(header, **{name: HOSTILE[name]})
     if name == "image_offset":
         header.image_width = header.image_height = header.image_channels = 1
     if name == "masks_offset":
@@ -233,16 +234,17 @@ INTERESTING = st.one_of(
     st.integers(0, 2**64 - 1),
     st.integers(0, 8192),
 )
-FUZZED = [n for n in _NAMES if n not in ("token", "proof", "gpu_obs_handle", "reason")]
+FUZZED = [n for n in NAMES if n not in ("token", "proof", "gpu_obs_handle", "reason")]
 
 
-def put(header: Header, name: str, value: int) -> None:
-    """The value, cut to the width of its field."""
+def put(header: Header, name: str, value: int) -> Header:
+    """With the value, cut to the width of its field."""
     for bits in (64, 32, 8):
-        setattr(header, name, value % 2**bits)
+        changed = replace(header, **{name: value % 2**bits})
         with contextlib.suppress(struct.error):
-            header.pack()
-            return
+            changed.pack()
+            break
+    return changed
 
 
 @examples(400)
@@ -256,7 +258,7 @@ def test_no_header_leads_out_of_the_segment(changes: dict[str, int], kind: str) 
     """Either a named error, or arrays that lie inside: nothing else."""
     memory, header = make(TEAM, **TEAM_REGIONS) if kind == "team" else make(None if kind == "plain" else CONFIG)
     for name, value in changes.items():
-        put(header, name, value)
+        header = put(header, name, value)
     memory[:HEADER_SIZE] = header.pack()
     try:
         step = StepMemory(memory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.memory import segment
 from ue_rl.protocol.memory.header import Header
 from ue_rl.protocol.memory.memory import StepMemory
+from ue_rl.protocol.memory.segment import Segment
 from ue_rl.protocol.spec import ActionSpec, EnvSpec, ImageSpec
 from ue_rl.system import errors
 
@@ -303,12 +305,23 @@ def test_ppo_learns_from_pictures(kind: str, learns: bool) -> None:
 # -- what is refused
 
 
-def test_text_refuses_pictures_by_name_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    offers: list[str] = []
-    monkeypatch.setattr(
-        ShmUpgrader, "offer", lambda self, bridge, real=ShmUpgrader.offer: _noted(offers, self, bridge, real)
-    )
-    for upgrader in (None, ShmUpgrader()):
+class Noted(ShmUpgrader):
+    """Notes the segments that it offers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def offer(self, bridge: Any) -> str | None:
+        offer = super().offer(bridge)
+        assert offer is not None
+        self.names.append(offer.partition(":")[0])
+        return offer
+
+
+def test_text_refuses_pictures_by_name_and_leaves_nothing_behind() -> None:
+    noted = Noted()
+    for upgrader in (None, noted):
         bridge = painter(SPECS["hwc"])
         server = run_in_thread(bridge, upgrader=upgrader)
         try:
@@ -328,14 +341,8 @@ def test_text_refuses_pictures_by_name_and_leaves_nothing_behind(monkeypatch: py
         finally:
             server.close()
         assert _descriptors() <= descriptors
-    assert len(offers) == 4
-    assert not [name for name in offers if (segment.SHM_DIR / name).exists()]
-
-
-def _noted(offers: list[str], self: Any, bridge: Any, real: Any) -> Any:
-    offer = real(self, bridge)
-    offers.append(offer.split(",")[0])
-    return offer
+    assert len(noted.names) == 4
+    assert not [name for name in noted.names if (segment.SHM_DIR / name).exists()]
 
 
 def _descriptors() -> int:
@@ -361,12 +368,10 @@ def test_a_policy_that_takes_numbers_is_not_given_to_a_bridge_with_pictures() ->
     ids=lambda changes: next(iter(changes)),
 )  # fmt: skip
 def test_a_header_that_disagrees_with_its_config_is_refused(changes: dict[str, int]) -> None:
-    with ShmHost(painter(SPECS["hwc"])) as host:
-        header = Header.unpack(host._segment.memory)
-        for name, value in changes.items():
-            setattr(header, name, value)
-        host._segment.memory[: len(header.pack())] = header.pack()
+    with ShmHost(painter(SPECS["hwc"])) as host, Segment.open(host.name) as opened:
+        header = replace(Header.unpack(opened.memory), **changes)
+        opened.memory[: len(header.pack())] = header.pack()
         with pytest.raises(errors.SegmentInvalid, match=r"CONFIG line and the header disagree.*IMAGE"):
             SharedMemoryConnection.attach(host.name)
         with pytest.raises(errors.SegmentInvalid, match="disagree"):
-            spec_of(StepMemory(host._segment.memory))
+            spec_of(StepMemory(opened.memory))

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,6 +20,8 @@ import pytest
 from tests.support.steps import advance, begin
 from tests.support.waiting import eventually
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_process, run_in_thread, run_shm_in_thread
+from ue_rl.bridges.hosting import UpgradableSession
+from ue_rl.bridges.shm.upgrade import ShmSession
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
 from ue_rl.protocol.memory import segment
@@ -93,19 +95,40 @@ def test_words_behind_an_accepted_offer_do_not_stop_the_server() -> None:
             begin(following)
 
 
-def test_a_trainer_that_is_gone_before_ready_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Dead(socket.socket):
-        def sendall(self, *_: Any) -> None:
-            raise BrokenPipeError("gone")
+class Dead(socket.socket):
+    def sendall(self, *_: Any) -> None:
+        raise BrokenPipeError("gone")
 
-    from ue_rl.bridges.tcp.session import EngineSession
 
-    detach = EngineSession.detach
-    monkeypatch.setattr(EngineSession, "detach", lambda self: Dead(fileno=detach(self).detach()))
-    with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
+class GoneMeanwhile:
+    """A session whose trainer is gone when its socket is taken."""
+
+    def __init__(self, session: UpgradableSession) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def detach(self) -> socket.socket:
+        return Dead(fileno=self._session.detach().detach())
+
+
+class LosesTheFirst(ShmUpgrader):
+    """The first trainer that takes an offer is gone before it is answered."""
+
+    lost = False
+
+    def accept(self, line: bytes, session: UpgradableSession) -> ShmSession | None:
+        if self.lost:
+            return super().accept(line, session)
+        self.lost = True
+        return super().accept(line, cast(UpgradableSession, GoneMeanwhile(session)))
+
+
+def test_a_trainer_that_is_gone_before_ready_leaves_nothing() -> None:
+    with run_in_thread(Sum(), upgrader=LosesTheFirst()) as server:
         with pytest.raises(EngineDisconnected):
             SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=20.0).connect()
-        monkeypatch.undo()
         with SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=20.0) as following:
             begin(following)
 
@@ -152,6 +175,7 @@ def test_a_bridge_configured_anew_to_the_same_sizes_is_laid_over_the_segment_aga
 
 @pytest.mark.parametrize("what", ["handle", "host"])
 def test_a_callback_may_close_what_hosts_it(what: str) -> None:
+    before = set(threading.enumerate())
     bridge = Sum()
     host = run_shm_in_thread(bridge)
     connection = play(host.name)
@@ -161,8 +185,7 @@ def test_a_callback_may_close_what_hosts_it(what: str) -> None:
         connection.receive()
     except EngineDisconnected:
         assert what == "host"
-    host._thread.join(30)
-    assert not host._thread.is_alive()
+    eventually(lambda: set(threading.enumerate()) <= before)
     connection.close()
 
 
@@ -333,7 +356,7 @@ def test_a_plain_producer_that_does_not_say_who_it_is_is_not_taken_for_dead() ->
     with Segment.create(size, f"ue_rl_plain{os.getpid()}") as made:
         made.memory[:HEADER_SIZE] = header.pack()
         assert not segment.reclaim(made.name)
-        assert segment._path(made.name).exists()
+        assert (segment.SHM_DIR / made.name).exists()
 
 
 @pytest.mark.parametrize("name", ["/tmp/a\0b", "/tmp/\ud800"])

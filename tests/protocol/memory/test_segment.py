@@ -9,14 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from ue_rl.protocol.memory import segment
 from ue_rl.protocol.memory.header import Header
 from ue_rl.protocol.memory.memory import StepMemory, plan
-from ue_rl.protocol.memory.segment import Segment, reclaim_stale, unique_name
+from ue_rl.protocol.memory.segment import Segment, WindowsMappings, reclaim, reclaim_stale, unique_name
 from ue_rl.system import errors, processes
 
 CONFIG = b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=4\n"
@@ -98,7 +97,7 @@ def test_names_that_cannot_be(name: str) -> None:
     with pytest.raises(errors.ConfigurationError):
         Segment.create(8192, name)
     with pytest.raises(errors.ConfigurationError):
-        segment._checked(name)
+        Segment.open(name)
 
 
 def test_a_file_path_is_accepted(tmp_path: Path) -> None:
@@ -174,13 +173,12 @@ def test_a_dead_engines_name_can_be_used_again(killed_engine: tuple[str, int]) -
 
 
 @posix
-def test_a_reused_pid_is_somebody_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(segment, "SHM_DIR", tmp_path)  # where nobody else looks
+def test_a_reused_pid_is_somebody_else() -> None:
     mine = processes.start_time()
-    with engine(server_start=mine):
-        assert reclaim_stale() == []
+    with engine(server_start=mine) as made:
+        assert not reclaim(made.name)
     old = engine(server_start=mine + 1)
-    assert reclaim_stale() == [old.name]
+    assert reclaim(old.name)
     old.close()
 
 
@@ -218,18 +216,17 @@ def test_a_zombie_is_dead() -> None:
 
 @posix
 def test_where_proc_is_missing_a_signal_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(processes, "_PROC", tmp_path)
-    assert processes.start_time() == 0
-    assert processes.alive(os.getpid())
+    assert processes.start_time(proc=tmp_path) == 0
+    assert processes.alive(os.getpid(), proc=tmp_path)
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    assert not processes.alive(process.pid)
+    assert not processes.alive(process.pid, proc=tmp_path)
 
     def forbidden(pid: int, signal: int) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", forbidden)
-    assert processes.alive(1)
+    assert processes.alive(1, proc=tmp_path)
 
 
 # -- the traps
@@ -323,35 +320,22 @@ class FakeWindows:
         self.handles.remove(f"view of {address}")
 
 
-@pytest.fixture
-def windows(monkeypatch: pytest.MonkeyPatch) -> FakeWindows:
-    fake = FakeWindows()
-    monkeypatch.setitem(sys.modules, "_winapi", fake)  # type: ignore[arg-type]
-    monkeypatch.setattr(segment, "sys", SimpleNamespace(platform="win32"))
-    monkeypatch.setattr(segment, "mmap", SimpleNamespace(mmap=fake.mmap))
-    return fake
-
-
-def test_windows_named_mappings(windows: FakeWindows) -> None:
-    before = set(segment.SHM_DIR.iterdir()) if segment.SHM_DIR.is_dir() else set()
-    made = engine("engine_1")
-    opened = Segment.open("engine_1")
-    assert opened.size == made.size
-    memory = StepMemory(opened.memory)
-    memory.obs[0, 0] = 5
-    assert StepMemory(made.memory).obs[0, 0] == 5
-    with pytest.raises(errors.ConfigurationError, match="there is a segment named"):
-        Segment.create(8192, "engine_1")
-    with pytest.raises(errors.EngineUnreachable, match="no shared memory named"):
-        Segment.open("engine_2")
+def test_windows_named_mappings() -> None:
+    windows = FakeWindows()
+    mappings = WindowsMappings(windows, windows.mmap)
+    made = mappings.create("engine_1", 8192)
+    opened, size = mappings.open("engine_1")
+    assert size == 8192
+    opened[100] = 5
+    assert made[100] == 5
+    with pytest.raises(FileExistsError):
+        mappings.create("engine_1", 8192)
+    with pytest.raises(FileNotFoundError):
+        mappings.open("engine_2")
     assert windows.handles == []
-    made.close()
-    assert before == (set(segment.SHM_DIR.iterdir()) if segment.SHM_DIR.is_dir() else set())  # nothing in /dev/shm
 
 
-def test_windows_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    import ctypes
-
+def test_windows_processes() -> None:
     closed: list[int] = []
 
     class Kernel:
@@ -365,9 +349,7 @@ def test_windows_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         def CloseHandle(self, handle: int) -> None:
             closed.append(handle)
 
-    monkeypatch.setattr(ctypes, "windll", SimpleNamespace(kernel32=Kernel()), raising=False)
-    monkeypatch.setattr(processes, "sys", SimpleNamespace(platform="win32"))
-    assert [processes.alive(pid) for pid in (1, 2, 3)] == [True, False, False]
+    assert [processes.alive_on_windows(pid, Kernel()) for pid in (1, 2, 3)] == [True, False, False]
     assert closed == [1, 2]
 
 

@@ -143,7 +143,7 @@ class Header:
 
     def pack(self) -> bytes:
         """The 4096 bytes."""
-        values = [getattr(self, name) for name in _NAMES]
+        values = [getattr(self, name) for name in NAMES]
         head = _BASE.pack(*values[:_BASE_COUNT])
         return (head + _EXT.pack(*values[_BASE_COUNT:])).ljust(HEADER_SIZE, b"\0")
 
@@ -288,8 +288,8 @@ class Header:
                 return
 
 
-_NAMES = tuple(f.name for f in fields(Header) if f.name != "regions")
-_BASE_COUNT = _NAMES.index("ext_magic")
+NAMES = tuple(f.name for f in fields(Header) if f.name != "regions")
+_BASE_COUNT = NAMES.index("ext_magic")
 
 
 def aligned(offset: int, to: int = ALIGN) -> int:

@@ -23,6 +23,7 @@ import os
 import secrets
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -160,8 +161,12 @@ class Segment:
 # -- stale segments
 
 
-def reclaim(name: str) -> bool:
-    """Deletes the segment `name` if its engine is dead (or was never finished); whether it did."""
+def reclaim(name: str, lives: Callable[[Header], bool | None] = processes.engine_alive) -> bool:
+    """Deletes the segment `name` if its engine is dead (or was never finished); whether it did.
+
+    Args:
+        lives: is the engine that wrote this header alive? None: it does not say who it is.
+    """
     if sys.platform == "win32" and not is_path(name):
         return False  # the mapping dies with the last process that has it
     try:
@@ -176,7 +181,7 @@ def reclaim(name: str) -> bool:
     if header.magic == 0:
         dead = _named_pid(name) not in (None, os.getpid()) and not processes.alive(_named_pid(name) or 0)
     else:  # a plain producer may not say who it is
-        dead = processes.engine_alive(header) is False
+        dead = lives(header) is False
     dead = dead and _identity(name) == before  # else another engine has reclaimed it meanwhile
     if dead:
         _log.info("deleting the segment %s of engine %d, which is gone", name, header.server_pid)
@@ -274,7 +279,7 @@ def _file(name: str, flags: int) -> int:
 
 def _create(name: str, size: int) -> mmap.mmap:
     if sys.platform == "win32" and not is_path(name):
-        return _windows_create(name, size)
+        return WindowsMappings().create(name, size)
     fd = _file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         if hasattr(os, "posix_fallocate") and sys.platform == "linux":
@@ -291,7 +296,7 @@ def _create(name: str, size: int) -> mmap.mmap:
 
 def _open(name: str) -> tuple[mmap.mmap, int]:
     if sys.platform == "win32" and not is_path(name):
-        return _windows_open(name)
+        return WindowsMappings().open(name)
     fd = _file(name, os.O_RDWR)
     try:
         facts = os.fstat(fd)
@@ -311,34 +316,44 @@ def _open(name: str) -> tuple[mmap.mmap, int]:
         os.close(fd)
 
 
-def _windows_create(name: str, size: int) -> mmap.mmap:
-    import _winapi
+class WindowsMappings:
+    """Named mappings of Windows, which are no files.
 
-    tagname = _LOCAL + name
-    # CreateFileMapping would silently open an existing mapping: check first
-    try:
-        handle = _winapi.OpenFileMapping(_winapi.FILE_MAP_READ, False, tagname)  # type: ignore[attr-defined, unused-ignore]
-    except OSError:
-        return mmap.mmap(-1, size, tagname=tagname)  # type: ignore[call-arg, unused-ignore]
-    _winapi.CloseHandle(handle)  # type: ignore[attr-defined, unused-ignore]
-    raise FileExistsError(name)
+    Args:
+        api: the system's calls; None: the standard library's `_winapi`. map_memory: as `mmap.mmap` of Windows.
+    """
 
+    def __init__(self, api: Any = None, map_memory: Callable[..., mmap.mmap] = mmap.mmap) -> None:
+        if api is None:
+            api = importlib.import_module("_winapi")
+        self._api = api
+        self._map = map_memory
 
-def _windows_open(name: str) -> tuple[mmap.mmap, int]:
-    import _winapi
+    def create(self, name: str, size: int) -> mmap.mmap:
+        """New memory; raises FileExistsError where the name is taken."""
+        tagname = _LOCAL + name
+        # CreateFileMapping would silently open an existing mapping: check first
+        try:
+            handle = self._api.OpenFileMapping(self._api.FILE_MAP_READ, False, tagname)
+        except OSError:
+            return self._map(-1, size, tagname=tagname)
+        self._api.CloseHandle(handle)
+        raise FileExistsError(name)
 
-    api: Any = _winapi
-    tagname = _LOCAL + name
-    try:
-        handle = api.OpenFileMapping(api.FILE_MAP_READ, False, tagname)
-    except OSError as error:
-        raise FileNotFoundError(name) from error
-    try:
-        address = api.MapViewOfFile(handle, api.FILE_MAP_READ, 0, 0, 0)
-    finally:
-        api.CloseHandle(handle)
-    try:
-        size = int(api.VirtualQuerySize(address))  # mmap does not tell the size
-    finally:
-        api.UnmapViewOfFile(address)
-    return mmap.mmap(-1, size, tagname=tagname), size  # type: ignore[call-arg, unused-ignore]
+    def open(self, name: str) -> tuple[mmap.mmap, int]:
+        """What has this name, and its size; raises FileNotFoundError where nothing has."""
+        api = self._api
+        tagname = _LOCAL + name
+        try:
+            handle = api.OpenFileMapping(api.FILE_MAP_READ, False, tagname)
+        except OSError as error:
+            raise FileNotFoundError(name) from error
+        try:
+            address = api.MapViewOfFile(handle, api.FILE_MAP_READ, 0, 0, 0)
+        finally:
+            api.CloseHandle(handle)
+        try:
+            size = int(api.VirtualQuerySize(address))  # mmap does not tell the size
+        finally:
+            api.UnmapViewOfFile(address)
+        return self._map(-1, size, tagname=tagname), size
