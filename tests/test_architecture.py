@@ -53,7 +53,7 @@ LIBRARIES = {
     "uvicorn": "bridges",
     "websockets": "plugins.web",
     "yaml": "plugins.arena training",
-    "zstandard": "devtools",
+    "zstandard": "protocol",
     **dict.fromkeys(set(LOG_TARGETS) - {"tensorboard"}, "training"),  # which SB3 imports
 }
 

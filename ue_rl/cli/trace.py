@@ -32,8 +32,12 @@ def trace(what: str, file: Path, messages: int, skip: int) -> None:
         if skip <= number < skip + messages:
             shown.append((f"{message.at:.6f}", _ARROWS.get(message.kind.name, ""), _said(message)))
     table = two_columns(str(file))
-    spec = found.spec
-    table.add_row("engine", f"{spec.num_envs} envs, {spec.obs_size} -> {spec.act_size} numbers, {spec.env_type.value}")
+    if found.header["handshake"]:
+        spec = found.spec
+        sizes = f"{spec.num_envs} envs, {spec.obs_size} -> {spec.act_size} numbers, {spec.env_type.value}"
+        table.add_row("engine", sizes)
+    for name, value in found.header["about"].items():
+        table.add_row(printable(name), printable(str(value))[:200])
     where = f"{found.header['began']}, on the {found.header['side']}'s side, {seconds:.1f} s"
     table.add_row("recorded", printable(where))
     table.add_row("versions", printable(", ".join(f"{name} {text}" for name, text in found.header["versions"].items())))
@@ -52,7 +56,10 @@ def trace(what: str, file: Path, messages: int, skip: int) -> None:
         screen.print("  ".join(row), soft_wrap=True)
 
 
-_ARROWS = {**dict.fromkeys(("STEP", "ASK", "CALL"), "->"), **dict.fromkeys(("ANSWER", "PART", "REPLY"), "<-")}
+_ARROWS = {
+    **dict.fromkeys(("STEP", "ASK", "CALL", "EPISODE", "ACTION"), "->"),
+    **dict.fromkeys(("ANSWER", "PART", "REPLY", "TICKS"), "<-"),
+}
 
 
 def _said(message: Any) -> str:

@@ -143,7 +143,7 @@ def _prepared(
     stack.callback(transport.close)
     if o.trace is not None:
         from ue_rl.devtools.recording import RecordingTransport
-        from ue_rl.devtools.recording.writing import keep_before
+        from ue_rl.protocol.traces.writing import keep_before
 
         if goes_on and (kept := keep_before(Path(o.trace))) is not None:
             report.said(f"trace: {o.trace}; what was recorded before is {kept}")

@@ -19,10 +19,10 @@ from ue_rl.bridges import VectorAgentsBridge, VectorBridge, run_in_thread, run_s
 from ue_rl.cli import cli
 from ue_rl.connections.dialling import open_transport
 from ue_rl.devtools.recording import RecordingTransport, ReplayedGame, Trace, TraceWriter, record_engine, replay_trainer
-from ue_rl.devtools.recording.file import MessageKind, frame
 from ue_rl.devtools.testing.memory import MemoryTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.protocol.spec import AgentGroup, EnvSpec
+from ue_rl.protocol.traces.file import MessageKind, frame
 from ue_rl.system.errors import CommandFailed, ReplayInvalid, UeRlError
 
 SPEC = EnvSpec(2, 1, num_envs=3, features=frozenset({"SEED", "TRUNC", "INFO", "OPTIONS"}))
@@ -229,6 +229,43 @@ def test_a_cut_or_damaged_trace_plays_to_its_last_whole_message(path: Path) -> N
             assert trace.end
             seen.add(len(found))
     assert len(seen) >= 7
+
+
+def test_many_large_answers_at_once_are_frames_of_their_own(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Answers with infos, faster than a frame falls due: together they are more than a frame may hold."""
+    writer = TraceWriter(path, EnvSpec(1_000_000, 1), "engine")
+    answer = (np.zeros((1, 1_000_000), np.float32), np.zeros(1, np.float32), *np.zeros((2, 1), np.uint8))
+    for _ in range(20):
+        writer.part(None, {}, *answer)
+    writer.close()
+    assert len(list(Trace(path))) == 20
+    assert caplog.text == ""
+
+
+def test_a_trace_of_no_engine_holds_words_alone(path: Path) -> None:
+    writer = TraceWriter(path, None, "game", about={"seed": 3})
+    writer.add(MessageKind.EPISODE, {"seed": 3})
+    writer.add(MessageKind.TICKS, {"tick": 1, "sum": "\ud800"})
+    writer.close()
+    trace = Trace(path)
+    assert trace.header["about"] == {"seed": 3}
+    assert [(m.kind.name, m.facts) for m in trace] == [
+        ("EPISODE", {"seed": 3}),
+        ("TICKS", {"tick": 1, "sum": "\ud800"}),
+    ]
+    shown = CliRunner().invoke(cli, ["trace", "show", str(path)], standalone_mode=False).output
+    assert "-> " in shown
+    assert "1 episode, 1 ticks" in shown
+    for played in (lambda: ReplayedGame(trace), lambda: replay_trainer(trace, MemoryTransport(Counter()))):
+        with pytest.raises(ReplayInvalid, match="recorded elsewhere"):
+            played()
+    with pytest.raises(ReplayInvalid, match="of no engine"):
+        _ = trace.spec
+    writer = TraceWriter(path, None, "game")
+    writer.pieces += [struct.pack("<Bd", MessageKind.STEP, 0.0), bytes(4)]
+    writer.close()
+    with pytest.raises(ReplayInvalid, match="holds no messages"):
+        list(Trace(path))
 
 
 def hostile(kind: str, good: bytes) -> bytes:

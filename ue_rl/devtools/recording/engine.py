@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.devtools.recording.file import AHEAD, HEAD, MOST, MessageKind, answer_arrays, rows_of
-from ue_rl.devtools.recording.writing import TraceWriter
 from ue_rl.protocol.buffers import ActionBatch, Next, StepBuffers
+from ue_rl.protocol.traces.file import AHEAD, HEAD, MOST, MessageKind, answer_arrays, rows_of
+from ue_rl.protocol.traces.writing import TraceWriter
 
 _STEP = int(MessageKind.STEP)
 _ANSWER = int(MessageKind.ANSWER)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.game import EnvIds, PerEnv
-from ue_rl.devtools.recording.file import AHEAD, MessageKind, TraceMessage
-from ue_rl.devtools.recording.reading import Trace
+from ue_rl.protocol.traces.file import AHEAD, PLAYED, MessageKind, TraceMessage
+from ue_rl.protocol.traces.reading import Trace
 from ue_rl.system.errors import ReplayInvalid, printable
 
 _AHEAD = 100_000  # requests of an env that may be recorded before the next one of another
@@ -43,6 +43,7 @@ class ReplayedGame(BaseBridge):
     together = True
 
     def __init__(self, trace: Trace, departed: Callable[[ReplayInvalid], object] = lambda error: None) -> None:
+        trace.require_side(*PLAYED)
         if not trace.begins:
             raise ReplayInvalid(
                 "the beginning of this trace was dropped, so it cannot be played",

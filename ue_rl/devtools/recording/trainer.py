@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.devtools.recording.file import MessageKind, TraceMessage, rows_of
 from ue_rl.devtools.recording.game import departure
-from ue_rl.devtools.recording.reading import Trace
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.calls import write_refused
+from ue_rl.protocol.traces.file import PLAYED, MessageKind, TraceMessage, rows_of
+from ue_rl.protocol.traces.reading import Trace
 from ue_rl.protocol.transport import Transport
 from ue_rl.system.errors import CommandFailed, ReplayInvalid
 
@@ -37,6 +37,7 @@ def replay_trainer(trace: Trace, transport: Transport) -> ReplayCounts:
     Raises:
         ReplayInvalid: the first difference: env, step, field, expected, got; or the beginning was dropped.
     """
+    trace.require_side(*PLAYED)
     if not trace.begins:
         raise ReplayInvalid("the beginning of this trace was dropped, so it cannot be played", field="file")
     _check_spec(trace.spec, transport.connect())

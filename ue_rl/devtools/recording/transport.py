@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.devtools.recording.file import HEAD, MOST, MessageKind, answer_arrays, rows_of
-from ue_rl.devtools.recording.writing import TraceWriter
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.text.calls import write_refused
+from ue_rl.protocol.traces.file import HEAD, MOST, MessageKind, answer_arrays, rows_of
+from ue_rl.protocol.traces.writing import TraceWriter
 from ue_rl.protocol.transport import Draw, Envs, Options, Params, Seeds, Transport, owns_transport
 from ue_rl.system.errors import CommandFailed, UeRlError, UnexpectedMessage
 

@@ -1,7 +1,6 @@
-"""The file of a trace: written in frames, a hundred kilobytes each, read frame by frame.
+"""The file of a trace, the one log of a session: written in frames of a hundred kilobytes, read frame by frame.
 
-A replay of ue_rl/plugins/sessions/realtime/replay.py plays a game again, from actions and checksums. A trace needs no
-game, so it holds every number, and has another form.
+What was written before its process was killed is read; a frame that is cut or damaged ends the trace, which says where.
 
 A frame is a mark of four bytes, the bytes stored, the bytes unpacked, the CRC-32 of both and of what is stored (u32
 each, little endian), then one frame of Zstandard. The first, "UTR1", holds the header, a JSON object. Each further one,
@@ -15,6 +14,8 @@ each, little endian), then one frame of Zstandard. The first, "UTR1", holds the 
     4  another answer: bytes of JSON, envs (u32 each; 2**32 - 1: all), the JSON (infos, lost), their ids (i32), arrays
        as in 2, of the rows of these envs
     5  to 8: a call, its answer, an error, a session that begins: bytes of JSON (u32), the JSON
+    9  to 11, of a game that is played again itself, where 1 to 4 need none: an episode begins, somebody acts, ticks
+       were made; likewise. `tick`: of the episode, how many were made before
 
 The last frame, "UTRz", is empty: nothing was cut off.
 """
@@ -35,6 +36,7 @@ from ue_rl.protocol.spec import EnvSpec
 FORMAT = "ue_rl trace"
 VERSION = 1
 AHEAD = "ahead"
+PLAYED = ("trainer", "engine")  # whose traces hold every number
 MOST = 1 << 30  # bytes that a trace may take on the disk, unless somebody says otherwise
 FIRST = b"UTR1"
 MESSAGES = b"UTRm"
@@ -42,7 +44,7 @@ LAST = b"UTRz"
 FRAME = struct.Struct("<4sIII")
 HEAD = struct.Struct("<Bd")
 # By the kind: bytes of JSON, and how many envs.
-LENGTHS = {3: struct.Struct("<III"), 4: struct.Struct("<II"), **dict.fromkeys(range(5, 9), struct.Struct("<I"))}
+LENGTHS = {3: struct.Struct("<III"), 4: struct.Struct("<II"), **dict.fromkeys(range(5, 12), struct.Struct("<I"))}
 ALL = 2**32 - 1  # in the place of how many envs
 Ids = Sequence[int] | NDArray[np.intp]
 LONGEST = 64 << 20  # bytes that a frame may unpack to
@@ -59,9 +61,12 @@ class MessageKind(IntEnum):
     REPLY = 6
     ERROR = 7
     SESSION = 8
+    EPISODE = 9
+    ACTION = 10
+    TICKS = 11
 
 
-JSON_ONLY = (MessageKind.CALL, MessageKind.REPLY, MessageKind.ERROR, MessageKind.SESSION)
+JSON_ONLY = frozenset(MessageKind) - {MessageKind.STEP, MessageKind.ANSWER, MessageKind.ASK, MessageKind.PART}
 
 
 class TraceMessage(NamedTuple):

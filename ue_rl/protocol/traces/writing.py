@@ -18,7 +18,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.devtools.recording.file import (
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.handshake import encode_handshake
+from ue_rl.protocol.traces.file import (
     ALL,
     FIRST,
     FORMAT,
@@ -35,9 +38,6 @@ from ue_rl.devtools.recording.file import (
     answer_arrays,
     frame,
 )
-from ue_rl.protocol.buffers import StepBuffers
-from ue_rl.protocol.spec import EnvSpec
-from ue_rl.protocol.text.handshake import encode_handshake
 from ue_rl.system.durable import amount
 from ue_rl.system.errors import ConfigurationError
 from ue_rl.system.lazy import named_if_missing
@@ -47,7 +47,7 @@ with named_if_missing("a trace"):
     import zstandard
 
 
-_log = logging.getLogger("ue_rl.devtools.recording")
+_log = logging.getLogger("ue_rl.protocol.traces")
 
 _BATCH = 1 << 17  # bytes of a frame as a rule
 _PATIENCE = 0.5  # seconds that a message may wait for its frame
@@ -58,8 +58,10 @@ class TraceWriter:
     """Writes a trace; what cannot be written is said once, and ends the trace, not the session.
 
     Args:
-        path: the file; one that is there is replaced. spec: of the engine. side: "trainer" or "engine".
+        path: the file; one that is there is replaced. spec: of the engine; None: there is none, and no arrays.
+        side: whose, such as "trainer" or "engine".
         limit: bytes on the disk. Where they do not suffice the oldest half goes: it is kept as PATH.1 meanwhile.
+        about: what else the header says, as JSON can.
 
     Attributes:
         pieces: what the next frame holds; append bytes of whole messages, and call `filled` after it.
@@ -68,14 +70,24 @@ class TraceWriter:
         ConfigurationError: the file cannot be written, the limit is below 1 MB, or a step does not fit into a frame.
     """
 
-    def __init__(self, path: str | Path, spec: EnvSpec, side: str, limit: int = MOST) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        spec: EnvSpec | None,
+        side: str,
+        limit: int = MOST,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
         self.path = Path(path)
         self.pieces: list[bytes] = []
-        buffers = StepBuffers.of(replace(spec, num_envs=1))
-        agent = sum(getattr(buffers, name).nbytes for name in answer_arrays(spec)) + 4 * spec.act_size * len(
-            buffers.obs
-        )
-        size = agent * spec.num_envs + 2 * HEAD.size
+        size = 2 * HEAD.size
+        handshake = ""
+        if spec is not None:
+            buffers = StepBuffers.of(replace(spec, num_envs=1))
+            agent = sum(getattr(buffers, name).nbytes for name in answer_arrays(spec))
+            agent += 4 * spec.act_size * len(buffers.obs)
+            size += agent * spec.num_envs
+            handshake = encode_handshake(replace(spec, shm=None)).decode().strip()
         if size > LONGEST // 2 or limit < 1_000_000:
             raise ConfigurationError(
                 "a trace cannot be written",
@@ -86,12 +98,13 @@ class TraceWriter:
         self.every = max(2 * _BATCH // size, 1)  # messages of a frame
         self._limit = limit // 2
         self._written = 0
+        self._added = 0  # bytes since the last frame that `add` has gathered
         self._closed = False
         self._dropped = False
         self._header = {
             "format": FORMAT, "version": VERSION, "id": uuid.uuid4().hex, "side": side, "whole": True,
             "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "handshake": encode_handshake(replace(spec, shm=None)).decode().strip(), "versions": versions(),
+            "handshake": handshake, "versions": versions(), "about": dict(about or {}),
         }  # fmt: skip
         self.began = time.perf_counter()
         self.due = self.began + _PATIENCE
@@ -140,7 +153,9 @@ class TraceWriter:
                 pieces.append(struct.pack(f"<{len(each)}i", *each))  # of one id faster than by NumPy
         for array in arrays:
             pieces.append(array.tobytes())
-        if now >= self.due or len(text) > _BATCH:
+            self._added += array.nbytes
+        self._added += len(text)
+        if now >= self.due or self._added > _BATCH:
             self.filled(now)
 
     def filled(self, now: float) -> None:
@@ -148,6 +163,7 @@ class TraceWriter:
         self.due = now + _PATIENCE
         data = b"".join(self.pieces)
         self.pieces.clear()
+        self._added = 0
         if data and not self._closed:
             self._put(data)
 
@@ -183,7 +199,7 @@ class TraceWriter:
     def _begin(self, file: IO[bytes]) -> None:
         self._zip = zstandard.ZstdCompressor(level=1)
         self._written = 0
-        self._frame(file, FIRST, json.dumps(self._header).encode())
+        self._frame(file, FIRST, json.dumps(self._header, default=_plain).encode())
 
     def _frame(self, file: IO[bytes], mark: bytes, data: bytes) -> None:
         stored = self._zip.compress(data)

@@ -12,7 +12,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from ue_rl.devtools.recording.file import (
+from ue_rl.protocol.buffers import StepBuffers
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.text.handshake import decode_handshake
+from ue_rl.protocol.traces.file import (
     ALL,
     FIRST,
     FORMAT,
@@ -28,8 +31,6 @@ from ue_rl.devtools.recording.file import (
     TraceMessage,
     answer_arrays,
 )
-from ue_rl.protocol.buffers import StepBuffers
-from ue_rl.protocol.text.handshake import decode_handshake
 from ue_rl.system.errors import ReplayInvalid, UeRlError
 from ue_rl.system.files import require_file
 from ue_rl.system.lazy import named_if_missing
@@ -38,6 +39,7 @@ with named_if_missing("a trace"):
     import zstandard
 
 
+_SHOW = "ue-rl trace show FILE shows what is in it"
 _HEADER = 8 << 20  # bytes that the first frame may unpack to
 
 
@@ -48,7 +50,7 @@ class Trace:
         path: the file; the part before it, PATH.1, is read first where it belongs to it.
 
     Attributes:
-        header: side, began, versions, handshake. spec: of the engine.
+        header: side, began, versions, handshake, about. spec: of the engine.
         begins: False: its beginning was dropped. end: why nothing more was read: "" where it is whole, else a sentence.
 
     Raises:
@@ -64,14 +66,39 @@ class Trace:
         if not self.header["whole"] and older.exists() and _header_of(older)["id"] == self.header["id"]:
             self._parts.insert(0, older)
         self.begins: bool = _header_of(self._parts[0])["whole"]
+        self._spec: EnvSpec | None = None
+        if not self.header["handshake"]:
+            return
         try:
-            self.spec = decode_handshake(self.header["handshake"].encode())
+            self._spec = spec = decode_handshake(self.header["handshake"].encode())
         except UeRlError as error:
             raise ReplayInvalid("the trace's engine cannot be", field="handshake", got=error.message) from error
-        self._names = answer_arrays(self.spec)
-        like = StepBuffers.of(replace(self.spec, num_envs=1))
+        self._names = answer_arrays(spec)
+        like = StepBuffers.of(replace(spec, num_envs=1))
         self._like = {name: (getattr(like, name).dtype, getattr(like, name).shape[1:]) for name in self._names}
-        self._like["actions"] = np.dtype(np.float32), (self.spec.act_size,)
+        self._like["actions"] = np.dtype(np.float32), (spec.act_size,)
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Of the engine.
+
+        Raises:
+            ReplayInvalid: it is the trace of a game without one.
+        """
+        if self._spec is None:
+            raise ReplayInvalid("the trace is of no engine", field="handshake", got=str(self.path), cure=_SHOW)
+        return self._spec
+
+    def require_side(self, *sides: str) -> None:
+        """Raises ReplayInvalid where it was written by others than these."""
+        if self.header["side"] not in sides:
+            raise ReplayInvalid(
+                "the trace was recorded elsewhere than what plays it needs",
+                field="side",
+                expected=" or ".join(sides),
+                got=self.header["side"],
+                cure=_SHOW,
+            )
 
     def __iter__(self) -> Iterator[TraceMessage]:
         """Every message to the last whole one; `end` then says whether there was more.
@@ -105,6 +132,8 @@ class Trace:
     def _message(self, view: memoryview, at: int) -> tuple[TraceMessage, int]:
         number, when = HEAD.unpack_from(view, at)
         kind = MessageKind(number)
+        if self._spec is None and kind not in JSON_ONLY:
+            raise ValueError("arrays of no engine")
         at = at + HEAD.size
         envs = None
         arrays = {}
@@ -181,7 +210,9 @@ def _header_of(path: Path) -> dict[str, Any]:
             got=header.get("version"),
             cure="play it with the ue_rl that has recorded it",
         )
-    if not all(isinstance(header.get(name), str) for name in texts) or not isinstance(header.get("versions"), dict):
+    about = header.setdefault("about", {})
+    maps = (header.get("versions"), about)
+    if not all(isinstance(header.get(name), str) for name in texts) or not all(isinstance(one, dict) for one in maps):
         raise ReplayInvalid("the header of the trace is not complete", field="file", got=str(path))
     return {**header, "whole": header.get("whole") is True}
 
