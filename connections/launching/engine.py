@@ -52,7 +52,7 @@ class LaunchedEngine:
         grace: seconds that it has to end when it is asked to. last_words: the same when it has closed its connection.
 
     Attributes:
-        name: its command as it was started last, cut short.
+        name: its command as it was started last, cut short. dial: `open`, as given.
         has_own_port: its command takes a port, so that others can run beside it.
 
     Raises:
@@ -87,7 +87,7 @@ class LaunchedEngine:
                     f"the command has {{{name}}}, and no {name} was given", field=name, got=self._template.words
                 )
         self._output_path = output
-        self._open = open
+        self.dial = open
         self._start_timeout = start_timeout
         self._find_port = find_port
         self._usual_port = usual_port
@@ -278,7 +278,7 @@ class LaunchedEngine:
             for host in _LOOPBACK:
                 url = f"tcp://{host}:{port.number}"
                 try:
-                    transport = self._open(url)
+                    transport = self.dial(url)
                 except EngineUnreachable:  # by one that listens, too: it has reset the connection at once
                     continue
                 except EngineDisconnected as error:

@@ -13,7 +13,7 @@ import random
 import socket
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -63,9 +63,9 @@ def find(among: Iterable[int] | None = None) -> ReservedPort:
         EngineNotStarted: there is none.
     """
     if among is None:
-        among = _candidates()
+        among = candidates()
     for number in among:
-        port = _lock(number)
+        port = _lock(number, lock_file)
         if port is None:
             continue
         if bindable(number):
@@ -76,13 +76,16 @@ def find(among: Iterable[int] | None = None) -> ReservedPort:
     raise EngineNotStarted("there is no free port for an engine", fault="caller", expected=expected, cure=cure)
 
 
-def take(number: int) -> ReservedPort:
+def take(number: int, lock: Callable[[IO[bytes]], None] | None = None) -> ReservedPort:
     """This port and no other.
+
+    Args:
+        lock: locks its file, or raises OSError where it is locked; None: as the system does (`lock_file`).
 
     Raises:
         EngineNotStarted: somebody is bound to it, or an engine of another run will be.
     """
-    port = _lock(number)
+    port = _lock(number, lock or lock_file)
     if port is None:
         what = f"port {number} belongs to an engine that another run has started"
         cure = "end that run, or put {port} into the command: a free one is chosen then"
@@ -110,7 +113,7 @@ def bindable(number: int, reuse: bool = False) -> bool:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((address, number))
         except OSError:
-            if family == socket.AF_INET or _has_ipv6():
+            if family == socket.AF_INET or has_ipv6():
                 return False
     return True
 
@@ -153,7 +156,8 @@ def folder() -> Path:
     return path
 
 
-def _candidates(table: Path = _EPHEMERAL) -> Iterator[int]:
+def candidates(table: Path = _EPHEMERAL) -> Iterator[int]:
+    """Ports to look at, from a random one on: none of the range that `table` says is for outgoing connections."""
     try:
         low, high = (int(word) for word in table.read_text("ascii").split())
     except (OSError, ValueError):
@@ -164,7 +168,7 @@ def _candidates(table: Path = _EPHEMERAL) -> Iterator[int]:
     yield from numbers[start:] + numbers[:start]
 
 
-def _lock(number: int) -> ReservedPort | None:
+def _lock(number: int, lock: Callable[[IO[bytes]], None]) -> ReservedPort | None:
     path = folder() / f"{number}.lock"
     while True:
         try:
@@ -172,7 +176,7 @@ def _lock(number: int) -> ReservedPort | None:
         except PermissionError:  # Windows: it is just being deleted
             return None
         try:
-            _lock_file(file)
+            lock(file)
         except OSError:
             file.close()
             return None
@@ -184,7 +188,8 @@ def _lock(number: int) -> ReservedPort | None:
         file.close()  # its holder deleted it between our opening and our locking
 
 
-def _lock_file(file: IO[bytes]) -> None:
+def lock_file(file: IO[bytes]) -> None:
+    """Locks it as long as it is open; raises OSError where another process has."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -209,7 +214,8 @@ def _still_named(file: IO[bytes], path: Path) -> bool:
     return (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)
 
 
-def _has_ipv6() -> bool:
+def has_ipv6() -> bool:
+    """Can anybody listen on ::1?"""
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
             probe.bind(("::1", 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,14 @@ def launched(
     output_dir: str | Path | None = None,
     start_timeout: float = 120.0,
     transport: str = "auto",
+    open: Callable[..., BaseTransport] = open_transport,
     **options: Any,
 ) -> list[LaunchedEngine]:
-    """The engines that `ue_rl.launch` starts, none of which has been started yet; arguments and errors as there."""
+    """The engines that `ue_rl.launch` starts, none of which has been started yet; arguments and errors as there.
+
+    Args:
+        open: opens a transport, as open_transport.
+    """
     words = template(command, [name for name, value in (("num_envs", num_envs), ("seed", seed)) if value is None])
     if num_engines < 1:
         raise ConfigurationError("there must be one engine at least", field="num_engines", got=num_engines)
@@ -44,7 +49,7 @@ def launched(
         options["connect_timeout"] = start_timeout
 
     def dial(url: str) -> BaseTransport:
-        return open_transport(url, transport, **options)
+        return open(url, transport, **options)
 
     folder = None
     if output_dir is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,10 +22,33 @@ from ue_rl.devtools.testing import MemoryTransport, RawClient
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.protocol.spec import Parameter
 from ue_rl.protocol.text import calls as lines
+from ue_rl.protocol.transport import Transport
 from ue_rl.system import errors
 
 each_carrier = pytest.mark.parametrize("carrier", WAITING)
 each_wiring = pytest.mark.parametrize("carrier", ["shared", "per_env"])
+
+
+class Noted:
+    """A transport whose calls are noted.
+
+    Args:
+        answer: to each of them; None: the engine's.
+    """
+
+    def __init__(self, transport: Transport, answer: str | None = None) -> None:
+        self._transport = transport
+        self._given = answer
+        self.lines: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def call(self, line: str) -> str:
+        self.lines.append(line)
+        if self._given is None:
+            return self._transport.call(line)
+        return self._given
 
 
 @contextmanager
@@ -82,17 +105,14 @@ def test_parameters_travel_with_resets(carrier: str) -> None:
 
 
 @each_wiring
-def test_goals_that_need_several_lines(carrier: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_goals_that_need_several_lines(carrier: str) -> None:
     rng = np.random.default_rng(0)
     achieved, desired = rng.normal(size=(2, 5000, 3)).astype(np.float32)
-    monkeypatch.setattr(lines, "CALL_LIMIT", 20_000)
-    sent: list[int] = []
-    with lab(carrier) as (_, connection, calls):
-        call = connection._call
-        connection._call = lambda line: (sent.append(len(line)), call(line))[1]
-        rewards = calls.compute_reward(achieved, desired)
-    assert len(sent) > 10
-    assert max(sent) < 20_000
+    with lab(carrier) as (_, connection, _calls):
+        noted = Noted(connection)
+        rewards = EngineCalls(cast(Transport, noted), call_limit=20_000).compute_reward(achieved, desired)
+    assert len(noted.lines) > 10
+    assert max(map(len, noted.lines)) < 20_000
     assert (rewards == -np.abs(achieved - desired).sum(axis=1)).all()
 
 
@@ -112,16 +132,16 @@ def test_a_large_picture_and_then_a_step(carrier: str) -> None:
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda calls: calls.render(1), "no picture"),
-        (lambda calls: calls._transport.call("SET=gravity:21"), "out of range"),
-        (lambda calls: calls._transport.call("GET;ENV=7"), "does not exist"),
+        (lambda connection: EngineCalls(connection).render(1), "no picture"),
+        (lambda connection: connection.call("SET=gravity:21"), "out of range"),
+        (lambda connection: connection.call("GET;ENV=7"), "does not exist"),
     ],
 )
 @each_carrier
 def test_refusals_cost_nothing(ask: Any, said: str, carrier: str) -> None:
     with lab(carrier) as (_, connection, calls):
         with pytest.raises(errors.CommandFailed, match=said):
-            ask(calls)
+            ask(connection)
         assert calls.get_parameters(["gravity"]) == {"gravity": 9.8}
         begin(connection)
 
@@ -147,11 +167,13 @@ def test_a_reason_in_any_script() -> None:
     ],
 )
 def test_what_the_engine_does_not_announce_is_never_sent(ask: Any, named: str) -> None:
-    with lab(bridge=DoNothingBridge(2)) as (_, connection, calls):
-        connection._call = None
+    with lab(bridge=DoNothingBridge(2)) as (_, connection, _calls):
+        noted = Noted(connection)
+        calls = EngineCalls(cast(Transport, noted))
         with pytest.raises(errors.UnsupportedByEngine, match=named):
             ask(calls)
         assert calls.list_parameters() == {}
+        assert noted.lines == []
         begin(connection)
 
 
@@ -278,20 +300,19 @@ def test_the_game_goes_on_when_the_trainer_that_paused_it_has_gone() -> None:
 @pytest.mark.parametrize(
     ("answer", "ask"),
     [
-        (b"VALUES=wind:1", lambda calls: calls.get_parameters(["gravity"])),
-        (b"OK", lambda calls: calls.set_parameters({"gravity": 3.0})),
-        (b"VALUES=gravity:1", lambda calls: calls.set_time_scale(2)),
-        (b"PICTURE=2,2,3;DATA=AAAA", lambda calls: calls.render(0)),
-        (b"REW=1", lambda calls: calls.compute_reward([[1.0], [2.0]], [[1.0], [2.0]])),
+        ("VALUES=wind:1", lambda calls: calls.get_parameters(["gravity"])),
+        ("OK", lambda calls: calls.set_parameters({"gravity": 3.0})),
+        ("VALUES=gravity:1", lambda calls: calls.set_time_scale(2)),
+        ("PICTURE=2,2,3;DATA=AAAA", lambda calls: calls.render(0)),
+        ("REW=1", lambda calls: calls.compute_reward([[1.0], [2.0]], [[1.0], [2.0]])),
     ],
 )
-def test_a_wrong_answer_ends_the_connection(answer: bytes, ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_answer_ends_the_connection(answer: str, ask: Any) -> None:
     """It may be the answer to something else: nothing that follows could be trusted."""
     transport = MemoryTransport(Lab(2))
     transport.connect()
-    monkeypatch.setattr(transport, "_call", lambda line: answer)
     with pytest.raises(errors.ProtocolError):
-        ask(EngineCalls(transport))
+        ask(EngineCalls(cast(Transport, Noted(transport, answer))))
     with pytest.raises(errors.ConnectionUnusable, match="failed before"):
         transport.reset()
 

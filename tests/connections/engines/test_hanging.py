@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -143,6 +143,7 @@ class Together(FragileSource):
 
     barrier = threading.Barrier(1)
     fails = False
+    behind: Callable[[Any], None] | None = None  # is called with what was opened
 
     def open(self, life: Life) -> Any:
         if self.bridges:
@@ -151,7 +152,10 @@ class Together(FragileSource):
                 life.to(LifeState.CONNECTING)
                 life.to(LifeState.CONNECTION_LOST)
                 raise errors.EngineUnreachable("nobody listens")
-        return super().open(life)
+        opened = super().open(life)
+        if self.behind is not None:
+            self.behind(opened)
+        return opened
 
 
 def together(count: int, **options: Any) -> tuple[EnginesTransport, list[Together]]:
@@ -194,14 +198,13 @@ def test_an_engine_that_comes_back_after_the_end_is_closed() -> None:
 
     armed: list[bool] = []
     transport, sources = together(3, on_change=interrupt)
-    goes_on, made, opened = threading.Event(), [], sources[2].open
+    goes_on, made = threading.Event(), []
 
-    def slowly(life: Life) -> Any:
-        made.append(opened(life))
+    def slowly(opened: Any) -> None:
+        made.append(opened)
         goes_on.wait(10)
-        return made[0]
 
-    sources[2].open = slowly  # type: ignore[method-assign]
+    sources[2].behind = slowly
     armed.append(True)
     with pytest.raises(KeyboardInterrupt):
         transport.reset([1, 2])

@@ -62,9 +62,9 @@ def test_they_are_outside_of_the_range_of_outgoing_connections(tmp_path: Path) -
     table = tmp_path / "range"
     for text, expected in (("20000\t31999\n", range(32_000, 32_768)), ("1024\t65535\n", range(20_000, 32_768))):
         table.write_text(text)
-        assert sorted(ports._candidates(table)) == list(expected)
+        assert sorted(ports.candidates(table)) == list(expected)
     table.unlink()
-    assert sorted(ports._candidates(table)) == list(range(20_000, 32_768))
+    assert sorted(ports.candidates(table)) == list(range(20_000, 32_768))
 
 
 def test_threads_that_look_at_once(few: list[int]) -> None:
@@ -97,10 +97,8 @@ def test_a_holder_that_is_killed_gives_it_back(few: list[int]) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be deleted there")
-def test_a_lock_file_that_was_deleted_or_replaced_holds_nothing(
-    few: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, lock, times = ports.folder() / f"{few[0]}.lock", ports._lock_file, 0
+def test_a_lock_file_that_was_deleted_or_replaced_holds_nothing(few: list[int]) -> None:
+    path, times = ports.folder() / f"{few[0]}.lock", 0
 
     def late(file: IO[bytes]) -> None:
         nonlocal times
@@ -109,10 +107,9 @@ def test_a_lock_file_that_was_deleted_or_replaced_holds_nothing(
             path.unlink()
         if times == 2:
             path.touch()
-        lock(file)
+        ports.lock_file(file)
 
-    monkeypatch.setattr(ports, "_lock_file", late)
-    port = ports.take(few[0])
+    port = ports.take(few[0], late)
     assert times == 3
     assert os.path.samestat(os.fstat(port.fd), path.stat())
     with pytest.raises(EngineNotStarted, match="another run"):

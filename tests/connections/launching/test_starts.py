@@ -174,7 +174,7 @@ def test_a_command_without_a_port_is_dialled_on_the_usual_one(make: Make, token:
 
 
 def test_one_that_listens_on_ipv6(make: Make) -> None:
-    if not ports._has_ipv6():
+    if not ports.has_ipv6():
         pytest.skip("no IPv6 here")
     code = SERVES.replace('"127.0.0.1", int(sys.argv[2]))', '"::1", int(sys.argv[2])), family=socket.AF_INET6')
     assert make(code).open(Listened()).url.startswith("tcp://[::1]:")

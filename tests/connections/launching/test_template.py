@@ -179,15 +179,14 @@ def test_numbers_that_make_no_sense(options: dict[str, float]) -> None:
         launched("game {port}", **options)  # type: ignore[arg-type]
 
 
-def test_the_handshake_of_a_started_engine_may_take_as_long_as_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_handshake_of_a_started_engine_may_take_as_long_as_its_start() -> None:
     """Unless another time is given; None is none."""
     asked: list[float] = []
-    monkeypatch.setattr("ue_rl.connections.launching.starting.LaunchedEngine", lambda *given: given[5])
-    monkeypatch.setattr(
-        "ue_rl.connections.launching.starting.open_transport",
-        lambda *_, **options: asked.append(options["connect_timeout"]),
-    )
+
+    def note(*_: Any, connect_timeout: float) -> Any:
+        asked.append(connect_timeout)
+
     for given in ({}, {"connect_timeout": None}, {"connect_timeout": 3.0}):
-        dial: Any = launched("game {port}", start_timeout=7.0, **given)[0]
-        dial("tcp://127.0.0.1:1")
+        engine = launched("game {port}", start_timeout=7.0, open=note, **given)[0]  # type: ignore[arg-type]
+        engine.dial("tcp://127.0.0.1:1")
     assert asked == [7.0, 7.0, 3.0]

@@ -35,10 +35,12 @@ class EngineCalls:
 
     Args:
         transport: connected.
+        call_limit: bytes of a call; what needs more goes over in several.
     """
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, call_limit: int = calls.CALL_LIMIT) -> None:
         self._transport = transport
+        self._limit = call_limit
 
     # -- parameters
 
@@ -145,7 +147,7 @@ class EngineCalls:
             )
         count, size = pairs[0].shape
         rewards = np.empty(count, np.float32)
-        most = max(1, (calls.CALL_LIMIT - 64) // (2 * size * _NUMBER_TEXT + 4))
+        most = max(1, (self._limit - 64) // (2 * size * _NUMBER_TEXT + 4))
         for start in range(0, count, most):
             part = slice(start, min(start + most, count))
             line = calls.write_goals(pairs[0][part], pairs[1][part])
