@@ -274,7 +274,7 @@ def between_spaces(
 
 def _same(one: Leaf, other: Leaf, bounds: bool) -> bool:
     same = (one.kind, one.shape, one.counts, one.starts) == (other.kind, other.shape, other.counts, other.starts)
-    if not same or not bounds or one.kind is not LeafKind.BOX:
+    if not same or not bounds:
         return same
     return np.allclose(one.low, other.low, rtol=1e-6) and np.allclose(one.high, other.high, rtol=1e-6)
 
@@ -285,8 +285,8 @@ def _text(space: Space, bounds: bool) -> str:
         if space.named:
             kind = "DICT"
         return f"{kind} of {', '.join(name for name, _ in space.parts)}"
-    if space.kind is LeafKind.BOX and not bounds:
-        return f"BOX [{', '.join(map(str, space.shape))}]"
+    if space.low and not bounds:
+        return f"{space.kind.value} [{', '.join(map(str, space.shape))}]"
     return space_text(space)
 
 

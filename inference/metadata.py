@@ -19,9 +19,10 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, box
+from ue_rl.protocol.spaces.engine_leaf import noted_leaf
+from ue_rl.protocol.spaces.forms import BY_TYPE, form_of
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space
+from ue_rl.protocol.spaces.walks import Key, Path, fold
 from ue_rl.protocol.spec import MAX_NUMBERS, PROTOCOL_VERSION, ImageSpec
 from ue_rl.system.errors import ModelLoadError, ModelMismatch
 
@@ -133,12 +134,12 @@ class PolicyMetadata:
     @property
     def obs_size(self) -> int:
         """Numbers per observation, over all keys."""
-        return space_size(self.observation_space)
+        return self.observed.size
 
     @property
     def act_size(self) -> int:
         """Numbers per action."""
-        return space_size(self.action_space)
+        return self.acted.size
 
     @cached_property
     def observed(self) -> Space:
@@ -286,25 +287,31 @@ def space_to_json(space: Any) -> dict[str, Any]:
     Raises:
         ModelMismatch: a space that a policy file cannot name, such as Tuple or Text.
     """
-    kind = type(space).__name__
     if hasattr(space, "tree"):  # a HybridBox
         return tree_to_json(space.tree)
-    if kind == "Box":
-        return _box_to_json(space.shape, str(np.dtype(space.dtype)), space.low, space.high)
-    if kind in ("Discrete", "MultiDiscrete"):
-        starts = np.ravel(getattr(space, "engine_starts", space.start)).tolist()
-        if kind == "Discrete":
-            sizes = space.n
-        else:
-            sizes = space.nvec
-        counts = np.ravel(sizes).tolist()
-        return _choices_to_json(kind, counts, starts)
-    if kind == "MultiBinary":
-        return {"type": kind, "shape": [int(n) for n in space.shape]}
-    if kind == "Dict":
-        return {"type": kind, "spaces": {key: space_to_json(sub) for key, sub in space.spaces.items()}}
-    what = f"a {kind} space cannot be described in a policy file"
-    raise ModelMismatch(what, expected="Box, Discrete, MultiDiscrete, MultiBinary or Dict", got=space)
+    made: dict[str, Any] = fold(space, _leaf_to_json, _parts_to_json)
+    return made
+
+
+def _leaf_to_json(space: Any, _: Path) -> dict[str, Any]:
+    noted = noted_leaf(space)
+    if noted is not None:
+        return noted.form.to_json(noted, ())
+    form = form_of(space)
+    if form is None:
+        raise _no_name(space)
+    return form.space_to_json(space)
+
+
+def _parts_to_json(space: Any, parts: dict[Key, Any], _: Path) -> dict[str, Any]:
+    if not isinstance(space, Mapping):
+        raise _no_name(space)
+    return {"type": "Dict", "spaces": parts}
+
+
+def _no_name(space: Any) -> ModelMismatch:
+    what = f"a {type(space).__name__} space cannot be described in a policy file"
+    return ModelMismatch(what, expected=f"{', '.join(BY_TYPE)} or Dict", got=space)
 
 
 def tree_to_json(tree: Space, image: ImageSpec | None = None) -> dict[str, Any]:
@@ -313,22 +320,18 @@ def tree_to_json(tree: Space, image: ImageSpec | None = None) -> dict[str, Any]:
     Args:
         image: what its IMAGE leaf stands for.
     """
-    if isinstance(tree, Branch):
+    shape: tuple[int, ...] = ()
+    if image is not None:
+        shape = image.shape
+
+    def branch(node: Branch, parts: dict[Key, Any], _: Path) -> dict[str, Any]:
         kind = "Tuple"
-        if tree.named:
+        if node.named:
             kind = "Dict"
-        return {"type": kind, "spaces": {name: tree_to_json(part, image) for name, part in tree.parts}}
-    if tree.kind is LeafKind.IMAGE:
-        assert image is not None  # EnvSpec has checked that
-        return {"type": "Box", "shape": list(image.shape), "dtype": "uint8", "low": 0, "high": 255}
-    if tree.kind is LeafKind.BOX:
-        return _box_to_json(tree.shape, tree.dtype, tree.low, tree.high)
-    if tree.kind in (LeafKind.DISCRETE, LeafKind.MULTI_DISCRETE):
-        kind = "MultiDiscrete"
-        if tree.kind is LeafKind.DISCRETE:
-            kind = "Discrete"
-        return _choices_to_json(kind, list(tree.counts), list(tree.starts))
-    return {"type": "MultiBinary", "shape": list(tree.shape)}
+        return {"type": kind, "spaces": {str(key): part for key, part in parts.items()}}
+
+    made: dict[str, Any] = fold(tree, lambda leaf, _: leaf.form.to_json(leaf, shape), branch)
+    return made
 
 
 def tree_from_json(space: Mapping[str, Any]) -> Space:
@@ -341,54 +344,11 @@ def tree_from_json(space: Mapping[str, Any]) -> Space:
     if kind in ("Dict", "Tuple"):
         parts = tuple((name, tree_from_json(part)) for name, part in space["spaces"].items())
         return Branch(parts, named=kind == "Dict")
-    if kind == "Discrete":
-        return Leaf(LeafKind.DISCRETE, counts=(int(space["n"]),), starts=(int(space.get("start", 0)),))
-    if kind == "MultiDiscrete":
-        counts = tuple(int(n) for n in np.ravel(space["nvec"]))
-        return Leaf(LeafKind.MULTI_DISCRETE, (len(counts),), counts=counts, starts=tuple(space.get("start", ())))
-    shape = tuple(space["shape"])
-    if kind == "MultiBinary":
-        return Leaf(LeafKind.MULTI_BINARY, shape)
-    with np.errstate(over="ignore"):
-        low, high = (
-            np.asarray(space.get(side, f"{sign}inf"), np.float64).astype(np.float32)
-            for side, sign in (("low", "-"), ("high", ""))
-        )
-    return box(shape, low, high)
+    if kind not in BY_TYPE:
+        raise ValueError(f"space of type {kind!r}")
+    return Leaf(LeafKind(BY_TYPE[kind].word), **BY_TYPE[kind].of_json(space))
 
 
 def space_size(space: Mapping[str, Any]) -> int:
     """How many numbers one element of a space (in its JSON form) takes when written flat."""
-    kind = space["type"]
-    if kind in ("Dict", "Tuple"):
-        return sum(space_size(sub) for sub in space["spaces"].values())
-    if kind == "MultiDiscrete":
-        return len(space["nvec"])
-    if kind not in ("Box", "MultiBinary", "Discrete"):
-        raise ValueError(f"space of type {kind!r}")
-    if kind == "Discrete":
-        return 1
-    return math.prod(space["shape"])
-
-
-def _box_to_json(shape: tuple[int, ...], dtype: str, low: Any, high: Any) -> dict[str, Any]:
-    bounds = {"low": _bounds_to_json(low), "high": _bounds_to_json(high)}
-    return {"type": "Box", "shape": [int(n) for n in shape], "dtype": dtype, **bounds}
-
-
-def _choices_to_json(kind: str, counts: list[int], starts: list[int]) -> dict[str, Any]:
-    if kind == "Discrete":
-        start = 0
-        if starts:
-            start = starts[0]
-        return {"type": kind, "n": counts[0], "start": start}
-    return {"type": kind, "nvec": counts, **({"start": starts} if any(starts) else {})}
-
-
-def _bounds_to_json(bounds: Any) -> Any:
-    flat = [
-        str(value) if math.isinf(value) else value for value in np.asarray(bounds).ravel().tolist()
-    ]  # "inf", "-inf"
-    if flat and all(value == flat[0] for value in flat):
-        return flat[0]
-    return flat
+    return tree_from_json(space).size

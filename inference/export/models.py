@@ -350,7 +350,7 @@ def _as_sent(rows: NDArray[Any], leaf: ObservationLeaf) -> NDArray[np.float32]:
     else:
         ordered = rows
     sent = np.ascontiguousarray(ordered, np.float32)
-    sent = sent.reshape(-1, *leaf.shape)
-    if leaf.starts:
-        return sent + np.array(leaf.starts, np.float32).reshape(leaf.shape)
-    return sent
+    if leaf.noted is not None:
+        rows = leaf.noted.form.from_trained(leaf.noted, np)(sent.reshape(len(sent), -1))
+        sent = np.ascontiguousarray(rows, np.float32)
+    return sent.reshape(-1, *leaf.shape)

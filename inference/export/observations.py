@@ -20,6 +20,9 @@ from stable_baselines3.common.vec_env import VecNormalize, VecTransposeImage, un
 from torch import nn
 
 from ue_rl.inference.metadata import space_size, space_to_json
+from ue_rl.protocol.spaces.engine_leaf import leaf_of, noted_leaf
+from ue_rl.protocol.spaces.gymnasium import gymnasium_space
+from ue_rl.protocol.spaces.tree import Leaf
 from ue_rl.system.errors import ExportError
 
 LAYOUTS = ("auto", "channels_first", "channels_last")
@@ -34,8 +37,8 @@ class ObservationLeaf:
         space: as the engine sends it (images in its own channel order, numbers not normalised).
         policy_space: as the policy takes it.
         transposed: whether the channels move from last to first.
-        starts: of Discrete and MultiDiscrete, the engine's lowest choice of each number; () where all are 0. Policies
-            of Stable-Baselines3 count from 0.
+        noted: the engine's leaf, where the policy takes another one (see `LeafForm.trained`): Policies of
+            Stable-Baselines3 count from 0.
         engine_key: the engine's name of this key, where Stable-Baselines3 needs another one; see `name`.
     """
 
@@ -43,7 +46,7 @@ class ObservationLeaf:
     space: gym.Space[Any]
     policy_space: gym.Space[Any]
     transposed: bool
-    starts: tuple[int, ...] = ()
+    noted: Leaf | None = None
     engine_key: str | None = None
 
     @property
@@ -69,22 +72,22 @@ class ObservationLeaf:
         """float32 rows [N, *shape] as the env would have given them: in its dtype, and transposed."""
         if self.transposed:
             rows = VecTransposeImage.transpose_image(rows)
-        if self.starts:
-            rows = rows - np.array(self.starts, np.float32).reshape(self.shape)
-        if isinstance(self.space, spaces.Discrete):
+        if self.noted is not None:
+            rows = self.noted.form.to_trained(self.noted, np)(rows.reshape(len(rows), -1))
+        rows = rows.reshape(len(rows), *(self.policy_space.shape or (1,)))
+        if isinstance(self.policy_space, spaces.Discrete):
             rows = rows[:, 0]
-        return np.ascontiguousarray(rows).astype(self.space.dtype)
+        return np.ascontiguousarray(rows).astype(self.policy_space.dtype)
 
 
 def starts_of(space: gym.Space[Any]) -> tuple[int, ...]:
-    """The engine's lowest choices of a space that counts from 0; () where they are all 0.
+    """The engine's lowest choices of a space that counts from 0; () where they are all 0, or where it has no choices.
 
     ue_rl.envs.spaces leaves them at the spaces that it makes for Stable-Baselines3.
     """
     if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
         return ()
-    starts = tuple(int(n) for n in np.ravel(getattr(space, "engine_starts", space.start)).tolist())
-    return starts if any(starts) else ()
+    return leaf_of(space).starts
 
 
 def check_starts(space: Any, what: str) -> None:
@@ -149,7 +152,10 @@ def _leaf(key: str | None, space: gym.Space[Any], env: Any, layout: str) -> Obse
             cure="train behind a wrapper that flattens it",
         )
     if not (isinstance(space, spaces.Box) and is_image_space(space) and is_image_space_channels_first(space)):
-        return ObservationLeaf(key, space, space, False, starts_of(space))
+        noted = noted_leaf(space)
+        if noted is None:
+            return ObservationLeaf(key, space, space, False)
+        return ObservationLeaf(key, gymnasium_space(noted), space, False, noted)
     if layout == "auto" and env is not None:
         wrapper = unwrap_vec_wrapper(env, VecTransposeImage)
         transposed = wrapper is not None and not getattr(wrapper, "skip", False)
@@ -232,14 +238,14 @@ class LeafNet(nn.Module):
 
     mean: th.Tensor
     std: th.Tensor
-    starts: th.Tensor
 
     def __init__(self, leaf: ObservationLeaf, vec_normalize: VecNormalize | None, normalize_images: bool) -> None:
         super().__init__()
         self.leaf = leaf
         self.normalize_images = normalize_images
-        if leaf.starts:
-            self.register_buffer("starts", th.tensor(leaf.starts, dtype=th.float32).reshape(leaf.shape))
+        self.to_trained = None
+        if leaf.noted is not None:
+            self.to_trained = leaf.noted.form.to_trained(leaf.noted, th)
         stats = stats_of(vec_normalize, leaf.key)
         self.normalized = stats is not None
         if stats is not None and vec_normalize is not None:
@@ -253,11 +259,15 @@ class LeafNet(nn.Module):
         """See the class."""
         if self.leaf.transposed:
             rows = rows.permute(0, 3, 1, 2)
+        shape = self.leaf.policy_space.shape or (1,)
+        if self.to_trained is not None:
+            rows = self.to_trained(rows.flatten(1)).reshape(-1, *shape)
+            if not isinstance(self.leaf.policy_space, spaces.Box):
+                # the zeros that a graph is converted and tried out with are no choices of the engine
+                rows = th.clamp(rows, min=0.0)
         if self.normalized:
             rows = th.clamp((rows.double() - self.mean) / self.std, -self.clip, self.clip).float()
-        if self.leaf.starts:  # the zeros that a graph is converted and tried out with are no choices of the engine
-            rows = th.clamp(rows - self.starts, min=0.0)
-        if isinstance(self.leaf.space, spaces.Discrete):
+        if isinstance(self.leaf.policy_space, spaces.Discrete):
             rows = rows[:, 0]
         out = preprocess_obs(rows, self.leaf.policy_space, normalize_images=self.normalize_images)
         assert isinstance(out, th.Tensor)

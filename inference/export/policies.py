@@ -127,39 +127,19 @@ class HybridHead(BoxHead):
 
     def __init__(self, mean: nn.Module, space: Any, **how: Any) -> None:
         super().__init__(mean, space, **how)
-        self.parts = [(str(part.kind.value), part.box, part.size, part.start) for part in space.parts]
-        self.counts = [
-            count
-            for kind, _, size, _ in self.parts
-            for count in ([size] if kind == "DISCRETE" else [2] * size if kind == "MULTI_BINARY" else [])
-        ]
+        self.parts = [(leaf, box, leaf.form.from_box(leaf, th)) for leaf, box, _ in space.stretches]
+        counts = np.concatenate([leaf.form.counts(leaf) for leaf, _, _ in self.parts])
+        self.counts = counts[counts > 0].tolist()
 
     def scores(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
         """The numbers between which a choice is made, one [N, count] per choice; of a flag 0 and its number."""
         numbers = super().forward(raw, noise, masks)
-        found = []
-        for kind, at, size, _ in self.parts:
-            if kind == "DISCRETE":
-                found.append(numbers[:, at : at + size])
-            elif kind == "MULTI_BINARY":
-                found += [th.stack([th.zeros_like(numbers[:, i]), numbers[:, i]], dim=1) for i in range(at, at + size)]
-        return found
+        return [score for leaf, box, _ in self.parts for score in leaf.form.box_scores(leaf, numbers[:, box], th)]
 
     def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """As BoxHead; float32 [N, numbers of the engine's row]."""
         numbers = super().forward(raw, noise, masks)
-        columns = []
-        for kind, at, size, start in self.parts:
-            part = numbers[:, at : at + size]
-            if kind == "DISCRETE":
-                columns.append(part.argmax(dim=1, keepdim=True).float() + float(start))
-            else:
-                if kind == "MULTI_BINARY":
-                    column = (part > 0).float()
-                else:
-                    column = part
-                columns.append(column)
-        return th.cat(columns, dim=1)
+        return th.cat([as_sent(numbers[:, box]).float() for _, box, as_sent in self.parts], dim=1)
 
 
 class CategoricalHead(nn.Module):
@@ -292,7 +272,7 @@ def make_head(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tupl
 
 def _box_head(mean: nn.Module, space: Any, **how: Any) -> nn.Module:
     """See BoxHead; of a HybridBox the numbers of the engine's row."""
-    return (HybridHead if hasattr(space, "parts") else BoxHead)(mean, space, **how)
+    return (HybridHead if hasattr(space, "stretches") else BoxHead)(mean, space, **how)
 
 
 def _actor_critic_head(algorithm: str, policy: Any, space: Any) -> nn.Module:

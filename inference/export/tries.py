@@ -90,9 +90,7 @@ def _typical_rows(leaf: ObservationLeaf, stats: Any, n: int, rng: np.random.Gene
             default = space.n
         choices = getattr(space, "nvec", default)  # 2: MultiBinary
         picks: Floats = rng.integers(choices, size=shape).astype(np.float32)
-        if leaf.starts:
-            return picks + np.array(leaf.starts, np.float32).reshape(leaf.shape)
-        return picks
+        return picks + np.asarray(getattr(space, "start", 0), np.float32)
     if len(shape) == 4 and is_narrow(space):
         # Noise over a whole image averages out and moves no action: give each image its own colour and contrast.
         channels = np.arange(3) == np.argmin(leaf.shape)  # the axis that holds them: the shortest

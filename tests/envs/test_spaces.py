@@ -256,7 +256,7 @@ def test_a_hybrid_box_survives_saving_and_knows_its_tree() -> None:
     space = HybridBox(HYBRID)
     again = pickle.loads(pickle.dumps(space))
     assert again == space
-    assert again.parts == space.parts
+    assert again.stretches == space.stretches
     other = HybridBox(
         Branch((("a", Leaf(LeafKind.DISCRETE, counts=(2,))), ("b", Leaf(LeafKind.DISCRETE, counts=(3,)))))
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, box
 from ue_rl.protocol.spec import FEATURES, EnvSpec
 from ue_rl.protocol.text.handshake import KNOWN_KEYS
 from ue_rl.system.errors import nearest
@@ -73,7 +73,7 @@ def tree_text(space: Space, names: Sequence[str] = ()) -> str:
 
 def _lines(space: Space, indent: str, at: int, names: Sequence[str]) -> Iterator[str]:
     if isinstance(space, Leaf):
-        yield f"{indent}{leaf_text(space)}{_named(names[at : at + space.size])}"
+        yield f"{indent}{space.form.summary(space)}{_named(names[at : at + space.size])}"
         return
     yield f"{indent}{'DICT' if space.named else 'TUPLE'}, {space.size} numbers"
     for name, part in space.parts:
@@ -94,23 +94,3 @@ def _named(names: Sequence[str]) -> str:
     if not names:
         return ""
     return f": {', '.join(names[:_MOST])}{', ..' if len(names) > _MOST else ''}"
-
-
-def leaf_text(leaf: Leaf) -> str:
-    """Such as `BOX [3,4] float32 -1 to 1` or `DISCRETE 0 to 4`."""
-    shape = ""
-    if leaf.shape:
-        shape = f" [{','.join(map(str, leaf.shape))}]"
-    if leaf.kind is LeafKind.IMAGE:
-        return "IMAGE"
-    if leaf.kind is LeafKind.MULTI_BINARY:
-        return f"MULTI_BINARY{shape}"
-    low, high = bounds(leaf)
-    if leaf.kind is LeafKind.BOX:
-        if len(leaf.low) == 1:
-            ranges = f"{low[0]:g} to {high[0]:g}"
-        else:
-            ranges = f"{low.min():g} to {high.max():g} in all"
-        return f"BOX{shape} {leaf.dtype} {ranges}"
-    each = [f"{first:g} to {last:g}" for first, last in zip(low[:8], high[:8], strict=True)]
-    return f"{leaf.kind.value}{shape} {', '.join(each)}{', ..' if leaf.size > 8 else ''}"

@@ -334,9 +334,14 @@ def as_sent(observation: Any, space: Any) -> Any:
     if isinstance(observation, dict):
         names = getattr(space, "engine_names", {})
         return {names.get(key, key): as_sent(part, space.spaces[key]) for key, part in observation.items()}
-    starts = getattr(space, "engine_starts", None)
-    if starts is not None:
-        observation = observation + starts.reshape(space.shape)
+    import numpy as np
+
+    from ue_rl.protocol.spaces.engine_leaf import noted_leaf
+
+    noted = noted_leaf(space)
+    if noted is not None:
+        rows = noted.form.from_trained(noted, np)(observation.reshape(len(observation), -1))
+        observation = rows.reshape(-1, *noted.shape)
     if space.shape:
         return observation
     return observation.reshape(-1, 1)

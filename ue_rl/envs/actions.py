@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.envs.hybrid_box import HybridBox, part_of
-from ue_rl.protocol.spaces.tree import MAX_EXACT, Leaf, LeafKind, beyond_exact, leaves
+from ue_rl.protocol.spaces.engine_leaf import noted_leaf
+from ue_rl.protocol.spaces.forms.base import MAX_EXACT
+from ue_rl.protocol.spaces.tree import Leaf, beyond_exact, leaves
 from ue_rl.protocol.spec import ActionKind, EnvSpec
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import ActionError
@@ -78,27 +80,25 @@ class _LeafWriter:
 
     def __init__(self, leaf: Leaf, num_envs: int, zero_based: bool, path: tuple[str, ...]) -> None:
         self._path = path
-        self._shape = (num_envs, *leaf.shape)
-        self._rows = (num_envs, leaf.size)
-        self._box = leaf.kind is LeafKind.BOX
         self._wide = leaf.wide
-        counts = leaf.counts
-        if leaf.kind is LeafKind.MULTI_BINARY:
-            counts = (2,)
-        starts = np.array(leaf.starts or (0,), np.int64)
-        self._first = starts
-        self._add: NDArray[np.int64] | None = None
-        add = np.zeros(1, np.int64)
+        seen = leaf
         if zero_based:
-            self._first = np.zeros(1, np.int64)
-            if leaf.starts:
-                self._add = starts
-                add = starts
-        self._end = self._first + np.array(counts or (0,), np.int64)
+            seen = leaf.form.trained(leaf)
+        self._shape = (num_envs, *seen.shape)
+        self._rows = (num_envs, seen.size)
+        self._as_sent = None
+        if seen != leaf:
+            self._as_sent = leaf.form.from_trained(leaf, np)
+        counts = seen.form.counts(seen)
+        self._box = not counts.any()
+        self._first = np.zeros(1, np.int64)
+        self._end = self._first
         self._choices = None
-        if not self._box and not self._wide:
-            choices = [np.broadcast_to(numbers, leaf.size) for numbers in (self._first, self._end, add)]
-            self._choices = np.array(choices)
+        if not self._box:
+            self._first = seen.form.bounds(seen)[0].astype(np.int64)
+            self._end = self._first + counts
+            added = leaf.form.bounds(leaf)[0].astype(np.int64) - self._first
+            self._choices = np.array([self._first, self._end, added])
         self._write_choices = load("kernels").write_choices
 
     def __call__(self, actions: Any, ignored: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:
@@ -120,6 +120,8 @@ class _LeafWriter:
             what = "an integer of the action is not exact in float32, which is what travels"
             raise ActionError(what, field=_field(self._path), expected=f"{-MAX_EXACT} to {MAX_EXACT}", got=wrong)
         if self._box:
+            if self._as_sent is not None:
+                rows = self._as_sent(rows)
             with np.errstate(over="ignore"):
                 return np.ascontiguousarray(rows, np.float32)
         fits = (rows >= self._first) & (rows < self._end)
@@ -127,8 +129,8 @@ class _LeafWriter:
             fits &= rows == np.floor(rows)
         if not fits.all():
             raise self._no_choice(rows, fits)
-        if self._add is not None:
-            rows = rows + self._add
+        if self._as_sent is not None:
+            rows = self._as_sent(rows)
         return np.ascontiguousarray(rows, np.float32)
 
     def _no_choice(self, rows: NDArray[Any], fits: NDArray[np.bool_]) -> ActionError:
@@ -168,5 +170,7 @@ def as_trained(rows: NDArray[np.float32], space: Any) -> Any:
     """The engine's action rows, float32 [n, ACT], as a policy of `space` gives them: what ActionWriter takes back."""
     if hasattr(space, "from_rows"):  # a HybridBox
         return space.from_rows(rows)
-    starts = np.asarray(getattr(space, "engine_starts", 0))
-    return (rows - starts).reshape(len(rows), *space.shape).astype(space.dtype)
+    noted = noted_leaf(space)
+    if noted is not None:
+        rows = noted.form.to_trained(noted, np)(rows)
+    return rows.reshape(len(rows), *space.shape).astype(space.dtype)

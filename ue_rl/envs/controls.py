@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ue_rl.envs.spaces import observation_tree
 from ue_rl.protocol.calls.asking import EngineCalls
 from ue_rl.protocol.calls.parameters import Randomizer, Ranges, randomize
+from ue_rl.protocol.spaces.forms.base import Arrays, unchanged
 from ue_rl.protocol.spaces.tree import Branch, Leaf
 from ue_rl.protocol.spec import EnvSpec, Parameter
 from ue_rl.protocol.transport import Transport
@@ -140,14 +141,18 @@ def goal_reward(transport: Transport, given: GoalReward | None = None, zero_base
         goal = dict(tree.parts).get("achieved_goal")
     if not isinstance(goal, Leaf):
         return None  # nothing to relabel: these are not the observations of a goal task
-    starts = np.zeros(1, np.float32)
-    if zero_based and goal.starts:
-        starts = np.array(goal.starts, np.float32)
+    seen = goal
+    if zero_based:
+        seen = goal.form.trained(goal)
+    as_sent: Arrays = unchanged
+    if seen != goal:
+        as_sent = goal.form.from_trained(goal, np)
 
     def compute_reward(achieved: Any, desired: Any, infos: Any) -> Any:
         """The engine's rewards, float32 [n], of goals [n, ...]; of one pair a float."""
-        single = np.ndim(achieved) <= len(goal.shape)
-        rows = [np.asarray(goals, np.float32).reshape(-1, goal.size) + starts for goals in (achieved, desired)]
+        single = np.ndim(achieved) <= len(seen.shape)
+        flat = [np.asarray(goals, np.float32).reshape(-1, seen.size) for goals in (achieved, desired)]
+        rows = [as_sent(goals).astype(np.float32, copy=False) for goals in flat]
         rewards = EngineCalls(transport).compute_reward(*rows)
         if single:
             return float(rewards[0])

@@ -1,11 +1,7 @@
 """HybridBox: an action that is a Dict or Tuple as one Box, for Stable-Baselines3, which knows no hybrid actions.
 
-The numbers stand in the order of the tree's leaves:
-
-    BOX             its own numbers, as they are, with their bounds
-    DISCRETE(n)     n numbers -10..10: the greatest one is the choice, of equals the first
-    MULTI_DISCRETE  the same for each of its numbers, one after the other
-    MULTI_BINARY    a number -1..1 for each flag: on where it is greater than 0
+The numbers stand in the order of the tree's leaves. What each kind of leaf has for numbers there, and how they become
+those of the row, says its form: `LeafForm.box_bounds`, `from_box` and `to_box`.
 
 Stable-Baselines3 clips what a Gaussian policy draws to the bounds, and clipped numbers are equal: the bounds of a
 choice's numbers must lie far outside of what is drawn, or the first choices would be preferred.
@@ -14,27 +10,21 @@ choice's numbers must lie far outside of what is drawn, or the first choices wou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ue_rl.protocol.spaces.tree import LeafKind, Space, leaves
+from ue_rl.protocol.spaces.tree import Leaf, LeafKind, Space, leaves
 from ue_rl.system.errors import ActionError
 
-CHOICE_BOUND = 10.0  # ten standard deviations of a policy that has not learnt; finite, as SAC and TD3 need it
+_PREPARED = ("stretches", "_from_box", "_to_box")
 
 
 @dataclass(frozen=True)
 class HybridPart:
-    """Where one stretch of numbers stands.
-
-    Attributes:
-        kind: BOX (`size` numbers as they are), MULTI_BINARY (`size` flags) or DISCRETE (one choice of `size`).
-        box: index of the first number in the Box. row: of the first one in the wire's row.
-        size: numbers in the Box. start: the lowest choice of a DISCRETE.
-    """
+    """In models of before, which are opened: `HybridBox.parts`. Nothing else makes or reads one."""
 
     kind: LeafKind
     box: int
@@ -43,51 +33,56 @@ class HybridPart:
     start: int = 0
 
 
-def hybrid_parts(tree: Space) -> tuple[HybridPart, ...]:
-    """The stretches of a hybrid action, in the Box's order; what an exported model needs to do as `decode` does."""
-    parts: list[HybridPart] = []
+class Stretch(NamedTuple):
+    """Where one leaf stands in the Box and in the wire's row."""
+
+    leaf: Leaf
+    box: slice
+    row: slice
+
+
+def stretches_of(tree: Space) -> tuple[Stretch, ...]:
+    """Of each leaf, in the Box's order."""
+    found: list[Stretch] = []
     at = 0
     for _, leaf, row in leaves(tree):
-        if leaf.kind in (LeafKind.BOX, LeafKind.MULTI_BINARY):
-            parts.append(HybridPart(leaf.kind, at, row, leaf.size))
-            at += leaf.size
-            continue
-        for index, count in enumerate(leaf.counts):
-            start = 0
-            if leaf.starts:
-                start = leaf.starts[index]
-            parts.append(HybridPart(LeafKind.DISCRETE, at, row + index, count, start))
-            at += count
-    return tuple(parts)
+        size = len(leaf.form.box_bounds(leaf)[0])
+        found.append(Stretch(leaf, slice(at, at + size), slice(row, row + leaf.size)))
+        at += size
+    return tuple(found)
 
 
 class HybridBox(spaces.Box):
     """A Box float32 [size] that remembers which hybrid action it stands for.
 
     Args:
-        tree: a Branch, as the handshake's ACT_SPACE has it.
+        tree: as the handshake's ACT_SPACE has it.
 
     Attributes:
-        tree: the same. parts: what each stretch of numbers means.
+        tree: the same. stretches: where each leaf stands; what an exported model needs to do as `decode` does.
     """
 
     def __init__(self, tree: Space) -> None:
-        self.tree = tree
-        self.parts = hybrid_parts(tree)
-        size = sum(part.size for part in self.parts)
-        low = np.full(size, -1, np.float32)
-        high = np.full(size, 1, np.float32)
-        at = 0
-        for _, leaf, _ in leaves(tree):
-            count = sum(leaf.counts) or leaf.size
-            if leaf.kind is LeafKind.BOX:
-                low[at : at + count] = leaf.low
-                high[at : at + count] = leaf.high
-            elif leaf.counts:
-                low[at : at + count] = -CHOICE_BOUND
-                high[at : at + count] = CHOICE_BOUND
-            at += count
+        self._prepare(tree)
+        pairs = [leaf.form.box_bounds(leaf) for leaf, _, _ in self.stretches]
+        low, high = (np.concatenate(side) for side in zip(*pairs, strict=True))
         super().__init__(low, high, dtype=np.float32)
+
+    def _prepare(self, tree: Space) -> None:
+        self.tree = tree
+        self.stretches = stretches_of(tree)
+        self._from_box = [leaf.form.from_box(leaf, np) for leaf, _, _ in self.stretches]
+        self._to_box = [leaf.form.to_box(leaf) for leaf, _, _ in self.stretches]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A model keeps its spaces: the tree alone, of which the rest is made."""
+        return {key: value for key, value in vars(self).items() if key not in _PREPARED}
+
+    def __setstate__(self, state: Any) -> None:
+        """Also of models of before, which keep `parts`."""
+        kept = {key: value for key, value in dict(state).items() if key != "parts"}
+        super().__setstate__(kept)
+        self._prepare(kept["tree"])
 
     def decode(self, actions: Any) -> NDArray[np.float32]:
         """The wire's rows, float32 [n, tree.size], of actions [n, size].
@@ -117,12 +112,8 @@ class HybridBox(spaces.Box):
                 cure="training has probably diverged: lower the learning rate",
             )
         rows = np.empty((len(given), self.tree.size), np.float32)
-        for part in self.parts:
-            numbers = given[:, part.box : part.box + part.size]
-            if part.kind is LeafKind.DISCRETE:
-                rows[:, part.row] = numbers.argmax(axis=1) + part.start
-            else:
-                rows[:, part.row : part.row + part.size] = numbers > 0 if part.kind is not LeafKind.BOX else numbers
+        for (_, box, row), read in zip(self.stretches, self._from_box, strict=True):
+            rows[:, row] = read(given[:, box])
         return rows
 
     def encode(self, action: Any) -> NDArray[np.float32]:
@@ -138,15 +129,9 @@ class HybridBox(spaces.Box):
 
     def from_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """The inverse of `decode`: rows of the wire, float32 [n, tree.size], as float32 [n, size], as `encode` does."""
-        encoded = np.full((len(rows), *self.low.shape), -1, np.float32)
-        for part in self.parts:
-            if part.kind is LeafKind.DISCRETE:
-                choices = rows[:, part.row].astype(np.int64) - part.start
-                encoded[np.arange(len(rows)), part.box + choices] = 1
-            else:
-                numbers = rows[:, part.row : part.row + part.size]
-                flags = np.where(numbers > 0, np.float32(1), np.float32(-1))
-                encoded[:, part.box : part.box + part.size] = numbers if part.kind is LeafKind.BOX else flags
+        encoded = np.empty((len(rows), *self.low.shape), np.float32)
+        for (_, box, row), write in zip(self.stretches, self._to_box, strict=True):
+            encoded[:, box] = write(rows[:, row])
         return encoded
 
     def __eq__(self, other: object) -> bool:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from ue_rl.envs.spaces import observation_tree
 from ue_rl.protocol.buffers import StepBuffers
-from ue_rl.protocol.spaces.tree import MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, leaves
-from ue_rl.protocol.spaces.walks import map_leaves, zip_leaves
+from ue_rl.protocol.spaces.forms.base import MAX_EXACT
+from ue_rl.protocol.spaces.tree import Branch, Leaf, Space, beyond_exact, leaves
+from ue_rl.protocol.spaces.walks import Key, Path, fold, map_leaves
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.system.compiled import load
 from ue_rl.system.errors import MalformedMessage
@@ -46,14 +47,14 @@ class Observations:
         tree = observation_tree(spec, zero_based)
         self._copy = copy
         self._tree = None
-        self._takers: Any = _copy_of_row
+        self._take: Callable[[Any, int], Any] = _copy_of_row
         if tree is not None:
             self._tree = _reader(tree, zero_based)
-            self._takers = map_leaves(_taker, tree)
+            self._take = fold(tree, _taker, _taker_of_parts)
         self.plain = copy and tree is None
         self._parts: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
         if copy:
-            self._parts = _plain_parts(tree)
+            self._parts = _plain_parts(tree, zero_based)
         self._copy_parts = None
         if self._parts:
             self._copy_parts = load("kernels").copy_parts
@@ -83,7 +84,7 @@ class Observations:
 
     def row(self, observation: Observation, env: int) -> Observation:
         """A copy of one env's observation out of what `read` gave."""
-        return map_leaves(lambda take, seen: take(seen, env), self._takers, observation)
+        return self._take(observation, env)
 
     def put(self, observation: Observation, buffers: StepBuffers, envs: Sequence[int]) -> None:
         """Takes these envs' rows over into what `read` gave before."""
@@ -105,24 +106,33 @@ def _copy_of_row(seen: Any, env: int) -> Any:
     return seen[env, ...].copy()
 
 
-def _taker(leaf: Leaf) -> Callable[[Any, int], Any]:
+def _taker(leaf: Leaf, _: Path) -> Callable[[Any, int], Any]:
     """From what `read` gave of a leaf to a copy of one env's."""
     # a Discrete's is a number, a Box's an array, that of a Box without a shape too
-    if leaf.kind is LeafKind.DISCRETE:
+    if leaf.form.is_number:
         return operator.getitem
     return _copy_of_row
 
 
+def _taker_of_parts(node: Branch, parts: dict[Key, Any], _: Path) -> Callable[[Any, int], Any]:
+    pairs = list(parts.items())
+    if node.named:
+        return lambda seen, env: {name: take(seen[name], env) for name, take in pairs}
+    return lambda seen, env: tuple([take(seen[at], env) for at, take in pairs])
+
+
 def _assign(observation: Observation, envs: Sequence[int], new: Observation) -> None:
-    for old, part in zip_leaves(observation, new):
+    def put(old: Any, part: Any) -> None:
         old[envs] = part
+
+    map_leaves(put, observation, new)
 
 
 def _reader(space: Space, zero_based: bool) -> _Reader:
     """From the rows of one part, float32 [n, space.size], and the image to what a user sees of it."""
     if isinstance(space, Leaf):
         convert = _convert(space, zero_based) or _as_it_is
-        if space.kind is LeafKind.IMAGE or space.shape:
+        if space.shape or not space.form.in_row:
             return convert
         return lambda rows, image: convert(rows[:, 0], image)  # a number that is not in an array
     cut = _cutter(space)
@@ -146,14 +156,14 @@ def _reader(space: Space, zero_based: bool) -> _Reader:
     return lambda rows, image: tuple(read(rows, image).values())
 
 
-def _plain_parts(space: Space | None) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+def _plain_parts(space: Space | None, zero_based: bool) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
     """(name, first number, shape) of each part of a Dict that has float32 arrays alone; () of anything else."""
     if not isinstance(space, Branch) or not space.named:
         return ()
     plain = [
         (name, at, leaf.shape)
         for (name, *deeper), leaf, at in leaves(space)
-        if not deeper and leaf.kind is LeafKind.BOX and leaf.dtype == "float32"
+        if not deeper and _is_as_sent(leaf, zero_based)
     ]
     if len(plain) == len(list(leaves(space))):
         return tuple(plain)
@@ -168,7 +178,7 @@ def _cutter(space: Branch) -> Callable[[Rows], dict[str, Any]]:
     known: dict[str, Any] = {}
     at = 0
     for index, (_, part) in enumerate(space.parts):
-        single = isinstance(part, Leaf) and not part.shape and part.kind is not LeafKind.IMAGE
+        single = isinstance(part, Leaf) and not part.shape and part.form.in_row
         known[f"cut{index}"] = (slice(None), at if single else slice(at, at + part.size))
         at += part.size
     items = ", ".join(f"{name!r}: rows[cut{index}]" for index, (name, _) in enumerate(space.parts))
@@ -183,20 +193,18 @@ def _as_it_is(rows: Rows, image: Image) -> Rows:
 
 def _convert(leaf: Leaf, zero_based: bool) -> _Reader | None:
     """From a leaf's numbers, float32 [n, size] or, of a leaf without a shape, [n]; None where they are it already."""
-    shape = leaf.shape
-    if leaf.kind is LeafKind.IMAGE:
+    form = leaf.form
+    if not form.in_row:
         return lambda rows, image: image
-    if leaf.kind is LeafKind.BOX and leaf.dtype == "float32":
+    shape = leaf.shape
+    dtype = form.dtype(leaf)
+    if _is_as_sent(leaf, zero_based):
         return None if len(shape) < 2 else lambda rows, image: rows.reshape((len(rows), *shape))
-    if leaf.kind is LeafKind.BOX:
-        dtype = np.dtype(leaf.dtype)
-    else:
-        dtype = np.dtype(np.int8 if leaf.kind is LeafKind.MULTI_BINARY else np.int64)
-    starts: Any = np.array(leaf.starts, np.int64) if zero_based and leaf.starts else None
-    if starts is not None and not shape:
-        starts = starts[0]
-
-    edges = _rounded_bounds(leaf) if leaf.dtype == "float64" else []
+    to_trained = None
+    if zero_based and form.trained(leaf) != leaf:
+        shape = form.trained(leaf).shape
+        to_trained = form.to_trained(leaf, np)
+    edges = form.edges(leaf)
     wide = leaf.wide
 
     def convert(rows: Rows, image: Image) -> NDArray[Any]:
@@ -208,9 +216,9 @@ def _convert(leaf: Leaf, zero_based: bool) -> _Reader | None:
                 expected=f"{-MAX_EXACT} to {MAX_EXACT}",
                 got=wrong,
             )
-        whole = rows.astype(dtype)
-        if starts is not None:
-            whole -= starts
+        whole: NDArray[Any] = rows.astype(dtype)
+        if to_trained is not None:
+            whole = to_trained(whole)
         for rounded, bound in edges:
             np.copyto(whole, bound, where=rows == rounded)
         return whole if len(shape) < 2 else whole.reshape((len(whole), *shape))
@@ -218,14 +226,8 @@ def _convert(leaf: Leaf, zero_based: bool) -> _Reader | None:
     return convert
 
 
-def _rounded_bounds(leaf: Leaf) -> list[tuple[NDArray[np.float32], NDArray[np.float64]]]:
-    """(as float32, as they are) of each bound of a float64 leaf whose float32 lies outside of it: a number that stands
-    at the bound would be read as one beyond it."""
-    found = []
-    for given, outside in ((leaf.low, np.less), (leaf.high, np.greater)):
-        with np.errstate(over="ignore"):
-            bound = np.array(given if len(given) == leaf.size and leaf.shape else given[0], np.float64)
-            rounded = bound.astype(np.float32)
-        if outside(rounded, bound).any():
-            found.append((np.where(outside(rounded, bound), rounded, np.nan).astype(np.float32), bound))
-    return found
+def _is_as_sent(leaf: Leaf, zero_based: bool) -> bool:
+    """Whether a user sees a leaf's numbers as they come."""
+    form = leaf.form
+    as_sent = form.in_row and form.dtype(leaf) == np.float32
+    return as_sent and not (zero_based and form.trained(leaf) != leaf)

@@ -288,7 +288,7 @@ class EnvSpec:
             raise invalid("ACT_SPACE", "more mask flags a step than allowed", f"at most {MAX_FLAGS} in all", got)
 
     def _check_space(self, space: Space) -> None:
-        images = sum(leaf.kind is LeafKind.IMAGE for _, leaf, _ in leaves(space))
+        images = sum(not leaf.form.in_row for _, leaf, _ in leaves(space))
         if images != (self.image is not None):
             got = f"{images} IMAGE in OBS_SPACE, {'no' if self.image is None else 'one'} IMAGE key"
             raise invalid("OBS_SPACE", "OBS_SPACE and IMAGE disagree", "IMAGE once in each, or in neither", got)

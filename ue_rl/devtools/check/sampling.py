@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ue_rl.devtools.check.peer import AnsweredStates
 from ue_rl.protocol.buffers import StepBuffers
 from ue_rl.protocol.spaces.actions import ActionSpec
-from ue_rl.protocol.spaces.tree import LeafKind, leaves
+from ue_rl.protocol.spaces.tree import leaves
 from ue_rl.protocol.spec import EnvSpec
 
 _FAR = 1e3  # what stands for an infinite bound
@@ -23,7 +23,7 @@ def limits(action: ActionSpec) -> tuple[NDArray[np.float64], NDArray[np.float64]
     """(lowest, highest, whole), each [size]: what each number may be, infinite bounds made finite."""
     low, high = (side.astype(np.float64) for side in action.bounds)
     parts = [leaf for _, leaf, _ in leaves(action.tree)]
-    whole = np.concatenate([np.full(leaf.size, leaf.kind is not LeafKind.BOX or "int" in leaf.dtype) for leaf in parts])
+    whole = np.concatenate([np.full(leaf.size, leaf.form.is_whole(leaf)) for leaf in parts])
     low = np.where(np.isfinite(low), low, np.minimum(-_FAR, high))
     return low, np.where(np.isfinite(high), high, np.maximum(_FAR, low)), whole
 

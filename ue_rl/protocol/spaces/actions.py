@@ -20,7 +20,7 @@ MAX_SWITCHES = 262_144  # of a MULTI_BINARY, for the same reason
 
 
 class ActionKind(str, Enum):
-    """The kinds of action space that the wire can name; HYBRID is a DICT or TUPLE of the others."""
+    """The kinds of action space that trainers know; HYBRID is a DICT or TUPLE, or a leaf of another kind."""
 
     BOX = "BOX"
     DISCRETE = "DISCRETE"
@@ -111,9 +111,9 @@ class ActionSpec:
         Raises:
             ConfigurationError: it has no numbers, an image, or more choices than allowed.
         """
-        if any(leaf.kind is LeafKind.IMAGE for _, leaf, _ in leaves(space)) or not space.size:
+        if not all(leaf.form.in_row for _, leaf, _ in leaves(space)) or not space.size:
             raise invalid("ACT_SPACE", "an action has one number or more, and no image")
-        if not isinstance(space, Leaf):
+        if not isinstance(space, Leaf) or space.kind.value not in ActionKind.__members__:
             if space.size > MAX_SWITCHES:
                 raise invalid("ACT_SPACE", "too many numbers in a DICT or TUPLE", f"at most {MAX_SWITCHES}")
             return cls(ActionKind.HYBRID, counts=tuple(choices(space).tolist()), space=space)

@@ -8,7 +8,6 @@ has the numbers of the leaves in the tree's order, which is the order of the spa
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,14 +16,16 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from ue_rl.protocol.spaces.tree import DTYPES, MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, box, leaves
+from ue_rl.protocol.spaces.engine_leaf import leaf_of, note_engine_leaf
+from ue_rl.protocol.spaces.forms import BY_TYPE, form_of
+from ue_rl.protocol.spaces.forms.base import MAX_EXACT
+from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, beyond_exact, leaves
 from ue_rl.protocol.spaces.walks import Key, Path, flatten, fold, getter, map_leaves, parts_of, unflatten
 from ue_rl.system.errors import ConfigurationError
 
 Target = tuple[Callable[[Any], Any], NDArray[Any]]
 _IMAGE = "Box uint8 0..255 [height, width], [height, width, channels] or [channels, height, width]"
-_OF_LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-_CARRIED = "Dict, Tuple, Box, Discrete, MultiDiscrete, MultiBinary"
+_CARRIED = ", ".join(["Dict", "Tuple", *BY_TYPE])
 # Older versions keep the order of a list of parts without being told.
 _ORDER: dict[str, Any]
 if "sort_keys" in inspect.signature(spaces.Dict).parameters:
@@ -40,7 +41,8 @@ def gymnasium_space(tree: Space, image_shape: tuple[int, ...] = (), zero_based: 
     """The Gymnasium space of a tree.
 
     Args:
-        image_shape: of what its IMAGE leaf stands for. zero_based: choices count from 0, whatever the engine does.
+        image_shape: of what its IMAGE leaf stands for. zero_based: as a trainer has it that counts from 0, see
+            `LeafForm.trained`; what differs from the engine's keeps its leaf, see engine_leaf.py.
     """
     made: spaces.Space[Any] = fold(tree, lambda leaf, _: _leaf_space(leaf, image_shape, zero_based), _space_of_parts)
     return made
@@ -54,36 +56,12 @@ def _space_of_parts(node: Any, parts: dict[Key, spaces.Space[Any]], _: Path) -> 
 
 
 def _leaf_space(leaf: Leaf, image_shape: tuple[int, ...], zero_based: bool) -> spaces.Space[Any]:
-    if leaf.kind is LeafKind.IMAGE:
-        return spaces.Box(0, 255, image_shape, np.uint8)
-    if leaf.kind is LeafKind.BOX:
-        dtype = np.dtype(leaf.dtype)
-        low, high = (np.full(leaf.size, bound, dtype).reshape(leaf.shape) for bound in (leaf.low, leaf.high))
-        return spaces.Box(low, high, leaf.shape, dtype.type)
-    if leaf.kind is LeafKind.MULTI_BINARY:
-        return spaces.MultiBinary(leaf.size if len(leaf.shape) == 1 else leaf.shape)
-    return _discrete(leaf, zero_based)
-
-
-def _discrete(leaf: Leaf, zero_based: bool) -> spaces.Discrete | spaces.MultiDiscrete:
-    """A Discrete (of no shape) or a MultiDiscrete; one that counts from 0 where the engine does not says so.
-
-    `engine_starts` is that note, int64 [size]: a model keeps its spaces, and its exported file counts as the engine.
-    """
-    starts = np.array(leaf.starts or (0,) * leaf.size, np.int64)
+    seen = leaf
     if zero_based:
-        first = np.zeros_like(starts)
-    else:
-        first = starts
-    made: spaces.Discrete | spaces.MultiDiscrete
-    if not leaf.shape:
-        made = spaces.Discrete(leaf.counts[0], start=int(first[0]))
-    else:
-        made = spaces.MultiDiscrete(
-            np.array(leaf.counts, np.int64).reshape(leaf.shape), start=first.reshape(leaf.shape)
-        )
-    if zero_based and leaf.starts:
-        vars(made)["engine_starts"] = starts
+        seen = leaf.form.trained(leaf)
+    made: spaces.Space[Any] = seen.form.space(seen, image_shape)
+    if seen != leaf:
+        note_engine_leaf(made, leaf)
     return made
 
 
@@ -112,12 +90,12 @@ def tree_of(space: Any, field: str, image: Path | None = None) -> Space:
     def leaf(part: Any, at: Path) -> Leaf:
         if at == image:
             return Leaf(LeafKind.IMAGE)
-        if not isinstance(part, _OF_LEAVES):
+        if form_of(part) is None:
             cure = "wrap the env to change it"
             if field == "OBS_SPACE":
                 cure = "wrap the env so that this has a fixed size or is left out: --env-wrapper MODULE:CLASS does it"
             raise _refused(f"the wire cannot carry a {type(part).__name__} space", field, at, part, cure)
-        return _placed(lambda: _leaf_of(part), part, field, at)
+        return _placed(lambda: leaf_of(part), part, field, at)
 
     def branch(node: Any, parts: dict[Key, Space], at: Path) -> Branch:
         named = isinstance(node, spaces.Dict)
@@ -133,17 +111,6 @@ def tree_of(space: Any, field: str, image: Path | None = None) -> Space:
     return tree
 
 
-def _leaf_of(space: Any) -> Leaf:
-    if isinstance(space, spaces.Box):
-        return _box(space)
-    if isinstance(space, spaces.Discrete):
-        return Leaf(LeafKind.DISCRETE, counts=(int(space.n),), starts=(int(space.start),))
-    if isinstance(space, spaces.MultiDiscrete):
-        counts, starts = (tuple(np.ravel(values).tolist()) for values in (space.nvec, space.start))
-        return Leaf(LeafKind.MULTI_DISCRETE, space.nvec.shape, counts=counts, starts=starts)
-    return Leaf(LeafKind.MULTI_BINARY, space.shape)
-
-
 _S = TypeVar("_S", Leaf, Branch)
 
 
@@ -157,30 +124,6 @@ def _placed(make: Callable[[], _S], space: Any, field: str, at: Path) -> _S:
         else:
             got = error.got
         raise _refused(error.message, field, at, got, None) from error
-
-
-def _box(space: spaces.Box) -> Leaf:
-    low = np.asarray(space.low)
-    high = np.asarray(space.high)
-    kind = np.dtype(space.dtype)
-    if not math.prod(space.shape):
-        raise ConfigurationError("a Box without numbers", expected="sizes of 1 or more", got=space.shape)
-    if (low == low.flat[0]).all() and (high == high.flat[0]).all():  # said once, however many numbers there are
-        low = low.ravel()[:1]
-        high = high.ravel()[:1]
-    if kind == np.float64:
-        return box(space.shape, low, high, "float64")
-    if kind.kind == "f":
-        with np.errstate(over="ignore"):
-            return box(space.shape, np.asarray(low, np.float32), np.asarray(high, np.float32))
-    # uint32, uint64
-    if kind.kind == "b":
-        dtype = "uint8"
-    elif kind.name in DTYPES:
-        dtype = kind.name
-    else:
-        dtype = "int64"
-    return box(space.shape, low, high, dtype)
 
 
 def find_image(space: Any) -> Path:
@@ -247,7 +190,7 @@ class ObservationWriter:
     def _of_row(self, row: int, rows: NDArray[np.float32], images: NDArray[np.uint8] | None) -> list[Target]:
         found: list[Target] = []
         for get, leaf, at in self._leaves:
-            if leaf.kind is LeafKind.IMAGE:
+            if not leaf.form.in_row:
                 assert images is not None
                 found.append((get, images[row].reshape(self._image_shape)))
             else:
@@ -267,15 +210,24 @@ def action_reader(space: Any) -> Callable[[NDArray[np.float32]], Any]:
     """From a flat row float32 [size] to an action as the env takes it: its form, its dtypes, arrays of its own."""
     tree = tree_of(space, "ACT_SPACE")
     cuts = unflatten(tree, (slice(at, at + leaf.size) for _, leaf, at in leaves(tree)))
-    readers = map_leaves(_leaf_reader, space, cuts)
-    if isinstance(tree, Leaf):
-        read: Callable[[NDArray[np.float32]], Any] = readers
-        return read
-    return lambda row: map_leaves(lambda read: read(row), readers)
+    read: Callable[[NDArray[np.float32]], Any] = fold(map_leaves(_leaf_reader, space, cuts), _itself, _reader_of_parts)
+    return read
+
+
+def _itself(reader: Any, _: Path) -> Any:
+    return reader
+
+
+def _reader_of_parts(node: Any, readers: dict[Key, Any], _: Path) -> Callable[[NDArray[np.float32]], Any]:
+    pairs = list(readers.items())
+    if isinstance(node, tuple):
+        return lambda row: tuple([read(row) for _, read in pairs])
+    return lambda row: {name: read(row) for name, read in pairs}
 
 
 def _leaf_reader(space: Any, cut: slice) -> Callable[[NDArray[np.float32]], Any]:
-    if isinstance(space, spaces.Discrete):
+    form = form_of(space)
+    if form is not None and form.is_number:
         kind = np.dtype(space.dtype).type
         return lambda row: kind(row.item(cut.start))
     shape = space.shape

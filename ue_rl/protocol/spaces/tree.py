@@ -17,17 +17,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.system.errors import ConfigurationError
+from ue_rl.protocol.spaces.forms import FORMS
+from ue_rl.protocol.spaces.forms.base import MAX_EXACT, LeafForm, invalid
+from ue_rl.protocol.spaces.forms.box import box_fields
 
 MAX_LEAVES = 1024
 MAX_DEPTH = 8
-MAX_CHOICES = 2**24  # more are not exact in float32
-MAX_EXACT = 2**24  # likewise the largest integer below which all are
-DTYPES = ("float32", "float64", "uint8", "int8", "int16", "uint16", "int32", "int64")
 
 
 class LeafKind(str, Enum):
-    """The kinds of space that have numbers of their own, and IMAGE, whose bytes travel beside the row."""
+    """The kinds of space that have numbers of their own, and IMAGE, whose bytes travel beside the row.
+
+    What each one means stands in FORMS, in ue_rl/protocol/spaces/forms/.
+    """
 
     BOX = "BOX"
     DISCRETE = "DISCRETE"
@@ -65,52 +67,23 @@ class Leaf:
         object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
         if any(n < 1 for n in self.shape) or len(self.shape) > 8:
             raise invalid("a shape has at most 8 sizes of 1 or more", got=self.shape)
-        if self.kind is LeafKind.BOX:
-            self._check_box()
-        elif self.kind in (LeafKind.DISCRETE, LeafKind.MULTI_DISCRETE):
-            self._check_choices()
+        for name, value in self.form.check(self).items():
+            object.__setattr__(self, name, value)
 
-    def _check_box(self) -> None:
-        if self.dtype not in DTYPES:
-            raise invalid("a BOX of an unknown type", ", ".join(DTYPES), self.dtype)
-        if len(self.low) != len(self.high) or len(self.low) not in (1, self.size):
-            raise invalid("bounds and shape disagree", f"1 or {self.size} ranges", len(self.low))
-        for low, high in zip(self.low, self.high, strict=True):
-            if not low <= high or low == math.inf or high == -math.inf:
-                raise invalid("low must not exceed high, nor be NaN", "low <= high", (low, high))
-        if not self.dtype.startswith("float"):
-            limits = np.iinfo(self.dtype)
-            if min(self.low) < limits.min or max(self.high) > limits.max:
-                raise invalid(f"bounds outside {self.dtype}", (limits.min, limits.max), (min(self.low), max(self.high)))
-        if len(set(zip(self.low, self.high, strict=True))) == 1:
-            object.__setattr__(self, "low", self.low[:1])
-            object.__setattr__(self, "high", self.high[:1])
-
-    def _check_choices(self) -> None:
-        if not self.counts or min(self.counts) < 1 or max(self.counts) > MAX_CHOICES:
-            raise invalid("a number of choices is out of range", f"1 to {MAX_CHOICES} for each number", self.counts)
-        if len(self.counts) != self.size:
-            raise invalid("counts and shape disagree", self.size, len(self.counts))
-        if self.starts and len(self.starts) != self.size:
-            raise invalid("starts and shape disagree", self.size, len(self.starts))
-        ends = [abs(start) + count for start, count in zip(self.starts, self.counts, strict=False)]
-        if max(ends, default=0) > MAX_CHOICES:
-            raise invalid("choices beyond 2**24 are not exact in float32", got=self.starts)
-        if not any(self.starts):
-            object.__setattr__(self, "starts", ())
+    @property
+    def form(self) -> LeafForm:
+        """What its kind means."""
+        return FORMS[self.kind]
 
     @property
     def size(self) -> int:
         """Numbers in the row; an IMAGE has none."""
-        if self.kind is LeafKind.IMAGE:
-            return 0
-        return math.prod(self.shape)
+        return self.form.size(self)
 
     @property
     def wide(self) -> bool:
         """Whether its bounds allow integers that float32 may not hold."""
-        whole = self.kind is LeafKind.BOX and not self.dtype.startswith("float")
-        return whole and not -MAX_EXACT <= min(self.low) <= max(self.high) <= MAX_EXACT
+        return self.form.is_wide(self)
 
     @property
     def parts(self) -> tuple[tuple[str, Space], ...]:
@@ -162,9 +135,7 @@ Space: TypeAlias = Leaf | Branch
 
 def box(shape: tuple[int, ...], low: Any = -math.inf, high: Any = math.inf, dtype: str = "float32") -> Leaf:
     """A BOX; `low` and `high` are a number each, or arrays of `shape`."""
-    kind = float if dtype.startswith("float") else int
-    lows, highs = (tuple(kind(x) for x in np.ravel(bound).tolist()) for bound in (low, high))
-    return Leaf(LeafKind.BOX, shape, dtype, lows, highs)
+    return Leaf(LeafKind.BOX, **box_fields(shape, low, high, dtype))
 
 
 def leaves(space: Space) -> Iterator[tuple[tuple[str, ...], Leaf, int]]:
@@ -190,32 +161,14 @@ def number_path(space: Space, index: int) -> str:
 
 def bounds(space: Space) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """(low, high) of every number of the row, each float32 [size]; of a choice its lowest and highest one."""
-    lows = []
-    highs = []
-    for _, leaf, _ in leaves(space):
-        if leaf.kind is LeafKind.BOX:
-            lows.append(np.full(leaf.size, leaf.low, np.float32))
-            highs.append(np.full(leaf.size, leaf.high, np.float32))
-        elif leaf.kind is not LeafKind.IMAGE:
-            starts = leaf.starts
-            if not starts:
-                starts = (0,)
-            first = np.full(leaf.size, starts, np.float32)
-            lows.append(first)
-            highs.append(first + (choices(leaf) - 1).astype(np.float32))
-    return np.concatenate([*lows, np.zeros(0, np.float32)]), np.concatenate([*highs, np.zeros(0, np.float32)])
+    none = np.zeros(0, np.float32)
+    pairs = [leaf.form.bounds(leaf) for _, leaf, _ in leaves(space)]
+    return np.concatenate([*(low for low, _ in pairs), none]), np.concatenate([*(high for _, high in pairs), none])
 
 
 def choices(space: Space) -> NDArray[np.int64]:
-    """How many choices each number of the row has, int64 [size]; 0 where it is a number of a BOX."""
-    counts: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    for _, leaf, _ in leaves(space):
-        given = {LeafKind.MULTI_BINARY: (2,), LeafKind.BOX: (0,)}.get(leaf.kind, leaf.counts)
-        own = given
-        if not own:
-            own = (0,)
-        counts.append(np.full(leaf.size, own, np.int64))
-    return np.concatenate(counts)
+    """How many choices each number of the row has, int64 [size]; 0 where it is none."""
+    return np.concatenate([leaf.form.counts(leaf) for _, leaf, _ in leaves(space)])
 
 
 def beyond_exact(numbers: Any) -> int | float | None:
@@ -223,11 +176,6 @@ def beyond_exact(numbers: Any) -> int | float | None:
     array = np.asarray(numbers)
     beyond = array[(array > MAX_EXACT) | (array < -MAX_EXACT)]
     return beyond.ravel()[0].item() if beyond.size else None
-
-
-def invalid(what: str, expected: Any = None, got: Any = None) -> ConfigurationError:
-    """The error for a space that cannot be; whoever knows the handshake's key says so in `field`."""
-    return ConfigurationError(what, field="OBS_SPACE or ACT_SPACE", expected=expected, got=got)
 
 
 def _depth(space: Space) -> int:

@@ -39,8 +39,9 @@ def parts_of(tree: Any) -> tuple[Sequence[Key], Sequence[Any]] | None:
         if not isinstance(keys, range):
             keys = list(keys)
         return keys, list(tree.values())
-    if isinstance(tree, Sequence) and hasattr(tree, "spaces"):  # Gymnasium's Tuple; its OneOf is no sequence
-        return range(len(tree.spaces)), tree.spaces
+    parts = getattr(tree, "spaces", None)
+    if isinstance(parts, tuple) and isinstance(tree, Sequence):  # Gymnasium's Tuple; its OneOf is no sequence
+        return range(len(parts)), parts
     return None
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ue_rl.protocol.spaces.forms import FORMS
 from ue_rl.protocol.spaces.tree import Leaf, Space, box
 from ue_rl.protocol.spec import (
     DEFAULT_FPS,
@@ -39,7 +40,7 @@ _SAID_ONCE = ("ENV_TYPE", "ENV_COUNT", "VERSION", "CHANNEL", "FEATURES", "IMAGE"
 _KNOWN = frozenset((*_ONE_AGENT, *_SAID_ONCE, "RENDER_FPS"))
 KNOWN_KEYS = tuple(sorted(_KNOWN))
 _BOX = re.compile(r"\s*BOX\s*\([^()]*\)\s*", re.IGNORECASE)  # without a shape: the numbers are those of OBS or ACT
-_FORMS = "BOX(..), DISCRETE(n), MULTI_DISCRETE(n,..), MULTI_BINARY(n), DICT(name:..,..) or TUPLE(..,..)"
+_FORMS = f"{', '.join(form.example for form in FORMS.values() if form.in_row)}, DICT(name:..,..) or TUPLE(..,..)"
 _CURE = "check the engine's handshake against docs/protocol.md, section 3"
 
 

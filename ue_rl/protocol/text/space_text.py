@@ -11,45 +11,34 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from ue_rl.protocol.spaces.tree import DTYPES, MAX_DEPTH, MAX_LEAVES, Branch, Leaf, LeafKind, Space, box, invalid
+from ue_rl.protocol.spaces.forms import FORMS
+from ue_rl.protocol.spaces.forms.base import MAX_SIZE, LeafForm, LeafText, invalid
+from ue_rl.protocol.spaces.tree import MAX_DEPTH, MAX_LEAVES, Branch, Leaf, LeafKind, Space
+from ue_rl.protocol.spaces.walks import Key, Path, fold
 from ue_rl.protocol.text.kernels_writing import float32_text
 from ue_rl.system.errors import ConfigurationError
 
-MAX_SIZE = 16_777_216
 _BEYOND_FLOAT32 = 2.0**128 - 2.0**103  # from here on the nearest float32 is infinite
 _WORD = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*)\s*")
 _OPEN = re.compile(r"\(\s*")
 _NAME = re.compile(r"\s*([^\s:,();|=]+)\s*:\s*")
 _BODY = re.compile(r"\(([^()]*)\)")
 _SHAPE = re.compile(r"\s*\[([0-9,\s]*)\]")
+_WORDS = f"{', '.join(['DICT', 'TUPLE', *FORMS][:-1])} or {[*FORMS][-1]}"
 _INTEGER = re.compile(r"\s*([+-]?[0-9]{1,19})\s*")
 SAFE = "-._~/[]^*"  # stands as it is in a name; everything else but letters and digits is percent-encoded
 
 
 def space_text(space: Space) -> str:
     """The canonical text of `space`."""
-    if isinstance(space, Branch):
-        parts = [
-            f"{name_text(name)}:{space_text(part)}" if space.named else space_text(part) for name, part in space.parts
-        ]
-        return f"{'DICT' if space.named else 'TUPLE'}({','.join(parts)})"
-    shape = f"[{','.join(map(str, space.shape))}]"
-    if space.kind is LeafKind.IMAGE:
-        return "IMAGE"
-    if space.kind is LeafKind.BOX:
-        ranges = ",".join(
-            f"{bound_text(low, space.dtype)}:{bound_text(high, space.dtype)}"
-            for low, high in zip(space.low, space.high, strict=True)
-        )
-        return f"BOX({ranges}){shape}{'' if space.dtype == 'float32' else space.dtype.upper()}"
-    if space.kind is LeafKind.MULTI_BINARY:
-        return f"MULTI_BINARY({space.size}){shape if len(space.shape) != 1 else ''}"
-    starts = space.starts or (0,) * len(space.counts)
-    counts = ",".join(
-        f"{start}:{start + count - 1}" if start else str(count)
-        for start, count in zip(starts, space.counts, strict=True)
-    )
-    return f"{space.kind.value}({counts}){shape if len(space.shape) > 1 else ''}"
+    text: str = fold(space, lambda leaf, _: leaf.form.text(leaf, bound_text), _branch_text)
+    return text
+
+
+def _branch_text(branch: Branch, parts: dict[Key, str], _: Path) -> str:
+    if branch.named:
+        return f"DICT({','.join(f'{name_text(str(name))}:{text}' for name, text in parts.items())})"
+    return f"TUPLE({','.join(parts.values())})"
 
 
 def read_space(text: str) -> Space:
@@ -133,27 +122,32 @@ class _SpaceParser:
 
     def space(self, depth: int) -> Space:
         start = self.at
-        word = self.match(_WORD, "DICT, TUPLE, BOX, DISCRETE, MULTI_DISCRETE, MULTI_BINARY or IMAGE").group(1).upper()
+        word = self.match(_WORD, _WORDS).group(1).upper()
         if word in ("DICT", "TUPLE"):
             return self.branch(word == "DICT", depth)
         self.leaves += 1
         if self.leaves > MAX_LEAVES:
             raise invalid("too many parts", f"at most {MAX_LEAVES}")
-        if word == LeafKind.IMAGE.value:
-            return Leaf(LeafKind.IMAGE)
-        if word not in LeafKind.__members__:
+        if word not in FORMS:
             self.at = start
-            raise self.wrong("DICT, TUPLE, BOX, DISCRETE, MULTI_DISCRETE, MULTI_BINARY or IMAGE")
+            raise self.wrong(_WORDS)
+        return Leaf(LeafKind(word), **FORMS[word].read(self.leaf_text(FORMS[word])))
+
+    def leaf_text(self, form: LeafForm) -> LeafText:
+        if not form.has_body:
+            return LeafText((), None, "", self)
         body = self.match(_BODY, "( .. )").group(1).split(",")
-        shape = _SHAPE.match(self.text, self.at)
-        if shape:
-            self.at = shape.end()
-        sizes = None
-        if shape is not None:
-            sizes = self._sizes(shape.group(1))
-        if word == LeafKind.BOX.value:
-            return self.box(body, sizes)
-        return self.choices(LeafKind(word), body, sizes)
+        found = _SHAPE.match(self.text, self.at)
+        shape = None
+        if found is not None:
+            self.at = found.end()
+            shape = self._sizes(found.group(1))
+        suffix = ""
+        word = _WORD.match(self.text, self.at)
+        if form.has_suffix and word is not None:
+            self.at = word.end()
+            suffix = word.group(1)
+        return LeafText(body, shape, suffix, self)
 
     def branch(self, named: bool, depth: int) -> Branch:
         if depth >= MAX_DEPTH:
@@ -170,64 +164,25 @@ class _SpaceParser:
             if mark == ")":
                 return Branch(tuple(parts), named)
 
-    def box(self, body: list[str], sizes: tuple[int, ...] | None) -> Leaf:
-        dtype = "float32"
-        word = _WORD.match(self.text, self.at)
-        if word is not None:
-            dtype = word.group(1).lower()
-            self.at = word.end()
-            if dtype not in DTYPES:
-                raise invalid("a BOX of an unknown type", ", ".join(name.upper() for name in DTYPES), dtype)
-        ends = [part.partition(":") for part in body]
-        lows = [self._bound(low, dtype) for low, _, _ in ends]
-        highs = [self._bound(high, dtype) for _, _, high in ends]
-        return box((len(body),) if sizes is None else sizes, np.array(lows, object), np.array(highs, object), dtype)
-
-    def choices(self, kind: LeafKind, body: list[str], sizes: tuple[int, ...] | None) -> Leaf:
-        ranges = [self._range(part) for part in body]
-        if kind is LeafKind.MULTI_BINARY:
-            if len(ranges) != 1 or ranges[0][0] != 0 or not 1 <= ranges[0][1] <= MAX_SIZE:
-                raise invalid("MULTI_BINARY has one number: how many flags", got=",".join(body))
-            leaf = Leaf(kind, (ranges[0][1],) if sizes is None else sizes)
-            if leaf.size != ranges[0][1]:
-                raise invalid("MULTI_BINARY and its shape disagree", ranges[0][1], sizes)
-            return leaf
-        if kind is LeafKind.DISCRETE and (len(ranges) != 1 or sizes is not None):
-            raise invalid("DISCRETE has one count and no shape", got=",".join(body))
-        shape: tuple[int, ...]
-        if kind is LeafKind.DISCRETE:
-            shape = ()
-        elif sizes is None:
-            shape = (len(ranges),)
-        else:
-            shape = sizes
-        return Leaf(kind, shape, counts=tuple(n for _, n in ranges), starts=tuple(start for start, _ in ranges))
-
     def _sizes(self, text: str) -> tuple[int, ...]:
         if not text.strip():
             return ()
-        sizes = [self._integer(part) for part in text.split(",")]
+        sizes = [self.integer(part) for part in text.split(",")]
         if len(sizes) > 8 or math.prod(sizes) > MAX_SIZE:
             raise invalid("a shape is too large", f"at most 8 sizes, {MAX_SIZE} numbers", text)
         return tuple(sizes)
 
-    def _range(self, text: str) -> tuple[int, int]:
-        """(lowest choice, how many) of `n` or `low:high`."""
-        low, colon, high = text.partition(":")
-        if not colon:
-            return 0, self._integer(low)
-        first = self._integer(low)
-        return first, self._integer(high) - first + 1
-
-    def _integer(self, text: str) -> int:
+    def integer(self, text: str) -> int:
+        """See NumberReader."""
         found = _INTEGER.fullmatch(text)
         if found is None:
             raise invalid("an integer was expected", got=text)
         return int(found.group(1))
 
-    def _bound(self, text: str, dtype: str) -> float:
+    def bound(self, text: str, dtype: str) -> float:
+        """See NumberReader."""
         if not dtype.startswith("float"):
-            return self._integer(text)
+            return self.integer(text)
         try:
             return read_bound(text, dtype)
         except ValueError:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from ue_rl.protocol.spaces.engine_leaf import own_leaf
+from ue_rl.protocol.spaces.forms import form_of
 from ue_rl.protocol.spaces.walks import map_leaves, same_parts, zip_leaves
 
 
@@ -30,17 +32,15 @@ def fits(given: spaces.Space[Any], wanted: spaces.Space[Any], bounds: bool = Fal
 
 
 def _fits(given: spaces.Space[Any], wanted: spaces.Space[Any], bounds: bool) -> bool:
-    if isinstance(wanted, spaces.Box) and isinstance(given, spaces.Box):
-        kinds = {np.dtype(given.dtype).kind, np.dtype(wanted.dtype).kind}
-        same = not bounds or bool(np.allclose(given.low, wanted.low) and np.allclose(given.high, wanted.high))
-        return given.shape == wanted.shape and len(kinds) == 1 and same
-    if isinstance(wanted, spaces.Discrete) and isinstance(given, spaces.Discrete):
-        return bool(given.n == wanted.n)
-    if isinstance(wanted, spaces.MultiDiscrete) and isinstance(given, spaces.MultiDiscrete):
-        return bool(np.array_equal(given.nvec, wanted.nvec))
-    if isinstance(wanted, spaces.MultiBinary) and isinstance(given, spaces.MultiBinary):
-        return given.shape == wanted.shape
-    return False
+    form = form_of(wanted)
+    if form is None or form is not form_of(given):
+        return False
+    ours = own_leaf(wanted)
+    theirs = own_leaf(given)
+    kinds = {np.dtype(leaf.dtype).kind for leaf in (ours, theirs)}
+    if len(kinds) > 1 or (ours.shape, ours.counts) != (theirs.shape, theirs.counts):
+        return False
+    return not bounds or bool(np.allclose(theirs.low, ours.low) and np.allclose(theirs.high, ours.high))
 
 
 def moved(given: spaces.Space[Any], wanted: spaces.Space[Any], tree: Any) -> Any:

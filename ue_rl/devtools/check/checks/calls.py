@@ -14,7 +14,7 @@ import numpy as np
 from ue_rl.devtools.check.bench import Bench
 from ue_rl.devtools.check.peer import Skip, Wrong
 from ue_rl.devtools.check.text_peer import TextPeer
-from ue_rl.protocol.spaces.tree import Branch, leaves
+from ue_rl.protocol.spaces.tree import Branch
 from ue_rl.protocol.spec import EnvSpec, Parameter
 from ue_rl.protocol.text import calls
 from ue_rl.system.errors import CommandFailed, UeRlError
@@ -187,9 +187,7 @@ def _goal_size(spec: EnvSpec) -> int:
     """Numbers of a goal; 0: they are not there, or have different sizes."""
     if not isinstance(spec.obs_space, Branch):
         return 0
-    sizes = {path[0]: 0 for path, _, _ in leaves(spec.obs_space)}
-    for path, leaf, _ in leaves(spec.obs_space):
-        sizes[path[0]] += leaf.size
+    sizes = {name: part.size for name, part in spec.obs_space.parts}
     achieved = sizes.get("achieved_goal", 0)
     desired = sizes.get("desired_goal", 0)
     if achieved == desired:
