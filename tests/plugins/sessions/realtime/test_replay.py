@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import msgpack
@@ -17,7 +18,11 @@ from ue_rl.cli import cli
 from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.plugins.sessions.realtime import Session, SessionPool, ToolCall
 from ue_rl.plugins.sessions.realtime.player import ReplayBridge, ReplayPlayer
-from ue_rl.plugins.sessions.realtime.replay import Replay
+from ue_rl.plugins.sessions.realtime.replay import SIDE, Replay
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.traces.file import MessageKind
+from ue_rl.protocol.traces.reading import Trace
+from ue_rl.protocol.traces.writing import TraceWriter
 from ue_rl.system.errors import ReplayInvalid
 
 SUMS, ORDERS = "tests.plugins.sessions.realtime.games:Sums", "tests.plugins.sessions.realtime.games:Orders"
@@ -44,7 +49,7 @@ def cart_pole(session: Session, advances: int = 60) -> list[Any]:
 def test_an_episode_plays_again_to_the_bit(tmp_path: Path) -> None:
     file, seen = recorded(tmp_path, "CartPole-v1", cart_pole)
     replay = Replay.load(file)
-    assert replay.whole
+    assert replay.end == ""
     assert replay.header["game"] == "CartPole-v1"
     with ReplayPlayer(replay) as player:
         assert player.life.phase.value == "LOADING_REPLAY"
@@ -52,14 +57,9 @@ def test_an_episode_plays_again_to_the_bit(tmp_path: Path) -> None:
         assert player.life.phase.value == "REPLAY_ENDED"
         assert len(list(player.play())) == len(again), "it can be played once more"
     assert player.life.phase.value == "IDLE"
-    assert len(replay.episodes) > 2
+    assert replay.episodes > 2
     wanted = {each.observation.tobytes() for each in seen}
     assert wanted <= {each.observation.tobytes() for each in again}
-
-
-@pytest.mark.usefixtures("msgpack_of_ray")
-def test_nothing_is_loaded_beside_ray(tmp_path: Path) -> None:
-    assert Replay.load(recorded(tmp_path, "CartPole-v1", cart_pole)[0]).whole
 
 
 def test_tools_several_orders_and_real_time_are_recorded(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_tools_several_orders_and_real_time_are_recorded(tmp_path: Path) -> None
     assert seen[last.tick] == last.observation.tobytes()
 
 
-def test_what_messagepack_cannot_carry_is_recorded_too_and_ends_nobody(tmp_path: Path) -> None:
+def test_odd_options_and_arguments_are_recorded_too_and_end_nobody(tmp_path: Path) -> None:
     odd = [{"start": 3, "name": "\ud800", "size": 2**70}, {"start": 4, "list": [2**64]}]
 
     def play(session: Session) -> list[Any]:
@@ -98,58 +98,73 @@ def test_what_messagepack_cannot_carry_is_recorded_too_and_ends_nobody(tmp_path:
 
     file, seen = recorded(tmp_path, SUMS, play)
     assert seen[0].observation[1] == 3
-    assert [each.options for each in Replay.load(file).episodes][-2:] == odd
+    assert [turn.options for turn in Replay.load(file) if turn.begins][-2:] == odd
     with ReplayPlayer(Replay.load(file)) as player:
         assert [*player.play()][-1].observation.tobytes() == seen[-1].observation.tobytes()
 
 
-def test_a_file_that_was_cut_off_plays_to_its_last_whole_tick(tmp_path: Path) -> None:
-    file, _ = recorded(tmp_path, SUMS, lambda session: [session.advance(2, [[1.0]]) for _ in range(10)])
-    data = file.read_bytes()
-    reader = msgpack.Unpacker()
-    reader.feed(data)
-    ends = []
-    for _ in reader:
-        ends.append(reader.tell())
-    assert ends[-1] == len(data)
-    ticks = []
-    for length in range(ends[1], len(data)):
-        file.write_bytes(data[:length])
-        replay = Replay.load(file)
-        assert replay.whole == (length in ends)
-        ticks.append(replay.episodes[0].ticks)
-    assert ticks == sorted(ticks)
-    assert set(ticks) == {0, 2, 4, 6, 8, 10, 12, 14, 16, 18}
-    file.write_bytes(data[:-3])
+def ten_frames(session: Session) -> list[Any]:
+    """Ten advances, each a frame of the file; an episode's first look is in the first."""
+    assert session.recorder is not None
+    for _ in range(10):
+        session.advance(2, [[1.0]])
+        session.recorder.trace.filled(perf_counter())
+    return []
+
+
+def test_a_file_that_was_cut_off_or_damaged_plays_to_its_last_whole_frame(tmp_path: Path) -> None:
+    file, _ = recorded(tmp_path, SUMS, ten_frames)
+    data, whole = file.read_bytes(), list(Replay.load(file))
+    first = data.index(b"UTRm")
+    ticks = set()
+    for at in [*range(first, len(data), 5), len(data) - 1]:
+        for broken in (data[:at], data[:at] + bytes([data[at] ^ 0x11]) + data[at + 1 :]):
+            file.write_bytes(broken)
+            replay = Replay.load(file)
+            turns = list(replay)
+            assert replay.end
+            assert turns == whole[: len(turns)]
+            ticks.add(sum(turn.ticks for turn in turns))
+    assert ticks == {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20}
+    file.write_bytes(data[:-40])
     with ReplayPlayer(Replay.load(file)) as player:
         *_, last = player.play()
     assert last.observation.tolist()[1:] == [18, 9, 0]
     done = CliRunner().invoke(cli, ["sessions", "replay", str(file)])
     assert (done.exit_code, "18 ticks, return 9" in done.output, "cut off" in done.output) == (0, True, True), done
+    for at in range(0, first, 7):
+        file.write_bytes(data[:at] + bytes([data[at] ^ 0x11]) + data[at + 1 :])
+        with pytest.raises(ReplayInvalid, match="not a trace"):
+            Replay.load(file)
 
 
-def test_what_is_no_replay_or_damaged_or_plays_otherwise_is_named(tmp_path: Path) -> None:
-    file, _ = recorded(tmp_path, SUMS, lambda session: [session.advance(2, [[1.0]]) for _ in range(10)])
-    data = file.read_bytes()
+def test_what_is_no_replay_or_plays_otherwise_is_named(tmp_path: Path) -> None:
+    file, _ = recorded(tmp_path, SUMS, ten_frames)
     bad = tmp_path / "bad.replay"
-    refused = 0
-    for at in range(0, len(data), 7):
-        bad.write_bytes(data[:at] + bytes([data[at] ^ 0x11]) + data[at + 1 :])
-        try:
-            Replay.load(bad)
-        except ReplayInvalid:
-            refused += 1
-            continue
-        assert not Replay.load(bad).whole, at  # its last object seems to be longer than the file
-    assert refused > len(data) // 14
-    for other in (b"", b"\xc1", b"hello", msgpack.packb({"format": "ue_rl replay", "version": 2}), b"\xdd" * 100):
+    for other in (b"", b"\xc1", b"hello", b"\xdd" * 100):
         bad.write_bytes(other)
-        with pytest.raises(ReplayInvalid):
+        with pytest.raises(ReplayInvalid, match="not a trace"):
             Replay.load(bad)
+    with pytest.raises(ReplayInvalid, match="cannot be read"):
+        Replay.load(tmp_path / "nowhere.replay")
+    bad.write_bytes(msgpack.packb({"format": "ue_rl replay", "version": 1, "game": "CartPole-v1"}))
+    with pytest.raises(ReplayInvalid, match=r"of an earlier form.*the ue_rl that has recorded it"):
+        Replay.load(bad)
+    TraceWriter(bad, EnvSpec(2, 1), "trainer").close()
+    with pytest.raises(ReplayInvalid, match="recorded elsewhere"):
+        Replay.load(bad)
+    shown = CliRunner().invoke(cli, ["trace", "show", str(file)]).output
+    assert "1 episode, 10 action, 10 ticks" in shown.replace("\n", " ")
+    assert SUMS in shown
     replay = Replay.load(file)
-    replay.episodes[0].sums[4] += 1
+    with SessionPool(SUMS, max_sessions=1, workers=1) as pool:
+        writer = TraceWriter(bad, pool.spec, SIDE, about=Trace(file).header["about"])
+    for message in Trace(file):
+        more = message.kind is MessageKind.TICKS and message.facts["tick"] == 4
+        writer.add(message.kind, {**message.facts, "sum": message.facts.get("sum", 0) + more})
+    writer.close()
     with (
-        ReplayPlayer(replay) as player,
+        ReplayPlayer(Replay.load(bad)) as player,
         pytest.raises(ReplayInvalid, match="another observation at tick 4 of episode 1"),
     ):
         list(player.play())
@@ -183,15 +198,10 @@ def test_a_full_disk_ends_the_recording_and_nothing_else(
 
     def play(session: Session) -> list[Any]:
         assert session.recorder is not None
-        monkeypatch.setattr(session.recorder, "_file", _Full())
+        trace = session.recorder.trace
+        monkeypatch.setattr(trace, "_frame", full)
+        trace.filled(0.0)  # the next message is due
         return [session.advance(2).tick, session.advance(2).tick]
-
-    class _Full:
-        closed = False
-        write = flush = full
-
-        def close(self) -> None:
-            self.closed = True
 
     assert recorded(tmp_path, OneByOne, play)[1] == [2, 4]
     assert caplog.text.count("is not recorded any further") == 1

@@ -22,7 +22,7 @@ from ue_rl.cli.common import PortNumber, cannot_listen, json_object, show_log
 def replay(file: Path, gif: Path | None, tcp: int | None, host: str, kwargs: str) -> None:
     """Play FILE, which `ue-rl sessions --record` has written, and compare each observation with what was recorded.
 
-    A file that was cut off is played to its last whole tick.
+    A file that was cut off or damaged is played to its last whole message.
     """
     arguments: dict[str, Any] = json_object(kwargs, "kwargs")
     from ue_rl.plugins.sessions.realtime.player import ReplayBridge, ReplayPlayer
@@ -53,9 +53,8 @@ def replay(file: Path, gif: Path | None, tcp: int | None, host: str, kwargs: str
             total += seen.reward
             if film is not None and not film.full and (picture := player.session.render().result()) is not None:
                 film.add(picture)
-        cut = "; the file was cut off behind that"
-        if recorded.whole:
-            cut = ""
+        cut = ""
+        if recorded.end:
+            cut = f"; {recorded.end}"
         game = recorded.header["game"]
-        count = len(recorded.episodes)
-        click.echo(f"{game}: {count} episodes, {ticks} ticks, return {total:g}, equal to the bit{cut}")
+        click.echo(f"{game}: {recorded.episodes} episodes, {ticks} ticks, return {total:g}, equal to the bit{cut}")

@@ -15,7 +15,7 @@ from ue_rl.bridges.vector import VectorBridge
 from ue_rl.plugins.sessions.realtime.lifecycle import LifeCycle, SessionEvent
 from ue_rl.plugins.sessions.realtime.observation import SessionObservation
 from ue_rl.plugins.sessions.realtime.pool import SessionPool
-from ue_rl.plugins.sessions.realtime.replay import Replay, ReplayEpisode, checksum
+from ue_rl.plugins.sessions.realtime.replay import Replay, ReplayTurn, checksum
 from ue_rl.system.closing import Closing
 from ue_rl.system.errors import ReplayInvalid, SessionError, UeRlError
 
@@ -67,34 +67,35 @@ class ReplayPlayer(Closing):
         if not self.life.may(SessionEvent.LOADED):
             self.life.on(SessionEvent.LOAD_REPLAY)
             self.life.on(SessionEvent.LOADED)
-        for number, episode in enumerate(self.replay.episodes):
-            seen = self._advanced(number, 0, reset=True, seed=episode.seed, options=episode.options)
-            yield self._compared(seen, number, episode)
-            for tick in range(episode.ticks):
-                seen = self._advanced(number, 1, episode.actions.get(tick, ()))
-                yield self._compared(seen, number, episode)
-            if last := episode.actions.get(episode.ticks):
-                self._advanced(number, 0, last)
+        for turn in self.replay:
+            if turn.begins:
+                seen = self._advanced(turn, 0, reset=True, seed=turn.seed, options=turn.options)
+            else:
+                seen = self._advanced(turn, min(turn.ticks, 1), turn.actions)
+            for _ in range(turn.ticks - 1):
+                yield seen
+                seen = self._advanced(turn, 1)
+            if turn.begins or turn.ticks:
+                yield self._compared(seen, turn)
         self.life.on(SessionEvent.OVER)
 
-    def _advanced(self, number: int, *args: Any, **asked: Any) -> SessionObservation:
+    def _advanced(self, turn: ReplayTurn, *args: Any, **asked: Any) -> SessionObservation:
         try:
             return self.session.advance(*args, **asked)
         except SessionError:  # the game has failed
             raise
         except UeRlError as error:  # an action, a tool, a seed or options that this game does not take
             raise ReplayInvalid(
-                f"the game does not take what was recorded in episode {number + 1}: {error.message}",
+                f"the game does not take what was recorded in episode {turn.episode + 1}: {error.message}",
                 **error.facts(fault=None, cure="was the game changed, or the file written by somebody else?"),
             ) from error
 
-    def _compared(self, seen: SessionObservation, number: int, episode: ReplayEpisode) -> SessionObservation:
-        wanted = episode.sums.get(seen.tick)
-        if wanted is not None and wanted != checksum(seen):
+    def _compared(self, seen: SessionObservation, turn: ReplayTurn) -> SessionObservation:
+        if turn.sum is not None and turn.sum != checksum(seen):
             raise ReplayInvalid(
                 "the game does not play as it was recorded",
                 field="observation",
-                got=f"another observation at tick {seen.tick} of episode {number + 1}",
+                got=f"another observation at tick {seen.tick} of episode {turn.episode + 1}",
                 cure="was the game changed, or does it draw numbers that the seed does not decide?",
             )
         return seen

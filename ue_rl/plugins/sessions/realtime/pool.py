@@ -200,9 +200,9 @@ class SessionPool(Closing):
     def _recorder(self, folder: Path, name: str, rate: float | None) -> ReplayRecorder:
         from ue_rl.plugins.sessions.realtime.replay import ReplayRecorder
 
-        header = {"game": self.name, "kwargs": self._kwargs, "handshake": self.handshake, "session_id": name}
+        header = {"game": self.name, "kwargs": self._kwargs, "session_id": name}
         options = {key: self._world_options[key] for key in ("hold", "max_ticks")}
-        return ReplayRecorder(folder, name, {**header, **options, "tick_rate": rate})
+        return ReplayRecorder(folder, name, self.spec, {**header, **options, "tick_rate": rate})
 
     def _world(self, make: Callable[[], Any], rows: int, own: bool) -> SharedGame:
         return SharedGame(make, rows, self._threads, self.counters, own=own, **self._world_options)  # type: ignore[arg-type]

@@ -1,45 +1,38 @@
-"""Replay files: what a session was asked, tick by tick, so that it can be played again to the bit (docs/realtime.md).
+"""Replays: the trace of a session that plays its game again, to the bit (docs/realtime.md).
 
-A file is a stream of MessagePack objects. The first is the header, a map with "checksum", the CRC-32 of the map packed
-without it. Each further one is an array [kind, tick, a, b, checksum]; its checksum is the CRC-32 of its first four
-packed, continued from the checksum before. Ticks are those of the episode that have been made before. Kinds:
+The form of the file, and what reads and writes it, is that of all traces (ue_rl/protocol/traces/). Of the game's
+observations it has the checksums alone: whoever plays it has the game. Ticks are those of the episode that have been
+made before. Messages:
 
-    0  an episode begins: a = seed or nil, b = [options or nil, checksum of the observation]
-    1  an action in numbers, in the tick after `tick`: a = float32, little endian
-    2  a tool call, likewise: a = name, b = arguments
-    3  so many ticks have been made: a = checksum of the observation
-
-Options and arguments that MessagePack cannot carry are JSON, as text.
+    EPISODE  seed, options; sum: the checksum of the first observation
+    ACTION   in the tick after `tick`: action, its numbers; or tool, a name, and arguments
+    TICKS    so many, `tick`, have been made; sum: the checksum of the observation
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import math
 import re
-import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ue_rl.plugins.sessions.realtime.checks import MOST_TICKS
 from ue_rl.plugins.sessions.realtime.observation import Action, SessionObservation, ToolCall
+from ue_rl.protocol.spec import EnvSpec
+from ue_rl.protocol.traces.file import MessageKind, TraceMessage
+from ue_rl.protocol.traces.reading import Trace
+from ue_rl.protocol.traces.writing import TraceWriter
 from ue_rl.system.errors import ReplayInvalid, shorten
-from ue_rl.system.messagepack import OutOfData, Unpacker, packb
 
-_log = logging.getLogger("ue_rl.plugins.sessions.realtime")
-FORMAT = "ue_rl replay"
-VERSION = 1
-_RESET, _NUMBERS, _TOOL, _REACHED = range(4)
-_FLUSHED_EVERY = 0.25  # seconds
-_LONGEST = 64 << 20  # bytes of one object
+SIDE = "session"
+_EARLIER = b"ue_rl replay"  # near the begin of a file of the form before this one, MessagePack
+_MOST_WAITING = 100_000  # actions between two observations; a session's queue holds 16 for each tick
 _HEADER: dict[str, tuple[type, ...]] = {
-    "game": (str,), "kwargs": (dict,), "handshake": (str,), "session_id": (str,), "hold": (bool,), "max_ticks": (int,),
+    "game": (str,), "kwargs": (dict,), "session_id": (str,), "hold": (bool,), "max_ticks": (int,),
     "tick_rate": (int, float, type(None)),
 }  # fmt: skip
 
@@ -49,193 +42,180 @@ def checksum(observation: SessionObservation) -> int:
     return zlib.crc32(observation.observation.astype("<f4").tobytes())
 
 
-def _packable(values: Mapping[str, Any]) -> Any:
-    try:
-        packb(dict(values))
-    except (ValueError, TypeError, OverflowError):  # half a character, a number beyond 64 bits, nested too deeply
-        return json.dumps(dict(values), default=repr)
-    return dict(values)
-
-
 class ReplayRecorder:
     """Writes one session's file. Called by the session's world alone; what cannot be written is said once.
 
     Args:
-        folder: made where there is none. session_id: names the file. header: what the pool says of the game.
+        folder: made where there is none. session_id: names the file. spec: of the session.
+        header: what the pool says of the game.
+
+    Attributes:
+        path: of the file. trace: what writes it.
     """
 
-    def __init__(self, folder: Path, session_id: str, header: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, session_id: str, spec: EnvSpec, header: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', session_id)[:100]}.replay"
-        self._file = self.path.open("wb")
-        self._flushed = time.monotonic()
-        facts = {"format": FORMAT, "version": VERSION, **header}
-        self._last = zlib.crc32(packb(facts))
-        self._write({**facts, "checksum": self._last})
+        self.trace = TraceWriter(self.path, spec, SIDE, about=header)
 
     def began(self, seed: int | None, options: Mapping[str, Any] | None, seen: SessionObservation) -> None:
         """An episode."""
-        given_options = None
+        given = None
         if options is not None:
-            given_options = _packable(options)
-        self._record(_RESET, 0, seed, [given_options, checksum(seen)])
+            given = dict(options)
+        self.trace.add(MessageKind.EPISODE, {"seed": seed, "options": given, "sum": checksum(seen)})
 
     def acted(self, tick: int, action: Action) -> None:
         """An action was applied, after so many ticks."""
+        facts: dict[str, Any] = {"tick": tick}
         if isinstance(action, ToolCall):
-            self._record(_TOOL, tick, action.tool, _packable(action.arguments))
+            facts["tool"] = action.tool
+            facts["arguments"] = dict(action.arguments)
         else:
-            self._record(_NUMBERS, tick, np.asarray(action, "<f4").tobytes(), None)
+            facts["action"] = np.asarray(action, np.float32).tolist()
+        self.trace.add(MessageKind.ACTION, facts)
 
     def reached(self, seen: SessionObservation) -> None:
         """Ticks were made."""
-        self._record(_REACHED, seen.tick, checksum(seen), None)
-        if time.monotonic() - self._flushed > _FLUSHED_EVERY:
-            self._flush()
+        self.trace.add(MessageKind.TICKS, {"tick": seen.tick, "sum": checksum(seen)})
 
     def close(self) -> None:
         """Once more would do nothing."""
-        self._flush()
-        self._file.close()
-
-    def _record(self, *record: Any) -> None:
-        self._last = zlib.crc32(packb(record), self._last)
-        self._write([*record, self._last])
-
-    def _write(self, what: Any) -> None:
-        self._while_it_can(lambda: self._file.write(packb(what)))
-
-    def _flush(self) -> None:
-        self._flushed = time.monotonic()
-        self._while_it_can(self._file.flush)
-
-    def _while_it_can(self, write: Callable[[], object]) -> None:
-        try:
-            if not self._file.closed:
-                write()
-        except OSError as error:
-            _log.warning("%s is not recorded any further: %s", self.path, error)
-            try:
-                self._file.close()
-            except OSError:
-                _log.debug("%s could not be closed", self.path, exc_info=True)
+        self.trace.close()
 
 
-@dataclass
-class ReplayEpisode:
-    """One of a replay.
+class ReplayTurn(NamedTuple):
+    """One thing that the session was asked: an episode, some ticks, or tools between two ticks.
 
     Attributes:
-        actions: what was applied after so many ticks. sums: checksums of observations, by tick.
+        episode: which one, from 0 on. begins: it begins with this, with seed and options.
+        ticks: so many; 0: tools alone. actions: that come with the first of them.
+        sum: the checksum of what was seen behind the last of them; None: nobody looked.
     """
 
-    seed: int | None
-    options: dict[str, Any] | None
-    actions: dict[int, list[Action]] = field(default_factory=dict)
-    sums: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def ticks(self) -> int:
-        """Whole ticks."""
-        if self.actions:
-            return max(*self.sums, *self.actions, 0)
-        return max(self.sums)
+    episode: int
+    begins: bool
+    ticks: int
+    actions: tuple[Action, ...] = ()
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    sum: int | None = None
 
 
-@dataclass
 class Replay:
-    """A file's content.
+    """A file's content, read turn by turn; nothing in it is trusted, and no more than a turn is kept in memory.
 
     Attributes:
-        header: game, kwargs, handshake, hold, max_ticks, tick_rate, session_id, format, version.
-        whole: False: the file was cut off; its last tick is the last one that is whole.
+        header: game, kwargs, handshake, hold, max_ticks, tick_rate, session_id.
+        episodes: how many begin in it.
+        end: why nothing more was read: "" where it is whole, else a sentence.
     """
 
-    header: dict[str, Any]
-    episodes: list[ReplayEpisode]
-    whole: bool
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.header: dict[str, Any] = {**trace.header["about"], "handshake": trace.header["handshake"]}
+        self.episodes = 0
+        self.end = ""
 
     @classmethod
     def load(cls, path: Path) -> Replay:
-        """Reads a file.
+        """Reads a file once, so that it is known before the game begins whether it can be played.
 
         Raises:
-            ReplayInvalid: not a replay, of another version, damaged, or not written by this library, or it cannot be
-                read.
+            ReplayInvalid: not a replay, of another version, or not written by this library, or it cannot be read.
         """
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise ReplayInvalid("the file cannot be read", field="file", got=str(error)) from error
-        objects = _objects(path, data)
-        header, last = next(objects, ({}, 0))
-        if not isinstance(header, dict) or header.get("format") != FORMAT:
-            raise ReplayInvalid("not a replay", field="file", got=str(path))
-        if header.get("version") != VERSION:
+        _require_no_earlier(path)
+        trace = Trace(path)
+        trace.require_side(SIDE)
+        if not trace.begins:
             raise ReplayInvalid(
-                "a replay of another version",
-                field="version",
-                expected=VERSION,
-                got=header.get("version"),
-                cure="play it with the ue_rl that has recorded it",
+                "the beginning of this replay was dropped, so it cannot be played", field="file", got=str(path)
             )
-        read = header.pop("checksum", None)
-        total = _crc(header, 0, path, 0)
-        if read != total:
-            raise _damaged(path, 0)
-        _require_header(header, path)
+        _require_header(trace.header["about"], path)
+        replay = cls(trace)
+        for turn in replay:
+            replay.episodes += turn.begins
+        replay.end = trace.end
+        return replay
+
+    def __iter__(self) -> Iterator[ReplayTurn]:
+        """Every turn to the last message that is whole.
+
+        Raises:
+            ReplayInvalid: what no session writes.
+        """
         reading = _Reading()
-        for record, at in objects:
-            if not isinstance(record, list) or len(record) != 5:
-                raise _damaged(path, last)
-            total = _crc(record[:4], total, path, last)
-            if record[4] != total:
-                raise _damaged(path, last)
+        for number, message in enumerate(self._trace):
             try:
-                reading.take(*record[:4])
-            except ValueError as error:  # its checksum is right: whoever wrote it is not this library
+                yield from reading.take(message)
+            except ValueError as error:  # its frame is whole: whoever wrote it is not this library
                 raise ReplayInvalid(
-                    f"the replay has a record that no session writes: {error}",
+                    f"the replay has a message that no session writes: {error}",
                     field="file",
-                    got=f"{path}, from byte {last} on",
+                    got=f"message {number} of {self._trace.path}",
                 ) from None
-            last = at
-        return cls(header, reading.episodes, last == len(data))
+        yield from reading.rest()
 
 
 class _Reading:
-    """Episodes, record by record; what has a wrong type or is out of its place is a ValueError."""
+    """Turns, message by message; what has a wrong type or is out of its place is a ValueError."""
 
     def __init__(self) -> None:
-        self.episodes: list[ReplayEpisode] = []
+        self._episode = -1
         self._tick = 0  # of the last observation
+        self._waiting: dict[int, list[Action]] = {}  # by the tick before which they were applied
+        self._count = 0
 
-    def take(self, kind: Any, tick: Any, a: Any, b: Any) -> None:
-        if type(kind) is not int or kind not in range(4):
-            raise ValueError("its kind is unknown")
-        if kind == _RESET:
-            self._begin(tick, a, b)
+    def take(self, message: TraceMessage) -> Iterator[ReplayTurn]:
+        facts = message.facts
+        if message.kind is MessageKind.EPISODE:
+            yield from self.rest()
+            yield self._begin(facts.get("seed"), facts.get("options"), facts.get("sum"))
             return
-        if not self.episodes:
+        if message.kind not in (MessageKind.ACTION, MessageKind.TICKS):
+            raise ValueError("its kind is unknown")
+        if self._episode < 0:
             raise ValueError("it comes before the first episode")
+        tick: Any = facts.get("tick")
         if not _is_count(tick) or not self._tick <= tick <= self._tick + MOST_TICKS:
             raise ValueError(f"its tick does not follow tick {self._tick}")
-        if kind == _REACHED:
-            self.episodes[-1].sums[tick] = _sum_of(a)
-            self._tick = tick
+        if message.kind is MessageKind.ACTION:
+            self._waiting.setdefault(tick, []).append(_action_of(facts))
+            self._count += 1
+            if self._count > _MOST_WAITING:
+                raise ValueError(f"there are more than {_MOST_WAITING} actions without a look")
         else:
-            self.episodes[-1].actions.setdefault(tick, []).append(_action_of(kind, a, b))
+            yield from self._ticks(tick, _sum_of(facts.get("sum")))
 
-    def _begin(self, tick: Any, seed: Any, b: Any) -> None:
-        if tick != 0 or not (seed is None or (_is_count(seed) and seed < 2**63)):
-            raise ValueError("its tick is not 0, or its seed is none")
-        if not isinstance(b, list) or len(b) != 2:
-            raise ValueError("it has no options and checksum")
-        options = None
-        if b[0] is not None:
-            options = _map_of(b[0])
-        self.episodes.append(ReplayEpisode(seed, options, sums={0: _sum_of(b[1])}))
-        self._tick = 0
+    def rest(self) -> Iterator[ReplayTurn]:
+        """What was applied after the last look."""
+        if self._waiting:
+            last = max(self._waiting)
+            yield from self._ticks(last, None)
+            yield ReplayTurn(self._episode, False, 0, tuple(self._waiting.pop(last)))
+        self._waiting.clear()
+
+    def _begin(self, seed: Any, options: Any, total: Any) -> ReplayTurn:
+        if not (seed is None or (_is_count(seed) and seed < 2**63)):
+            raise ValueError("its seed is none")
+        if not (options is None or isinstance(options, dict)):
+            raise ValueError("its options are no object")
+        self._episode += 1
+        self._tick = self._count = 0
+        return ReplayTurn(self._episode, True, 0, (), seed, options, _sum_of(total))
+
+    def _ticks(self, end: int, total: int | None) -> Iterator[ReplayTurn]:
+        at = self._tick
+        for stop in [*sorted(tick for tick in self._waiting if at < tick < end), end]:
+            if stop > at:
+                actions = tuple(self._waiting.pop(at, ()))
+                seen = None
+                if stop == end:
+                    seen = total
+                yield ReplayTurn(self._episode, False, stop - at, actions, sum=seen)
+                at = stop
+        self._tick = end
+        self._count = sum(map(len, self._waiting.values()))
 
 
 def _is_count(value: Any) -> bool:
@@ -248,31 +228,38 @@ def _sum_of(value: Any) -> int:
     return int(value)
 
 
-def _map_of(value: Any) -> dict[Any, Any]:
-    """Options or arguments: a map, or JSON of one, as the recorder writes what MessagePack cannot carry."""
-    try:
-        if isinstance(value, str):
-            found = json.loads(value)
-        else:
-            found = value
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError("its options or arguments are no object")
-    return found
-
-
-def _action_of(kind: int, a: Any, b: Any) -> Action:
-    if kind == _TOOL:
-        if not isinstance(a, str):
+def _action_of(facts: Mapping[str, Any]) -> Action:
+    if "tool" in facts:
+        tool = facts["tool"]
+        arguments = facts.get("arguments")
+        if not isinstance(tool, str):
             raise ValueError("its tool has no name")
-        arguments = _map_of(b)
-        if not all(isinstance(key, str) for key in arguments):
-            raise ValueError("its arguments have no names")
-        return ToolCall(a, arguments)
-    if not isinstance(a, bytes) or len(a) % 4 or b is not None:
-        raise ValueError("its action is no row of float32")
-    return np.frombuffer(a, "<f4").astype(np.float32)
+        if not isinstance(arguments, dict):
+            raise ValueError("its arguments are no object")
+        return ToolCall(tool, arguments)
+    numbers = facts.get("action")
+    if not isinstance(numbers, list) or not all(type(number) in (int, float) for number in numbers):
+        raise ValueError("its action is no row of numbers")
+    try:
+        return np.array(numbers, np.float32)
+    except OverflowError as error:
+        raise ValueError("its action is no row of numbers") from error
+
+
+def _require_no_earlier(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            first = file.read(100)
+    except OSError as error:
+        raise ReplayInvalid("the file cannot be read", field="file", got=str(error)) from error
+    if _EARLIER in first:
+        raise ReplayInvalid(
+            "a replay of an earlier form",
+            field="file",
+            expected="a trace",
+            got=str(path),
+            cure="play it with the ue_rl that has recorded it",
+        )
 
 
 def _require_header(header: Mapping[str, Any], path: Path) -> None:
@@ -282,8 +269,6 @@ def _require_header(header: Mapping[str, Any], path: Path) -> None:
         right = isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
         if right and name in ("max_ticks", "tick_rate"):
             right = value is None or 0 <= value < math.inf
-        if right and name == "kwargs":
-            right = all(isinstance(key, str) for key in header["kwargs"])
         if not right:
             raise ReplayInvalid(
                 "the replay's header is not one that a session writes",
@@ -295,32 +280,3 @@ def _require_header(header: Mapping[str, Any], path: Path) -> None:
 
 def _named(kinds: tuple[type, ...]) -> str:
     return " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in kinds)
-
-
-def _crc(value: Any, before: int, path: Path, at: int) -> int:
-    try:
-        return zlib.crc32(packb(value), before)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:  # such as nested too deeply
-        raise _damaged(path, at) from error
-
-
-def _objects(path: Path, data: bytes) -> Iterator[tuple[Any, int]]:
-    """Each object of a stream, and the byte behind it; what is cut off at the end is left out."""
-    # Options may have numbers as keys.
-    reader = Unpacker(max_buffer_size=_LONGEST + len(data), strict_map_key=False)
-    reader.feed(data)
-    while True:
-        begin = reader.tell()
-        try:
-            found = reader.unpack()
-        except OutOfData:
-            return
-        except (ValueError, TypeError, RecursionError) as error:
-            raise _damaged(path, begin) from error
-        yield found, reader.tell()
-
-
-def _damaged(path: Path, at: int) -> ReplayInvalid:
-    return ReplayInvalid(
-        "the replay is damaged", field="file", expected="checksums that agree", got=f"{path}, from byte {at} on"
-    )
