@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from ue_rl.protocol.spaces.engine_leaf import leaf_of, noted_leaf
+from ue_rl.protocol.spaces.engine_leaf import leaf_of, noted_leaf, own_leaf
 from ue_rl.protocol.spaces.forms import BY_TYPE, FORMS, form_of
 from ue_rl.protocol.spaces.gymnasium import gymnasium_space
 from ue_rl.protocol.spaces.tree import Leaf, LeafKind, leaves
@@ -44,11 +44,10 @@ def test_each_way_to_write_it_reads_back(text: str) -> None:
     assert isinstance(leaf, Leaf)
     assert space_text(leaf) == text
     space = gymnasium_space(leaf)
-    assert leaf_of(space) == leaf
+    assert own_leaf(space) == leaf_of(space) == leaf
     said = leaf.form.to_json(leaf, ())
-    if noted_leaf(space) is None:
-        assert form_of(space) is leaf.form
-        assert leaf.form.space_to_json(space) == said
+    assert form_of(space) is leaf.form
+    assert leaf.form.space_to_json(space) == said
     found = Leaf(leaf.kind, **BY_TYPE[said["type"]].of_json(said))
     assert (found.size, found.counts, found.starts) == (leaf.size, leaf.counts, leaf.starts)
     assert leaf.form.summary(leaf).startswith(leaf.kind.value)
@@ -69,6 +68,7 @@ def test_a_trainer_s_numbers_are_those_of_its_own_leaf(text: str) -> None:
     assert seen.form.trained(seen) == seen
     space = gymnasium_space(leaf, zero_based=True)
     assert space == gymnasium_space(seen)
+    assert own_leaf(space) == seen
     assert noted_leaf(pickle.loads(pickle.dumps(space))) == (None if seen == leaf else leaf)
 
 

@@ -1,7 +1,9 @@
-"""Which leaf of the engine a Gymnasium space stands for, where it is not the leaf that the space itself would be.
+"""Which leaf a Gymnasium space is, and which one of the engine it stands for.
 
-A trainer that counts from 0 is given other spaces than the engine has, see `LeafForm.trained`. They keep the engine's
-leaf as a note: a model keeps its spaces, and so its exported file takes and gives what the engine does.
+Two notes are kept at a space, because a model keeps its spaces: its exported file takes and gives what the engine does.
+
+    own_leaf      what the space is, where Gymnasium has no class for that kind of leaf
+    engine_leaf   what the engine has, where a trainer that counts from 0 is given another leaf: see `LeafForm.trained`
 """
 
 from __future__ import annotations
@@ -14,34 +16,41 @@ from ue_rl.protocol.spaces.tree import Leaf, LeafKind
 from ue_rl.system.errors import ConfigurationError
 
 
-def note_engine_leaf(space: Any, leaf: Leaf) -> None:
-    """`space`, of Gymnasium, stands for `leaf`."""
-    vars(space)["engine_leaf"] = leaf
+def noted(space: Any, own: Leaf, engine: Leaf) -> Any:
+    """`space`, just made for the leaf `own`, with the notes that it needs."""
+    if own.form.in_row and form_of(space) is not own.form:
+        vars(space)["own_leaf"] = own
+    if own != engine:
+        vars(space)["engine_leaf"] = engine
+    return space
 
 
 def noted_leaf(space: Any) -> Leaf | None:
-    """What was noted, if anything was."""
+    """The engine's leaf, where it is another one than the space's own."""
     leaf: Leaf | None = getattr(space, "engine_leaf", None)
     if leaf is None and hasattr(space, "engine_starts"):  # models of before this note: of choices, their lowest ones
         return replace(own_leaf(space), starts=tuple(space.engine_starts.tolist()))
     return leaf
 
 
-def leaf_of(space: Any) -> Leaf:
-    """What was noted, or else what a space of Gymnasium that is a leaf is itself.
+def own_leaf(space: Any) -> Leaf:
+    """What a space of Gymnasium that is a leaf is itself.
 
     Raises:
         ConfigurationError: the wire cannot carry it.
     """
-    noted = noted_leaf(space)
-    if noted is not None:
-        return noted
-    return own_leaf(space)
-
-
-def own_leaf(space: Any) -> Leaf:
-    """What a space of Gymnasium that is a leaf is itself; raises ConfigurationError: see `leaf_of`."""
+    leaf: Leaf | None = getattr(space, "own_leaf", None)
+    if leaf is not None:
+        return leaf
     form = form_of(space)
     if form is None:
         raise ConfigurationError(f"the wire cannot carry a {type(space).__name__} space", got=space)
     return Leaf(LeafKind(form.word), **form.of_space(space))
+
+
+def leaf_of(space: Any) -> Leaf:
+    """The engine's leaf, which is the space's own where nothing else was noted; raises as `own_leaf`."""
+    engine = noted_leaf(space)
+    if engine is not None:
+        return engine
+    return own_leaf(space)

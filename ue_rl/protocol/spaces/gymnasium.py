@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from ue_rl.protocol.spaces.engine_leaf import leaf_of, note_engine_leaf
+from ue_rl.protocol.spaces.engine_leaf import noted, own_leaf
 from ue_rl.protocol.spaces.forms import BY_TYPE, form_of
 from ue_rl.protocol.spaces.forms.base import MAX_EXACT
 from ue_rl.protocol.spaces.tree import Branch, Leaf, LeafKind, Space, beyond_exact, leaves
@@ -59,9 +59,7 @@ def _leaf_space(leaf: Leaf, image_shape: tuple[int, ...], zero_based: bool) -> s
     seen = leaf
     if zero_based:
         seen = leaf.form.trained(leaf)
-    made: spaces.Space[Any] = seen.form.space(seen, image_shape)
-    if seen != leaf:
-        note_engine_leaf(made, leaf)
+    made: spaces.Space[Any] = noted(seen.form.space(seen, image_shape), seen, leaf)
     return made
 
 
@@ -95,7 +93,7 @@ def tree_of(space: Any, field: str, image: Path | None = None) -> Space:
             if field == "OBS_SPACE":
                 cure = "wrap the env so that this has a fixed size or is left out: --env-wrapper MODULE:CLASS does it"
             raise _refused(f"the wire cannot carry a {type(part).__name__} space", field, at, part, cure)
-        return _placed(lambda: leaf_of(part), part, field, at)
+        return _placed(lambda: own_leaf(part), part, field, at)
 
     def branch(node: Any, parts: dict[Key, Space], at: Path) -> Branch:
         named = isinstance(node, spaces.Dict)

@@ -18,7 +18,14 @@ BY_TYPE = {form.gymnasium: form for form in FORMS.values() if form.gymnasium}
 
 
 def form_of(space: Any) -> LeafForm | None:
-    """Of a space of Gymnasium that is a leaf, or of a class of somebody's own made from one; None: there is none."""
+    """Of a space of Gymnasium that is a leaf, or of a class of somebody's own made from one; None: there is none.
+
+    A kind for which Gymnasium has no class is noted at the space, see engine_leaf.py.
+    """
+    leaf = getattr(space, "own_leaf", None)
+    if leaf is not None:
+        form: LeafForm = leaf.form
+        return form
     for kind in type(space).__mro__:
         if kind.__module__.startswith("gymnasium.spaces.") and kind.__name__ in BY_TYPE:
             return BY_TYPE[kind.__name__]

@@ -128,8 +128,8 @@ class LeafForm(ABC):
         """In a policy file, with the "type" under which `of_json` finds it."""
 
     def space_to_json(self, space: Any) -> dict[str, Any]:
-        """Of a space of the class `gymnasium`: what `to_json` gives, without what a leaf would round."""
-        raise NotImplementedError
+        """Of a space of this kind: what `to_json` gives, without what a leaf would round."""
+        return self.to_json(space.own_leaf, ())
 
     def of_json(self, said: Mapping[str, Any]) -> Fields:
         """Of what stands in a policy file; raises KeyError, TypeError, ValueError: it cannot be."""
@@ -148,7 +148,7 @@ class LeafForm(ABC):
     # -- as a trainer has it that counts from 0 and knows numbers and choices alone, such as Stable-Baselines3
 
     def trained(self, leaf: Leaf) -> Leaf:
-        """The leaf that it observes in place of this one, which may be `leaf` itself."""
+        """The leaf that it observes in place of this one, which may be `leaf` itself; with a shape only for a shape."""
         return leaf
 
     def to_trained(self, leaf: Leaf, xp: Any) -> Arrays:
