@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 
 import numpy as np
@@ -14,6 +15,7 @@ from ue_rl.protocol.spaces.forms import BY_TYPE, FORMS, form_of
 from ue_rl.protocol.spaces.gymnasium import gymnasium_space
 from ue_rl.protocol.spaces.tree import Leaf, LeafKind, leaves
 from ue_rl.protocol.text.space_text import read_space, space_text
+from ue_rl.system.trust.pickles import DataUnpickler
 
 TEXTS = (
     "BOX(-1:2)[3]", "BOX(-1:1,0:0.5)[2]FLOAT64", "BOX(0:255)[2,2]UINT8", "DISCRETE(4)", "DISCRETE(-3:1)",
@@ -105,7 +107,9 @@ def test_numpy_and_torch_compute_the_same(text: str) -> None:
         np.testing.assert_array_equal(theirs.numpy(), ours)
 
 
-def test_spaces_of_models_of_before_still_know_the_engine_s_choices() -> None:
+def test_models_of_before_are_still_read() -> None:
+    place = b"cue_rl.protocol.spaces.tree\nLeafKind\n(VBOX\ntR."
+    assert DataUnpickler(io.BytesIO(place)).load() is LeafKind.BOX
     one, several = spaces.Discrete(3), spaces.MultiDiscrete([2, 3])
     vars(one)["engine_starts"] = np.array([-1])
     vars(several)["engine_starts"] = np.array([4, 0])

@@ -11,31 +11,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.protocol.spaces.forms import FORMS
+from ue_rl.protocol.spaces.forms import FORMS, LeafKind
 from ue_rl.protocol.spaces.forms.base import MAX_EXACT, LeafForm, invalid
 from ue_rl.protocol.spaces.forms.box import box_fields
 
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_LEAVES",
+    "Branch",
+    "Leaf",
+    "LeafKind",
+    "Space",
+    "beyond_exact",
+    "bounds",
+    "box",
+    "choices",
+    "leaves",
+    "number_path",
+]
+
 MAX_LEAVES = 1024
 MAX_DEPTH = 8
-
-
-class LeafKind(str, Enum):
-    """The kinds of space that have numbers of their own, and IMAGE, whose bytes travel beside the row.
-
-    What each one means stands in FORMS, in ue_rl/protocol/spaces/forms/.
-    """
-
-    BOX = "BOX"
-    DISCRETE = "DISCRETE"
-    MULTI_DISCRETE = "MULTI_DISCRETE"
-    MULTI_BINARY = "MULTI_BINARY"
-    IMAGE = "IMAGE"
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ _EXACT: dict[str, set[str]] = {
     "ue_rl.system.trust.schedules": {"LinearSchedule"},
     "ue_rl.training.hyperparameters": {"LinearSchedule"},  # its place before
     "ue_rl.protocol.spaces.tree": {"Branch", "Leaf", "LeafKind"},
+    "ue_rl.protocol.spaces.forms": {"LeafKind"},
     "ue_rl.protocol.spaces.actions": {"ActionKind", "ActionSpec"},
 }
 _SB3 = (

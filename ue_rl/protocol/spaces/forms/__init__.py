@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 from ue_rl.protocol.spaces.forms.base import LeafForm
@@ -9,6 +10,20 @@ from ue_rl.protocol.spaces.forms.box import BoxForm
 from ue_rl.protocol.spaces.forms.choices import DiscreteForm, MultiDiscreteForm
 from ue_rl.protocol.spaces.forms.flags import FlagsForm
 from ue_rl.protocol.spaces.forms.image import ImageForm
+
+
+class LeafKind(str, Enum):
+    """The kinds of space that have numbers of their own, and IMAGE, whose bytes travel beside the row.
+
+    Files keep these names.
+    """
+
+    BOX = "BOX"
+    DISCRETE = "DISCRETE"
+    MULTI_DISCRETE = "MULTI_DISCRETE"
+    MULTI_BINARY = "MULTI_BINARY"
+    IMAGE = "IMAGE"
+
 
 # By the word of the handshake, in the order in which errors name them.
 FORMS: dict[str, LeafForm] = {
