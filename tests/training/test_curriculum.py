@@ -31,7 +31,8 @@ from ue_rl.protocol.calls.parameters import as_ranges, check_ranges
 from ue_rl.protocol.spec import Parameter
 from ue_rl.system import errors
 from ue_rl.training import Curriculum, TrainOptions, train
-from ue_rl.training.config import parse_param, resolve
+from ue_rl.training.config import resolve
+from ue_rl.training.kinds import parse_param
 from ue_rl.training.lessons import parse_curriculum
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "curriculum" / "climb.yaml"

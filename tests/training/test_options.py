@@ -118,6 +118,49 @@ def test_a_row_of_the_table_is_a_flag() -> None:
     assert list(ROWS) == list(DEFAULTS)
 
 
+ANY = {"env": {"env": "CartPole-v1"}, "engine": {"engine": "x {port}"}, "url": {"url": "a"}}
+OF_SOME = [
+    (name, kind)
+    for name, row in ROWS.items()
+    if row.engines is not None
+    for kind in sorted(ANY.keys() - set(row.engines.kinds))
+]
+
+
+def another(name: str) -> Any:
+    if isinstance(DEFAULTS[name], dict):
+        return {"x": 1}
+    if isinstance(DEFAULTS[name], str):
+        return "3/60s"
+    return 9
+
+
+@pytest.mark.parametrize(("name", "kind"), OF_SOME)
+def test_an_option_of_other_engines_is_refused_or_told_of(name: str, kind: str) -> None:
+    row = ROWS[name]
+    given = {**ANY[kind], name: another(name)}
+    if row.tolerated:
+        assert without_use(resolve(given, None)) == [f"{name} has no effect: {row.elsewhere}"]
+        return
+    with pytest.raises(ConfigurationError, match=f"{name} has no effect here: it is for") as caught:
+        resolve(given, None)
+    assert (caught.value.field, caught.value.got, caught.value.cure) == (name, another(name), row.elsewhere)
+
+
+@pytest.mark.parametrize(("name", "kind"), OF_SOME)
+def test_an_option_of_other_engines_goes_with_them(name: str, kind: str) -> None:
+    engines = ROWS[name].engines
+    assert engines is not None
+    before = {**ANY[engines.kinds[0]], name: another(name)}
+    assert getattr(resolve(ANY[kind], before), name) == DEFAULTS[name]
+
+
+def test_what_starts_something_is_known() -> None:
+    """A stranger's file of options needs trust for these; a new option says of itself whether it does."""
+    starting = {"engine", "env", "env_kwargs", "env_wrapper", "callback", "trace", "ray_address"}
+    assert starting <= {name for name, row in ROWS.items() if row.starts}
+
+
 @pytest.mark.parametrize("text", ["a=[1", "a={b: ", "a=: :", 'a="x'])
 def test_a_setting_that_is_not_yaml_is_one_sentence(text: str) -> None:
     with pytest.raises(ConfigurationError, match="not a value") as caught:

@@ -21,7 +21,6 @@ from ue_rl.cli.common import (
     command_line,
     engine_url,
     flags,
-    json_object,
     lasting_console,
     port_option,
     trust_option,
@@ -29,8 +28,7 @@ from ue_rl.cli.common import (
 from ue_rl.cli.train_report import lines, live_view, seeds_summary, summary
 from ue_rl.connections.engines.lifecycle import Change
 from ue_rl.system.errors import ConfigurationError
-from ue_rl.training.algorithms import BACKENDS
-from ue_rl.training.config import parse_param, parse_setting, read_config, require_origin, resolve
+from ue_rl.training.config import parse_setting, read_config, require_origin, resolve
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions
 from ue_rl.training.report import TrainingReport
@@ -40,14 +38,11 @@ from ue_rl.training.seeds import FILE as SEEDS
 from ue_rl.training.seeds import group_of, train_seeds
 
 Flag = Callable[[Any], Any]
-# How a shell completes the value of an option, where its type does not say it.
-_COMPLETE = {
-    "algo": completion.words(*dict.fromkeys(name for names in BACKENDS.values() for name in names)),
-    "backend": completion.words(*BACKENDS),
+# How a shell completes the value of an option whose row names this.
+COMPLETIONS: dict[str, completion.Complete] = {
     "engine": completion.engine,
-    "run_id": completion.run_id,
-    "init_from": completion.run_or_file,
-    "device": completion.words("auto", "cpu", "cuda"),
+    "run": completion.run_id,
+    "run or file": completion.run_or_file,
 }
 _PAGE_PORT = 7780  # of --page, where --port names none
 _RELOAD = 60.0  # seconds for a page of --page to come back, where --reconnect says none: people reload pages
@@ -138,6 +133,11 @@ def _flag(name: str) -> Flag:
         kind = click.Choice(row.kind.flag)
     else:
         kind = row.kind.flag
+    complete = None
+    if isinstance(row.complete, str):
+        complete = COMPLETIONS[row.complete]
+    elif row.complete:
+        complete = completion.words(*row.complete)
     return _option(
         word,
         name,
@@ -146,7 +146,7 @@ def _flag(name: str) -> Flag:
         help=shown,
         metavar=row.kind.metavar,
         multiple=row.multiple,
-        shell_complete=_COMPLETE.get(name),
+        shell_complete=complete,
     )
 
 
@@ -255,11 +255,13 @@ def read_flags(given: dict[str, Any], url: tuple[str, ...], port: int | None, se
     """Makes of the flags of the table, and those behind them, values of the options, in `given`."""
     given["url"] = _urls(url, port)
     given["hyperparameters"] = _hyperparameters(given, settings)
-    given["params"] = dict(parse_param(text) for text in given["params"])
-    for name in ("env_wrapper", "callback"):
-        given[name] = list(given[name]) or None
-    if given["env_kwargs"] is not None:
-        given["env_kwargs"] = json_object(given["env_kwargs"], "env_kwargs")
+    for name, row in ROWS.items():
+        if not row.help or row.kind.of_flag is None:
+            continue
+        if given[name] in (None, ()):  # it was not given
+            given[name] = None
+        else:
+            given[name] = row.kind.of_flag(name, given[name])
 
 
 def _page_url(page: Path, headless: bool, urls: tuple[str, ...], port: int | None) -> str:

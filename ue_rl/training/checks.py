@@ -104,23 +104,21 @@ def _check_engine(o: TrainOptions) -> None:
     if o.engine is not None and (remote or o.env is not None):
         what = "an engine that is started here excludes an embedded env and a running engine"
         raise ConfigurationError(what, field="engine", cure="give either --engine, or --env, or a URL")
-    if o.num_engines > 1 and remote:
-        what = "num_engines is the number of engines that are started here"
-        cure = "for engines that run already give the URL of each"
-        raise ConfigurationError(what, field="num_engines", got=o.num_engines, cure=cure)
-    _check_used(o, remote)
+    _check_used(o)
     named = [address_of(url).url for url in o.urls]
     if len(set(named)) < len(named):
         raise ConfigurationError("the same engine twice", field="url", got=", ".join(named))
 
 
-def _check_used(o: TrainOptions, remote: bool) -> None:
+def _check_used(o: TrainOptions) -> None:
     """Raises ConfigurationError: an option is given that this kind of engine, or this run, has no use for."""
-    running = "it is for engines that run already"
+    of_engines = [
+        (name, o.engine_kind in row.engines.kinds, row.engines.words, row.elsewhere)
+        for name, row in ROWS.items()
+        if row.engines is not None and not row.tolerated
+    ]
     for name, is_used, what, cure in (
-        ("env_kwargs", o.embedded, "it is for a Gymnasium env that is hosted here", "give --env, or leave it out"),
-        ("reconnect", remote, running, "leave it out: --restarts says how often a lost engine is started again"),
-        ("wait", remote, running, "say --start-timeout"),
+        *of_engines,
         ("trace_size", o.trace is not None, "no trace is recorded", "add --trace FILE, or leave it out"),
         ("policy", o.init_from is None, "a model that is loaded has its policy", "leave it, or --init-from, out"),
     ):
@@ -130,25 +128,17 @@ def _check_used(o: TrainOptions, remote: bool) -> None:
 
 
 def without_use(o: TrainOptions) -> list[str]:
-    """A sentence for each option of engines that are started here, where they run already."""
-    if o.url is None or o.backend != "sb3":
+    """A sentence for each option that engines of this kind have no use for, and that does not harm."""
+    if o.backend != "sb3":  # RLlib's env runners have use for them over any engine
         return []
     said = []
-    if o.num_envs != DEFAULTS["num_envs"]:
-        said.append(
-            "num_envs has no effect: an engine that runs has its own number; of grpc:// the address says it: "
-            "?num-envs=64"
-        )
-    if o.start_timeout != DEFAULTS["start_timeout"]:
-        said.append(
-            "start_timeout has no effect: it is for engines that are started here; --wait says how long to wait until "
-            "one listens"
-        )
-    if o.restarts != DEFAULTS["restarts"] and not o.reconnect:
-        said.append(
-            "restarts has no effect: a lost engine that was running already ends the run, unless --reconnect 60s is "
-            "given"
-        )
+    for name, row in ROWS.items():
+        if row.engines is None or not row.tolerated or o.engine_kind in row.engines.kinds:
+            continue
+        if name == "restarts" and o.reconnect:  # it says how often such an engine is dialled again
+            continue
+        if getattr(o, name) != DEFAULTS[name]:
+            said.append(f"{name} has no effect: {row.elsewhere}")
     return said
 
 

@@ -26,8 +26,7 @@ from ue_rl.training.yaml_files import in_one_line, read_mapping
 
 FORMAT = 1  # of config.yaml
 ORIGIN = "origin"  # its key for the signature of what a run starts
-# A program, modules that are imported, a file anywhere that is written, and a cluster whose pickles are read.
-_STARTS = ("engine", "env", "env_kwargs", "env_wrapper", "callback", "trace", "ray_address")
+_STARTS = [name for name, row in ROWS.items() if row.starts]
 _BUFFER = "replay_buffer_config"  # a hyperparameter: RLlib imports the "type" that stands in it
 _REPLACED = {
     "host": "write url: tcp://HOST:PORT, or a list of such",
@@ -58,7 +57,7 @@ def resolve(
     layers = [dict(first), read_config(config) if isinstance(config, Path) else dict(config or {})]
     layers.append({key: value for key, value in flags.items() if value is not None})
     _one_kind_of_engine(layers)
-    merged = {name: _merged(layers, name) for name in ("hyperparameters", "params", "others")}
+    merged = {name: _merged(layers, name) for name, row in ROWS.items() if row.merged}
     values = {key: value for layer in layers for key, value in layer.items()}
     options = TrainOptions(**{**values, **merged})
     options.algo = str(options.algo).lower()
@@ -67,12 +66,6 @@ def resolve(
 
 
 _KINDS = ("env", "engine", "url")
-# What is said of an engine of one kind, and means nothing for the other: it goes with it.
-_OF_OTHERS = {
-    "env": ("reconnect", "wait"),
-    "engine": ("reconnect", "wait", "env_kwargs"),
-    "url": ("num_engines", "num_envs", "env_kwargs", "start_timeout", "restarts"),
-}
 
 
 def _one_kind_of_engine(layers: list[dict[str, Any]]) -> None:
@@ -82,10 +75,12 @@ def _one_kind_of_engine(layers: list[dict[str, Any]]) -> None:
         given = [kind for kind in _KINDS if layer.get(kind) is not None]
         if len(given) != 1:
             continue  # nothing to say, or a contradiction, which is refused later
+        # what is said of an engine of one kind, and means nothing for the other, goes with it
+        of_others = [name for name, row in ROWS.items() if row.engines and given[0] not in row.engines.kinds]
         for before in layers[:number]:
             if before.get(given[0]) is not None:
                 continue
-            for name in (*_KINDS, *_OF_OTHERS[given[0]]):
+            for name in (*_KINDS, *of_others):
                 if name != given[0] and not (is_rllib and name in ("num_envs", "start_timeout")):
                     before.pop(name, None)
 
@@ -270,23 +265,3 @@ def parse_setting(text: str) -> tuple[str, Any]:
         with suppress(ValueError):
             parsed = float(parsed)  # YAML reads 3e-4 as text
     return key.strip(), parsed
-
-
-def parse_param(text: str) -> tuple[str, Any]:
-    """("gravity", 3.0) of "gravity=3"; ("wind", [0.0, 2.0]) of "wind=0..2".
-
-    Raises:
-        ConfigurationError: neither of the two.
-    """
-    name, equals, value = (part.strip() for part in text.partition("="))
-    try:
-        if not equals or not name:
-            raise ValueError
-        numbers = [float(number) for number in value.split("..")]
-        if not 1 <= len(numbers) <= 2:
-            raise ValueError
-    except ValueError:
-        raise ConfigurationError(
-            "not a parameter", field="param", expected="NAME=VALUE or NAME=LOW..HIGH", got=text
-        ) from None
-    return name, numbers if len(numbers) == 2 else numbers[0]

@@ -12,6 +12,7 @@ from ue_rl.connections.dialling import address_of
 from ue_rl.connections.engines.restarts import FORM as RESTARTS_FORM
 from ue_rl.connections.engines.restarts import restarts_text
 from ue_rl.system.durations import duration_text, read_duration
+from ue_rl.system.errors import ConfigurationError
 
 LOG_TARGETS = ("tensorboard", "wandb", "mlflow")  # each is also the name of the package that it needs
 
@@ -24,6 +25,8 @@ class OptionKind(NamedTuple):
         flag: what click reads one word as: a type, or a tuple of choices.
         read: the value of what a person writes; raises ValueError. shown: what a person would write for a value.
         metavar: of its flag.
+        of_flag: the value of (its name, what click has read: one word, or a tuple where it may be given several
+            times), where that is something else; raises ConfigurationError.
     """
 
     words: str
@@ -32,6 +35,7 @@ class OptionKind(NamedTuple):
     read: Callable[[Any], Any] | None = None
     shown: Callable[[Any], str] = str
     metavar: str | None = None
+    of_flag: Callable[[str, Any], Any] | None = None
 
 
 def _whole(low: int, high: float = math.inf) -> Callable[[Any], bool]:
@@ -113,6 +117,44 @@ def named_of(value: Any) -> list[tuple[str, dict[str, Any]]]:
     raise ValueError(value)
 
 
+def parse_param(text: str) -> tuple[str, Any]:
+    """("gravity", 3.0) of "gravity=3"; ("wind", [0.0, 2.0]) of "wind=0..2".
+
+    Raises:
+        ConfigurationError: neither of the two.
+    """
+    name, equals, value = (part.strip() for part in text.partition("="))
+    try:
+        if not equals or not name:
+            raise ValueError
+        numbers = [float(number) for number in value.split("..")]
+        if not 1 <= len(numbers) <= 2:
+            raise ValueError
+    except ValueError:
+        raise ConfigurationError(
+            "not a parameter", field="param", expected="NAME=VALUE or NAME=LOW..HIGH", got=text
+        ) from None
+    return name, numbers if len(numbers) == 2 else numbers[0]
+
+
+def _params_given(name: str, given: tuple[str, ...]) -> dict[str, Any]:
+    return dict(parse_param(text) for text in given)
+
+
+def _json_mapping(name: str, given: str) -> dict[str, Any]:
+    try:
+        value = json.loads(given)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ConfigurationError("not a JSON object", field=name, got=given)
+    return value
+
+
+def _all_given(name: str, given: tuple[str, ...]) -> list[str]:
+    return list(given)
+
+
 def text(metavar: str) -> OptionKind:
     """Any text that is not blank."""
     return OptionKind("text", _text, metavar=metavar)
@@ -141,7 +183,10 @@ RETURN = OptionKind(
     metavar="RETURN",
 )
 NAMED = OptionKind(
-    "module:Class, {module:Class: {ARGUMENT: VALUE}}, or a list of these", _reads(named_of), metavar="MODULE:CLASS"
+    "module:Class, {module:Class: {ARGUMENT: VALUE}}, or a list of these",
+    _reads(named_of),
+    metavar="MODULE:CLASS",
+    of_flag=_all_given,
 )
 TRANSPORT = _one_of("auto", "tcp", "shm")
 LEARNER = _one_of("auto", "torch", "numpy")
@@ -161,6 +206,9 @@ LOGS = OptionKind(
     f"none, or of {', '.join(LOG_TARGETS)}, with commas between them", _reads(log_targets), metavar="NAMES"
 )
 URLS = OptionKind("an address, or a list of them", _texts, read=_read_urls, metavar="URL")
-MAPPING = OptionKind("a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping), metavar="JSON")
+MAPPING = OptionKind(
+    "a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping), metavar="JSON", of_flag=_json_mapping
+)
+PARAMETERS = MAPPING._replace(metavar="NAME=VALUE", of_flag=_params_given)
 LESSONS = OptionKind("lessons", lambda value: True)  # parse_curriculum says what is wrong
 SCALE = OptionKind("a positive number, of which 1 is real time", lambda value: _number(value) and value > 0, float)

@@ -16,6 +16,7 @@ from typing import Any
 from ue_rl.connections.dialling import address_of
 from ue_rl.connections.launching.template import program_of
 from ue_rl.system.errors import ConfigurationError
+from ue_rl.training.algorithms import BACKENDS
 from ue_rl.training.kinds import (
     ADDRESS,
     CHANNEL,
@@ -29,6 +30,7 @@ from ue_rl.training.kinds import (
     NAMED,
     NORMALIZE,
     NUMBER,
+    PARAMETERS,
     POSITIVE,
     RESTARTS,
     RETURN,
@@ -47,14 +49,17 @@ from ue_rl.training.rows import (
     EVERYDAY,
     FOLDER,
     GAME,
+    HOSTED_HERE,
     LEARNING,
     LEAVE,
     NEW_RUN,
     ONLY,
     RAY,
+    RUNNING,
     SEVERAL,
     SHOWN,
     STARTED,
+    STARTED_HERE,
     UNSAID,
     OptionRow,
     option,
@@ -74,7 +79,7 @@ _shown = functools.partial(option, group=SHOWN)
 _rllib = functools.partial(option, None, rllib=ONLY, group=RAY)
 _sb3 = functools.partial(_learning, rllib=LEAVE)
 _in_files = functools.partial(option, rllib=LEAVE)  # without a flag
-_named = functools.partial(_learning, None, NAMED, multiple=True)
+_named = functools.partial(_learning, None, NAMED, multiple=True, starts=True)
 _several = functools.partial(option, None, POSITIVE, rllib=LEAVE, resume=UNSAID, group=SEVERAL)
 _demonstrations = functools.partial(_sb3, None, text("FOLDER"), resume=NEW_RUN)
 
@@ -89,6 +94,7 @@ class TrainOptions:
         "The library that learns: sb3 (Stable-Baselines3) or rllib (Ray RLlib).",
         resume="leave it out: the run goes on with {before}; with another backend begin a new run",
         group=RAY,
+        complete=tuple(BACKENDS),
     )
     algo: str = _everyday(
         "ppo",
@@ -96,34 +102,83 @@ class TrainOptions:
         "ppo, a2c, sac, td3, ddpg, dqn; with sb3-contrib trpo, tqc, qrdqn, recurrentppo, maskable_ppo; "
         "with RLlib ppo, appo, impala, sac, dqn.",
         resume="leave it out: the saved networks are those of {before}; for another algorithm begin a new run",
+        complete=tuple(dict.fromkeys(name for names in BACKENDS.values() for name in names)),
     )
     env: str | None = _everyday(
-        None, text("ID"), f"Train on this Gymnasium env instead of a game.  [default: {DEFAULT_ENV}]", resume=NEW_RUN
+        None,
+        text("ID"),
+        f"Train on this Gymnasium env instead of a game.  [default: {DEFAULT_ENV}]",
+        resume=NEW_RUN,
+        starts=True,
     )
-    env_kwargs: dict[str, Any] = _started({}, MAPPING, "Arguments for --env, as a JSON object.")
+    env_kwargs: dict[str, Any] = _started(
+        {},
+        MAPPING,
+        "Arguments for --env, as a JSON object.",
+        engines=HOSTED_HERE,
+        elsewhere="give --env, or leave it out",
+        starts=True,
+    )
     engine: str | None = _everyday(
         None,
         text("COMMAND"),
         "Start the game by this: './Game.sh --port {port} --envs {num_envs}', or godot:PATH, unity:PATH, unreal:PATH, "
         "unreal-editor:PATH.",
+        starts=True,
+        complete="engine",
     )
-    num_engines: int = _started(1, POSITIVE, "How many engines to start; each is a process.")
-    num_envs: int = _everyday(8, POSITIVE, "How many envs each started engine has.")
+    num_engines: int = _started(
+        1,
+        POSITIVE,
+        "How many engines to start; each is a process.",
+        engines=STARTED_HERE,
+        elsewhere="for engines that run already give the URL of each",
+    )
+    num_envs: int = _everyday(
+        8,
+        POSITIVE,
+        "How many envs each started engine has.",
+        engines=STARTED_HERE,
+        elsewhere="an engine that runs has its own number; of grpc:// the address says it: ?num-envs=64",
+        tolerated=True,
+    )
     num_env_runners: int | None = _rllib(COUNT, "Processes that play; each has --num-envs envs.  [default: 2]")
     ray_address: str | None = _rllib(
-        text("ADDRESS"), "A running Ray cluster: auto, or HOST:PORT.  [default: start one here]"
+        text("ADDRESS"), "A running Ray cluster: auto, or HOST:PORT.  [default: start one here]", starts=True
     )
     num_learners: int | None = _rllib(COUNT, "Processes that learn; 0: this one.  [default: 0]")
     num_gpus_per_learner: float | None = _rllib(NUMBER, "GPUs of each learner.  [default: 0]")
-    start_timeout: float = _started(120.0, DEADLINE, "How long an engine may take to start.")
+    start_timeout: float = _started(
+        120.0,
+        DEADLINE,
+        "How long an engine may take to start.",
+        engines=STARTED_HERE,
+        elsewhere="it is for engines that are started here; --wait says how long to wait until one listens",
+        tolerated=True,
+    )
     restarts: str = _started(
-        "10/60s", RESTARTS, "How often a lost engine is started again, within how long of play; 0: never."
+        "10/60s",
+        RESTARTS,
+        "How often a lost engine is started again, within how long of play; 0: never.",
+        engines=STARTED_HERE,
+        elsewhere="a lost engine that was running already ends the run, unless --reconnect 60s is given",
+        tolerated=True,
     )
     url: str | list[str] | None = option(None, URLS)
     reconnect: float = _connection(
-        0.0, SECONDS, "How long a lost running engine is dialled again; 0: its loss ends the run."
+        0.0,
+        SECONDS,
+        "How long a lost running engine is dialled again; 0: its loss ends the run.",
+        engines=RUNNING,
+        elsewhere="leave it out: --restarts says how often a lost engine is started again",
     )
-    wait: float = _connection(0.0, SECONDS, "How long to wait until the engine listens.")
+    wait: float = _connection(
+        0.0,
+        SECONDS,
+        "How long to wait until the engine listens.",
+        engines=RUNNING,
+        elsewhere="say --start-timeout",
+    )
     transport: str = _passed(
         "auto",
         TRANSPORT,
@@ -157,7 +212,7 @@ class TrainOptions:
         resume="leave it out: the saved networks have their shape; for another one begin a new run",
         rllib="leave it out; --net-arch and --set model_config={..} say what the networks are",
     )
-    hyperparameters: dict[str, Any] = _learning({}, MAPPING, resume=UNSAID)
+    hyperparameters: dict[str, Any] = _learning({}, MAPPING, resume=UNSAID, merged=True)
     normalize: bool | dict[str, Any] = _sb3(
         False, NORMALIZE, "Normalise observations and rewards (VecNormalize); saved with the model.", resume=NEW_RUN
     )
@@ -192,10 +247,11 @@ class TrainOptions:
     )
     params: dict[str, Any] = _game(
         {},
-        MAPPING._replace(metavar="NAME=VALUE"),
+        PARAMETERS,
         "Set a parameter of the game; NAME=LOW..HIGH draws it anew for each episode.",
         flag="param",
         multiple=True,
+        merged=True,
     )
     time_scale: float | None = _game(None, SCALE, "How fast the game runs; 1 is real time.")
     curriculum: Any = _in_files(None, LESSONS)
@@ -207,13 +263,14 @@ class TrainOptions:
         resume=NEW_RUN,
         rllib=LEAVE,
     )
-    others: dict[str, Any] = _in_files({}, MAPPING)
+    others: dict[str, Any] = _in_files({}, MAPPING, merged=True)
     self_play: dict[str, Any] | None = _in_files(None, MAPPING, resume=NEW_RUN)
     device: str = _learning(
         "auto",
         text("DEVICE"),
         "Where torch computes: cpu, cuda or auto: a GPU if there is one, but a CPU for PPO and A2C with an MlpPolicy.",
         rllib="leave it out: --num-gpus-per-learner puts the learner on a GPU, env runners compute on CPUs",
+        complete=("auto", "cpu", "cuda"),
     )
     threads: int | None = _learning(None, POSITIVE, "How many threads torch uses.  [default: half the cores]")
     log_dir: str = _folder("runs", text("FOLDER"), "The folder that holds all runs.", resume=UNSAID)
@@ -222,6 +279,7 @@ class TrainOptions:
         text("NAME"),
         "The name of the run and of its folder.  [default: such as ppo-CartPole-v1-1]",
         resume=UNSAID,
+        complete="run",
     )
     log_to: str | list[str] = _folder(
         "tensorboard",
@@ -233,6 +291,7 @@ class TrainOptions:
         text("PATH"),
         "Start with the weights of this run, checkpoint or model.zip.",
         resume="leave it out: the run goes on with its own weights",
+        complete="run or file",
     )
     vecnormalize: str | None = _sb3(
         None,
@@ -282,7 +341,11 @@ class TrainOptions:
     jobs: int | None = _several("How many of --seeds run side by side.  [default: half the cores]")
     export: bool = _folder(True, SWITCH, "Write model.onnx at the end and with each checkpoint.")
     trace: str | None = _folder(
-        None, text("FILE"), "Record every message of the engines into this file; ue-rl replay plays it.", rllib=LEAVE
+        None,
+        text("FILE"),
+        "Record every message of the engines into this file; ue-rl replay plays it.",
+        rllib=LEAVE,
+        starts=True,
     )
     metrics: str | None = _shown(
         None, ADDRESS, "Serve metrics for Prometheus on 127.0.0.1:PORT, or on HOST:PORT.", rllib=LEAVE
@@ -310,7 +373,16 @@ class TrainOptions:
     @property
     def embedded(self) -> bool:
         """Does the run host a Gymnasium env in engines of its own?"""
-        return self.url is None and self.engine is None
+        return self.engine_kind == "env"
+
+    @property
+    def engine_kind(self) -> str:
+        """`url`, `engine` or `env`: by which option the engines are named; without any a Gymnasium env is hosted."""
+        if self.url is not None:
+            return "url"
+        if self.engine is not None:
+            return "engine"
+        return "env"
 
     @property
     def evaluated(self) -> int:

@@ -32,6 +32,18 @@ GROUPS = (
 )
 
 
+class EngineUse(NamedTuple):
+    """Engines of which kinds an option is for: `env`, `engine`, `url`, by the option that names them; and in words."""
+
+    kinds: tuple[str, ...]
+    words: str
+
+
+HOSTED_HERE = EngineUse(("env",), "it is for a Gymnasium env that is hosted here")
+STARTED_HERE = EngineUse(("env", "engine"), "it is for engines that are started here")
+RUNNING = EngineUse(("url",), "it is for engines that run already")
+
+
 class OptionRow(NamedTuple):
     """What the table says of an option beside its name, type and default.
 
@@ -43,6 +55,11 @@ class OptionRow(NamedTuple):
         flag: its name, where that is another one. multiple: it may be given several times.
         group: under which heading of `ue-rl train --help` it stands; "": it has no flag.
         connects: it is an argument of `ue_rl.connect`, passed on as it is.
+        engines: those that it is for; None: all. For others an earlier layer's value goes, and a value that is given
+            is refused with the cure `elsewhere`, or, where `tolerated`, told of in these words.
+        merged: a file and the flags each have a part of it; the later one wins key by key.
+        starts: it starts a program, imports a module, reads pickles or writes a file: a stranger's needs trust.
+        complete: the words that a shell offers for it, or a key of COMPLETIONS of the command.
     """
 
     kind: OptionKind
@@ -53,6 +70,12 @@ class OptionRow(NamedTuple):
     multiple: bool = False
     group: str = ""
     connects: bool = False
+    engines: EngineUse | None = None
+    elsewhere: str = ""
+    tolerated: bool = False
+    merged: bool = False
+    starts: bool = False
+    complete: str | tuple[str, ...] = ()
 
 
 def option(default: Any, kind: OptionKind, help: str = "", **more: Any) -> Any:
