@@ -53,7 +53,7 @@ ue-rl replay run.trace tcp://127.0.0.1:7777
 ue-rl arena run foraging --behavior rules --out runs/rules --gif rules.gif
 ue-rl arena eval foraging --behavior rules --behavior random
 ue-rl arena inspect runs/rules --html rules.html
-ue-rl arena replay runs/rules/replay.msgpack
+ue-rl arena replay runs/rules/replay.trace
 ue-rl arena serve --agent scout=rules
 """,
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.strangers import Calls, tried_with
-from ue_rl.plugins.arena.replaylog import read_replay
+from ue_rl.plugins.arena.replaylog import ReplayLog
 from ue_rl.plugins.rllib.rllink.msgpack_dialect import unpack
 from ue_rl.plugins.rllib.rllink.pickles import read_pickle
 from ue_rl.plugins.sessions.realtime.replay import Replay
@@ -27,7 +27,7 @@ evil = pickle.dumps(Calls(os.system, f"touch {FOLDER / 'pwned'}"))
 
 KINDS: dict[str, Callable[[], Any]] = {
     "replay of sessions": lambda: Replay.load(FOLDER / "packed"),
-    "log of an arena": lambda: read_replay(FOLDER / "packed"),
+    "log of an arena": lambda: ReplayLog(FOLDER / "packed"),
     "message of RLlib": lambda: unpack(packb({b"__ndarray__": True, b"kind": b"O", b"data": evil})),
     "config of RLlib": lambda: read_pickle(evil).made_by.name + 1,  # it is a name, and nothing was called
 }

@@ -29,10 +29,10 @@ def test_a_run_is_logged_replayed_and_shown(tmp_path: Path) -> None:
     if find_spec("PIL") is None:
         gif = []
     assert "resources 10" in said("run", "foraging", "--out", out, *gif).output
-    files = ["decisions.jsonl", "episodes.json", "replay.msgpack", "summaries.jsonl"]
+    files = ["decisions.jsonl", "episodes.json", "replay.trace", "summaries.jsonl"]
     assert sorted(path.name for path in out.iterdir()) == files
     (episode,) = json.loads((out / "episodes.json").read_text())
-    replayed = said("replay", out / "replay.msgpack")
+    replayed = said("replay", out / "replay.trace")
     assert replayed.output.startswith(f"{episode['ticks']} ticks, each as it was")
     assert "move_to" in said("inspect", out).output
     one = said("inspect", out, "--tick", "3", "--agent", "forager").output
@@ -113,7 +113,7 @@ def test_what_is_wrong_is_told(words: tuple[str, ...], told: str) -> None:
 
 def test_a_file_that_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"garbage")
-    assert "not a replay log" in str(said("replay", tmp_path / "x").exception)
+    assert "not a trace" in str(said("replay", tmp_path / "x").exception)
 
 
 def test_ctrl_c_in_the_middle_of_a_request(tmp_path: Path, warm_cli: WarmCli) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 
@@ -16,11 +18,13 @@ from ue_rl.devtools.testing import MemoryTransport
 from ue_rl.envs.agents.vec_env import GroupVecEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.plugins.arena import AgentArena, PolicyBehavior, RandomBehavior, SimpleAgentBehavior, replay
-from ue_rl.plugins.arena.replaylog import read_replay
+from ue_rl.plugins.arena.replaylog import SIDE, ReplayLog
 from ue_rl.plugins.arena.scenes import SCENES, Capture, Crafting, Foraging, Scene, SceneBridge, TeamBridge
 from ue_rl.plugins.arena.scenes.crafting import needed
 from ue_rl.plugins.arena.scenes.rules import RULES
-from ue_rl.system.errors import ConfigurationError
+from ue_rl.protocol.traces.file import MessageKind
+from ue_rl.protocol.traces.writing import TraceWriter
+from ue_rl.system.errors import ConfigurationError, ReplayInvalid
 
 
 def played(scene: type[Scene], make: Any, episodes: int = 10, **options: Any) -> list[Any]:
@@ -66,18 +70,18 @@ def test_tier_one_collects_something() -> None:
     assert AgentArena.play(Foraging(), Forager())[0].metrics["resources"] >= 3
 
 
-@pytest.mark.usefixtures("msgpack_of_ray")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_log_is_the_same_bit_by_bit_and_replays(name: str, tmp_path: Path) -> None:
     scene = SCENES[name]
     logs = []
     for n, order in enumerate((scene.agents, scene.agents, scene.agents[::-1])):
         AgentArena.play(scene(), {a: RandomBehavior(3) for a in order}, episodes=2, replay=tmp_path / f"{n}.log")
-        logs.append((tmp_path / f"{n}.log").read_bytes())
+        logs.append(json.dumps([(m.kind, m.facts) for m in ReplayLog(tmp_path / f"{n}.log")]))
     assert logs[0] == logs[1] == logs[2]
-    log = read_replay(tmp_path / "0.log")
-    assert log["metadata"] == {"seed": 0, "tick_rate": 10.0, "version": "0.1.0", "scene": name}
-    ticks = sum(event["type"] == "tick" for event in log["events"])
+    log = ReplayLog(tmp_path / "0.log")
+    assert log.about == {"seed": 0, "tick_rate": 10.0, "scene": name}
+    ticks = sum(message.kind is MessageKind.TICKS for message in log)
+    assert log.end == ""
     assert replay(tmp_path / "0.log", scene()) == ticks
 
 
@@ -90,10 +94,21 @@ def test_a_world_that_differs_is_named(tmp_path: Path) -> None:
             super().advance()
             self.bodies["forager"].x += self.tick == 5
 
-    with pytest.raises(ConfigurationError, match="differs at tick 5"):
+    with pytest.raises(ReplayInvalid, match="differs at tick 5"):
         replay(path, Slippery())
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ConfigurationError, match="not a replay log"):
+    with pytest.raises(ReplayInvalid, match="not a trace"):
+        replay(path, Foraging())
+    path.write_bytes(msgpack.packb({"metadata": {"seed": 0, "tick_rate": 10.0, "version": "0.1.0"}, "events": []}))
+    with pytest.raises(ReplayInvalid, match=r"of an earlier form.*the ue_rl that has recorded it"):
+        replay(path, Foraging())
+    TraceWriter(path, None, "session").close()
+    with pytest.raises(ReplayInvalid, match="recorded elsewhere"):
+        replay(path, Foraging())
+    writer = TraceWriter(path, None, SIDE)
+    writer.add(MessageKind.EPISODE, {"seed": "0", "hash": ""})
+    writer.close()
+    with pytest.raises(ReplayInvalid, match="no arena writes"):
         replay(path, Foraging())
 
 
@@ -101,7 +116,7 @@ def test_a_log_can_be_read_while_it_is_written(tmp_path: Path) -> None:
     seen = []
 
     def on_tick(game: Any, _: Any) -> None:
-        seen.append(len(read_replay(tmp_path / "log")["events"]) if game.tick in (1, 9) else 0)
+        seen.append(len(list(ReplayLog(tmp_path / "log"))) if game.tick in (1, 9) else 0)
 
     AgentArena.play(Foraging(), RULES["foraging"](), replay=tmp_path / "log", on_tick=on_tick)
     assert (seen[0], seen[8]) == (3, 19)  # a reset, and a decision and a hash for each tick
@@ -173,7 +188,7 @@ def test_who_is_not_in_the_game_cannot_play() -> None:
 
 
 def test_a_damaged_log_is_told(tmp_path: Path) -> None:
-    """Spoilt bytes and cut ends, at random: it plays, or one error of ours says why not."""
+    """Spoilt bytes and cut ends, at random: it plays to its last whole tick and says so, or an error says why not."""
 
     class Short(Foraging):
         max_ticks = 6
@@ -182,13 +197,17 @@ def test_a_damaged_log_is_told(tmp_path: Path) -> None:
     AgentArena.play(Short(), RULES["foraging"](), replay=path)
     whole = path.read_bytes()
     refused = 0
+    ticks = set()
     for n in range(600):
         spoilt = bytearray(whole[: rng.integers(len(whole))] if n % 3 == 0 else whole)
         for at in rng.integers(len(spoilt), size=rng.integers(1, 5)) if spoilt else ():
             spoilt[at] = rng.integers(256)
         path.write_bytes(spoilt)
         try:
-            replay(path, world)
-        except ConfigurationError:
+            log = ReplayLog(path)
+            ticks.add(replay(log, world))
+            assert log.end or spoilt == whole
+        except ReplayInvalid:
             refused += 1
-    assert refused > 300
+    assert refused > 100
+    assert ticks == set(range(7))

@@ -190,7 +190,7 @@ class Untidy(Foraging):
 def test_what_a_scene_says_in_odd_types_ends_no_game_and_no_log(tmp_path: Any) -> None:
     """Neither the prompt, nor the log, nor the replay, nor what is written when all is over."""
     mind = LLMAgentBehavior(ScriptedBackend([{"tool": "idle"}]))
-    (episode,) = AgentArena.play(Untidy(), mind, log=RunLog(tmp_path), replay=tmp_path / "replay.msgpack")
+    (episode,) = AgentArena.play(Untidy(), mind, log=RunLog(tmp_path), replay=tmp_path / "replay.trace")
     assert episode.metrics == {"score": 0.5, "count": 2, "kinds": [2], "far": "inf"}
     assert json.loads(json.dumps(dataclasses.asdict(episode)))["returns"] == {"forager": 0.75}
     assert '"near": [0, 1]' in mind.backend.prompts[0]  # type: ignore[attr-defined]
@@ -199,4 +199,4 @@ def test_what_a_scene_says_in_odd_types_ends_no_game_and_no_log(tmp_path: Any) -
     custom = rows[0]["observation"]["custom"]
     assert (custom["speed"], custom["near"], custom["more"]) == ("nan", [0, 1], {"5": [1]})
     assert "NaN" not in (tmp_path / "decisions.jsonl").read_text("utf-8")
-    assert replay(tmp_path / "replay.msgpack", Untidy()) == 3
+    assert replay(tmp_path / "replay.trace", Untidy()) == 3

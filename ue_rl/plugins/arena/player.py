@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.plugins.arena.behaviors import AgentBehavior
 from ue_rl.plugins.arena.bridge_scene import BridgeScene
 from ue_rl.plugins.arena.log import RunLog
-from ue_rl.plugins.arena.replaylog import ReplayWriter, read_replay
+from ue_rl.plugins.arena.replaylog import ReplayLog, ReplayWriter
 from ue_rl.plugins.arena.scenes.bridge import SceneBridge, TeamBridge
 from ue_rl.plugins.arena.scenes.scene import Scene
 from ue_rl.plugins.arena.seats import Decision
 from ue_rl.plugins.arena.types import AgentDecision
-from ue_rl.system.errors import ConfigurationError
+from ue_rl.protocol.traces.file import MessageKind
+from ue_rl.system.errors import ConfigurationError, ReplayInvalid
 from ue_rl.system.json_values import readable
 
 if TYPE_CHECKING:
@@ -58,10 +59,6 @@ class ArenaEpisode:
             self.codes[outcome.code] = self.codes.get(outcome.code, 0) + 1
 
 
-_OF_EVENT: dict[str, dict[str, Any]] = {  # what stands in its data
-    "reset": {"seed": (int, type(None)), "hash": str}, "tick": {"hash": str},
-    "decision": {"agent_id": str, "tool": str, "params": dict, "reasoning": str},
-}  # fmt: skip
 Playable = Scene | BridgeScene
 OnTick = Callable[[Playable, list[Decision]], None]
 
@@ -133,7 +130,7 @@ def _episode(
     game.reset(seed)
     episode = ArenaEpisode(seed, returns=dict.fromkeys(game.agents, 0.0))
     if writer is not None:
-        writer.event(0, "reset", {"seed": seed, "hash": game.digest()})
+        writer.began(seed, game.digest())
     while not game.over:
         outcomes = arena.tick([game.observe(agent) for agent in game.agents])
         require_willing(outcomes)
@@ -143,15 +140,10 @@ def _episode(
             episode.returns[outcome.agent_id] += float(game.reward(outcome.agent_id))
             if writer is not None:
                 said = outcome.decision
-                data = {
-                    "agent_id": outcome.agent_id,
-                    "tool": said.tool,
-                    "params": said.params,
-                    "reasoning": said.reasoning,
-                }
-                writer.event(game.tick, "decision", data)
+                data = {"tool": said.tool, "params": said.params, "reasoning": said.reasoning}
+                writer.decided(game.tick, outcome.agent_id, data)
         if writer is not None:
-            writer.event(game.tick, "tick", {"hash": game.digest(), "metrics": readable(game.metrics())})
+            writer.ticked(game.tick, game.digest(), readable(game.metrics()))
         if on_tick is not None:
             on_tick(game, outcomes)
     episode.ticks, episode.success, episode.metrics = int(game.tick), bool(game.success), readable(game.metrics())
@@ -160,40 +152,40 @@ def _episode(
     return episode
 
 
-def replay(path: Path | str, game: Playable, on_tick: OnTick | None = None) -> int:
+def replay(log: Path | str | ReplayLog, game: Playable, on_tick: OnTick | None = None) -> int:
     """Plays a replay log in `game` again, and compares the world's hash after each tick.
+
+    Args:
+        log: it or its file; one that was cut off is played to its last whole message, and its `end` says so.
 
     Returns:
         how many ticks were the same.
 
     Raises:
-        ConfigurationError: not a replay log, or the world differs: it names the tick.
+        ReplayInvalid: not a replay log, or the world differs: it names the tick.
     """
+    if not isinstance(log, ReplayLog):
+        log = ReplayLog(log)
     same = 0
     decisions = dict[str, AgentDecision]()
-    for event in read_replay(path)["events"]:
-        kind = event["type"]
-        data = event["data"]
-        if kind not in _OF_EVENT:
+    for message in log:
+        facts = message.facts
+        if message.kind is MessageKind.ACTION:
+            decisions[facts["agent_id"]] = AgentDecision(facts["tool"], facts["params"], facts["reasoning"])
             continue
-        if not isinstance(data, dict) or not all(isinstance(data.get(key), of) for key, of in _OF_EVENT[kind].items()):
-            raise ConfigurationError("not a replay log: a damaged event", field="path", got=event)
-        if kind == "decision":
-            decisions[data["agent_id"]] = AgentDecision(data["tool"], data["params"], data["reasoning"])
-            continue
-        if kind == "reset":
-            game.reset(data["seed"])
+        if message.kind is MessageKind.EPISODE:
+            game.reset(facts["seed"])
         else:
             game.step(decisions)
             decisions = {}
             same += 1
             if on_tick is not None:
                 on_tick(game, [])
-        if data["hash"] != game.digest():
-            raise ConfigurationError(
-                f"the world differs at tick {event['tick']}",
-                field="path",
-                expected=data["hash"],
+        if facts["hash"] != game.digest():
+            raise ReplayInvalid(
+                f"the world differs at tick {facts.get('tick', 0)}",
+                field="hash",
+                expected=facts["hash"],
                 got=game.digest(),
                 cure="replay it with the version of the game that wrote it",
             )

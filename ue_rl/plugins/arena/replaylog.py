@@ -1,77 +1,106 @@
-"""The replay log: MessagePack {metadata: {seed, tick_rate, version}, events: [{tick, type, data}]}.
+"""The replay log: the trace of a scene's decisions and of what its world was like after each tick.
 
-It is written as the game plays, and can be read at any time: the number of events stands in four bytes that are written
-anew after each event.
-Types of events: "reset" (data: seed), "decision" (agent_id, tool, params, reasoning) and "tick" (the world's hash and
-metrics after it).
+The form of the file, and what reads and writes it, is that of all traces (ue_rl/protocol/traces/). It is written tick
+by tick, and can be read at any time. Messages:
+
+    EPISODE  seed; hash: the world's
+    ACTION   tick, agent_id, tool, params, reasoning: a decision
+    TICKS    tick, hash, metrics: after it
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping
-from functools import partial
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ue_rl.system.errors import ConfigurationError
-from ue_rl.system.messagepack import Unpacker, UnpackException, packb
+from ue_rl.protocol.traces.file import MessageKind, TraceMessage
+from ue_rl.protocol.traces.reading import Trace, require_no_earlier
+from ue_rl.protocol.traces.writing import TraceWriter
+from ue_rl.system.errors import ReplayInvalid, shorten
 
-VERSION = "0.1.0"
-_ARRAY32 = b"\xdd"
+SIDE = "arena"
+_EARLIER = b"\x82\xa8metadata"  # how a file of the form before this one begins, MessagePack
+_FACTS: dict[MessageKind, dict[str, Any]] = {
+    MessageKind.EPISODE: {"seed": (int, type(None)), "hash": str},
+    MessageKind.ACTION: {"agent_id": str, "tool": str, "params": dict, "reasoning": str},
+    MessageKind.TICKS: {"tick": int, "hash": str},
+}
 
 
 class ReplayWriter:
-    """Writes a log.
+    """Writes a log; what cannot be written is said once, and ends the log, not the game.
 
     Args:
         path: of the file; what was in it is replaced. seed: of the first episode. tick_rate: of the game. scene: its
             name, so that `ue-rl arena replay` finds it.
+
+    Attributes:
+        trace: what writes it.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
     """
 
     def __init__(self, path: Path | str, seed: int | None, tick_rate: float = 60.0, scene: str = "") -> None:
-        self._pack = partial(packb, unicode_errors="surrogatepass")  # a behaviour may say half a character
-        self._file = Path(path).open("wb")  # noqa: SIM115 - until close()
-        more = {}
-        if scene:
-            more = {"scene": scene}
-        metadata = {"seed": seed, "tick_rate": tick_rate, "version": VERSION, **more}
-        self._file.write(b"\x82" + self._pack("metadata") + self._pack(metadata) + self._pack("events") + _ARRAY32)
-        self._at = self._file.tell()
-        self._count = 0
-        self._file.write(struct.pack(">I", 0))
+        self.trace = TraceWriter(path, None, SIDE, about={"seed": seed, "tick_rate": tick_rate, "scene": scene})
 
-    def event(self, tick: int, kind: str, data: Mapping[str, Any]) -> None:
-        """Adds an event; then the file is whole again."""
-        self._file.write(self._pack({"tick": tick, "type": kind, "data": dict(data)}))
-        self._count += 1
-        end = self._file.tell()
-        self._file.seek(self._at)
-        self._file.write(struct.pack(">I", self._count))
-        self._file.seek(end)
+    def began(self, seed: int | None, digest: str) -> None:
+        """An episode."""
+        self.trace.add(MessageKind.EPISODE, {"seed": seed, "hash": digest})
+
+    def decided(self, tick: int, agent_id: str, decision: Mapping[str, Any]) -> None:
+        """Tool, params and reasoning of an agent's decision, which led to this tick."""
+        self.trace.add(MessageKind.ACTION, {"tick": tick, "agent_id": agent_id, **decision})
+
+    def ticked(self, tick: int, digest: str, metrics: Mapping[str, Any]) -> None:
+        """The world after a tick; until then all is on the disk."""
+        self.trace.add(MessageKind.TICKS, {"tick": tick, "hash": digest, "metrics": dict(metrics)})
+        self.trace.filled(time.perf_counter())
 
     def close(self) -> None:
         """Closes the file."""
-        self._file.close()
+        self.trace.close()
 
 
-def read_replay(path: Path | str) -> dict[str, Any]:
-    """{metadata, events} of a log.
+class ReplayLog:
+    """A log to be read; nothing in it is trusted.
+
+    Attributes:
+        about: seed, tick_rate, scene.
 
     Raises:
-        ConfigurationError: not such a file.
+        ReplayInvalid: not such a file, or its beginning was dropped.
     """
-    try:
-        data = Path(path).read_bytes()
-        unpacker = Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False, unicode_errors="surrogatepass")
-        unpacker.feed(data)
-        log = unpacker.unpack()
-        if not (isinstance(log, dict) and isinstance(log["metadata"], dict) and isinstance(log["events"], list)):
-            raise ValueError("no metadata and events")
-        if not all(isinstance(event, dict) and {"tick", "type", "data"} <= set(event) for event in log["events"]):
-            raise ValueError("an event without tick, type and data")
-        if not all(isinstance(event["type"], str) for event in log["events"]):
-            raise ValueError("an event whose type is no text")
-    except (ValueError, KeyError, TypeError, OSError, UnpackException) as error:
-        raise ConfigurationError("not a replay log", field="path", got=f"{path}: {error!r}") from error
-    return log
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        require_no_earlier(self.path, _EARLIER)
+        self._trace = Trace(self.path)
+        self._trace.require_side(SIDE)
+        if not self._trace.begins:
+            raise ReplayInvalid("the beginning of this log was dropped, so it cannot be played", field="file")
+        self.about: dict[str, Any] = self._trace.header["about"]
+
+    @property
+    def end(self) -> str:
+        """Why nothing more was read, once it was: "" where it is whole, else a sentence."""
+        return self._trace.end
+
+    def __iter__(self) -> Iterator[TraceMessage]:
+        """Episodes, decisions and ticks, to the last message that is whole.
+
+        Raises:
+            ReplayInvalid: what no arena writes.
+        """
+        for message in self._trace:
+            wanted = _FACTS.get(message.kind)
+            facts = message.facts
+            if wanted is None or not all(isinstance(facts.get(name), kind) for name, kind in wanted.items()):
+                raise ReplayInvalid(
+                    "the log has a message that no arena writes",
+                    field="file",
+                    got=f"{message.kind.name} {shorten(facts)} in {self.path}",
+                )
+            yield message

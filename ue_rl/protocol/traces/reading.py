@@ -186,6 +186,24 @@ class Trace:
         return TraceMessage(kind, when, envs, arrays, facts), at
 
 
+def require_no_earlier(path: Path, mark: bytes) -> None:
+    """Raises ReplayInvalid where `mark` stands at the begin of the file, as in those that were no traces yet."""
+    try:
+        require_file(path)
+        with path.open("rb") as file:
+            first = file.read(100)
+    except OSError as error:
+        raise ReplayInvalid("the file cannot be read", field="file", got=str(error)) from error
+    if mark in first:
+        raise ReplayInvalid(
+            "a recording of an earlier form",
+            field="file",
+            expected="a trace",
+            got=str(path),
+            cure="play it with the ue_rl that has recorded it",
+        )
+
+
 def _header_of(path: Path) -> dict[str, Any]:
     try:
         require_file(path)

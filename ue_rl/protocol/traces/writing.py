@@ -144,7 +144,7 @@ class TraceWriter:
         """A message of any kind but the two usual ones, at this moment."""
         text = b""
         if facts:
-            text = json.dumps(facts, default=_plain).encode()
+            text = _encode(facts).encode()
         now = time.perf_counter()
         pieces = self.pieces
         pieces += (HEAD.pack(kind, now - self.began), LENGTHS[kind].pack(len(text), *counts), text)
@@ -257,3 +257,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     return str(value)
+
+
+_encode = json.JSONEncoder(default=_plain).encode  # json.dumps would make an encoder each time

@@ -145,7 +145,7 @@ def run(
             seed=settings.get("seed", 0),
             deadline=settings.get("deadline"),
             log=RunLog(out),
-            replay=None if out is None else out / "replay.msgpack",
+            replay=None if out is None else out / "replay.trace",
             on_tick=_film(stack, gif),
         )
     _table(
@@ -239,19 +239,23 @@ def evaluate(
 @click.option("--scene", help="Where the log does not say it: module:Class.")
 @click.option("--gif", type=click.Path(path_type=Path), help="Film it. Needs Pillow.")
 def replay(file: Path, scene: str | None, gif: Path | None) -> None:
-    """Play FILE (RUN/replay.msgpack) again; the world's hash must be the same after every tick."""
+    """Play FILE (RUN/replay.trace) again; the world's hash must be the same after every tick."""
     from ue_rl.plugins.arena import replay as again
     from ue_rl.plugins.arena.config import scene_of
-    from ue_rl.plugins.arena.replaylog import read_replay
+    from ue_rl.plugins.arena.replaylog import ReplayLog
 
     with command_line():
+        log = ReplayLog(file)
         wanted = scene
         if not wanted:
-            wanted = read_replay(file)["metadata"].get("scene", "")
+            wanted = log.about.get("scene", "")
         world = scene_of({"scene": wanted})()
     with ExitStack() as stack:
-        same = again(file, world, _film(stack, gif))
-    click.echo(f"{same} ticks, each as it was; at the end: {_words(world.metrics())}")
+        same = again(log, world, _film(stack, gif))
+    cut = ""
+    if log.end:
+        cut = f"; {log.end}"
+    click.echo(f"{same} ticks, each as it was; at the end: {_words(world.metrics())}{cut}")
 
 
 @arena.command(short_help="Show what agents saw, read, remembered and decided.")

@@ -24,7 +24,7 @@ from ue_rl.plugins.sessions.realtime.checks import MOST_TICKS
 from ue_rl.plugins.sessions.realtime.observation import Action, SessionObservation, ToolCall
 from ue_rl.protocol.spec import EnvSpec
 from ue_rl.protocol.traces.file import MessageKind, TraceMessage
-from ue_rl.protocol.traces.reading import Trace
+from ue_rl.protocol.traces.reading import Trace, require_no_earlier
 from ue_rl.protocol.traces.writing import TraceWriter
 from ue_rl.system.errors import ReplayInvalid, shorten
 
@@ -124,7 +124,7 @@ class Replay:
         Raises:
             ReplayInvalid: not a replay, of another version, or not written by this library, or it cannot be read.
         """
-        _require_no_earlier(path)
+        require_no_earlier(path, _EARLIER)
         trace = Trace(path)
         trace.require_side(SIDE)
         if not trace.begins:
@@ -244,22 +244,6 @@ def _action_of(facts: Mapping[str, Any]) -> Action:
         return np.array(numbers, np.float32)
     except OverflowError as error:
         raise ValueError("its action is no row of numbers") from error
-
-
-def _require_no_earlier(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            first = file.read(100)
-    except OSError as error:
-        raise ReplayInvalid("the file cannot be read", field="file", got=str(error)) from error
-    if _EARLIER in first:
-        raise ReplayInvalid(
-            "a replay of an earlier form",
-            field="file",
-            expected="a trace",
-            got=str(path),
-            cure="play it with the ue_rl that has recorded it",
-        )
 
 
 def _require_header(header: Mapping[str, Any], path: Path) -> None:
